@@ -190,7 +190,7 @@ def test_a_plain_block_keeps_what_korthikanti_counted(b: int, s: int, a: int, d:
 )
 def test_tensor_and_sequence_parallelism_are_korthikantis_table(tp: int, sp: int, kind: str, over_sbh: float) -> None:
     """Korthikanti et al. 2022, table 2, for 5as/h = 10: bytes of a layer over s·b·h. LayerNorm's fp32 mean and
-    deviation, 16 bytes a token, are left out there."""
+    deviation, 16 bytes per token, are left out there."""
     s, b, a, h = 64, 2, 8, 256
     fields = {"model_type": "gpt2", "n_embd": h, "n_head": a, "vocab_size": 512, "n_positions": s}
     layout = Layout(seq=s, micro=b, tp=tp, sp=sp, recompute=Recompute(kind))

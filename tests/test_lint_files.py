@@ -241,7 +241,7 @@ def test_the_list_and_one_rule(napkin: Napkin) -> None:
 
 
 def test_warm_up_and_saves_of_a_file(napkin: Napkin, recipe: Path) -> None:
-    """Young's interval by hand: √(2·w·M) of a checkpoint of 6 bytes a parameter, in steps of the model."""
+    """Young's interval by hand: √(2·w·M) of a checkpoint of 6 bytes per parameter, in steps of the model."""
     recipe.write_text(
         RECIPE.replace("use_peft: true\nlora_r: 16\n", "max_steps: 300\nwarmup_steps: 500\nsave_steps: 9\n")
     )

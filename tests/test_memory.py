@@ -118,7 +118,7 @@ def test_the_largest_fits_and_one_more_does_not(what: str) -> None:
 
 
 def test_the_largest_model_stands_beside_the_ceiling() -> None:
-    """Bf16-mixed keeps 16 bytes a parameter; sharded over eight cards with nothing else, that is the ceiling."""
+    """Bf16-mixed keeps 16 bytes per parameter; sharded over eight cards with nothing else, that is the ceiling."""
     values = memory("--hardware h100-sxm-80gb --gpus 8 --zero 3 --recompute full --max params").values
     assert values["params/ceiling"] == 8 * values["memory/capacity"] // 16
     assert values["params/max"] < values["params/ceiling"]

@@ -253,7 +253,7 @@ def test_what_the_step_alone_knows_is_not_called_exact(line: str, exact: bool) -
 
 
 def test_a_framework_s_own_formats_are_those_it_keeps() -> None:
-    """Megatron-core adds gradients up in fp32: 2 + 4 + 12 bytes a parameter; FSDP shards 4 + 4 + 8 in fp32."""
+    """Megatron-core adds gradients up in fp32: 2 + 4 + 12 bytes per parameter; FSDP shards 4 + 4 + 8 in fp32."""
     for framework, widths in (("megatron-core", (2, 4, 12)), ("torchtitan", (4, 4, 8)), ("deepspeed", (2, 2, 12))):
         values = ask_json(f"memory llama3-8b --seq 128 --framework {framework}")["values"]
         found = [values[f"memory/{name}"] / 8030261248 for name in ("parameters", "gradients", "optimizer")]
@@ -263,8 +263,8 @@ def test_a_framework_s_own_formats_are_those_it_keeps() -> None:
 
 
 def test_megatron_s_own_estimate_of_states() -> None:
-    """Megatron-LM, tools/report_theoretical_memory.py: 18 bytes a parameter of the most loaded rank, 6 + 12/dp with the
-    distributed optimizer; its gradients stand in one buffer from the first forward pass on."""
+    """Megatron-LM, tools/report_theoretical_memory.py: 18 bytes per parameter of the most loaded rank, 6 + 12/dp with
+    the distributed optimizer; its gradients are in one buffer from the first forward pass on."""
     block = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336
     line = "memory llama3-8b --framework megatron-core --tp 8 --pp 4 --recompute selective"
     held = (8 * block + 128256 * 4096) / 8 + 8 * 2 * 4096

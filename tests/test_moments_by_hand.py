@@ -196,7 +196,7 @@ WAITING: tuple[dict[str, Any], ...] = ({}, {"micro_batches": 2}, {"micro_batches
 
 
 def test_states_of_the_fullest_stage_are_at_least_the_mean() -> None:
-    """16 bytes a parameter and a counter for each tensor, over the stages; a tied embedding once."""
+    """16 bytes per parameter and a counter for each tensor, over the stages; a tied embedding once."""
     assert least_states(DENSE, setup_of(pp=4)) == (16 * WHOLE + 4 * TENSORS) / 4
     assert least_states(TIED, setup_of(TIED, pp=4)) == pytest.approx(
         (16 * (WHOLE - TABLE) + 4 * (TENSORS - 1)) / 4, abs=2

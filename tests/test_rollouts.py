@@ -94,7 +94,7 @@ def test_a_step_is_its_phases() -> None:
 def test_logprobs_are_a_quarter_of_an_update() -> None:
     """A forward pass, next to one forward, one recomputed and a backward of twice that: a quarter; a third at most,
     were nothing recomputed; both times what a pass alone takes longer. Each micro-batch also writes its gradients in 16
-    bits, reads them, writes them in 32 and reads those: 12 bytes a parameter at least, at no more than 3.35e12 byte/s.
+    bits, reads them, writes them in 32 and reads those: 12 bytes per parameter at least, at up to 3.35e12 byte/s.
     16 micro-batches do it in 0.5 s or a few times that, less than a further forward pass (2 × 8.03e9 FLOPs for each of
     1,228,800 tokens: 2.5 s on eight GPUs at their peak), so a fifth at least; 128 micro-batches take longer by 112
     times that."""
@@ -215,7 +215,7 @@ def test_what_leaves_the_gpu_takes_time() -> None:
 
 def test_what_leaves_the_gpus_of_a_node_must_fit_its_host() -> None:
     """NeMo RL moves weights, the reference's too, and states: of 8 GPUs of tp 2, bf16 weights and reference, gradients
-    that stay, and 12 bytes a parameter over four ranks."""
+    that stay, and 12 bytes per parameter over four ranks."""
     line = f"memory llama3-8b --task grpo --gpus 8 --hardware h100 --tp 2 --trainer nemo-rl {LENGTHS}"
     found = run_line(f"{line} --host-memory 100GB --json")
     expected = 8 * (2 * 2 * LLAMA / 2 + 12 * LLAMA / 2 / 4)

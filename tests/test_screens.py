@@ -22,7 +22,7 @@ ANSWERS = (
     ("tensor 4x8 --transpose", "128 bytes"),
     ("dtype bf16", "2 bytes an element"),
     ("dtype 70000 --dtype fp16", "overflows to infinity"),
-    ("optimizer adamw --params 7B", "52.2 GiB   8 bytes a parameter"),
+    ("optimizer adamw --params 7B", "52.2 GiB   8 bytes per parameter"),
     ("checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h", "one every 68.59 min   980.0 GB"),
     ("data --tokens 15T --vocab 128256", "60.00 TB"),
     ("init --fan-in 4096 --depth 32", "weights of std 0.01562"),

@@ -785,7 +785,7 @@ def test_experts_are_reduced_by_the_ranks_that_hold_the_same() -> None:
 
 def test_the_optimizer_moves_its_own_part() -> None:
     """AdamW with a 32-bit master copy: the gradient is read (4), master and both moments read and written (3 · 8), the
-    16-bit parameter written (2): 30 bytes a parameter."""
+    16-bit parameter written (2): 30 bytes per parameter."""
     assert step_traffic(POLICIES["bf16-mixed"], OPTIMIZERS["adamw"].copies, 4) == 30
     assert parts(optimizer_bytes=30)["step/optimizer"] == pytest.approx(30 * WEIGHTS)
     assert parts(optimizer_bytes=30, dp=4)["step/optimizer"] == pytest.approx(30 * WEIGHTS)

@@ -258,7 +258,7 @@ def test_gkd_holds_what_distillation_does_and_has_no_time(napkin: Napkin) -> Non
 
 def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Napkin) -> None:
     """On one card of 24 GB: adapters first, each with the layout that `plan` then recommends; then the host, which must
-    hold weights, gradients, master copies and moments of 16 bytes a parameter, and what the pass keeps."""
+    hold weights, gradients, master copies and moments of 16 bytes per parameter, and what the pass keeps."""
     line = "plan llama3-8b --gpus 1 --hardware rtx4090 --task sft --seq 2048"
     found = napkin(f"{line} --json")
     assert found.data["verdict"] == "impossible"
@@ -281,7 +281,7 @@ def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Na
 
 
 def test_plan_judges_the_host_of_what_is_paged(napkin: Napkin) -> None:
-    """bitsandbytes' paged states of 8 bits: 2 bytes a parameter and their scales, which ZeRO divides over two GPUs."""
+    """bitsandbytes' paged 8-bit states: 2 bytes per parameter and their scales, which ZeRO shards over two GPUs."""
     line = "plan llama3-8b --gpus 2 --hardware h100 --task sft --seq 2048 --optimizer paged-adamw-8bit --json"
     small, large = (napkin(f"{line} --host-memory {size}") for size in ("10GB", "100GB"))
     assert small.data["verdict"] == "does not fit"

@@ -72,7 +72,7 @@ def _listing(rows: Sequence[Mapping[str, Cell]], text: str, value: Fraction | No
     columns += [Column("eps", right=True, drop=2), Column("exponent+fraction bits", drop=3)]
     names += ["bytes", "max", "min_subnormal", "epsilon"]
     cells = [[str(row["dtype"]), *(_shown(name, row.get(name)) for name in names), _bits_of(row)] for row in rows]
-    asked = "Number formats" if value is None else f"What {text} becomes in each number format"
+    asked = "Number formats" if value is None else f"{text} in each number format"
     following = Next({"value": "1e-8"}) if value is None else Next({"dtype": "fp16"})
     said = "" if value is None else _kept(rows)
     return Screen((asked,), (said,) if said else (), table=Table(columns, cells), next=following, listing=True)

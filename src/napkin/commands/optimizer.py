@@ -67,13 +67,13 @@ def _of_tensor(question: OptimizerQuestion, shape: tuple[int, ...], width: Term)
     if kept.counters is not None:
         terms.append(kept.counters)
         where = kept.counters.name.rpartition("/")[2]
-        notes.append(f"{', '.join(kept.scalars)}: 4 bytes a tensor each, kept on the {where}{_form(form)}")
+        notes.append(f"{', '.join(kept.scalars)}: 4 bytes per tensor each, kept on the {where}{_form(form)}")
     answer = Answer("optimizer", terms=terms, notes=notes)
     names = [(term, term.name.rpartition("/")[2]) for term in kept.states]
     rows = [(name, size(term.value), "one number a tensor" * (name in kept.scalars)) for term, name in names]
     answer.screen = Screen(
-        (f"States that {optimizer.name} keeps", f"{written(shape)} parameter in {question.dtype.name}"),
-        (size(kept.total.value) if names else "0 bytes: no state", f"{kept.each.value:.7g} bytes a parameter"),
+        (f"States of {optimizer.name}", f"{written(shape)} parameter in {question.dtype.name}"),
+        (size(kept.total.value) if names else "0 bytes: no state", f"{kept.each.value:.7g} bytes per parameter"),
         table=quantities(rows),
         next=_next(question),
     )
@@ -101,18 +101,20 @@ def _of_many(question: OptimizerQuestion, width: Term) -> Answer:
         terms.insert(0, optimizer_states.of_params(question.params, per))
         counters = optimizer_states.counters(optimizer)
         if counters:
-            notes.append(f"step counters, {counters} bytes a tensor, are not in it: give --shape")
+            notes.append(f"step counters, {counters} bytes per tensor, are not included: give --shape")
     count = question.params
     parts = per.parts if len(optimizer.states) > 1 and per.op == "sum" else ()
-    whole = (size(terms[0].value), f"{per.value:.7g} bytes a parameter")
+    whole = (size(terms[0].value), f"{per.value:.7g} bytes per parameter")
     answer = Answer("optimizer", terms=terms, notes=notes)
     answer.screen = Screen(
         (
-            f"States that {optimizer.name} keeps",
+            f"States of {optimizer.name}",
             f"{'large parameters' if count is None else f'{amount(count.value)} parameters'} in {question.dtype.name}",
         ),
         whole[1:] if count is None else whole,
-        table=quantities([(part.name.rpartition("/")[2], f"{part.value:.7g} bytes a parameter", "") for part in parts]),
+        table=quantities(
+            [(part.name.rpartition("/")[2], f"{part.value:.7g} bytes per parameter", "") for part in parts]
+        ),
         next=_next(question),
     )
     return answer
@@ -136,7 +138,7 @@ def _list() -> Answer:
         Column("states", drop=1),
     )
     screen = Screen(
-        ("Bytes of state a parameter", "by the parameters' dtype"),
+        ("Bytes of state per parameter", "by the parameters' dtype"),
         table=Table(columns, cells),
         next=Next({"optimizer-name": "adamw", "params": "7B"}),
         listing=True,

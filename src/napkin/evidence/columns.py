@@ -91,8 +91,8 @@ def widens(row: StepRow, stack: software.SoftwareStack) -> bool:
 
 
 def updated_bytes(policy: str, optimizer: str) -> float:
-    """Return the bytes a parameter of an optimizer's step; the constants were fitted with those of bf16-mixed for every
-    policy but bf16-pure."""
+    """Return the bytes per parameter of an optimizer's step; the constants were fitted with those of bf16-mixed for
+    every policy but bf16-pure."""
     pure = policy == "bf16-pure"
     copies = OPTIMIZERS[optimizer].copies
     return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], copies, 2 if pure else 4)

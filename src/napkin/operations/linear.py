@@ -179,7 +179,7 @@ def quantized(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tun
 
 @record
 class PerSequence(Matmul):
-    """A linear layer over one token of each sequence: the `first`, or what was computed from it. `used`: the loss depends
+    """A linear layer over one token of each sequence: the `first`, or what follows from it. `used`: the loss depends
     on it; otherwise it runs and keeps nothing. FLOP: 2·b·d_in·d_out."""
 
     first: bool = False

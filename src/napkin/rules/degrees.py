@@ -31,14 +31,14 @@ def _fewer(case: Configuration, name: str, degree: int) -> Options:
 def _tensor(case: Configuration) -> Iterator[Hit]:
     tp, node = int(case.layout.tp), case.stated.node
     if 1 < tp <= max(node, 1):
-        said = f"tp {tp} divides layers that need fewer ranks"
+        said = f"tp {tp} is more than the layers need"
         yield Hit(said, "tp", tuple(_fewer(case, "tp", t) for t in halves(tp)))
 
 
 def _pipeline(case: Configuration) -> Iterator[Hit]:
     pp = int(case.layout.pp)
     if pp > 1:
-        said = f"{pp} pipeline stages where fewer fit"
+        said = f"{pp} pipeline stages, and fewer would fit"
         yield Hit(said, "pp", tuple(_fewer(case, "pp", p) for p in halves(pp)))
 
 
@@ -89,14 +89,14 @@ def _sharded(case: Configuration) -> Iterator[Hit]:
     inside = node // int(layout.tp) if node else 0
     if layout.zero == 3 and 1 < inside < ranks:
         groups = [g for g in (inside, 2 * inside, 4 * inside, ranks) if ranks % g == 0 and g != shards]
-        said = f"ZeRO-3 divides over groups of {shards} of {ranks} ranks; others exchange less"
+        said = f"ZeRO-3 shards over groups of {shards} of {ranks} ranks; another size communicates less"
         yield Hit(said, "dp-shard", tuple({"dp-shard": str(g)} for g in groups))
 
 
 def _interleaved(case: Configuration) -> Iterator[Hit]:
     vp = int(case.layout.vp)
     if vp > 1:
-        said = f"{vp} model chunks a stage send more than their bubble saves"
+        said = f"{vp} model chunks per stage cost more communication than they save in bubble"
         fewer: list[Options] = [{"vp": str(v)} for v in range(1, vp) if vp % v == 0 and v > 1]
         yield Hit(said, "vp", (*fewer, {"vp": "1", "schedule": None}))
 
@@ -117,9 +117,9 @@ RULES = (
     Rule(
         "N103",
         "tensor-parallel-across-nodes",
-        "Tensor parallelism leaves the node",
-        "Each layer adds up activations four times over the tensor-parallel ranks; between nodes they move over the "
-        "network, which is several times slower than the link inside a node.",
+        "Tensor parallelism spans several nodes",
+        "Each layer all-reduces activations four times over the tensor-parallel ranks; between nodes they "
+        "cross the network, which is several times slower than the link inside a node.",
         "llama3-8b --gpus 64 --hardware h100 --tp 16 --zero 1 --global-batch 128 --framework megatron-core",
         find=_across_nodes,
         sources=("Narayanan et al. 2021, arXiv:2104.04473, section 3.2, takeaway 1",),
@@ -127,9 +127,9 @@ RULES = (
     Rule(
         "N105",
         "pipeline-bubble",
-        "The pipeline's bubble is large",
-        "Stages idle for (p−1)/(v·m) of the time that they compute. More model chunks, smaller micro-batches or a "
-        "schedule that fills the bubble make that smaller.",
+        "The pipeline bubble is large",
+        "Stages idle for (p−1)/(v·m) of their compute time. More model chunks, smaller micro-batches or a "
+        "schedule that fills the bubble reduce it.",
         "llama3-70b --gpus 128 --hardware h100 --tp 8 --pp 8 --zero 1 --global-batch 16 --recompute full",
         find=_bubble,
         sources=("Narayanan et al. 2021, arXiv:2104.04473, section 2.2", "Qi et al. 2023, arXiv:2401.10241"),
@@ -148,7 +148,7 @@ RULES = (
         "N107",
         "pipeline-needless",
         "Fewer pipeline stages fit and are faster",
-        "Each stage adds a slot to the bubble; as data parallelism the same GPUs have none.",
+        "Each stage adds a slot to the bubble; the same GPUs used for data parallelism have none.",
         "llama3-8b --gpus 64 --hardware h100 --pp 4 --zero 1 --global-batch 256",
         find=_pipeline,
         sources=("Narayanan et al. 2021, arXiv:2104.04473, section 3.3, takeaway 2",),
@@ -157,7 +157,7 @@ RULES = (
         "N108",
         "context-parallel-at-short-sequence",
         "Fewer context-parallel ranks hold the sequence and are faster",
-        "Context parallelism passes keys and values round in every layer, for activations that fit without it.",
+        "Context parallelism exchanges keys and values in every layer, for activations that fit without it.",
         "llama3-8b --gpus 64 --hardware h100 --cp 4 --zero 1 --seq 4096 --global-batch 256 --recompute selective",
         find=_context,
         sources=("Liu et al. 2023, Ring Attention, arXiv:2310.01889, section 3",),
@@ -183,7 +183,7 @@ RULES = (
     Rule(
         "N111",
         "sharding-group",
-        "ZeRO-3 divides over groups of another size than is fastest",
+        "The ZeRO-3 sharding-group size is not the fastest",
         "Groups inside a node gather parameters over the link, and reduce gradients between the groups over the "
         "network, where nothing hides it; one group of all ranks hides more of both. Which is faster depends on both "
         "rates and on the work between them.",
@@ -194,9 +194,9 @@ RULES = (
     Rule(
         "N112",
         "interleaving-costs-more",
-        "Fewer model chunks a stage are faster",
-        "Interleaving divides the bubble by the chunks of a stage and multiplies what stages send each other by them. "
-        "With many micro-batches there is little bubble to save.",
+        "Fewer model chunks per stage are faster",
+        "Interleaving divides the bubble by the number of chunks per stage and multiplies the traffic between "
+        "stages by it. With many micro-batches there is little bubble to save.",
         "llama3-8b --gpus 16 --hardware l40s --pp 8 --vp 4 --zero 1 --global-batch 2048 --recompute full",
         find=_interleaved,
         sources=("Narayanan et al. 2021, arXiv:2104.04473, section 2.2.2",),
@@ -205,9 +205,9 @@ RULES = (
     Rule(
         "N113",
         "sequence-parallel-off",
-        "Tensor-parallel ranks repeat norms and keep their inputs in full",
-        "Sequence parallelism divides what tensor parallelism leaves whole, and moves as many bytes: reduce-scatter "
-        "and all-gather instead of all-reduce.",
+        "Tensor-parallel ranks repeat norms and keep their full inputs",
+        "Sequence parallelism divides what tensor parallelism replicates, and moves the same number of bytes: "
+        "reduce-scatter and all-gather instead of all-reduce.",
         "llama3-70b --gpus 64 --hardware h100 --tp 8 --no-sp --zero 1 --recompute full --global-batch 64",
         find=_unsplit,
         gains=EITHER,
@@ -217,7 +217,7 @@ RULES = (
         "N114",
         "tensor-collectives-exposed",
         "Tensor-parallel collectives are not hidden behind matmuls",
-        "Collectives that are cut into pieces run next to the matmuls that need them.",
+        "Collectives that are split into chunks overlap with the matmuls that need them.",
         "llama3-8b --gpus 8 --hardware h100 --tp 4 --zero 3 --stack fsdp-compiled --global-batch 64",
         find=_exposed,
         sources=("pytorch/torchtitan torchtitan/distributed/tensor_parallel.py, maybe_enable_async_tp",),

@@ -17,14 +17,14 @@ SLOW = ("fp32", "tf32")
 
 def _eager(case: Configuration) -> Iterator[Hit]:
     if case.setup.attention == EAGER and FLASH in case.setup.implementation.kernels:
-        said = "eager attention writes the scores of every pair of tokens"
+        said = "eager attention writes the scores of all token pairs to memory"
         yield Hit(said, "attention", ({"attention": FLASH},))
 
 
 def _interpreted(case: Configuration) -> Iterator[Hit]:
     if case.stack is not None and case.stack.eager and not case.setup.compiled:
         compiled: Options = {"compile": True, **({} if case.guessed else {"stack": "fsdp-compiled"})}
-        said = "norms and activations run as one kernel each, launched by Python"
+        said = "norms and activations run as separate kernels, launched from Python"
         yield Hit(said, "compile", (compiled,))
 
 
@@ -58,7 +58,7 @@ RULES = (
         "N115",
         "eager-attention",
         "Attention writes its scores to memory",
-        "Eager attention keeps and moves a number for each pair of tokens and head; a fused kernel keeps one for each "
+        "Eager attention stores and moves one element per token pair and head; a fused kernel stores one per "
         "token and head.",
         "llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp --attention eager --seq 2048",
         find=_eager,
@@ -68,9 +68,9 @@ RULES = (
     Rule(
         "N116",
         "not-compiled",
-        "Elementwise operations run as kernels of their own",
-        "A compiler runs chains of elementwise operations as one kernel, which reads and writes their ends only, and "
-        "launches fewer kernels.",
+        "Elementwise operations run as separate kernels",
+        "A compiler fuses chains of elementwise operations into one kernel, which reads and writes only their "
+        "inputs and outputs, and launches fewer kernels.",
         "llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp --stack fsdp-eager",
         find=_interpreted,
         sources=("pytorch/pytorch torch/_inductor, fusion of pointwise operations (torch.compile)",),
@@ -79,8 +79,8 @@ RULES = (
         "N117",
         "vocabulary-not-aligned",
         "The vocabulary is not a multiple of 64 · tp",
-        "Rows of the head's matmul that do not start on a 128-byte boundary load slowly. Padding the embedding costs a "
-        "few rows.",
+        "Rows of the LM head's matmul that do not start on a 128-byte boundary load slowly. Padding the "
+        "embedding costs a few rows.",
         "gpt2 --gpus 8 --hardware h100 --seq 1024 --micro-batch 8 --framework fsdp --zero 3",
         find=_vocabulary,
         sources=("NVIDIA, Matrix Multiplication Background User's Guide, dimensions and tensor cores",),
@@ -89,8 +89,8 @@ RULES = (
         "N118",
         "width-not-aligned",
         "An MLP's inner width is not a multiple of 64 · tp",
-        "Rows of its matmuls that do not start on a 128-byte boundary load slowly. The width is the architect's "
-        "choice, so this is about models that are not trained yet.",
+        "Rows of its matmuls that do not start on a 128-byte boundary load slowly. The width belongs to the "
+        "architecture, so this concerns models that are not trained yet.",
         '\'{"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16, '
         '"intermediate_size": 5461, "vocab_size": 32000}\' --gpus 8 --hardware h100 --seq 2048 --micro-batch 2',
         find=_width,
@@ -99,7 +99,7 @@ RULES = (
     Rule(
         "N119",
         "matmuls-in-fp32",
-        "Matmuls run in fp32 or tf32 where the accelerator has bf16",
+        "Matmuls run in fp32 or tf32 although the accelerator has bf16",
         "Matrix units multiply 16-bit numbers several times faster; autocast keeps weights and updates in fp32.",
         "llama3.2-1b --gpus 8 --hardware h100 --precision fp32 --zero 1",
         find=_wide,

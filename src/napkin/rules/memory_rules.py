@@ -52,7 +52,7 @@ def _replicated(case: Configuration) -> Iterator[Hit]:
     layout = case.layout
     ranks = int(layout.dp * layout.cp)
     if layout.zero == 0 and ranks > 1 and case.setup.implementation.tuning is None:
-        yield Hit(f"optimizer states are kept {ranks:,} times over", "zero", ({"zero": "1"},))
+        yield Hit(f"optimizer states are replicated {ranks:,} times", "zero", ({"zero": "1"},))
 
 
 def _foreach(case: Configuration) -> Iterator[Hit]:
@@ -80,14 +80,14 @@ def _logits(case: Configuration) -> Iterator[Hit]:
     setup, vocabulary = case.setup, case.model.vocabulary
     plain = not setup.implementation.loss and setup.framework.implementation == "hf" and case.layout.tp == 1
     if plain and vocabulary >= LARGE_VOCABULARY and not setup.task.scalar:
-        said = f"the loss keeps logits of {vocabulary:,} ids a token"
+        said = f"the loss keeps logits over {vocabulary:,} token ids"
         yield Hit(said, "loss", ({"loss": "fused"},))
 
 
 def _eight_bits(case: Configuration) -> Iterator[Hit]:
     name = case.setup.optimizer.name
     if name.endswith("-8bit") and name.removesuffix("-8bit") in OPTIMIZERS:
-        said = "8-bit optimizer states save next to nothing here"
+        said = "8-bit optimizer states save almost nothing here"
         yield Hit(said, "optimizer", ({"optimizer": name.removesuffix("-8bit")},))
 
 
@@ -102,7 +102,7 @@ def _offloaded(case: Configuration) -> Iterator[Hit]:
 
 def _dropped(case: Configuration) -> Iterator[Hit]:
     if case.setup.dropout:
-        said = f"dropout {case.setup.dropout:g} keeps masks and runs kernels of its own"
+        said = f"dropout {case.setup.dropout:g} keeps masks and runs extra kernels"
         yield Hit(said, "dropout", ({"dropout": "0"},))
 
 
@@ -111,8 +111,8 @@ RULES = (
         "N201",
         "out-of-memory",
         "The step does not fit in the GPU's memory",
-        "What must be there at once is more than the GPU has, however its cache behaves. The change is the fastest of "
-        "those that `napkin memory` proposes.",
+        "The memory that must be allocated at once exceeds the GPU's, however its cache behaves. The change is "
+        "the fastest of those that `napkin memory` proposes.",
         "llama3-8b --gpus 1 --hardware h100",
         find=_out,
         gains=OWN,
@@ -124,7 +124,7 @@ RULES = (
         "N202",
         "may-run-out-of-memory",
         "Whether the step fits is too close to call",
-        "The 90% interval of what the step takes ends above what the GPU has.",
+        "The upper end of the 90% interval of the step's memory is above the GPU's capacity.",
         "llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 8192",
         find=_perhaps,
         gains=OWN,
@@ -136,8 +136,8 @@ RULES = (
         "N203",
         "replicated-states",
         "Every data-parallel rank keeps all optimizer states",
-        "ZeRO-1 divides them over the ranks and moves as many bytes: gradients are reduce-scattered and parameters "
-        "gathered instead of gradients all-reduced.",
+        "ZeRO-1 shards them over the ranks and moves the same number of bytes: it reduce-scatters gradients "
+        "and gathers parameters instead of all-reducing gradients.",
         "llama3.2-1b --gpus 64 --hardware h100",
         find=_replicated,
         gains=MEMORY,
@@ -157,8 +157,7 @@ RULES = (
         "N205",
         "fp32-gradients",
         "Gradients of 16-bit parameters are kept in fp32",
-        "fp32 gradients take twice the bytes, and add up many micro-batches and ranks more exactly: what is bought "
-        "is accuracy.",
+        "fp32 gradients take twice the bytes, and accumulate many micro-batches and ranks more accurately.",
         "llama3-8b --gpus 8 --hardware h100 --tp 2 --zero 1 --framework megatron-core",
         find=_wide_gradients,
         gains=MEMORY,
@@ -169,7 +168,7 @@ RULES = (
         "N206",
         "fp32-weights",
         "fp32 weights are cast to 16 bits in every pass",
-        "Weights and gradients in 16 bits next to an fp32 master copy take as much as fp32 weights with fp32 "
+        "16-bit weights and gradients with an fp32 master copy take as much memory as fp32 weights and "
         "gradients, and need no casts that autocast caches.",
         "llama3.2-1b --gpus 8 --hardware h100 --zero 1 --precision amp-bf16",
         find=_wide_weights,
@@ -180,8 +179,8 @@ RULES = (
         "N207",
         "unfused-loss",
         "The loss keeps the logits of a large vocabulary",
-        "Cross entropy on logits holds several copies of (tokens × vocabulary); a kernel that computes head and loss "
-        "piece by piece holds one piece.",
+        "Cross entropy on logits holds several copies of (tokens × vocabulary); a kernel that computes head "
+        "and loss in chunks holds one chunk.",
         "llama3-8b --gpus 8 --hardware h100 --zero 3 --micro-batch 2 --recompute full",
         find=_logits,
         gains=EITHER,
@@ -193,9 +192,9 @@ RULES = (
     Rule(
         "N208",
         "eight-bit-states-save-nothing",
-        "8-bit optimizer states save next to nothing",
-        "States that many ranks divide, or of few trained parameters, are small in 32 bits too; rounding them to 8 "
-        "bits buys nothing.",
+        "8-bit optimizer states save almost nothing",
+        "States that are sharded over many ranks, or of few trained parameters, are small in 32 bits too; "
+        "quantizing them to 8 bits gains nothing.",
         "llama3-8b --gpus 64 --hardware h100 --zero 3 --optimizer adamw-8bit",
         find=_eight_bits,
         gains=NEEDLESS,
@@ -204,9 +203,9 @@ RULES = (
     Rule(
         "N209",
         "offload-needless",
-        "What is offloaded fits on the GPU",
-        "Transfers over the link to the host cost time. How much is not modeled, and not priced: the price is the "
-        "memory that it takes to keep it.",
+        "The offloaded tensors fit on the GPU",
+        "Transfers over the link to the host take time, which is not modeled: the price is the GPU memory "
+        "needed to keep the tensors there.",
         "llama3-8b --gpus 8 --hardware h100 --zero 3 --recompute full --offload optimizer",
         find=_offloaded,
         gains=NEEDLESS,
@@ -216,7 +215,7 @@ RULES = (
     Rule(
         "N210",
         "dropout",
-        "Dropout keeps masks and runs kernels",
+        "Dropout keeps masks and runs extra kernels",
         "Dropout regularizes; large models on data that is seen once are trained without.",
         "gpt2 --gpus 8 --hardware a100 --seq 1024 --micro-batch 16 --attention eager --dropout 0.1",
         find=_dropped,

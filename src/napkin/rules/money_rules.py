@@ -71,7 +71,7 @@ def _typed(interval: Term) -> str:
 def _long_warmup(case: Configuration) -> Iterator[Hit]:
     steps, warmup = case.run.steps, case.run.warmup
     if steps is not None and warmup is not None and warmup >= steps:
-        said = f"warm-up of {warmup:,} steps in a run of {steps:,.0f}: the rate never falls"
+        said = f"warm-up of {warmup:,} steps in a run of {steps:,.0f}: the learning rate never decays"
         yield Hit(said, "warmup-steps", ({"warmup-steps": str(max(int(steps) // TENTH, 1))},))
 
 
@@ -85,7 +85,7 @@ def _too_many(case: Configuration) -> Iterator[Hit]:
     )
     waits = 1 - case.part("compute") - case.part("memory_bound")  # the most that fewer GPUs can save
     if changes and waits >= IDLE and case.verdict:  # a step that does not fit needs no fewer GPUs
-        said = f"{gpus:,} GPUs have little to do each; fewer need fewer GPU-hours"
+        said = f"{gpus:,} GPUs have little work each; fewer need fewer GPU-hours"
         yield Hit(said, "gpus", changes)
 
 
@@ -104,7 +104,7 @@ def _repeated(case: Configuration) -> Iterator[Hit]:
     if epochs is not None and epochs > REPEATS and case.setup.task == PRETRAIN:
         share = 1 - REPEATS / epochs
         cost = case.cost * share if case.cost is not None else None
-        said = f"{epochs:g} passes over the data; beyond {REPEATS} tokens are worth less each time"
+        said = f"{epochs:g} epochs; beyond {REPEATS}, repeated tokens are worth less each time"
         yield Hit(said, "epochs", ({"epochs": str(REPEATS)},), Gain(time=share, cost=cost))
 
 
@@ -121,7 +121,7 @@ RULES = (
     Rule(
         "N301",
         "sparse-peak",
-        "The peak that is stated is the one with structured sparsity",
+        "The stated peak is the one with structured sparsity",
         "Datasheets print the rate of 2:4 sparse matrices, twice the dense one. Training is dense: with it times are "
         "too short and MFU is half of what it is. What the configuration itself costs is not changed, so there is no "
         "price.",
@@ -133,7 +133,7 @@ RULES = (
     Rule(
         "N302",
         "checkpoint-interval",
-        "Checkpoints are far more or less frequent than loses least",
+        "The checkpoint interval is far from the optimum",
         "Writing takes w/T of the time, repeating work after failures T/2M: least at T = √(2·w·M). Needs "
         "--checkpoint-interval or --save-steps, --write-bandwidth, and --mtbf or --gpu-mtbf.",
         "llama3-70b --gpus 1024 --hardware h100 --tp 8 --zero 1 --recompute full --checkpoint-interval 12h "
@@ -147,8 +147,8 @@ RULES = (
         "N303",
         "too-many-gpus",
         "Fewer GPUs would need far fewer GPU-hours",
-        "More GPUs at the same batch have less to compute each, and as much to reduce. The run takes longer on fewer: "
-        "what is saved is money.",
+        "With more GPUs at the same batch, each has less to compute and as much to reduce. On fewer GPUs the "
+        "run takes longer and costs less.",
         "llama3.2-1b --gpus 512 --hardware h100 --zero 1 --global-batch 512 --seq 2048",
         find=_too_many,
         severity=INFO,
@@ -160,7 +160,7 @@ RULES = (
         "N304",
         "part-of-a-node",
         "The GPUs are not whole nodes",
-        "Nodes are rented and scheduled whole; GPUs that a job leaves on its last node are paid for.",
+        "Nodes are rented and scheduled as a unit; unused GPUs of the last node are paid for.",
         "llama3-8b --gpus 12 --hardware h100 --zero 3",
         find=_part_of_node,
         gains=OWN,
@@ -170,9 +170,9 @@ RULES = (
     Rule(
         "N305",
         "data-repeated",
-        "Pretraining passes more than four times over its data",
-        "Up to four passes tokens are worth nearly as much as new ones; beyond, less each time. The price is that of "
-        "the passes beyond.",
+        "Pretraining repeats its data more than four times",
+        "For up to four epochs, repeated tokens are worth nearly as much as new ones; after that, less each "
+        "time. The price is that of the epochs beyond four.",
         "llama3.2-1b --gpus 8 --hardware h100 --zero 1 --samples 1M --sample-tokens 1000 --epochs 10 --price 3",
         find=_repeated,
         gains=OWN,
@@ -183,7 +183,7 @@ RULES = (
     Rule(
         "N306",
         "price-above-market",
-        "The price of a GPU-hour is above what was asked for it",
+        "The price of a GPU-hour is above the market",
         "Prices of a GPU-hour are known as of a date, from public lists; contracts differ.",
         "llama3-8b --gpus 64 --hardware h100 --zero 3 --tokens 1T --price 12",
         find=_dear,
@@ -195,7 +195,7 @@ RULES = (
         "N307",
         "warmup-longer-than-run",
         "The learning rate warms up for longer than the run",
-        "A schedule that never reaches its end trains at rates that were not meant. What that costs in quality is not "
+        "A run that ends during warm-up never reaches the intended learning rates. The loss of quality is not "
         "priced. Needs --warmup-steps, and --steps or --tokens.",
         "llama3.2-1b --gpus 8 --hardware h100 --zero 1 --global-batch 64 --steps 1000 --warmup-steps 2000",
         find=_long_warmup,

@@ -26,7 +26,7 @@ def _recomputed(case: Configuration) -> Iterator[Hit]:
         batch = str(int(case.layout.global_samples))
         smaller = [{"micro-batch": str(n), "global-batch": batch} for n in halves(int(case.layout.micro))]
         changes = tuple({"recompute": word, **less} for word in words for less in ({}, *smaller))
-        said = f"recompute {kind.word} runs forward passes again that fit in memory"
+        said = f"recompute {kind.word} recomputes activations that fit in memory"
         yield Hit(said, "recompute", changes, ordered=True)
 
 
@@ -34,7 +34,7 @@ def _gathered(case: Configuration) -> Iterator[Hit]:
     layout = case.layout
     if layout.zero == 3 and layout.dp * layout.cp > 1 and case.setup.implementation.tuning is None:
         lower = ("2",) if case.setup.framework.gathers else ("1", "2")
-        yield Hit("ZeRO-3 gathers parameters that fit undivided", "zero", tuple({"zero": stage} for stage in lower))
+        yield Hit("ZeRO-3 gathers parameters that fit unsharded", "zero", tuple({"zero": stage} for stage in lower))
 
 
 def _small(case: Configuration) -> Iterator[Hit]:
@@ -55,8 +55,8 @@ RULES = (
         "N101",
         "recompute-with-memory-free",
         "Activations are recomputed that would fit in memory",
-        "Recomputation runs forward passes again, up to a third more compute. Where the step fits without it, or with "
-        "less of it, or in smaller micro-batches, that time is wasted.",
+        "Recomputation runs forward passes again, up to a third more compute. If the step fits without it, "
+        "with less of it, or with smaller micro-batches, that time is wasted.",
         "llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp --recompute full",
         find=_recomputed,
         sources=("Korthikanti et al. 2022, arXiv:2205.05198, section 5",),
@@ -64,8 +64,8 @@ RULES = (
     Rule(
         "N102",
         "zero3-where-less-fits",
-        "ZeRO-3 gathers parameters in every pass though they fit undivided",
-        "Stage 3 moves half as many bytes again as stages 1 and 2, for memory that is free here.",
+        "ZeRO-3 gathers parameters in every pass although they fit unsharded",
+        "Stage 3 moves 1.5 times as many bytes as stages 1 and 2, to save memory that is free here.",
         "llama3.2-1b --gpus 64 --hardware a100 --zero 3 --stack fsdp-eager",
         find=_gathered,
         sources=("Rajbhandari et al. 2020, arXiv:1910.02054, section 7",),
@@ -75,7 +75,7 @@ RULES = (
         "N104",
         "micro-batch-too-small",
         "A larger micro-batch fits and is faster",
-        "Small micro-batches leave matrix units idle, pay host and gather costs more often, and a larger one fits.",
+        "Small micro-batches leave matrix units idle and pay host and gather costs more often; a larger one fits.",
         "gpt2 --gpus 8 --hardware a100 --seq 1024 --global-batch 256 --framework fsdp --zero 3",
         find=_small,
         sources=("NVIDIA, Matrix Multiplication Background User's Guide: tile and wave quantization",),

@@ -22,7 +22,7 @@ def _gathered(case: Configuration) -> Iterator[Hit]:
 def _quantized(case: Configuration) -> Iterator[Hit]:
     tuning = case.setup.implementation.tuning
     if tuning is not None and tuning.quantized:
-        said = f"{tuning.quantized} weights are unpacked for every matmul, and fit in 16 bits"
+        said = f"{tuning.quantized} weights are dequantized for every matmul, and fit in 16 bits"
         yield Hit(said, "quantized", ({"quantized": "none"},))
 
 
@@ -38,7 +38,7 @@ def _padded(case: Configuration) -> Iterator[Hit]:
 def _copied(case: Configuration) -> Iterator[Hit]:
     held = [one for one in case.setup.forwards if one.name == REFERENCE and one.held and one.model is None]
     if held and case.setup.implementation.tuning is not None:
-        said = "the reference is a copy of the model that adapters leave unchanged"
+        said = "the reference is a copy of a base model that adapters leave unchanged"
         yield Hit(said, "reference", ({"reference": "adapters-off"},))
 
 
@@ -67,9 +67,9 @@ RULES = (
     Rule(
         "N501",
         "adapters-with-zero3",
-        "ZeRO-3 gathers frozen weights that fit undivided",
-        "Adapters have few gradients and states to divide. Stage 3 divides the frozen weights too, and gathers them in "
-        "every pass.",
+        "ZeRO-3 gathers frozen weights that fit unsharded",
+        "Adapters have few gradients and states to shard. Stage 3 shards the frozen weights too, and gathers "
+        "them in every pass.",
         "llama3-8b --gpus 64 --hardware a100 --zero 3 --lora-rank 16 --seq 1024 --stack fsdp-eager",
         find=_gathered,
         least=0.01,
@@ -78,8 +78,8 @@ RULES = (
     Rule(
         "N502",
         "quantized-where-16-bits-fit",
-        "Frozen weights are quantized though they fit in 16 bits",
-        "Quantized weights are unpacked before every matmul, and rounded: what is bought is memory that is free here.",
+        "Frozen weights are quantized although they fit in 16 bits",
+        "Quantized weights are dequantized before every matmul, and lose accuracy, to save memory that is free here.",
         "llama3-8b --gpus 8 --hardware h100 --lora-rank 16 --quantized nf4 --seq 2048 --micro-batch 2",
         find=_quantized,
         sources=("Dettmers et al. 2023, QLoRA, arXiv:2305.14314, section 3",),
@@ -87,9 +87,9 @@ RULES = (
     Rule(
         "N503",
         "padding",
-        "A part of all tokens is padding",
-        "Samples that are shorter than their sequence leave places that are computed for nothing. Packing fills them "
-        "with other samples.",
+        "Part of the tokens is padding",
+        "Samples shorter than their sequence leave padding, which is computed in vain. Packing fills it with "
+        "other samples.",
         "llama3-8b --gpus 8 --hardware h100 --zero 3 --task sft --seq 2048 --samples 50k --sample-tokens 500 "
         "--no-packing",
         find=_padded,
@@ -100,8 +100,8 @@ RULES = (
     Rule(
         "N504",
         "reference-copied",
-        "The reference model is a copy next to adapters",
-        "With its adapters switched off the trained model is the reference: no copy of its weights is needed.",
+        "The reference model is a separate copy, next to adapters",
+        "With its adapters disabled, the trained model is the reference: no copy of its weights is needed.",
         "llama3-8b --gpus 8 --hardware h100 --task dpo --lora-rank 16 --reference same --seq 1024",
         find=_copied,
         gains=MEMORY,
@@ -111,8 +111,8 @@ RULES = (
         "N505",
         "reference-not-precomputed",
         "The reference runs in every step",
-        "Its log-probabilities of a sample never change: computed once before training, they cost one pass over the "
-        "data (not counted here), and no model next to the trained one.",
+        "Its log-probabilities of a sample never change: computed once before training, they cost one pass "
+        "over the data (not counted here) and need no second model in memory.",
         "llama3-8b --gpus 8 --hardware h100 --task dpo --zero 3 --seq 1024 --recompute full",
         find=_asked_again,
         gains=EITHER,
@@ -123,7 +123,7 @@ RULES = (
         "N506",
         "sequence-beyond-positions",
         "Sequences are longer than the model was trained for",
-        "Rotary positions beyond those of pretraining are extrapolated. What that costs in quality is not priced.",
+        "Rotary positions beyond those of pretraining are extrapolated. The loss of quality is not priced.",
         "llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 16384 --recompute full",
         find=_beyond,
         gains=OWN,
@@ -135,7 +135,7 @@ RULES = (
         "fp16-where-bf16-is-there",
         "Training in fp16 on an accelerator that has bf16",
         "fp16 has five bits of exponent: gradients underflow without loss scaling, and steps that overflow are "
-        "skipped. bf16 has the range of fp32 at the same speed. What skipped steps cost napkin cannot price.",
+        "skipped. bf16 has the range of fp32 at the same speed. The cost of skipped steps is not priced.",
         "llama3.2-1b --gpus 8 --hardware a100 --zero 1 --precision fp16-mixed",
         find=_half,
         gains=OWN,

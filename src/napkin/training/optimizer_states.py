@@ -145,7 +145,7 @@ class TensorStates:
     """What an optimizer keeps of one parameter tensor.
 
     states    bytes of each state             total     of all of them
-    each      bytes a parameter of the states that are tensors: without step counters and code books
+    each      bytes per parameter of the states that are tensors: without step counters and code books
     scalars   names of the step counters      counters  their bytes, None without any
     """
 
@@ -182,7 +182,7 @@ def of_params(params: Term, each: Term) -> Term:
 
 
 def bytes_in(optimizer: Optimizer, dtype: str) -> float | None:
-    """Return the bytes a parameter where parameters have this number format; None where they depend on shapes."""
+    """Return the bytes per parameter where parameters have this number format; None where they depend on shapes."""
     if optimizer.factored:
         return None
     each: float = of_large_tensors(optimizer, formats.element_bytes(formats.find(dtype))).value

@@ -36,7 +36,7 @@ def answer(tokens: Term, vocabulary: int) -> Answer:
     kind = "uint16" if width.value == 2 else "uint32"
     screen = Screen(
         (f"{amount(tokens.value)} tokens as token ids", f"vocabulary of {vocabulary:,}"),
-        (human(size.value, "byte"), f"{width.value} bytes a token ({kind})"),
+        (human(size.value, "byte"), f"{width.value} bytes per token ({kind})"),
         remarks=("With np.memmap, only the pages that a batch touches are read into memory.",),
         next=under("train-time", {"params": "8B", "gpus": "64", "hardware": "h100"}),
     )

@@ -54,7 +54,7 @@ def _note_sizes(answer: Answer, question: MemoryQuestion) -> None:
     answer.notes.append("the model's own width, more or fewer layers; napkin max-params --like scales the whole shape")
     if not question.setup.optimizer.factored:
         each = bytes_per_param(question.setup.precision, question.setup.optimizer).value
-        answer.notes.append(f"params/ceiling: states only, {each:g} bytes a parameter, perfectly sharded")
+        answer.notes.append(f"params/ceiling: states only, {each:g} bytes per parameter, perfectly sharded")
 
 
 def _add_binding(answer: Answer, question: MemoryQuestion, found: LargestFit, hardware: Hardware) -> None:

@@ -83,9 +83,9 @@ def _spread(question: OptimalQuestion, answer: Answer, params: Number) -> str:
 HEADINGS = (
     Column("parameters", right=True),
     Column("tokens", right=True),
-    Column("a parameter", right=True, drop=3),
+    Column("per parameter", right=True, drop=3),
     Column("loss", right=True, drop=1),
-    Column("to be as good", right=True),
+    Column("for equal loss", right=True),
     Column("cost", right=True, drop=2),
     Column(),
 )
@@ -113,7 +113,7 @@ def _sizes(question: OptimalQuestion, rows: Mapping[str, object] | tuple[Row, ..
         )
     priced = any(cell[5] for cell in cells)
     columns = [
-        Column(f"{one.name}{life}" if one.name == "to be as good" else one.name, one.right, one.drop)
+        Column(f"{one.name}{life}" if one.name == "for equal loss" else one.name, one.right, one.drop)
         for one in HEADINGS
         if one.name != "cost" or priced
     ]

@@ -30,7 +30,7 @@ def screen(
     if moved and moved[0].swing:
         first = moved[0]
         ends = sorted(end[1] for end in (first.low, first.high, (0, value)) if end)
-        headline.append(f"{first.option.name} moves it most: {between(ends[0], ends[-1], unit)}")
+        headline.append(f"{first.option.name} matters most: {between(ends[0], ends[-1], unit)}")
     else:
         headline.append("no input moves it")
     if verdict is not None:

@@ -85,7 +85,7 @@ def _run(inputs: Inputs) -> Answer:
         notes=base.notes,
         verdict=decide({}) if decide is not None else None,
     )
-    asked_for = [f"What moves {path} of {command.name}", f"each input by ±{share(float(change))}"]
+    asked_for = [f"Sensitivity of {path} in {command.name}", f"each input by ±{share(float(change))}"]
     asked_for += [f"estimated {one.option.name} over its interval" for one in moved if one.estimated]
     asked_for += [inputs.text(name) for name in ("limit", "against") if inputs.has(name)]
     answer.screen = screen(asked_for, path, value, unit, moved, answer.verdict)
