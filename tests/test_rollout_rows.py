@@ -97,8 +97,8 @@ def test_answers_are_timed_as_the_engine_that_generates_them(tmp_path: pathlib.P
             "how many of its GPUs",
         ),
         (SAMPLED.replace("on policy,", "switch,"), "overlap"),
-        (SAMPLED.replace("response_length_mean: 1000, ", ""), "how long its answers are"),
-        (SAMPLED.replace("prompts: 64, ", ""), "how many answers"),
+        (SAMPLED.replace("response_length_mean: 1000, ", ""), "how long its responses are"),
+        (SAMPLED.replace("prompts: 64, ", ""), "how many responses"),
     ],
 )
 def test_what_is_not_stated_is_the_reason(tmp_path: pathlib.Path, rl: str, why: str) -> None:

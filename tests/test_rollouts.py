@@ -249,7 +249,7 @@ def test_the_longest_alone_make_a_range_of_means() -> None:
     assert found["high"]["step/update"] == pytest.approx(most["high"]["step/update"])
     said = " ".join(run_line(f"step {line} -v").out.split())
     assert "prompts of 50 to 500 tokens in the mean are in the interval" in said
-    assert "assumed: prompts of 200 tokens and answers of 673 tokens" in run_line(f"step {line}").out
+    assert "assumed: prompts of 200 tokens and responses of 673 tokens" in run_line(f"step {line}").out
 
 
 def test_trl_makes_logits_of_the_answers_alone() -> None:

@@ -44,7 +44,7 @@ def forward_alone(without: str = "") -> Term:
 
 
 def slower(without: str = "") -> Term:
-    """Return how many times what is counted of it a step takes: answers of uneven lengths, sampling and scheduling,
+    """Return how many times what is counted of it a step takes: responses of uneven lengths, sampling and scheduling,
     rewards and data come on top. without: a source that is held out."""
     factor = math.exp(_mean([_mean(errors) for errors in _by_model(without)]))
     return leaf("rollout/slower", factor, "1", SEEN, "published steps of reinforcement learning, the mean over models")

@@ -244,7 +244,7 @@ MEANS: dict[str, Mapping[str, str]] = {
         "*": "!--global-batch: the prompts of a step, for all GPUs"
     },
     "ppo-mini-batch-size num-ppo-epochs ppo-epochs ppo-epoch mini-batches": {
-        "*": "!--updates: optimizer steps on the answers of a step, each on its part of them"
+        "*": "!--updates: optimizer steps on the responses of a step, each on its part of them"
     },
     "beta kl-coef kl-loss-coef init-kl-coef init-kl-coeff kl-beta": {
         "*": "!leave it out; in reinforcement learning 0 is --reference none, as no reference model runs then"

@@ -25,8 +25,8 @@ OUTSIDE = 2 * 2**30
 
 @record
 class Sharing:
-    """How a trainer and an engine share GPUs. engine: None where answers are not generated here; asleep: it gives its
-    memory back while the trainer runs; away: the STATES that the trainer moves to the host while answers are
+    """How a trainer and an engine share GPUs. engine: None where responses are not generated here; asleep: it gives its
+    memory back while the trainer runs; away: the STATES that the trainer moves to the host while responses are
     generated."""
 
     engine: Engine | None

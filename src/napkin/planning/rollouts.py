@@ -38,8 +38,8 @@ class RolloutLengths:
 
     prompt, response         mean tokens        longest_prompt, longest    of the longest ones (0: the mean prompt)
     answers   to a prompt                       prompts   of a step
-    updates   optimizer steps on a step's answers, each on its part of them
-    behind    steps by which answers may be older than the weights; 0: generation and training follow each other
+    updates   optimizer steps on a step's responses, each on its part of them
+    behind    steps by which responses may be older than the weights; 0: generation and training follow each other
     """
 
     prompt: int
@@ -99,8 +99,8 @@ def over(setup: Setup, seq: int) -> Setup:
 
 
 def scored(setup: Setup, tasks: Sequence[str], answer: int) -> Setup:
-    """Return a setup whose logits are of answers of at most this many tokens, where its trainer makes no others; tasks:
-    those in which it does so."""
+    """Return a setup that computes logits for at most this many response tokens, if its trainer computes no others.
+    tasks: those in which it does so."""
     if setup.task.name not in tasks:
         return setup
     cp = int(setup.layout.cp)
@@ -153,12 +153,12 @@ class Engine:
         return subtract("engine/kv_cache", subtract("engine/left", self.memory(capacity), self.weights()), passes)
 
     def at_once(self, lengths: RolloutLengths, capacity: Term) -> int:
-        """Return how many answers are decoded at a time, at their mean context."""
+        """Return how many responses are decoded at a time, at their mean context."""
         each = float(self.cached(lengths.prompt + lengths.response // 2))
         left = float(self.cache(capacity).value)
         if left < float(self.cached(lengths.most)):
             raise Refused(
-                f"the engine's share leaves no cache for an answer of {lengths.most:,} tokens",
+                f"the engine's share leaves no cache for a response of {lengths.most:,} tokens",
                 "a larger share, --rollout-tp, or more GPUs",
             )
         return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE

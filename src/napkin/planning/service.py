@@ -1,9 +1,9 @@
 """What an engine that serves a model gives its users: times, rates, and how many sequences its cache holds.
 
-With B sequences of a replica at a time, p tokens of a prompt and o of an answer, P(n) the seconds of n prompts and D
+With B sequences of a replica at a time, p tokens of a prompt and o of a response, P(n) the seconds of n prompts and D
 those of one decoding step of B sequences at their mean context:
 
-    cycle = P(B) + (o − 1)·D      B answers: the first token of each comes from its prompt's pass
+    cycle = P(B) + (o − 1)·D      B responses: the first token of each comes from its prompt's pass
     rate  = B·o / cycle           of a fixed batch, and of B sequences in flight all the time (Little's law)
 
 In a fixed batch all prompts run first: the first token takes P(B), each further one D. In a closed loop a new prompt
@@ -44,7 +44,7 @@ class HeldCache:
 @record
 class Service:
     """Times and rates. step: seconds of one decoding step; tpot: mean seconds of a token after the first, None where
-    an answer is one token; at_once: sequences of a replica; waiting: requests that its cache cannot hold."""
+    a response is one token; at_once: sequences of a replica; waiting: requests that its cache cannot hold."""
 
     ttft: Term
     tpot: Term | None
@@ -140,7 +140,7 @@ def _latency(
 
 def hold(setup: ServingSetup, traffic: Traffic, left: Term | None) -> HeldCache:
     """Return what keys and values take: each sequence of a fixed batch reaches its full length, those in flight all the
-    time are half-way through their answers in the mean."""
+    time are half-way through their responses in the mean."""
     whole = traffic.prompt + traffic.response
     in_the_mean = traffic.mode in (CLOSED, OFFLINE)
     context = traffic.prompt + traffic.response // 2 if in_the_mean else whole

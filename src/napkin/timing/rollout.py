@@ -1,14 +1,14 @@
-"""The steps in which an inference engine decodes the answers of a step of reinforcement learning, and the time in which
-it receives the new weights.
+"""Decoding steps in which an inference engine generates the responses of a reinforcement-learning step, and the time in
+which it receives the new weights.
 
-Symbols: S answers of an engine in a step, r their mean tokens and R the longest one's, B answers at a time.
+Symbols: S responses of an engine in a step, r their mean tokens and R the longest one's, B responses at a time.
 
-    decoding steps = S·(r − 1)/B + (R − r)/k: a full batch until the last answer is begun, then those that are longer
-                     than the mean; while S ≤ B, R − 1 in total. An answer's first token comes from its prompt's pass.
-                     Of k steps' answers that are generated one into the other each has a part of the end, and as many
-                     times S answers are there to fill the batch.
+    decoding steps = S·(r − 1)/B + (R − r)/k: a full batch until the last response is begun, then those that are longer
+                     than the mean; while S ≤ B, R − 1 in total. A response's first token comes from its prompt's pass.
+                     Of k steps' responses that are generated one into the other each has a part of the end, and as many
+                     times S responses are there to fill the batch.
 
-Both hold for any lengths of the answers: a step reads the weights once, and the cache of every answer in it
+Both hold for any lengths of the responses: a step reads the weights once, and the cache of every response in it
 (timing/generation.py).
 """
 
@@ -41,8 +41,8 @@ TO_HOST_AND_BACK = term.leaf(
 
 @record
 class Rollout:
-    """What one engine does in a step: its prompts, each once for all answers because prefixes are cached, and its
-    answers."""
+    """What one engine does in a step: its prompts, each once for all responses because prefixes are cached, and its
+    responses."""
 
     prefill: EnginePasses
     decode: EnginePasses
@@ -57,7 +57,7 @@ def generation_time(one: Rollout, rates: GenerationRates) -> Term:
 
 
 def decoding_steps(answers: int, at_once: int, response: int, longest: int, batches: int = 1) -> Term:
-    """Return the steps that decode `answers` answers of `response` tokens in the mean, `at_once` at a time. batches:
+    """Return the steps that decode `answers` responses of `response` tokens in the mean, `at_once` at a time. batches:
     whose responses are generated one into the other."""
     later = term.leaf(
         "later_tokens_of_an_answer", response - 1, "1", term.GIVEN, "the first comes from the prompt's pass"

@@ -1,8 +1,8 @@
-"""The lecture's first napkin: FLOPs = FLOP/s promised · MFU · GPUs · time, and cost = price · GPUs · time; where the
-MFU is that of the steps, the calendar time is their time over the goodput.
+"""Solve the basic equation of training time: FLOPs = peak FLOP/s · MFU · GPUs · time, and cost = price · GPUs · time.
 
-Whatever single quantity is missing follows; with a budget, two may be missing, as long as the equations tell them
-apart. N parameters, D tokens, n GPUs, u MFU, t time, c cost, p price, F FLOP, P peak of one GPU.
+If the MFU is that of the steps, the calendar time is their time over the goodput. Any one quantity may be missing; with
+a budget, two may be missing, if the equations determine them. N parameters, D tokens, n GPUs, u MFU, t time, c cost,
+p price, F FLOP, P peak of one GPU.
 """
 
 from __future__ import annotations

@@ -31,13 +31,13 @@ class Task:
 
     says         in the first line of an answer
     rows         sequences of one sample in a pass with gradients
-    preference   the loss is over the log-probabilities of complete answers
+    preference   the loss is over the log-probabilities of complete responses
     reference    they are compared with those of a reference model
     teacher      the loss is between its distribution over the vocabulary and that of a larger model, the reference
-    mismatched   a batch's answers with prompts of others run too, without gradients (KTO's estimate of the KL term)
+    mismatched   a batch's responses with prompts of others run too, without gradients (KTO's estimate of the KL term)
     scalar       the head has one output, a score
     generates    the model generates responses itself, without an engine, before some of its steps
-    rollout      it trains on answers that an inference engine generates with the model in each step
+    rollout      it trains on responses that an inference engine generates with the model in each step
     critic       a second value model is trained
     """
 
@@ -156,8 +156,8 @@ TASKS: dict[str, Task] = {
             preference=True,
             reference=True,
             mismatched=True,
-            source="trl/trainer/kto_trainer.py, _compute_kl_logps and _compute_loss: one answer a sample; mismatched "
-            "answers run through the model and the reference without gradients",
+            source="trl/trainer/kto_trainer.py, _compute_kl_logps and _compute_loss: one response a sample; mismatched "
+            "responses run through the model and the reference without gradients",
         ),
         Task(
             "distill",
@@ -174,7 +174,7 @@ TASKS: dict[str, Task] = {
             teacher=True,
             generates=True,
             source="trl/experimental/gkd/gkd_trainer.py, training_step: with probability lmbda, 0.5 by default, the "
-            "model generates the answers of a batch itself before the step of distillation",
+            "model generates the responses of a batch itself before the step of distillation",
         ),
         Task(
             "rm",

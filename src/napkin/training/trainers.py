@@ -12,7 +12,7 @@ from napkin.training.precision import POLICIES, Precision, named
 from napkin.training.recomputation import Recompute
 
 PENALIZED = ("rloo", "ppo")
-"""Tasks that compare answers with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
+"""Tasks that compare responses with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
 
 
 @record
@@ -36,7 +36,7 @@ class Trainer:
     sleeps    the engine gives its memory back while the model is trained
     away      what it moves to the host while an engine generates on the same GPUs
     unpads    sequences of a micro-batch of reinforcement learning follow each other without padding
-    scores    tasks whose logits are of the answers alone, not of the prompts
+    scores    tasks whose logits are of the responses alone, not of the prompts
     penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
     broadcast byte/s at which it sends all weights to an engine on GPUs of its own, 0 where nothing says it
     defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
@@ -245,7 +245,7 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "openrlhf",
             "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
-            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01, ds.zero_stage 2; README.md: answers by vLLM",
+            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01, ds.zero_stage 2; README.md: responses by vLLM",
             framework="deepspeed",
             divides=(("deepspeed", 2),),
             engine="vllm",

@@ -60,7 +60,7 @@ def read_engine(
     place: EnginePlace,
     trainer: Trainer,
 ) -> Engine | None:
-    """Return the inference engine; None where answers are not generated here. trainer: whose library starts it."""
+    """Return the inference engine; None where responses are not generated here. trainer: whose library starts it."""
     generates, apart = place.word != "none", bool(place.gpus)
     inputs.depends(("rollout-tp",), generates, "no response is generated here", "--rollout colocated:0.5")
     if not generates:

@@ -10,7 +10,7 @@ from napkin.evidence.answers import TokenRange, answers_within, prompts_within
 from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 
-SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("answers", answers_within)}
+SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("responses", answers_within)}
 """Option of a mean length → what has it, and the range of means below a longest length (--max-…)."""
 MEANS = tuple(SPANS)
 USAGES = {
@@ -69,7 +69,7 @@ def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLe
 
 
 def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[str, ...] = ()) -> RolloutLengths:
-    """Return the lengths, and how many answers a step has. All that is missing is named at once.
+    """Return the lengths, and how many responses a step has. All that is missing is named at once.
 
     timed   the time is asked for, which depends on means; for memory the longest sequence is enough
     judged  the answer is for an accelerator, which must be named

@@ -140,7 +140,7 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
         )
     else:
         inputs.note(f"{task}: generation, log-probabilities and the update follow each other")
-    inputs.note("each answer is trained on once")
+    inputs.note("each response is trained on once")
     if "compile" in inputs:
         inputs.note("--compile: of the passes that are trained; the engine's are what they are")
     if away:

@@ -32,7 +32,7 @@ class Freedom:
     where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
     ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
-    scores   tasks whose logits are of the answers alone
+    scores   tasks whose logits are of the responses alone
     unpads   whether sequences of its micro-batches have no padding
     host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of an engine on the trainer's GPUs, and whether they are the trainer's

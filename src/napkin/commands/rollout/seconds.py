@@ -63,10 +63,10 @@ def seconds_of(
     away: Term | None = None,
     without: str = "",
 ) -> RolloutSeconds:
-    """Return the seconds of a step: the phases follow each other, or, where answers may be behind the weights, those of
-    the next step are generated while the trainer works. Each takes as much longer than what is counted of it as
-    published steps do. prediction: of one of its optimizer steps; away: bytes of the trainer on a GPU that are moved to
-    the host while the engine generates there; without: a source of published steps that is held out."""
+    """Return the seconds of a step: the phases run one after the other, or, if responses may lag behind the weights,
+    those of the next step are generated while the trainer works. Each takes longer than what is counted of it, by the
+    factor of published steps. prediction: of one of its optimizer steps; away: bytes of the trainer on a GPU that are
+    moved to the host while the engine generates there; without: a source of published steps that is held out."""
     whole = prediction.step()
     others = [part for part in whole.time.parts if part.name.removeprefix("step/") in PASSES]
     rest = [part for part in whole.time.parts if part not in others]

@@ -50,7 +50,7 @@ def _question(question: RolloutQuestion) -> list[str]:
         *divided,
         *trained_part(question.setup),
         where,
-        f"{lengths.prompts:,} × {lengths.answers:,} answers of {lengths.response:,} tokens",
+        f"{lengths.prompts:,} × {lengths.answers:,} responses of {lengths.response:,} tokens",
     ]
 
 

@@ -25,7 +25,7 @@ def screen(search: RolloutSearch, answer: Answer, use: RolloutLayout, confidence
     clauses = [
         f"{search.model.name} on {use.gpus:,} × {search.layouts.hardware.name}",
         *trained_part(search.layouts.request.setup),
-        f"{lengths.prompts:,} × {lengths.answers:,} answers of {lengths.response:,} tokens",
+        f"{lengths.prompts:,} × {lengths.answers:,} responses of {lengths.response:,} tokens",
     ]
     step = terms["step/time"].value
     head = [human(terms["gpus"].value, "GPU")] if "gpus" in terms else []

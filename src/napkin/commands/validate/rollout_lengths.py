@@ -11,22 +11,22 @@ from napkin.evidence.rows import RowFields
 from napkin.planning.rollouts import RolloutLengths
 
 USUAL = {"dapo": (512, 16, 32)}
-"""Algorithm → prompts of a step, answers to each, and prompts of an optimizer step, where a row states no batch: DAPO's
-paper (arXiv:2503.14476, section 4.1), and verl's scripts of it (verl/experimental/*/shell/dapo_7b_math_*.sh), in which
-answers to a prompt are 12 or 16."""
+"""Algorithm → prompts per step, responses per prompt, and prompts per optimizer step, where a row states no batch:
+DAPO's paper (arXiv:2503.14476, section 4.1) and verl's scripts (verl/experimental/*/shell/dapo_7b_math_*.sh), with 12 or
+16 responses per prompt."""
 LONGEST_PROMPT = 1000
 """Most tokens of a mean prompt where a row says nothing of prompts."""
 SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
 """Words of runs whose phases follow each other: what libraries do unless a row says otherwise (verl ray_trainer.py, TRL
 grpo_trainer.py, OpenRLHF without --async_train)."""
 BEHIND = re.compile(r"(\d{1,9})-step off|one-step")
-"""Words of runs whose answers may be this many steps older than the weights."""
+"""Words of runs whose responses may be this many steps older than the weights."""
 STREAMED = ("fully async", "fully_async", "separate_async")
 """Words of runs that generate all the time, on GPUs of their own."""
 
 
 def behind_of(row: RowFields) -> int:
-    """Return by how many steps answers may be older than the weights. Phases that overlap otherwise are refused."""
+    """Return by how many steps responses may be older than the weights. Phases that overlap otherwise are refused."""
     said = (row.text("rl.on_policy") or row.text("rl.mode")).lower()
     if said in SYNCHRONOUS:
         return 0
@@ -38,7 +38,7 @@ def behind_of(row: RowFields) -> int:
 
 def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     """Return the likely lengths, then the least and the most that a row leaves open, where it leaves anything open:
-    where only a sequence's mean is stated, all of it is the answer."""
+    where only a sequence's mean is stated, all of it is the response."""
     means = [row.number("rl.response_length_mean") or row.number("rl.response_length")]
     prompts = [row.number("rl.prompt_length_mean") or row.number("rl.prompt_length")]
     whole = row.number("rl.sequence_length_mean")
@@ -48,7 +48,7 @@ def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     answers = [one for one in means if one is not None]
     if not answers:
         if limit is None:
-            raise NapkinError("how long its answers are is not stated")
+            raise NapkinError("how long its responses are is not stated")
         answers = [*answers_within(limit, model_of(row).family).all]
     asked = [one for one in prompts if one is not None]
     if not asked:
@@ -63,7 +63,7 @@ def _at(values: list[float], place: int) -> float:
 
 
 def _batch_of(row: RowFields) -> tuple[int, int, int]:
-    """Return the answers of a step, those to a prompt, and those of an optimizer step, 0 for all of them."""
+    """Return the responses of a step, those to a prompt, and those of an optimizer step, 0 for all of them."""
     usual = USUAL.get(row.text("rl.algorithm").lower())
     samples, group = row.count("rl.samples_per_step"), row.count("rl.group")
     mini = row.count("rl.mini_batch")
@@ -72,7 +72,7 @@ def _batch_of(row: RowFields) -> tuple[int, int, int]:
         if prompts is None and usual is not None:
             prompts, group, mini = usual[0], group or usual[1], mini or usual[2]
         if prompts is None:
-            raise NapkinError("how many answers a step has is not stated")
+            raise NapkinError("how many responses a step has is not stated")
         samples = prompts * (group or 1)
     return samples, group or 1, row.count("layout.global_batch") or (mini or 0) * (group or 1)
 
@@ -80,7 +80,7 @@ def _batch_of(row: RowFields) -> tuple[int, int, int]:
 def _lengths(
     row: RowFields, prompt: float, answer: float, limit: int | None, batch: tuple[int, int, int]
 ) -> RolloutLengths:
-    """Return lengths of these means. batch: answers of a step, to a prompt, and of an optimizer step."""
+    """Return lengths of these means. batch: responses of a step, to a prompt, and of an optimizer step."""
     samples, group, step = batch
     return RolloutLengths(
         prompt=round(prompt),

@@ -31,7 +31,7 @@ _Read = TypeVar("_Read")
 OWN = ("none", "transformers")
 """Words of runs in which the model itself generates, without an engine."""
 NO_PASS = "the engine gives the log-probabilities: no pass of the trainer does"
-NO_ENGINE = "the time of answers that a model generates without an engine is not modeled"
+NO_ENGINE = "the time of responses that a model generates without an engine is not modeled"
 MEMORY = "memory_"
 WEIGHED = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes")
 Interval = tuple[float, float, float]

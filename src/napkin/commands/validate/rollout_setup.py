@@ -106,7 +106,7 @@ def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: 
 
 
 def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ...]:
-    """Return the passes over answers that a task with a value model has next to those of the policy."""
+    """Return the passes over responses that a task with a value model has next to those of the policy."""
     if not task.critic:
         return ()
     found = []

@@ -29,7 +29,7 @@ def take_longest(reading: Reading, prompt: str, answer: str, usual: tuple[int, i
 
 
 def take_updates(reading: Reading, generated: int, trained: int, *keys: str) -> None:
-    """Read how many optimizer steps a step's answers are trained in. generated, trained: samples of each."""
+    """Read how many optimizer steps a step's responses are trained in. generated, trained: samples of each."""
     if trained and generated > trained and generated % trained == 0:
         reading.derive("updates", generated // trained, *keys)
 
@@ -113,7 +113,7 @@ def of_openrlhf(reading: Reading) -> None:
 
 
 def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
-    """Read TRL's GRPO: the batch counts answers. sizes: of prompts and responses where the file leaves them out."""
+    """Read TRL's GRPO: the batch counts responses. sizes: of prompts and responses where the file leaves them out."""
     samples = reading.read("num_generations", whole)
     if samples:
         reading.put("samples-per-prompt", samples, "num_generations")

@@ -1,4 +1,4 @@
-"""What a token costs a model of N parameters, in training and in serving: 6·N and 2·N FLOP, unless a law says more."""
+"""FLOP per token of a model with N parameters, in training and in serving: 6·N and 2·N FLOP, unless a law says more."""
 
 from __future__ import annotations
 

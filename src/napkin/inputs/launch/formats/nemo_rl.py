@@ -101,7 +101,7 @@ DTENSOR_DEGREES = {"tp": "tensor_parallel_size", "cp": "context_parallel_size", 
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: of GRPO it counts answers, of the others samples (a pair is one)."""
+    """Read the batch: of GRPO it counts responses, of the others samples (a pair is one)."""
     micro, total, longest = (
         f"{P}.{name}" for name in ("train_micro_batch_size", "train_global_batch_size", "max_total_sequence_length")
     )
@@ -120,8 +120,8 @@ def _batch(reading: Reading) -> None:
 
 
 def _rollout(reading: Reading, trained: int) -> None:
-    """Read the engine, and how many answers a step has. Prompts and answers share the longest sequence: where an answer
-    alone may be as long, the longest prompt is not stated."""
+    """Read the engine, and the number of responses of a step. Prompt and response share the longest sequence: if a
+    response may be that long by itself, the longest prompt is not stated."""
     prompts, samples = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt"
     count, each = reading.read(prompts, whole), reading.read(samples, natural)
     if each:
@@ -240,7 +240,7 @@ FORMAT = LaunchFormat(
             f"{P}.dynamic_batching.enabled",
             "micro-batch global-batch seq samples-per-prompt updates rollout rollout-tp off-policy-steps reference "
             "packing",
-            "answers of an optimizer step over answers to a prompt; the engine and its GPUs",
+            "responses per optimizer step over responses per prompt; the engine and its GPUs",
             _batch,
         ),
         KeyRule(

@@ -124,7 +124,7 @@ def _megatron_layout(reading: Reading, name: str) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: a rank accumulates samples of per_device_train_batch_size; of RL, answers to rollout_batch_size
+    """Read the batch: a rank accumulates samples of per_device_train_batch_size; of RL, responses to rollout_batch_size
     prompts are trained on in as many optimizer steps as it takes (configs/base_config.py, set_max_steps)."""
     block = f"{_role(reading)}.training_args"
     micro = reading.take("micro-batch", f"{block}.per_device_train_batch_size", whole)
@@ -169,7 +169,7 @@ def _rollout(reading: Reading, trained: int) -> None:
 
 
 def _lengths(reading: Reading) -> None:
-    """Read the lengths: sequence_length wins over response_length, and answers are what a prompt leaves of it
+    """Read the lengths: sequence_length wins over response_length, and responses are what a prompt leaves of it
     (base_config.py, rlvr_config.py); several turns of an agent share what a first prompt leaves."""
     prompt, answer, both = "prompt_length", "response_length", "sequence_length"
     if reading.find(both) is None and reading.find(answer) is not None:
@@ -287,7 +287,7 @@ FORMAT = LaunchFormat(
             f"{INFER} use_kl_loss init_kl_coef enable_reference async_generation_ratio",
             "micro-batch grad-accum global-batch seq steps epochs samples-per-prompt updates max-prompt-tokens "
             "max-response-tokens rollout rollout-tp off-policy-steps reference critic",
-            "per_device_train_batch_size × accumulation × ranks of the answers to rollout_batch_size prompts",
+            "per_device_train_batch_size × accumulation × ranks of the responses to rollout_batch_size prompts",
             _batch,
         ),
         KeyRule(
