@@ -14,9 +14,9 @@ from napkin._tables.commands import COMMANDS
 from napkin._tables.hardware import ACCELERATORS
 from napkin._tables.models import PRESETS
 from napkin.cli.known import offered
+from napkin.cli.option_texts import said
 from napkin.cli.overview import ASKED
 from napkin.cli.reader import read
-from napkin.cli.said import said
 from napkin.commands.command import WRAPPERS as ASKING
 from napkin.commands.command import Command, ask, find, named
 from napkin.counting.conventions import SOURCES

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import typer
 from typer.core import TyperCommand
 
-from napkin.cli.said import said
+from napkin.cli.option_texts import said
 from napkin.commands.command import Command
 from napkin.options.option import Option
 from napkin.options.registry import GROUPS, OPTIONS, SECOND_LEVEL

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from napkin import __version__
 from napkin.cli.known import offered
-from napkin.cli.said import default_of, what
+from napkin.cli.option_texts import default_of, what
 from napkin.commands.command import Command, find
 from napkin.options import output
 from napkin.options.option import Option

@@ -8,11 +8,11 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
-from napkin.evidence import own, validate
+from napkin.evidence import user_steps, validate
 from napkin.evidence.error_statistics import errors_of, time_factor
-from napkin.evidence.own import MovedConstant
 from napkin.evidence.published import read
 from napkin.evidence.row_files import STEPS
+from napkin.evidence.user_steps import MovedConstant
 from napkin.render.answer import Answer
 from napkin.render.figures import share
 from napkin.render.screen import Next, Screen, quantities
@@ -42,7 +42,7 @@ def answer(path: str, profile: str | None) -> Answer:
     if not known:
         why = next((one.why for one in before if one.why), "no row has a measured step")
         raise NapkinError(f"{path}: no row can be compared: {why}", "name hardware, layout and a measured quantity")
-    changes, after = own.refitted(steps)
+    changes, after = user_steps.refitted(steps)
     factor, left = time_factor(known)
     terms: list[Term] = [
         leaf("factor", factor, "1", MEASURED, f"{path}: median of measured over predicted step time"),

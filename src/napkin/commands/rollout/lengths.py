@@ -6,7 +6,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.machine import WHICH
 from napkin.commands.question.model import read_model
 from napkin.errors import NapkinError
-from napkin.evidence.answers import TokenRange, answers_within, prompts_within
+from napkin.evidence.response_lengths import TokenRange, answers_within, prompts_within
 from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from napkin.errors import NapkinError
-from napkin.evidence.answers import answers_within, prompts_within
 from napkin.evidence.finetune_rows import model_of
+from napkin.evidence.response_lengths import answers_within, prompts_within
 from napkin.evidence.rows import RowFields
 from napkin.planning.rollouts import RolloutLengths
 
 USUAL = {"dapo": (512, 16, 32)}
 """Algorithm → prompts per step, responses per prompt, and prompts per optimizer step, where a row states no batch:
-DAPO's paper (arXiv:2503.14476, section 4.1) and verl's scripts (verl/experimental/*/shell/dapo_7b_math_*.sh), with 12 or
-16 responses per prompt."""
+DAPO's paper (arXiv:2503.14476, section 4.1) and verl's scripts (verl/experimental/*/shell/dapo_7b_math_*.sh), with 12
+or 16 responses per prompt."""
 LONGEST_PROMPT = 1000
 """Most tokens of a mean prompt where a row says nothing of prompts."""
 SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")

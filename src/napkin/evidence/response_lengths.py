@@ -1,8 +1,8 @@
-"""How long answers are where only their limit is known: what was published of models of the same kind.
+"""Mean lengths of responses where only their limit is known, from what was published of models of the same kind.
 
-A model whose answers have a length of their own, L tokens, fills a limit far above it hardly at all and one far below
-it nearly whole: the mean is taken to be limit · L / (limit + L). The published means below make L 15,000 to 21,000 for
-models that reason before they answer, whatever the limit, and a tenth of that for most others.
+The untruncated responses of a model have a characteristic length of L tokens: a limit far above L is hardly filled, one
+far below L almost entirely. The mean is taken to be limit · L / (limit + L). The published means below give L of 15,000
+to 21,000 for models that reason before they answer, whatever the limit, and a tenth of that for most others.
 """
 
 from __future__ import annotations
