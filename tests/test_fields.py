@@ -49,6 +49,26 @@ NOT_BUILT = {
 """Default configurations of which transformers 5.23.0 makes no model, or none that runs."""
 
 
+@pytest.mark.parametrize("model_type", [name for name in MODULES if name in READ])
+def test_every_class_is_known_to_read_its_width(model_type: str) -> None:
+    """A table without a class's own fields lets pass what changes a count, and calls what is read unread."""
+    widths = {"hidden_size", "d_model", "n_embd", "embed_dim", "emb_dim", "dim", "decoder", "audio_encoder"}
+    assert widths & set(json.loads(READ[model_type]))
+
+
+def test_a_field_that_only_a_part_s_class_reads_is_refused_where_it_changes_a_count() -> None:
+    text = {"model_type": "kosmos_2_text_model", "embed_dim": 64, "layers": 2, "attention_heads": 4, "ffn_dim": 96}
+    assert "add_cross_attention" in refusal({**text, "add_cross_attention": True}).message
+
+
+def test_an_untied_head_of_bert_has_a_second_bias_in_every_relative() -> None:
+    text = {"model_type": "blip_text_model", "hidden_size": 96, "num_hidden_layers": 2, "vocab_size": 77}
+    tied, apart = (
+        params(model_of({**text, "tie_word_embeddings": one}))["params/total"].value for one in (True, False)
+    )
+    assert apart - tied == 77 * 96 + 77
+
+
 def refusal(fields: dict[str, Any]) -> NapkinError:
     with pytest.raises(NapkinError) as caught:
         model_of(fields)

@@ -25,6 +25,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,10 @@ def heads_of(model_type: str) -> list[Any]:
         return [getattr(getattr(transformers.models, module), name)]
     if not names and model_type in HOLDERS:
         return heads_of(HOLDERS[model_type])
+    if not names:  # no automatic class has it
+        config_class = CONFIG_MAPPING[model_type]
+        place = import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
+        return [one for one in vars(place).values() if getattr(one, "config_class", None) is config_class]
     return [one for name in dict.fromkeys(names) if (one := getattr(transformers, name, None)) is not None]
 
 
@@ -268,10 +273,10 @@ def fields_of(model_type: str, recorded: set[str]) -> dict[str, Any]:
     declared = {field.name for field in dataclasses.fields(config_class)}
     facts = {n for n in dir(config_class) if not isinstance(getattr(config_class, n, None), property)} - declared
     names = (read_in_text(model_type) | recorded) - (facts - set(ANY_CLASS))
-    if config_class.sub_configs:  # its classes also read configurations within it, under the same names
-        names &= declared | of_config(config_class) | set(ANY_CLASS)
     aliases = aliases_of(config_class)
     names |= {aliases[name] for name in names if name in aliases}
+    if config_class.sub_configs:  # its classes also read configurations within it, under the same names
+        names &= declared | of_config(config_class) | set(ANY_CLASS)
     names |= {alias for alias, name in aliases.items() if name in names}
     defaults = saved(model_type) or {}
     kept = {}

@@ -194,6 +194,8 @@ def text_model(config: Config) -> Config:
         config.notes.append("multi-token prediction layers of the checkpoint not counted")
     former = wrapper.former if wrapper is not None else ""
     text = config.nested("text_config", WRAPPERS.get(config.model_type), former)
+    if wrapper is not None:
+        text.defaults = {**text.defaults, **wrapper.text}
     if wrapper is not None and wrapper.unread:
         text.fields = {**text.fields, wrapper.unread: None}
     vision = config.raw("vision_config", required=False)

@@ -56,6 +56,7 @@ class Wrapper:
     within          (field, model_type) of the block that holds `text_config`, where that is not the file itself
     ignored         fields that describe other networks than the language model
     unread          a field of the language model that this class does not read
+    text            what this class gives fields that `text_config` omits, where that is not their class's default
     sees            the field of the language model that its class sets to the width of the vision tower
     former          model_type of the language model in earlier files, which the class reads as its own
     implementation  what its class does with text, where that differs from the language model's own class
@@ -71,6 +72,7 @@ class Wrapper:
     within: tuple[str, str] = ("", "")
     ignored: tuple[str, ...] = ()
     unread: str = ""
+    text: Mapping[str, object] = _NONE
     sees: str = ""
     former: str = ""
     implementation: Implementation | None = None

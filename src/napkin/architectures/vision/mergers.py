@@ -31,7 +31,9 @@ def kimi(sees: Sees) -> Projected:
     sides = sees.vision.items("merge_kernel_size") or []
     if len(sides) != 2 or not all(isinstance(side, int) and 0 < side < 100 for side in sides):
         raise sees.vision.wrong("merge_kernel_size", "is not two sizes in patches")
-    squares = sides[0] * sides[1]
+    squares, normed = sides[0] * sides[1], sees.config.integer("projection_hidden_size")
+    if normed != sees.width:
+        raise sees.config.wrong("projection_hidden_size", f"is {normed}, and the tower's results have {sees.width}")
     return normed_linears(sees, squares, squares * sees.width, "gelu", over=False)
 
 
@@ -86,8 +88,9 @@ def glm(sees: Sees, inner: Callable[[Config], int]) -> Projected:
 def minimax(sees: Sees) -> Projected:
     """Return MiniMax-M3's: two linear layers for each patch, then two over squares of them."""
     squares, hidden = sees.vision.integer("spatial_merge_size") ** 2, sees.hidden
-    each = two_linears((sees.width, hidden, hidden), "gelu")
-    found = two_linears((squares * hidden, hidden, hidden), "gelu", names=("merge_linear_1", "merge_linear_2"))
+    inner = sees.config.integer("projector_hidden_size")
+    each = two_linears((sees.width, inner, hidden), "gelu")
+    found = two_linears((squares * hidden, inner, hidden), "gelu", names=("merge_linear_1", "merge_linear_2"))
     return Projected(found, sees.patches // squares, squares, each=each)
 
 

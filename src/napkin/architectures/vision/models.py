@@ -160,8 +160,8 @@ SIGHTS: Mapping[str, Sight] = {
     "paddleocr_vl": Sight("paddleocr_vl_vision", paddle),
     "janus": Sight("janus_vision_model", deep_aligned),
     "llama4": Sight("llama4_vision_model", llama4),
-    "kimi_k25": Sight("kimi_k25_vision", kimi),
-    "minimax_m3_vl": Sight("minimax_m3_vl_vision", minimax),
+    "kimi_k25": Sight("kimi_k25_vision", kimi, fields={"projection_hidden_size": 1152}),
+    "minimax_m3_vl": Sight("minimax_m3_vl_vision", minimax, fields={"projector_hidden_size": 6144}),
     "ovis2": Sight(
         "ovis2_vision",
         ovis2,

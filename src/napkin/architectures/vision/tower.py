@@ -125,6 +125,8 @@ def stem(config: Config, kind: Tower, width: int, patches: int) -> Operations:
     if tokens := added(config, how):
         found.append(ClassTokens("class_token", (last,), tokens, width))
         last = "class_token"
+    if how.mask and config.flag(how.mask):
+        found.append(Parameters("mask_token", (), (("token", (width,)),), REPLICATED, trained=False))
     if how.positions:
         rows = positions(config, how, patches)
         if not rows:

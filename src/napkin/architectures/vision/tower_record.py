@@ -48,6 +48,7 @@ class Stem:
     norm       a norm of what enters the layers
     frames     a field of how many frames a patch takes up
     linear     the patches' projection is a linear layer over them, else a convolution
+    mask       a field that says whether there is a token for masked patches, which nothing reads here
     """
 
     bias: bool = True
@@ -57,6 +58,7 @@ class Stem:
     norm: NormStyle | None = None
     frames: str = ""
     linear: bool = False
+    mask: str = ""
 
 
 @record

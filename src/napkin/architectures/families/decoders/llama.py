@@ -40,8 +40,20 @@ LLAMA = Architecture(
     Decoder(bias="attention_bias", out_bias="attention_bias", mlp_bias="mlp_bias"),
     config_class="LlamaConfig",
     wrappers=(
-        Wrapper("glmasr"),
-        Wrapper("voxtral"),
+        Wrapper(
+            "glmasr",
+            text={
+                "vocab_size": 59264, "intermediate_size": 6144, "num_attention_heads": 16, "num_key_value_heads": 4,
+                "max_position_embeddings": 8192,
+            },
+        ),
+        Wrapper(
+            "voxtral",
+            text={
+                "vocab_size": 131072, "intermediate_size": 8192, "num_key_value_heads": 8, "head_dim": 128,
+                "max_position_embeddings": 131072,
+            },
+        ),
         Wrapper("deepseek_vl"),
         Wrapper("deepseek_vl_hybrid"),
         Wrapper("idefics3", path="model.text_model"),

@@ -140,7 +140,7 @@ class Bart:
             (heads, decoder_heads),
             (config.integer("encoder_ffn_dim"), config.integer("decoder_ffn_dim")),
             activation(config, "activation_function"),
-            self._rows(config, vocabulary, same),
+            self._rows(config, vocabulary, same, tie),
             positions,
             attention_windows(config, layers) if self.bands else (),
             config.flag("scale_embedding", otherwise=False),
@@ -151,12 +151,16 @@ class Bart:
             alone=alone,
         )
 
-    def _rows(self, config: Config, vocabulary: int, same: bool) -> tuple[int, int]:
-        """Read the rows of the encoder's token embedding and of the decoder's."""
-        if not self.may_share or same:
+    def _rows(self, config: Config, vocabulary: int, same: bool, tie: bool) -> tuple[int, int]:
+        """Read the rows of the encoder's token embedding and of the decoder's. `same`: one serves both, where they are
+        tied."""
+        rows = config.optional_integer("decoder_vocab_size") if self.may_share else None
+        if not self.may_share or (same and tie):
             config.ignore("decoder_vocab_size")
             return vocabulary, vocabulary
-        return vocabulary, config.optional_integer("decoder_vocab_size") or vocabulary
+        if same and rows not in (None, vocabulary):
+            raise config.refuse("decoder_vocab_size", f"is {rows:,}, and the head has {vocabulary:,} rows")
+        return vocabulary, rows or vocabulary
 
     def _check(self, config: Config) -> None:
         """Refuse fields that contradict what the class does."""

@@ -43,6 +43,7 @@ DEEPSEEK_OCR2 = like(
 UNLIMITED_OCR = like(
     DEEPSEEK_OCR2,
     "unlimited_ocr_text",
+    experts=Mixture("n_routed_experts", where=by_type, shared=counted("n_shared_experts")),
     config_class="UnlimitedOcrTextConfig",
     wrappers=(Wrapper("unlimited_ocr"),),
     ignored=("sliding_window", "layer_types"),

@@ -17,7 +17,7 @@ from napkin.architectures.blocks import LAYER, RMS_T5, Operations, gated_mlp, pl
 from napkin.architectures.dimensions import decoder_only, dimensions
 from napkin.architectures.encoder_decoder import decoder_alone
 from napkin.architectures.idle import cross_attention, idle
-from napkin.architectures.masked import bert_modules, masked_head
+from napkin.architectures.masked import bert_modules, heads_apart, masked_head
 from napkin.architectures.reading import activation
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
@@ -51,7 +51,8 @@ def blip(config: Config) -> Model:
     layer = Layer("decoder", (*across, *post_norm(hidden, LAYER, attend, feed, dropout=(True, True))))
     before = embedding(rows, hidden, positions=sizes.max_length or 0, norm=LAYER, dropout=True)
     after = () if sizes.headless else masked_head(hidden, rows, function)
-    return decoder_only(sizes, before, ((sizes.layers, layer),), after)
+    model = decoder_only(sizes, before, ((sizes.layers, layer),), after)
+    return model if sizes.headless else heads_apart(replace(model, tied=True), config)
 
 
 _BLIP = replace(
