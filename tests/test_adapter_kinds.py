@@ -9,9 +9,12 @@ from napkin.footprint import memory as footprint
 from napkin.footprint.held import gathered
 from napkin.footprint.prepared import prepare, stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
-from napkin.operations.adapter_kinds import KINDS, Beside, near_square, nearest_divisor
+from napkin.operations.adapter_kind import AdaptedLayer
+from napkin.operations.adapter_kinds import KINDS
 from napkin.operations.lora_targets import resolved
+from napkin.operations.low_rank_adapters import near_square
 from napkin.operations.model import Model
+from napkin.operations.rotation_adapters import nearest_divisor
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training.layout import Layout
@@ -83,7 +86,7 @@ def test_kinds_train_what_peft_trains(kind: str, queries_and_values: int, everyt
 def test_counts_are_those_that_peft_published(kind: str, size: int, count: int) -> None:
     """Llama 3.2 3B, queries and values of 28 layers: 3,072 to 3,072 and 1,024 (huggingface/peft,
     method_comparison/MetaMathQA/results)."""
-    layer = sum(KINDS[kind].count(Beside(3072, d_out, size)) for d_out in (3072, 1024))
+    layer = sum(KINDS[kind].count(AdaptedLayer(3072, d_out, size)) for d_out in (3072, 1024))
     assert 28 * layer == count
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.errors import Refused
-from napkin.operations.adapter_kinds import KINDS, AdapterKind, AdapterProduct, Beside
+from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind, AdapterProduct
+from napkin.operations.adapter_kinds import KINDS
 from napkin.operations.base import Timer
 from napkin.operations.learning import Learning
 from napkin.operations.lora import adapter_shards
@@ -103,7 +104,7 @@ class Reparameterized(Ordinary):
     number of tokens."""
 
     kind: str
-    at: Beside
+    at: AdaptedLayer
 
     @property
     def own(self) -> AdapterKind:

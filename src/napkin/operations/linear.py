@@ -19,7 +19,7 @@ from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.operations.adapter_kinds import AdapterKind, Beside
+    from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind
 
 
 @record
@@ -115,9 +115,9 @@ class Matmul(Module):
             return own(run, x, d_in, d_out, self.bias, label)
         return run.tape.linear(x, d_in, d_out, self.bias, label)
 
-    def around(self, run: Lowering, x: Tensor, kind: AdapterKind, at: Beside, tuning: Tuning) -> Tensor:
+    def around(self, run: Lowering, x: Tensor, kind: AdapterKind, at: AdaptedLayer, tuning: Tuning) -> Tensor:
         """Run the layer with an adapter of another kind than LoRA, of which tensor parallelism divides none."""
-        from napkin.operations.adapter_kinds import Math
+        from napkin.operations.adapter_kind import Math
 
         tape = run.tape
 

@@ -25,7 +25,7 @@ from napkin.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.operations.adapter_kinds import AdapterKind, Beside
+    from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind
     from napkin.operations.base import Operation
 
 JOINED = (QUERY, KEY, VALUE, QKV)
@@ -81,7 +81,7 @@ def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
     return int(tuning.everything or any(path_ends(part.path, target) for target in tuning.targets))
 
 
-def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKind, Beside] | None:
+def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKind, AdaptedLayer] | None:
     """Return the kind of the adapter on a linear layer, where it is none of LoRA's, and the layer as it sees it; None
     where no target names it."""
     tuning = implementation.tuning
@@ -90,10 +90,11 @@ def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKin
     every = op.shard != VOCABULARY or implementation.head_is_layer
     if not (every if tuning.everything else is_target(op, tuning.targets)):
         return None
-    from napkin.operations.adapter_kinds import KINDS, Beside
+    from napkin.operations.adapter_kind import AdaptedLayer
+    from napkin.operations.adapter_kinds import KINDS
 
     kind = KINDS.get(tuning.method)
-    return None if kind is None else (kind, Beside(op.d_in, op.d_out, tuning.rank, op.role == DOWN))
+    return None if kind is None else (kind, AdaptedLayer(op.d_in, op.d_out, tuning.rank, op.role == DOWN))
 
 
 def adapter_shards(shard: str, copies: int = 1) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from napkin.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.operations.adapter_kinds import Beside
+    from napkin.operations.adapter_kind import AdaptedLayer
 
 ALL_LINEAR, DEFAULT = "all-linear", "default"
 """Targets that stand for every linear layer but the head, and for peft's choice for the model type."""
@@ -63,7 +63,7 @@ def _of_kind(tuning: Tuning, model: Model, implementation: Implementation) -> Tu
         raise Refused(f"{named}: not modeled in this implementation", "--implementation hf")
     asked, as_lora = replace(implementation, tuning=tuning), replace(tuning, method="lora")
     others = [name for name, _ in tuning.parameters]
-    layers: list[Beside] = []
+    layers: list[AdaptedLayer] = []
     for op in all_operations(model):
         others += [part.path for part in op.linear_parts(implementation) if times_rank(part, as_lora)]
         others += [op.module for _ in adapted_lookups(op, as_lora)]

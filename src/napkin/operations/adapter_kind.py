@@ -1,0 +1,168 @@
+"""The interface of adapters other than LoRA and DoRA on frozen linear layers.
+
+A kind is one class that states what it trains, which buffers it holds, what it runs on the tape, and its matmuls:
+low_rank_adapters.py and rotation_adapters.py define them. LoRA, which can also adapt embeddings and expert parameters,
+is in lora.py and adapted.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from napkin.autograd.tensors import BYTES, WEIGHT, Tensor
+from napkin.elementwise import Number
+from napkin.record import record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.lowering import Lowering
+    from napkin.operations.tuning import Tuning
+
+Base = Callable[[Tensor], Tensor]
+"""The frozen product that a kind of adapter is applied to."""
+
+
+@record
+class AdaptedLayer:
+    """The linear layer that an adapter is on.
+
+    size  the adapter's rank, or the width of its blocks        inner  the layer ends a feed-forward block
+    """
+
+    d_in: int
+    d_out: int
+    size: int
+    inner: bool = False
+
+
+@record
+class AdapterProduct:
+    """A matmul (m×k)(k×n), `batch` of them. m: its rows; 0: the tokens.
+
+    weights, inputs  1 where the backward pass makes the gradient of its second factor, and of its first one; inputs -1:
+                     where gradients pass on to what the layer reads
+    """
+
+    name: str
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+    weights: int = 1
+    inputs: int = 1
+
+
+class Math:
+    """The types in which an adapter computes on a rank's tape."""
+
+    def __init__(self, run: Lowering, tuning: Tuning, x: Tensor) -> None:
+        self.run, self.tape, self.tuning = run, run.tape, tuning
+        tape = run.tape
+        self.stream = x.dtype
+        self.stored = tuning.kept_in or ("fp32" if tape.autocast else tape.compute)
+        narrow = tape.autocast or (tape.compute if tuning.kept_in and tuning.autocast else "")
+        self.products = narrow or self.stored
+        """Type of matmuls: autocast's, or the adapter's own."""
+        self.in_stream = narrow or self.stream
+        """The same where the adapter is first cast to its input's type."""
+
+    def read(self, x: Tensor) -> Tensor:
+        """Return the layer's input in the adapter's type (tuners_utils.py, _cast_input_dtype), after dropout."""
+        return self.tape.dropout(self.tape.cast(x, self.stored), self.tuning.dropout)
+
+    def factor(self, x: Tensor) -> Tensor:
+        """Return what a matmul reads."""
+        return self.tape.cast(x, self.products)
+
+    def made(
+        self,
+        primitive: str,
+        count: Number,
+        what: str,
+        trained: Number,
+        dtype: str = "",
+        cast: Number = 0,
+        scratch: Number = 0,
+    ) -> Tensor:
+        """Record a tensor, in the adapter's type or another, made of `trained` elements of parameters alone, which are
+        in memory anyway, and of which autocast casts `cast`. scratch: temporary bytes of either pass."""
+        tape = self.tape
+        copies = [tape.weight_copy(cast, what)] if cast and tape.autocast else []
+        out = tape.new(count, dtype or self.stored, what)
+        weight = trained * BYTES[self.stored]
+        return tape.record(primitive, (), out, copies, weight=weight, scratch=scratch, forward_scratch=scratch)
+
+    def vector(self, count: Number) -> Tensor:
+        return self.tape.given(count, self.stored, "vector", kind=WEIGHT)
+
+    def matmul(self, x: Tensor, y: Tensor, count: Number, what: str, dtype: str = "") -> Tensor:
+        """Multiply two tensors that both need gradients, and are saved for them, in a type or that of products."""
+        dtype = dtype or self.products
+        x, y = self.tape.cast(x, dtype), self.tape.cast(y, dtype)
+        return self.tape.record("matmul", (x, y), self.tape.new(count, dtype, what), (x, y))
+
+    def added(self, out: Tensor, more: Tensor) -> Tensor:
+        return self.tape.cast(self.tape.add(out, more), out.dtype)
+
+
+class AdapterKind:
+    """How adapters of a kind change a frozen linear layer.
+
+    name       peft's, and that of --adapter        title  for people
+    sized      the option that gives its size, "" where it has none        usual  peft's default of it
+    measure    what the size is, for people
+    quantizes  peft runs it on quantized weights (a delta of the weight's own shape needs that shape)
+    drops      its input passes dropout, as LoRA's does
+    """
+
+    name = ""
+    title = ""
+    sized = "lora-rank"
+    measure = "rank"
+    usual = 8
+    quantizes = True
+    drops = False
+
+    def weights(self, at: AdaptedLayer) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the name and the shape of each trained tensor."""
+        raise NotImplementedError
+
+    def buffer(self, at: AdaptedLayer) -> int:
+        """Return the elements of fp32 buffers that the layer holds."""
+        return 0
+
+    def shared(self, layers: list[AdaptedLayer]) -> int:
+        """Return the elements of frozen tensors that all layers share."""
+        return 0
+
+    def lower(self, math: Math, x: Tensor, base: Base, at: AdaptedLayer) -> Tensor:
+        """Run the layer with its adapter; what it records is trained, `base` is not."""
+        raise NotImplementedError
+
+    def products(self, at: AdaptedLayer) -> Iterator[AdapterProduct]:
+        """Yield its matmuls."""
+        yield from ()
+
+    def traffic(self, at: AdaptedLayer) -> tuple[Number, Number]:
+        """Return the bytes of a token that its elementwise work moves, forward and backward, in 16 bits."""
+        return 0, 0
+
+    def moved(self, at: AdaptedLayer) -> tuple[Number, Number]:
+        """Return the bytes that making its weights moves besides matmuls, forward and backward, for any tokens."""
+        return 0, 0
+
+    def count(self, at: AdaptedLayer) -> int:
+        """Return the number of trained parameters."""
+        total = 0
+        for _, shape in self.weights(at):
+            each = 1
+            for axis in shape:
+                each *= axis
+            total += each
+        return total
+
+    def launches(self, at: AdaptedLayer) -> tuple[int, int]:
+        """Return the kernels that it launches: its matmuls, and as many elementwise ones."""
+        own = list(self.products(at))
+        ahead = 2 * len(own) + 2
+        return ahead, 2 * sum(one.weights + abs(one.inputs) for one in own) + 2
