@@ -362,6 +362,16 @@ def test_no_option_is_ignored_in_silence(line: str, names: list[str]) -> None:
             "--tp has no effect here: --mfu is given",
             "leave out --mfu",
         ),
+        (
+            "optimal --gpus 8 --hardware h100 --within 30d --mfu 0.4 --seq 8192",
+            "--seq has no effect",
+            "leave out --mfu",
+        ),
+        (
+            "optimal --gpus 8 --hardware h100 --within 30d --mfu 0.4 --peak-flops 5e14 --precision fp32",
+            "--precision has no effect",
+            "leave out --mfu",
+        ),
         ("params llama3-8b --mtp", "--mtp has no effect here: llama3-8b has no multi-token", ""),
         ("params llama3-8b --assume-ignorable turbo", "--assume-ignorable turbo has no effect here", "leave it out"),
         ("step llama3-8b --gpus 8 --zero 3 --hardware h100 --network-bandwidth 9GB/s", "--network-bandwidth", "node"),

@@ -224,7 +224,9 @@ def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available |
     hardware = read_hardware(inputs, ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth"))
     peak = read_peak(inputs, hardware)
     mfu = inputs.term("mfu") if inputs.has("mfu") else None
-    inputs.depends(OF_PLAN[:4], mfu is None or bool(inputs.peek("gpus")), "--mfu is given, and nothing is planned")
+    inputs.depends(OF_PLAN[:4], mfu is None, "--mfu is given, and nothing is planned", "leave out --mfu")
+    if "peak-flops" not in inputs.given:  # the peak is that of the format
+        inputs.depends(("precision",), True)
     read_market_price(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     gpus, time = _read_extent(inputs, hardware, price, bounded)
