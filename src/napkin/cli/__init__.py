@@ -174,10 +174,9 @@ def options_of(command: Command, line: Line) -> tuple[dict[str, OptionText], Lau
         given = {**options_of_file(str(given["run"].text), command), **given}
     if "from" not in given or command.opens:
         return given, None
-    from napkin.commands.launchfile import options_of_launch
+    from napkin.commands.launchfile import with_launch
 
-    launch = options_of_launch(_paths(given["from"]), command, given)
-    return {**launch.given, **given}, launch
+    return with_launch(command, given)
 
 
 def answer_of(
@@ -208,11 +207,6 @@ def answer_of(
         unused = " ".join(dict.fromkeys(idle))
         answer.notes.append(f"options of the pasted line that do not change the answer: {unused}")
     return answer
-
-
-def _paths(files: OptionText) -> list[str]:
-    """Return the files of --from; a run file may state one as a text."""
-    return [str(one) for one in files.text] if isinstance(files.text, (list, tuple)) else [str(files.text)]
 
 
 def _impossible(command: Command, given: dict[str, OptionText], problem: NapkinError) -> Answer:

@@ -129,6 +129,7 @@ def _unquoted(first: str, second: str) -> str:
 def _word(word: str) -> tuple[Command, Question]:
     """Return a run file, an accelerator or a model as a question."""
     from napkin.commands import runfile
+    from napkin.commands.launchfile import with_launch
     from napkin.inputs import hardware
     from napkin.inputs.hf_cache import cached_config
     from napkin.inputs.load import printable
@@ -140,7 +141,7 @@ def _word(word: str) -> tuple[Command, Question]:
         stated = document.data.get("command")
         if isinstance(stated, str):
             command = find(stated)
-            return command, runfile.options_of(document, document.data, (), command)
+            return command, with_launch(command, runfile.options_of(document, document.data, (), command))[0]
     try:
         hardware.find(word)
     except NapkinError as no_hardware:

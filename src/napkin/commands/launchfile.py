@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from napkin._tables.takes import TAKES
-from napkin.commands.command import find
+from napkin.commands.command import Command, find
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs.launch.pace import pace
@@ -91,10 +90,11 @@ class Launch:
         stated = texts_of(spelled_inputs(answer), following.changes, following.keep)
         here = {one: text for one, text in stated.items() if one in self.typed or one in following.changes}
         try:
-            files = options_of_launch(self.paths, find(name), {one: OptionText(text) for one, text in here.items()})
+            command = find(name)
+            files = options_of_launch(self.paths, command, {one: OptionText(text) for one, text in here.items()})
         except NapkinError:
             return following
-        again = {**{one: text.text for one, text in files.given.items() if one in TAKES[name]}, **here}
+        again = {**{one: text.text for one, text in files.given.items() if one in command.names}, **here}
         if any(again.get(one) != stated.get(one) for one in again.keys() | stated if one in answer.inputs):
             return following
         pieces = pieces_of(name, here)
@@ -144,6 +144,20 @@ def options_of_launch(
     if notes:
         assumed.append(f"{len(notes)} keys not modeled (napkin read)")
     return Launch(paths, frozenset(typed), given, notes, assumed, clashes)
+
+
+def with_launch(command: Command, options: dict[str, OptionText]) -> tuple[dict[str, OptionText], Launch | None]:
+    """Return options with those of the launch files that they name, over which they win, and what these say besides;
+    for a command that reads such files itself the options as they are."""
+    if "from" not in options or command.opens:
+        return options, None
+    launch = options_of_launch(files_of(options["from"]), command, options)
+    return {**launch.given, **options}, launch
+
+
+def files_of(stated: OptionText) -> list[str]:
+    """Return the files of --from; a run file may state one as a text."""
+    return [str(one) for one in stated.text] if isinstance(stated.text, (list, tuple)) else [str(stated.text)]
 
 
 def _is_alone(reading: Reading, typed: Mapping[str, OptionText]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.launchfile import Launch, files_of, options_of_launch
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.inputs.load import name_of, read_text
@@ -110,26 +111,42 @@ def read_target(inputs: Inputs, target: Target) -> list[ReadTarget]:
     if not target.files:
         return [ReadTarget(target, Inputs(inputs.command, typed), ignores=ignores)]
     if len(target.files) == 1 and _is_run_file(target.files[0]):
-        from napkin.commands.runfile import options_of, read
-
-        document = read(target.files[0])
-        given = options_of(document, document.data, (), inputs.command, shared=True, apart=True)
-        if "phases" in given:
-            from napkin.commands.phases import parts_of
-
-            parts = [(one.name, {**one.options, **typed}) for one in parts_of(given)]
-        else:
-            parts = [("", {**given, **typed})]
-        return [
-            ReadTarget(target, Inputs(inputs.command, options), ignores=ignores, phase=name) for name, options in parts
-        ]
-    from napkin.commands.launchfile import options_of_launch
-
+        return _read_run_file(inputs, target, typed, ignores)
     launch = options_of_launch(target.files, inputs.command, typed, clashing=True)
-    asked = Inputs(inputs.command, {**launch.given, **typed})
+    return [_read_launch(Inputs(inputs.command, {**launch.given, **typed}), target, launch, ignores)]
+
+
+def _read_run_file(
+    inputs: Inputs, target: Target, typed: dict[str, OptionText], ignores: dict[str, Ignores]
+) -> list[ReadTarget]:
+    """Return the configurations of a run file: one, or one for each of its phases; launch files that it names say the
+    rest."""
+    from napkin.commands.runfile import options_of, read
+
+    document = read(target.files[0])
+    given = options_of(document, document.data, (), inputs.command, shared=True, apart=True)
+    launch = None
+    if "from" in given:
+        launch = options_of_launch(files_of(given.pop("from")), inputs.command, {**given, **typed}, clashing=True)
+        given = {**launch.given, **given}
+    if "phases" in given:
+        from napkin.commands.phases import parts_of
+
+        parts = [(one.name, {**one.options, **typed}) for one in parts_of(given)]
+    else:
+        parts = [("", {**given, **typed})]
+    return [_read_launch(Inputs(inputs.command, options), target, launch, ignores, name) for name, options in parts]
+
+
+def _read_launch(
+    asked: Inputs, target: Target, launch: Launch | None, ignores: dict[str, Ignores], phase: str = ""
+) -> ReadTarget:
+    """Return a configuration with what its launch files say besides options."""
+    if launch is None:
+        return ReadTarget(target, asked, ignores=ignores, phase=phase)
     asked.assumed += launch.assumed
     clashes = tuple(clash(f"{one.key}: {one.why}", one.option, one.place) for one in launch.clashes)
-    return [ReadTarget(target, asked, tuple(launch.notes), ignores, clashes)]
+    return ReadTarget(target, asked, tuple(launch.notes), ignores, clashes, phase)
 
 
 def _is_run_file(path: str) -> bool:
