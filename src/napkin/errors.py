@@ -8,7 +8,7 @@ OK, BROKEN, USAGE, REFUSED, CLOSE, ABSENT = 0, 1, 2, 3, 4, 5
 """Exit statuses: answered · a limit is broken or it does not fit · bad usage or input · cannot be answered
 truthfully · too close to call · what must be measured is not here."""
 WRITE_FAILED = 74
-"""The answer, its picture or its report could not be written."""
+"""The answer, its plot or its report could not be written."""
 IMPOSSIBLE = "impossible"
 """The verdict of an answer that no machine can give, with status BROKEN."""
 DOES_NOT_FIT = "does not fit"

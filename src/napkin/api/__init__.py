@@ -1,4 +1,4 @@
-"""What `import napkin` offers: every question as a function, asked as the command line asks it.
+"""The API of `import napkin`: every command as a function that is asked like the command line.
 
 `napkin.memory("llama3-8b", gpus=8)` writes the words of `napkin memory --gpus=8 -- llama3-8b`, which the command line's
 own reader reads: the same spellings, values, defaults, refusals and hints, and one way to an answer. The signatures

@@ -1,4 +1,4 @@
-"""A number of an answer: it computes as any int or float, and knows its unit, its interval and what it is made of."""
+"""A number of an answer: it behaves as an int or float, and has a unit, an interval and a term tree."""
 
 from __future__ import annotations
 

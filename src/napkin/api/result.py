@@ -1,4 +1,4 @@
-"""What a question in Python is answered with: the same record that the command prints, read by attribute or by path."""
+"""The result of a question in Python: the same record that the command prints, read by attribute or by path."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Result:
         return "" if term is None else "\n".join(explained_term(term))
 
     def plot(self, path: str | os.PathLike[str], theme: str = "light") -> None:
-        """Write the answer's picture to a .svg or .png file, as --plot does; needs matplotlib."""
+        """Write the answer's plot to a .svg or .png file, as --plot does; needs matplotlib."""
         from napkin.render.plot import draw
 
         draw(self._found, str(path), theme)

@@ -1,4 +1,4 @@
-"""One record for each model_type: all that napkin knows of it.
+"""The record of a model_type: everything that napkin knows about it.
 
 The facts of configuration classes and of modeling code are those of Hugging Face transformers 5.23.0 (compared field by
 field with 4.57.1; where the two disagree on a default, the field is required instead), unless a record says otherwise.

@@ -1,4 +1,4 @@
-"""All that is wrong with the fields of a config.json, not the first of them only."""
+"""Collect all problems of the fields of a config.json."""
 
 from __future__ import annotations
 

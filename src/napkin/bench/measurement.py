@@ -1,4 +1,4 @@
-"""What measuring one case gave, its sensors in short, and the flags that it raises."""
+"""The result of one measured case, a summary of its sensors, and the flags that it raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request to a profile: open the device, measure what was asked in the order of what one would miss most."""
+"""From a request to a profile: open the device, measure the most important cases first."""
 
 from __future__ import annotations
 

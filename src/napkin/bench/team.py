@@ -1,4 +1,4 @@
-"""The ranks of a run: one process alone, or those that torchrun started. Every decision is taken by rank 0 for all."""
+"""The ranks of a run: a single process, or those that torchrun started. Every decision is taken by rank 0 for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one method by which every kernel is timed.
+"""The method by which every kernel is timed.
 
 Operand sets are cycled so that the last-level cache cannot hold them; calls are grouped into blocks long enough for the
 event resolution; all blocks are queued before a single synchronization. Synchronizing before each block would leave the

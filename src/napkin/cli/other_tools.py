@@ -1,4 +1,4 @@
-"""Options under the names of other tools, lines pasted from a Megatron launch, and options that no one knows."""
+"""Options under the names of other tools, lines pasted from a Megatron launch, and unknown options."""
 
 from __future__ import annotations
 

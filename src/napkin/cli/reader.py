@@ -1,4 +1,4 @@
-"""Words of a command line → options by name. Every problem is found in one go, each with its hint."""
+"""Words of a command line → options by name. All problems are reported at once, each with a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to say of words that napkin cannot read, with what was probably meant. Loaded only where a line holds one."""
+"""Errors for words that napkin cannot read, with the probable meaning. Loaded only where a line holds one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that people type in place of a command, and what to say where none is meant exactly."""
+"""Words that people type instead of a command, and the hints for them."""
 
 from __future__ import annotations
 

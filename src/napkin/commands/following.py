@@ -1,4 +1,4 @@
-"""What to ask next under another command: the same question, as far as that command takes its options."""
+"""The next question under another command: the same question, as far as that command takes its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How weights start: y = W·x over d inputs has a standard deviation of σ_W·√d·σ_x when entries and inputs are
+"""Weight initialization: y = W·x over d inputs has a standard deviation of σ_W·√d·σ_x when entries and inputs are
 independent with mean 0, so that σ_W = 1/√d keeps the scale (Glorot and Bengio 2010, proceedings.mlr.press/v9, LeCun et
 al. 1998), and N(0, 1) multiplies it by √d in every layer.
 """

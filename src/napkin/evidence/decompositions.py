@@ -1,4 +1,4 @@
-"""How long decompositions of matrices take, from the steps of optimizers that were published with and without them.
+"""The time of matrix decompositions, from published optimizer steps with and without them.
 
 Each takes as long as this many bytes at the memory's rate for a cube of its side (m²·n for an m×n matrix). One source
 each, so the figures carry no interval of their own; what a library's version changes is not known.

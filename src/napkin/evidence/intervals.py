@@ -1,4 +1,4 @@
-"""How far off a prediction may be: the errors on published steps whose entire source was held out.
+"""Prediction intervals: the errors on published steps whose entire source was held out.
 
 Errors of one source are not independent, so every source weighs the same. The error grows with the distance to the
 evidence, and with what is not known of the chip and the software themselves: their constants are pooled toward a prior

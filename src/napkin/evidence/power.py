@@ -1,4 +1,4 @@
-"""What accelerators draw while they train, as measured, and how much CO2 a region's grid emits."""
+"""Measured power draw of accelerators in training, and how much CO2 a region's grid emits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU-hour is sold for: list prices of several sellers with their date. Where one stands in for a price that is
+"""Prices of a GPU-hour: list prices of several sellers with their date. Where one stands in for a price that is
 not given, the answer shows it with its date, its ends and who asks it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whom a published row comes from: the source of the evidence that a page's title belongs to, and the team that trained
+"""The origin of a published row: the source of the evidence that a page's title belongs to, and the team that trained
 a model. A row is predicted with its own source or team held out, so a user's rows must name them as the evidence does.
 """
 

@@ -1,4 +1,4 @@
-"""From live tensors to what a GPU reports: allocated, reserved and used, each with an interval.
+"""From live tensors to the memory that a GPU reports: allocated, reserved and used, each with an interval.
 
     allocated = live · (1 + rounding) + workspaces of matmuls            torch.cuda.max_memory_allocated
     reserved  = allocated + apart + (caching − 1) · passing              torch.cuda.max_memory_reserved

@@ -1,4 +1,4 @@
-"""What training keeps on disk: checkpoints, and how long they take to write; token ids."""
+"""Bytes on disk: checkpoints, and how long they take to write; token ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a class holds and does not run."""
+"""Weights that a class holds and does not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an operation's backward pass runs."""
+"""Which parts of an operation's backward pass run."""
 
 from __future__ import annotations
 

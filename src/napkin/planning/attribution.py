@@ -1,4 +1,4 @@
-"""What each of several differences contributes to a change, whatever order they are made in.
+"""Attribute a change to several differences, independent of their order (Shapley values).
 
 Two questions A and B differ in n inputs. Going from A to B one input at a time, each step changes the answer; what a
 step changes depends on which went before. The Shapley value is the mean over all orders: the parts add up to the whole

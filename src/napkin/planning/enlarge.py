@@ -1,4 +1,4 @@
-"""The largest that fits, and the model with another number of layers."""
+"""Find the largest value that fits, and build the model with another number of layers."""
 
 from __future__ import annotations
 

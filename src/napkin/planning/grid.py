@@ -1,4 +1,4 @@
-"""Every layout that divides a machine, a model and a batch, as arrays.
+"""Every valid layout of a machine, a model and a batch, as arrays.
 
 What one layer depends on (tensor, context and expert parallelism, sequence parallelism, the micro-batch) varies along
 the rows of a grid; what the pipeline adds (stages, chunks) along its columns; the ZeRO stage is an axis of its own. The

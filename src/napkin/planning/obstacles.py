@@ -1,4 +1,4 @@
-"""Why there is no layout, or none that fits, in a few words."""
+"""Explain in a few words why no layout is valid, or none fits."""
 
 from __future__ import annotations
 

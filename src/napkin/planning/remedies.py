@@ -1,4 +1,4 @@
-"""What would make a step fit: combinations of options, searched from the practical ones to the drastic ones.
+"""Search combinations of options that make a step fit, practical ones first.
 
 Every option that can save memory is an axis with levels, level 0 as asked and each further one taking less memory. A
 combination is a level on each axis, so that what fits implies that every stronger combination fits too, and what does

@@ -1,4 +1,4 @@
-"""The layouts that people try first, compared with the best: whether they fit, and by how much they lose."""
+"""Usual layouts compared with the best: whether they fit, and how much slower they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture shows, without saying how it is drawn: series of numbers, names and units of the axes."""
+"""The contents of a plot, independent of how it is drawn: series of numbers, names and units of the axes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ GREEN, RED, YELLOW = "32", "31", "33"
 CLASSES = {GREEN: "good", RED: "bad", YELLOW: "open"}
 """ANSI color of a verdict → the class of its element."""
 WIDE = 640
-"""Pixels of a picture."""
+"""Pixels of a plot."""
 MOST_ROWS = 200
 """Rows of a table that are shown; a notebook holds what it shows."""
 

@@ -1,4 +1,4 @@
-"""What a person sees of an answer, stated by its command and laid out by render/page.py.
+"""Screen of an answer, stated by its command and laid out by render/page.py.
 
 A command states its screen in words that a PyTorch user knows, each number formatted from a term that the answer
 publishes, so that text and JSON agree:

@@ -1,4 +1,4 @@
-"""What a model is trained for: the sequences of a sample, the models that run forward only next to it, and its loss.
+"""Training tasks: the sequences of a sample, the models that run forward only next to it, and its loss.
 
 Each task is a record, and each fact that of its public code: huggingface/trl at f2cd5771.
 """

@@ -1,4 +1,4 @@
-"""What `lint` is given: files of frameworks, run files, or a MODEL with options; and what their comments ignore."""
+"""Inputs of `lint`: files of frameworks, run files, or a MODEL with options; and what their comments ignore."""
 
 from __future__ import annotations
 

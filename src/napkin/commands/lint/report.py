@@ -1,4 +1,4 @@
-"""What `lint` found in one configuration: as rows of JSON, and as CI reads it."""
+"""Findings of `lint` in one configuration: as rows of JSON, and as CI reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank's memory as a picture, and the stages of a pipeline as rows."""
+"""A rank's memory as a plot, and the stages of a pipeline as rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAGES = 32
 
 
 def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None, hardware: str) -> None:
-    """Add where and when the peak is, the pipeline's stages, and a picture; hardware: its name, or ""."""
+    """Add where and when the peak is, the pipeline's stages, and a plot; hardware: its name, or ""."""
     stages = stages_shown(found.step)
     answer.plot = (chart(found, terms, capacity, hardware),)
     answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
@@ -54,7 +54,7 @@ def stage_row(rank: Rank) -> Row:
 
 
 def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, hardware: str) -> Chart:
-    """Return a picture: the buckets of each phase stacked, then what is used and its interval, with capacity as a
+    """Return a plot: the buckets of each phase stacked, then what is used and its interval, with capacity as a
     line."""
     moments = found.rank.moments
     columns = [*(PHASES.get(moment.name, moment.name) for moment in moments), USED]

@@ -1,4 +1,4 @@
-"""What a reader must know to trust the bytes of a step: whose implementation, what was traced, which kernels run."""
+"""Notes on the exactness of a step's bytes: whose implementation, what was traced, which kernels run."""
 
 from __future__ import annotations
 

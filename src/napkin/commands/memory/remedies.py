@@ -1,4 +1,4 @@
-"""What would make a step fit, as suggestions: each verified by an evaluation of its own, with the time that it adds by
+"""Suggestions that make a step fit: each verified by its own evaluation, with the time that it adds by
 the same step model as `napkin step`."""
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _against(answer: Answer, question: ServingQuestion, found: ServedMemory, har
 
 
 def _chart(title: str, found: ServedMemory, capacity: Term | None) -> Chart:
-    """Return a picture of the bytes and their interval, with capacity as a line."""
+    """Return a plot of the bytes and their interval, with capacity as a line."""
     parts = (("weights", found.weights), ("KV cache", found.cache), ("CUDA context", found.context))
     column = "one GPU, serving"
     series = [Series(name, [column], [term.value / 2**30]) for name, term in parts if term.value]

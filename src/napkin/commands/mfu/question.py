@@ -1,4 +1,4 @@
-"""What `mfu` is asked, read from the options: a measured rate of training."""
+"""The question of `mfu`, read from the options: a measured rate of training."""
 
 from __future__ import annotations
 

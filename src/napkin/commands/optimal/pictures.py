@@ -1,4 +1,4 @@
-"""What `napkin optimal` draws: the loss against the size at the same compute, and what it takes to be as good."""
+"""Plots of `napkin optimal`: the loss against the size at the same compute, and what it takes to be as good."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tupl
         ),
         Chart(
             "lines",
-            "compute of a model as good as the optimal one",
+            "compute to reach the optimal loss, by model size",
             "parameters (billions)",
             titled("cost" if paid is not None else "compute", unit),
-            [Series("as good", [x for x, _ in kept], [y * scale for _, y in kept], style="line"), *star],
+            [Series("equal loss", [x for x, _ in kept], [y * scale for _, y in kept], style="line"), *star],
             log_x=True,
         ),
     )

@@ -1,4 +1,4 @@
-"""What `napkin optimal` is asked, read from the options: a law, a budget, and what deviates from the law's optimum."""
+"""The question of `napkin optimal`, read from the options: a law, a budget, deviations from the law's optimum."""
 
 from __future__ import annotations
 

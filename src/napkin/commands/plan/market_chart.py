@@ -1,4 +1,4 @@
-"""The picture of several machines: what the run costs against how long it takes."""
+"""Plot of several machines: what the run costs against how long it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which machine to take: accelerators with their prices, counts, a deadline and a budget, read from the options."""
+"""Read which machines a plan compares: accelerators with their prices, counts, a deadline and a budget."""
 
 from __future__ import annotations
 

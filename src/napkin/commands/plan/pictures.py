@@ -1,4 +1,4 @@
-"""What `napkin plan` draws: layouts by MFU and memory, and how the best grows with the machine."""
+"""Plots of `napkin plan`: layouts by MFU and memory, and how the best grows with the machine."""
 
 from __future__ import annotations
 

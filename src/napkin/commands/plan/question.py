@@ -1,4 +1,4 @@
-"""What `napkin plan` is asked: machines, limits of the whole run, and what is made small."""
+"""The question of `napkin plan`: machines, limits of the whole run, and what is made small."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from napkin.units import human
 
 QUANTITIES = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
 MOST_DRAWN = 8
-"""Operations of a model in its picture: those that take longest."""
+"""Operations of a model in its plot: those that take longest."""
 
 
 def run(inputs: Inputs) -> Answer:

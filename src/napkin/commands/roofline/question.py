@@ -1,4 +1,4 @@
-"""What `napkin roofline` is asked, read from the options."""
+"""The question of `napkin roofline`, read from the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of `bench`: device and verdict, then matmul, memory, host, training, collectives."""
+"""Screen of `bench`: device and verdict, then matmul, memory, host, training, collectives."""
 
 from __future__ import annotations
 

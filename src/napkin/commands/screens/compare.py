@@ -1,4 +1,4 @@
-"""What a person sees of `compare`: how the answer changes from A to B, and what each difference adds."""
+"""Screen of `compare`: how the answer changes from A to B, and what each difference adds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of `hardware`: the list of accelerators, or one with its figures."""
+"""Screen of `hardware`: the list of accelerators, or one with its figures."""
 
 from __future__ import annotations
 

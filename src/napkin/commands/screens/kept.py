@@ -1,4 +1,4 @@
-"""What a person sees of `memory --tensors`: every tensor that autograd keeps for the backward pass."""
+"""Screen of `memory --tensors`: every tensor that autograd keeps for the backward pass."""
 
 from __future__ import annotations
 

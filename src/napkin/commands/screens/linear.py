@@ -1,4 +1,4 @@
-"""What a person sees of `memory linear`: the bytes that training a few linear layers keeps."""
+"""Screen of `memory linear`: the bytes that training a few linear layers keeps."""
 
 from __future__ import annotations
 

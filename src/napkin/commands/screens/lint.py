@@ -1,4 +1,4 @@
-"""What a person sees of `lint`: a finding and its price on one line, how to fix it below; and the rules themselves."""
+"""Screen of `lint`: a finding and its price on one line, how to fix it below; and the rules themselves."""
 
 from __future__ import annotations
 

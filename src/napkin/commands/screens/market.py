@@ -1,4 +1,4 @@
-"""What a person sees of `plan` over several accelerators: the machine to take, and the others with their prices.
+"""Screen of `plan` over several accelerators: the machine to take, and the others with their prices.
 
 `serve` over several accelerators lists its machines in the same way (serve_market.py).
 """

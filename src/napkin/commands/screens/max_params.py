@@ -1,4 +1,4 @@
-"""What a person sees of `max-params`: the largest number of parameters, what each takes, and the largest shape."""
+"""Screen of `max-params`: the largest number of parameters, what each takes, and the largest shape."""
 
 from __future__ import annotations
 

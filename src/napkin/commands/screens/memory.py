@@ -1,4 +1,4 @@
-"""What a person sees of `memory`: whether a step fits, what each GPU holds at the peak, and what would make it fit."""
+"""Screen of `memory`: whether a step fits, what each GPU holds at the peak, and what would make it fit."""
 
 from __future__ import annotations
 

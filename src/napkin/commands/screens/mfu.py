@@ -1,4 +1,4 @@
-"""What a person sees of `mfu`: one judged number, then what other conventions make of the same speed."""
+"""Screen of `mfu`: one judged number, then what other conventions make of the same speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of `optimal`: the model and its tokens, what other sizes cost, what other laws say."""
+"""Screen of `optimal`: the model and its tokens, what other sizes cost, what other laws say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run in parts: the whole, and each part."""
+"""Screen of a run in parts: the whole, and each part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of `plan`: the layout to use, how fast it is, and the ones next to it."""
+"""Screen of `plan`: the layout to use, how fast it is, and the ones next to it."""
 
 from __future__ import annotations
 

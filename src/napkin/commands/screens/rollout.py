@@ -1,4 +1,4 @@
-"""What a person sees of reinforcement learning: the phases of a step, in bytes and in seconds, and a run."""
+"""Screen of reinforcement learning: the phases of a step, in bytes and in seconds, and a run."""
 
 from __future__ import annotations
 

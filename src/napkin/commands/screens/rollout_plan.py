@@ -1,4 +1,4 @@
-"""What a person sees of a plan of reinforcement learning: the way to use, and the ones next to it."""
+"""Screen of a plan of reinforcement learning: the way to use, and the ones next to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of `roofline`: compute or memory bound, the time of either, and what would change it."""
+"""Screen of `roofline`: compute or memory bound, the time of either, and what would change it."""
 
 from __future__ import annotations
 

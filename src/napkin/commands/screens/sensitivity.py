@@ -1,4 +1,4 @@
-"""What a person sees of `sensitivity`: which input moves the answer most, and where a decision flips."""
+"""Screen of `sensitivity`: which input moves the answer most, and where a decision flips."""
 
 from __future__ import annotations
 

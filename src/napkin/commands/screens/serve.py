@@ -1,4 +1,4 @@
-"""What a person sees of `serve`: tokens per second, latency, what a GPU holds, and other batches."""
+"""Screen of `serve`: tokens per second, latency, what a GPU holds, and other batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of `serve` over several accelerators: the cheapest, and the others with their prices."""
+"""Screen of `serve` over several accelerators: the cheapest, and the others with their prices."""
 
 from __future__ import annotations
 

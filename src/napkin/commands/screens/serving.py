@@ -1,4 +1,4 @@
-"""What a person sees of `memory --inference`: whether weights and KV cache fit, for how many sequences, how fast."""
+"""Screen of `memory --inference`: whether weights and KV cache fit, for how many sequences, how fast."""
 
 from __future__ import annotations
 

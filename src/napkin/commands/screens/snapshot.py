@@ -1,4 +1,4 @@
-"""What a person sees of `memory --snapshot`: measured next to predicted, and whether the interval holds it."""
+"""Screen of `memory --snapshot`: measured next to predicted, and whether the interval holds it."""
 
 from __future__ import annotations
 

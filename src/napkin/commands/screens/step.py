@@ -1,4 +1,4 @@
-"""What a person sees of `step`: its seconds, where they go, and whether it fits."""
+"""Screen of `step`: its seconds, where they go, and whether it fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of `sweep`: a line for each value of an option, and where the answer is least and largest."""
+"""Screen of `sweep`: a line for each value of an option, and where the answer is least and largest."""
 
 from __future__ import annotations
 

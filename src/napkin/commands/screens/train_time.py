@@ -1,4 +1,4 @@
-"""What a person sees of `train-time`: the quantity that was left out, and what the run takes besides."""
+"""Screen of `train-time`: the quantity that was left out, and what the run takes besides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of `validate`: how far predictions are off by quantity, or the rows that are farthest off."""
+"""Screen of `validate`: how far predictions are off by quantity, or the rows that are farthest off."""
 
 from __future__ import annotations
 

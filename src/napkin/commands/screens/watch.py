@@ -1,4 +1,4 @@
-"""What a person sees of `watch`: how far the run is, how fast, and its MFU."""
+"""Screen of `watch`: how far the run is, how fast, and its MFU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `serve` is asked, read from the options."""
+"""The question of `serve`, read from the options."""
 
 from __future__ import annotations
 
