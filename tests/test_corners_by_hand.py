@@ -126,6 +126,15 @@ def test_gradients_are_complete_where_no_layer_of_the_stage_adds_to_them() -> No
     assert of.reused((0, 4)) == (20, 0)
 
 
+def test_holders_without_a_reader_on_their_stage_leave_no_gradient() -> None:
+    """Each completes its own at once."""
+    of = shared()
+    of.end = (2, 0)
+    for done in ((0, 0), (1, 0), (2, 0)):
+        assert of.reused(done) == (0, 0)
+        assert of.rereads(KEY, done) == (0, False)
+
+
 def test_the_layer_before_a_corner_is_looked_at_where_it_is_alike_and_shares() -> None:
     of = shared()
     assert list(of._before(1, 1, (2, 4))) == [(True, 1, (2, 3), 0, 0)]

@@ -15,11 +15,13 @@ from napkin.counting.params import params, weight_params
 from napkin.counting.products import product_term
 from napkin.counting.six_n import against_count
 from napkin.counting.tensor_bytes import allocated
+from napkin.counting.vision import flops_of
 from napkin.operations.attention import AttentionCore
 from napkin.operations.linear import Matmul
 from napkin.operations.roles import EXPERT
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.term import leaf
+from napkin.training.recomputation import Recompute
 from tests.conftest import model, preset, run_line
 
 
@@ -175,6 +177,8 @@ def test_products_are_named_by_their_operation() -> None:
     assert all(one.name.startswith("layer/core/") for one in both)
     (first,) = flops.operation_flops("layer", core, work, lambda one: one.name == flops.products_of(core, work)[0].name)
     assert first.name == both[0].name
+    names = {leaf.name for one in both for leaf in one.parts}
+    assert names >= {"layer/core/pairs", "layer/core/heads", *(f"{one.name}/size" for one in both)}
 
 
 def test_attention_is_three_forward_passes() -> None:
@@ -215,4 +219,22 @@ def test_what_an_mfu_is_called() -> None:
     assert names == ["impossible", "good", "good", "fair", "fair", "poor", "poor", "bad"]
     line = "mfu --params 8B --hardware h100 --gpus 1 --tokens-per-second"
     for rate, said in ((14_000, False), (14_500, True)):  # MFU of 0.679 and 0.704: 6·8·10⁹ of 989.4·10¹² FLOP/s
-        assert ("in a hundred" in run_line(f"{line} {rate} --verbose").out) is said
+        assert ("fewer --gpus than ran" in run_line(f"{line} {rate} --verbose").out) is said
+
+
+def test_an_image_of_no_known_size_has_no_flops() -> None:
+    """Qwen3-VL takes images of any size: of 64 tokens of the language model each is merged from 4 patches."""
+    seeing = preset("qwen3-vl-8b")
+    assert flops_of(seeing, 1) == flops_of(preset("gpt2"), 1, 64) == []
+    assert seeing.vision is not None
+    assert seeing.vision.lengths(64) == (256, 256, 64)
+    once, each, several = flops_of(seeing, 3, 64)
+    assert several.value == 3 * each.value
+    assert each.value == pytest.approx(3 * once.value, rel=0.01)  # pixels need no gradient
+
+
+def test_a_model_without_attention_recomputes_none() -> None:
+    small = model(model_type="mamba", hidden_size=64, num_hidden_layers=2, vocab_size=256, state_size=16, expand=2)
+    over = flops.works(small, 1, 8)
+    assert utilization.recomputed(small, over, Recompute("selective")).value == 0
+    assert utilization.repeated(small, small, over, Recompute("selective")).value == 1

@@ -150,6 +150,33 @@ def test_stages_that_are_assigned_by_hand_are_looked_at(types: str) -> None:
     assert set(places(step)) >= {0, 5} | (set(range(6)) if "f" in types else set())
 
 
+@pytest.mark.parametrize(
+    ("types", "stages"),
+    [
+        ("wwf" * 6, ((2, 1), (4, 3), (2, 2))),
+        ("wwf" * 6, ((1, 2), (5, 3), (1, 1))),
+        ("w" * 9 + "f" * 9, ((3, 2), (3, 3), (3, 1))),
+        ("f" + "wf" * 10, ((3, 1), (3, 4), (3, 2))),
+        ("wwwwwf" * 4, ((2, 5), (7, 2))),
+        ("ww" + "f" * 10, ((4, 1), (2, 4))),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
+def test_of_assigned_stages_that_hold_the_same_the_first_is_looked_at(
+    types: str, stages: tuple[tuple[int, int], ...], schedule: str
+) -> None:
+    """Runs of stages of one size: of those that have the same layers the first, under a zero-bubble schedule the last
+    as well."""
+    p = sum(count for count, _ in stages)
+    step = step_of(windowed(types), pp=p, micro_batches=p, stages=stages, schedule=schedule)
+    held = [types[int(low) : int(high)] for low, high in (bounds(step, i) for i in range(p))]
+    assert [len(one) for one in held] == [size for count, size in stages for _ in range(count)]
+    inside = held[1:-1]
+    firsts = {1 + inside.index(one) for one in inside}
+    lasts = {p - 2 - inside[::-1].index(one) for one in inside}
+    assert set(places(step)) >= {0, p - 1} | firsts | (lasts if schedule == "zero-bubble" else set())
+
+
 # --- layouts evaluated together ---
 
 TIED = model(**LLAMA, tie_word_embeddings=True)

@@ -18,6 +18,10 @@ CASES = [
     (LayerRuns(((1, 0), (11, 1)), (), 2), Degrees(2, 1, 6, 6), 0, ([0, 6], 1)),
     (LayerRuns(((12, 0),), ((5, 1),), 2), Degrees(3, 1, 4, 4), 2, ([4, 5], 0)),  # five others on the first stage
     (FIRST_CHEAP, Degrees(2, 1, 10, 2), 0, ([6, 4], 0)),  # assigned by hand
+    (LayerRuns(((4, 0), (4, 1), (4, 0)), (), 2), Degrees(3, 1, 4, 4), 2, ([0, 4], 0)),  # the middle one
+    # ten layers, of which the last stage has four: the second one begins with layer 2, so that both have four
+    (LayerRuns(((5, 0), (1, 1), (4, 0)), (), 2), Degrees(3, 1, 4, 4), 0, ([3, 1], 0)),
+    (LayerRuns(((1, 1), (3, 0)), (), 2), Degrees(2, 1, 5, 4), 0, ([3, 1], 1)),  # more than there are
 ]
 
 

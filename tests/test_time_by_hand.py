@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from napkin.errors import NapkinError
 from napkin.record import replace
 from napkin.term import Term, leaf
 from napkin.timing import roofline
@@ -14,7 +15,7 @@ from napkin.timing.generation import EngineRanks, passes_time
 from napkin.timing.goodput import Goodput
 from napkin.timing.interruptions import CheckpointWrite, Interruptions, daly, lost, mtbf_of, useful, young
 from napkin.timing.rollout import broadcast_time, decoding_steps, offload_time, sync_time
-from napkin.timing.time import carbon, compared_with_known, energy, limits, missing_of, solve
+from napkin.timing.time import carbon, compared_with_known, energy, limits, missing_of, solve, unknowns
 from tests.test_generation import RATES, SHARES, passes
 from tests.test_step_by_hand import UNIT
 
@@ -229,6 +230,22 @@ def test_what_is_missing_is_a_limit_or_follows() -> None:
     two = {name: term for name, term in without.items() if name != "gpus"}
     assert limits(two, True) == ()
     assert limits({name: known[name] for name in ("gpus", "time", "mfu")}, True) == ("budget",)
+
+
+def test_one_equation_determines_one_unknown_and_a_budget_another() -> None:
+    """What is missing beyond that is named, with its option."""
+    known = {name: given(name, 1) for name in ("params", "tokens", "gpus", "mfu", "time")}
+
+    def without(*names: str) -> dict[str, Term]:
+        return {name: one for name, one in known.items() if name not in names}
+
+    assert unknowns(without("time"), False) == ["time"]
+    assert unknowns(without("tokens", "time"), True) == ["tokens", "time"]
+    for missing, budget in ((("tokens", "time"), False), (("tokens", "gpus", "time"), True)):
+        with pytest.raises(NapkinError, match=r"too much is missing: --tokens.*--within") as found:
+            unknowns(without(*missing), budget)
+        assert ("all but two" if budget else "all but one") in str(found.value.hint)
+    assert unknowns(without("gpus", "time"), True) == ["gpus", "time"]
 
 
 RUN = {

@@ -25,6 +25,8 @@ MODULES: dict[str, tuple[str, ...]] = {
 """Package → its modules that hold formulas; none named: all."""
 PACKAGES = tuple(MODULES)
 LEAST_SHARE = 0.15
+LARGE = 1e6
+"""Floats above it are doubled: 1 more of a figure of six digits is no other figure."""
 EQUIVALENT = os.path.join(ROOT, "tools", "equivalent_mutants.yaml")
 OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Add: ("+", "-"),
@@ -128,9 +130,14 @@ def places(path: str, text: str) -> Iterator[Mutant]:
         ):
             if not isinstance(node.value, bool):
                 start, end = offset(node.lineno, node.col_offset), offset(node.lineno, node.end_col_offset)
-                yield change(node, start, end, repr(node.value + 1))
+                yield change(node, start, end, repr(_another(node.value)))
         elif isinstance(node, ast.Call):
             yield from _calls(node, names, change, offset)
+
+
+def _another(number: float) -> float:
+    """Return the number that takes a number's place: 1 more, or twice a float of which 1 is no part to speak of."""
+    return 2 * number if isinstance(number, float) and abs(number) > LARGE else number + 1
 
 
 def _heads(tree: ast.AST) -> dict[int, tuple[int, int]]:
