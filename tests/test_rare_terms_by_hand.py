@@ -36,6 +36,7 @@ from napkin.record import fields, replace
 from napkin.term import TRUE, leaf
 from napkin.timing.clock import Clock
 from napkin.timing.efficiency import halvings, tile_share
+from napkin.timing.ends import entries
 from napkin.timing.generation import EnginePasses, EngineRanks, EngineShares
 from napkin.timing.goodput import Goodput
 from napkin.timing.layer import residual_width
@@ -371,3 +372,14 @@ def test_images_of_a_micro_batch() -> None:
     shape = shape_of(preset("llava-1.5-7b"), Layout(96, micro=3, images=2))
     assert (shape.sequences, shape.images) == (3, 6)
     assert shape_of(preset("llava-1.5-7b"), Layout(96, micro=3)).images == 0
+
+
+def test_what_follows_an_encoder_comes_before_its_decoder() -> None:
+    """The encoder's last norm over its own tokens, 4 bytes an element forward and 6 backward; the head is not there."""
+    plan = StepLayout(sequence=LENGTH, micro_batch=B, micro_batches=1, target=2 * LENGTH)
+    clock, last = Clock(UNIT, plan), Clock(UNIT, plan.decoding())
+    looked_up, between, decoder_s = entries(clock, last, T5)
+    assert between.groups["elementwise"].value == B * LENGTH * (4 + 6) * H
+    assert between.groups["matmul"].value == 0
+    assert looked_up.groups["elementwise"].value == B * LENGTH * (4 + 6) * H
+    assert decoder_s.groups["elementwise"].value == 2 * B * LENGTH * (4 + 6) * H

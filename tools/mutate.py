@@ -8,9 +8,9 @@
 
 The sample is drawn from each package by its share of all places (mutants.py). First every test runs once, and which
 lines of those packages it runs is recorded in .cache/; after a change only the test files that it concerns run again. A
-mutant is run against the tests that run its statement, quick ones first, the further cases of one test function later,
-until one fails or BUDGET seconds are spent. The tests are collected once: each mutant is a fork in which the functions'
-code is exchanged; a constant of a module needs a process of its own. Nothing is written into the checkout.
+mutant is run against the tests that run its statement, first those of files that import its module, quick ones before
+others, until one fails or BUDGET seconds are spent. The tests are collected once: each mutant is a fork in which the
+functions' code is exchanged; a constant of a module needs a process of its own. Nothing is written into the checkout.
 
 Left out: tests that compare a generated page or table with what makes it, which notice every change and say nothing
 about which number is right, and files that are not about numbers (OTHERS). A mutant that takes longer than SLOWER times
@@ -61,7 +61,8 @@ PAGES = "not page and not in_step and not docs"
 BUDGET = 60.0
 """Seconds of tests, as recorded, that a mutant is run against at the most."""
 REPEATED = 10
-"""How much later a case is asked that runs the same lines of the module as an earlier one of its test."""
+"""How much later a test is asked whose file does not import from the module, and of these a case that runs the same
+lines of the module as an earlier one of its test."""
 SEEN_OFTEN = 30
 """Calls of a function without a new line after which a test's further calls are not recorded."""
 SLOWER, ALLOWANCE, MEMORY = 4, 20, 4 << 30
@@ -124,7 +125,7 @@ def digest(*paths: str) -> str:
 
 
 def forked(work: Callable[[Callable[[str], None]], None], seconds: float | None = None) -> str:
-    """Run `work` in a fork, quietly, with this many seconds of CPU. Returns what it says first, `too long`, or ""."""
+    """Run `work` in a fork, quietly, with so many seconds of CPU. Returns what it says first, `too long`, or ""."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -152,7 +153,7 @@ def forked(work: Callable[[Callable[[str], None]], None], seconds: float | None 
 
 
 def limit(seconds: float) -> None:
-    """End this process after this many more seconds of CPU, and let it have MEMORY more bytes."""
+    """End this process after so many more seconds of CPU, and let it have MEMORY more bytes."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     allowed = int(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (allowed, allowed))
@@ -281,9 +282,9 @@ def imports(file: str, module: str) -> bool:
 
 def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tuple[list[str], int]:
     """Return the tests that run a mutant's statement, in the order in which they are asked, and how many there are:
-    quick ones first, the further cases of one test function later, those last that run the same lines of the module as
-    an earlier case. Of what runs on import: its module's tests, and
-    those of files that import from it."""
+    quick ones first, of files that import from the module before others; of those the further cases of one test
+    function later, and last those that run the same lines of the module as an earlier case. Of what runs on import: its
+    module's tests, and those of files that import from it."""
     wanted = {(mutant.path, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
     covering = [one for one, what in found.items() if not wanted.isdisjoint(what.lines)]
     if not covering:
@@ -302,7 +303,8 @@ def tests_for(mutant: Mutant, found: dict[str, Recorded], budget: float) -> tupl
         again = way in ways
         ways.add(way)
         cases[function, again] += 1
-        costs[one] = found[one].seconds * cases[function, again] * (REPEATED if again else 1)
+        own = imports(one.split("::")[0], mutant.path)
+        costs[one] = found[one].seconds * (1 if own else REPEATED * cases[function, again] * (REPEATED if again else 1))
     chosen: list[str] = []
     spent = 0.0
     for one in sorted(covering, key=costs.__getitem__):

@@ -90,10 +90,9 @@ class References:
             keeps_stream = checkpointed >= 0
         looked_up = product(stage.first, total((run.embedded, where(keeps_stream, 0, run.stream))))
         self.at_loss = looked_up * (implementation.embeddings == "loss")
-        other_masks = mask_bytes(step, stage.layers) - where(checkpointed > 0, masks, 0)
-        own = where(checkpointed > 0, self.masks, 0)
+        other_masks = mask_bytes(step, stage.layers) - masks
         variables = maximum(looked_up, leaf)  # the leaf is one of those that the forward function holds
-        self.around = total((run.closure, held_tables, own, variables, other_masks, shared))
+        self.around = total((run.closure, held_tables, self.masks, variables, other_masks, shared))
 
     def freed_masks(self, left: Number) -> Number:
         """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""
