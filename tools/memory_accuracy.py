@@ -297,27 +297,27 @@ PAGE_TEXT = """# Memory: how it is counted, and how far off
 
     napkin memory llama3-8b --gpus 8 --hardware h100 --seq 8192 --zero 3 --framework torchtitan --recompute operations
 
-Live tensors are counted, not estimated: what autograd keeps follows from a layer's operations and a code's few choices,
-states from the policy, the optimizer and the layout. Four figures follow each other:
+Live tensors are counted, not estimated: what autograd saves follows from a layer's operations and a few facts about the
+implementation, the states from the policy, the optimizer and the layout. Four figures build on each other:
 
     live       every tensor at the peak of a step
     allocated  live · (1 + rounding) + workspaces                      torch.cuda.max_memory_allocated
     reserved   allocated + apart + (caching − 1) · passing             torch.cuda.max_memory_reserved
     used       reserved + context + communicators                      nvidia-smi
 
-`passing` is the most that comes and goes in a forward and backward pass (activations, gathered weights, the loss), and
-`apart` what the optimizer step holds beyond that moment: blocks of one size serve no tensor of another, so the cache
-keeps both. Bytes are whole numbers: shares are rounded up, intervals outwards.
+`passing` is the largest amount of transient memory in a forward and backward pass (activations, gathered weights, the
+loss), and `apart` what the optimizer step holds beyond that: blocks of one size serve no tensor of another size, so the
+cache keeps both. Bytes are whole numbers: shares are rounded up, interval ends outwards.
 
 `live` is compared with traces of whole steps of Hugging Face code on the meta device, in which every ATen operation and
 every storage's birth and death is seen (tools/traced_steps.py: random small configs, precisions, attention kernels,
 checkpoints and optimizers). {traced}
 
-`napkin memory` says how near it came for the code at hand. Some codes' variables live longer in the forward pass than
-is counted, where it is seldom the peak. Steps of several GPUs were not traced.
+`napkin memory` reports how close it came for the implementation in question. Some implementations keep variables in the
+forward pass longer than counted, which is seldom the peak. Steps of several GPUs were not traced.
 
-A trainer's own figure never holds the context. On one GPU *used minus context* is `memory/reserved`: there are no
-communicators, so that what nvidia-smi shows beyond torch's cache is the only the CUDA context
+A trainer's own figure never includes the context. On one GPU *used minus context* is `memory/reserved`: there are no
+communicators, so that what nvidia-smi shows beyond torch's cache is only the CUDA context
 (`memory/used` = `memory/reserved` + `memory/context`). On several GPUs it also holds `memory/communication`.
 
 `memory/activation_budget` subtracts what does not depend on the activations: capacity − parameters − gradients −
@@ -375,7 +375,7 @@ one run, so no row of BLOOM entered its own prediction.
 {learned}
 Rounding follows from the allocator's rule: a large block serves a tensor without being split where less than
 1 MiB would be left (`c10/cuda/CUDACachingAllocator.cpp`, `should_split`), small ones come in multiples of 512 bytes: at
-most 1 MiB for each large tensor, on the average a fraction of it.
+most 1 MiB for each large tensor, on average a fraction of it.
 
 ## Frameworks
 

@@ -91,7 +91,7 @@ class LatentAttention:
         return (*made, Matmul(prefix + "o", (made[-1].name,), attended, sizes.width, self.bias, ROW))
 
     def usual_queries(self, source: str) -> Operations:
-        """Return the queries by a low rank, or by one projection where there is not a rank."""
+        """Return the queries through a low-rank projection, or a single one if no rank is given."""
         prefix, sizes = self.prefix, self.sizes
         wide = sizes.heads * self.qk_dim
         if sizes.q_rank is None:

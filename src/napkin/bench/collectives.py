@@ -1,7 +1,7 @@
 """Collectives over the ranks that torchrun started: time by size, bus bandwidth, within a node and between nodes.
 
 Every decision that changes the sequence of calls is taken together, otherwise a rank would wait for ever. With one rank
-each call succeeds silently and means nothing: then there is not a figure.
+each call succeeds silently and means nothing: then no figure is reported.
 """
 
 from __future__ import annotations

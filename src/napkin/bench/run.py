@@ -152,7 +152,7 @@ def run(request: BenchRequest) -> Done:
     team.close()
     asked = [case.status for case in profile.cases if case.id in session.asked]
     if status == 0 and OK not in asked and any(one in (UNSUPPORTED, OOM, FAILED) for one in asked):
-        status = REFUSED  # there is not a figure to answer with, and the report says why
+        status = REFUSED  # there is no figure to report, and the report says why
     return Done(profile, path, status, team.rank, hardware)
 
 
