@@ -4,30 +4,45 @@ The small decoders are those of test_states_by_hand.py: T tokens of h elements, 
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from napkin import term
+from napkin.counting.params import params
 from napkin.evidence.generic import decoder
 from napkin.footprint.allocator import COMPILED, ROUNDING, Flow, reported
 from napkin.footprint.checkpointed import saved_states
-from napkin.footprint.engine_kernels import FUSED, WIDE_CUDA, WIDE_METAL, EngineKernels, _launches
+from napkin.footprint.engine_kernels import (
+    FEW,
+    FUSED,
+    WIDE_CUDA,
+    WIDE_METAL,
+    EngineKernels,
+    _launches,
+    activations,
+    widened,
+)
 from napkin.footprint.gathers import gathered_bytes
-from napkin.footprint.held import HeldWeights
+from napkin.footprint.held import HeldWeights, stays_wide
 from napkin.footprint.legs import TowerPart, waiting
-from napkin.footprint.memory import parts_of, rank_of
+from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import Moments
 from napkin.footprint.prepared import PreparedStep, prepare, shape_of
 from napkin.footprint.rank import Moment
 from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
+from napkin.footprint.served_weights import StoredWeights
 from napkin.footprint.stages import _runs
-from napkin.footprint.through_passes import References
+from napkin.footprint.through_passes import Gradients, References
 from napkin.operations.attention import AttentionCore
+from napkin.operations.base import Operation
 from napkin.operations.learning import Learning
 from napkin.operations.linear import Matmul
 from napkin.operations.losses import LOSSES, Loss
+from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Add
 from napkin.operations.rewrite import FusedLinear
 from napkin.operations.roles import COLUMN, REPLICATED, ROW
@@ -51,10 +66,29 @@ from napkin.training.recomputation import Recompute
 from napkin.training.setup import Width
 from napkin.training.tasks import Passes, Passing
 from tests import test_step_by_hand as small
-from tests.conftest import model, preset
+from tests.conftest import ROOT, model, model_of, preset
 from tests.test_closures_by_hand import LORA, T5
 from tests.test_closures_by_hand import PAIRS as PAIRS_OF_LAYER
-from tests.test_states_by_hand import DENSE, ENDS, HEADS, LAYER, TABLE, TENSORS, WHOLE, H, L, S, V, setup_of, step_of
+from tests.test_states_by_hand import (
+    DENSE,
+    ENDS,
+    HEADS,
+    KV,
+    LAYER,
+    SPARSE,
+    TABLE,
+    TENSORS,
+    WHOLE,
+    D,
+    E,
+    F,
+    H,
+    L,
+    S,
+    V,
+    setup_of,
+    step_of,
+)
 from tests.test_step_by_hand import DENSE as SMALL
 from tests.test_step_by_hand import PAIRS, UNIT, B, T, linears, product
 
@@ -383,3 +417,69 @@ def test_what_follows_an_encoder_comes_before_its_decoder() -> None:
     assert between.groups["matmul"].value == 0
     assert looked_up.groups["elementwise"].value == B * LENGTH * (4 + 6) * H
     assert decoder_s.groups["elementwise"].value == 2 * B * LENGTH * (4 + 6) * H
+
+
+def test_bytes_that_an_engine_s_kernels_move() -> None:
+    """llama.cpp on CUDA, 5 tokens: elementwise work in 32 bits, 6 bytes for each element of a product's operand and
+    result, of two experts for each token, and 24 bytes a score."""
+    qkv, wide = (HEADS + 2 * KV) * D, HEADS * D
+    operands = (H + wide) + 2 * (H + KV * D) + (wide + H) + (H + E) + 2 * 3 * (H + F)
+    elementwise = sum(op.traffic()[0] for op in SPARSE.stacks[-1].layers[0].operations)
+    assert elementwise == 2 * 4 * H + 4 * (HEADS + KV) * D + 2 * qkv + 12 * E + 2 * 6 * H
+    moved = L * (5 * (2 * elementwise + 6 * operands) + 15 * HEADS * 24)
+    assert activations(WIDE_CUDA, SPARSE, 5, 15) == moved
+    assert activations(FUSED, SPARSE, 5, 15) == L * 5 * elementwise
+    bits4, bits16 = StoredWeights("four", 0.5, 2), StoredWeights("wide", 2, 2)
+    widens = replace(WIDE_CUDA, widens=True)
+    assert widened(widens, bits4, 100, FEW + 1) == 100 * (1 + 2 / 0.5)  # read once more, and written in 16 bits
+    assert widened(widens, bits4, 100, FEW) == widened(widens, bits16, 100, 1000) == 0
+    assert widened(WIDE_CUDA, bits4, 100, 1000) == 0
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_gradient_of_a_head_of_which_a_part_is_the_embedding(tied: bool) -> None:
+    """MobileBERT's head is joined from the embedding of 128 elements and a matrix of the other 384: the embedding's
+    part is copied from the whole gradient at once, but waits for the lookup's where both are one weight."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    shape = {**dict(rows)["mobilebert"], "model_type": "mobilebert", "num_hidden_layers": 1}
+    step = step_of(model_of({**shape, "tie_word_embeddings": tied}), policy="fp32")
+    rank = rank_of(step, 0)
+    found = Gradients(step, rank, parts_of(step, rank.stage))
+    part = 4 * 128 * 30522
+    assert step.run.undivided == part
+    assert found.first == step.weights.head.gradients(4) + (0 if tied else part)
+    assert Moments(step, rank, parts_of(step, rank.stage)).outlives == part
+
+
+def test_weights_that_stay_in_fp32_by_their_path() -> None:
+    """A path's end, of a norm without a module "norm"; one that begins with a slash is a whole path. Only where the
+    model is loaded, and trained, in 16 bits: fp16's exceptions in fp16 alone."""
+    gate, norm = Matmul("g", ("x",), 4, 8, module="mlp.gate"), Norm("n", ("x",), 4)
+    (weight,) = gate.weights()
+
+    def stays(op: Operation, *paths: str, policy: str = "bf16-pure", excepts: tuple[str, ...] = ()) -> bool:
+        setup = setup_of(policy=policy)
+        own = replace(setup.implementation, fp32_weights=paths, fp16_excepts=excepts)
+        return stays_wide(op, weight, replace(setup, implementation=own))
+
+    assert stays(gate, "gate/weight")
+    assert stays(gate, "mlp.gate/weight")
+    assert stays(norm, "norm/weight")
+    assert stays(replace(gate, module="/gate"), "/gate/weight")
+    for other in ("/weight", "up/weight", "gate/bias"):
+        assert not stays(gate, other)
+    assert not stays(norm, "gate/weight")
+    for policy in ("fp32", "amp-bf16", "bf16-mixed"):
+        assert not stays(gate, "gate/weight", policy=policy)
+    assert not stays(gate, excepts=("gate/weight",))
+
+
+@pytest.mark.parametrize("model_type", ["albert", "zamba2", "llama"])
+def test_the_states_of_a_single_stage_are_the_least_there_can_be(model_type: str) -> None:
+    """Also of weights that several layers share, which count once."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    of = model_of({**dict(rows)[model_type], "model_type": model_type})
+    setup = setup_of(of, policy="fp32")
+    held = rank_of(prepare(of, setup), 0)
+    assert held.parameters == 4 * params(of)["params/total"].value
+    assert least_states(of, setup) == held.parameters + held.gradients + held.optimizer
