@@ -160,7 +160,7 @@ def test_a_reward_model_has_one_output() -> None:
 
 
 def test_the_time_of_a_step_has_the_reference_as_a_part() -> None:
-    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 2048"
+    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 2048 --stack fsdp-compiled"
     without = values(f"{line} --task dpo --reference precomputed")
     found = values(f"{line} --task dpo")
     assert found["step/time"] == pytest.approx(without["step/time"] + found["step/reference"])
@@ -259,7 +259,7 @@ def test_gkd_holds_what_distillation_does_and_has_no_time(napkin: Napkin) -> Non
 def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Napkin) -> None:
     """On one card of 24 GB: adapters first, each with the layout that `plan` then recommends; then the host, which must
     hold weights, gradients, master copies and moments of 16 bytes per parameter, and what the pass keeps."""
-    line = "plan llama3-8b --gpus 1 --hardware rtx4090 --task sft --seq 2048"
+    line = "plan llama3-8b --gpus 1 --hardware rtx4090 --task sft --seq 1024"
     found = napkin(f"{line} --json")
     assert found.data["verdict"] == "impossible"
     rows = found.data["suggestions"]
@@ -287,3 +287,58 @@ def test_plan_judges_the_host_of_what_is_paged(napkin: Napkin) -> None:
     assert small.data["verdict"] == "does not fit"
     assert large.data["verdict"] == "fits"
     assert 2 * 8.03e9 < small.values["memory/host"] < 2.2 * 8.03e9 * 2
+
+
+def test_sharding_over_the_gpus_that_are_there_is_advised_before_adapters(napkin: Napkin) -> None:
+    """Eight GPUs hold 16 bytes of each of 8.03e9 parameters between them: 16 GB each, where one copy takes 128 GB."""
+    line = "memory llama3.1-8b --task sft --gpus 8 --hardware h100 --seq 4096 --json"
+    rows = napkin(line).data["suggestions"]
+    assert rows[0]["change"] == "--zero 3"
+    assert "trains" not in rows[0]
+    assert rows[1]["change"] == "--lora-rank 16"
+    one = napkin("memory llama3.1-8b --task sft --gpus 1 --hardware h100 --seq 4096 --json").data["suggestions"]
+    assert not any(row["change"].startswith("--zero") for row in one[:2])
+
+
+def test_long_samples_are_advised_what_keeps_their_length(napkin: Napkin) -> None:
+    """128,256 logits of 32,768 tokens in 2 and 4 bytes are 25 GB: Liger's loss, which has none of them, before a
+    shorter sequence; and where one sequence is too long for a GPU, several share it."""
+    line = "memory llama3.1-8b --gpus 8 --hardware h100 --json"
+    changes = [row["change"] for row in napkin(f"{line} --seq 32Ki --lora-rank 16").data["suggestions"]]
+    assert changes[0] == "--recompute full --loss fused"
+    assert changes[1].startswith("--seq ")
+    changes = [row["change"] for row in napkin(f"{line} --seq 128Ki --task sft").data["suggestions"]]
+    assert changes[0].startswith("--cp ")
+
+
+def test_adapters_alone_make_it_fine_tuning(napkin: Napkin) -> None:
+    """The same advice with and without --task sft, which adds nothing to LoRA."""
+    line = "memory llama3.1-8b --lora-rank 16 --hardware rtx4090 --seq 4096 --json"
+    assert napkin(line).data["suggestions"][:1] == [
+        {**row, "command": row["command"].replace(" --task sft", "")}
+        for row in napkin(f"{line} --task sft").data["suggestions"][:1]
+    ]
+
+
+@pytest.mark.parametrize("more", ["--task sft", "--lora-rank 16", "--task dpo"])
+def test_plan_and_step_of_fine_tuning_run_on_the_same_software(napkin: Napkin, more: str) -> None:
+    """A model of transformers over data-parallel ranks, uncompiled, and no pipeline or tensor parallelism unless asked
+    for; pre-training is planned with Megatron's layouts."""
+    found = napkin(f"plan llama3.1-8b --gpus 8 --hardware h100 {more} --json")
+    assert found.data["inputs"]["stack"]["value"] == "fsdp-eager"
+    assert found.data["inputs"]["implementation"]["value"] == "hf"
+    assert {(row["tp"], row["pp"]) for row in found.data["rows"]} == {(1, 1)}
+    step = napkin(f"step llama3.1-8b --gpus 8 --hardware h100 --zero 3 {more} --json")
+    assert step.data["inputs"]["stack"]["value"] == "fsdp-eager"
+    wider = napkin(f"plan llama3.1-8b --gpus 8 --hardware h100 {more} --max-tp 2 --rows 300 --json").data["rows"]
+    assert {row["tp"] for row in wider} == {1, 2}
+    plain = napkin("plan llama3.1-8b --gpus 8 --hardware h100 --json").data["inputs"]
+    assert plain["stack"]["value"] == "megatron-core"
+
+
+def test_plan_runs_on_the_framework_that_is_named(napkin: Napkin) -> None:
+    """FSDP and DeepSpeed are not Megatron: their own software, and no pipeline of a model of transformers."""
+    for framework in ("fsdp", "deepspeed"):
+        found = napkin(f"plan llama3.1-8b --gpus 8 --hardware h100 --framework {framework} --json").data
+        assert found["inputs"]["stack"]["value"] == "fsdp-compiled"
+        assert {row["pp"] for row in found["rows"]} == {1}

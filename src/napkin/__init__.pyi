@@ -1633,6 +1633,8 @@ def train_time(
     chunk_layers: _Number | None = None,
     task: Literal["pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "gkd", "grpo", "rloo", "ppo"] | None = None,
     reference: str | None = None,
+    images: _Number | None = None,
+    image_tokens: _Number | None = None,
     profile: _File | None = None,
     prompt_tokens: _Number | None = None,
     max_prompt_tokens: _Number | None = None,

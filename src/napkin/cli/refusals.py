@@ -61,12 +61,20 @@ def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionTex
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
     usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
     hint = (
-        _of_model(word, given)
+        _of_shape(command, word)
+        or _of_model(word, given)
         or _of_number(command, word, given)
         or _after_flag(flag)
         or f"napkin {command.name} {usage}"
     )
     return NapkinError(f"unexpected word {word[:60]!r}", hint)
+
+
+def _of_shape(command: Signature, word: str) -> str | None:
+    """Return a hint for a model's name where a command takes its proportions alone: `max-params llama3-8b`."""
+    from napkin.inputs.presets import is_preset
+
+    return f"--like {word}" if "like" in command.names and "model" not in command.names and is_preset(word) else None
 
 
 def _of_model(word: str, given: Mapping[str, OptionText]) -> str | None:

@@ -24,7 +24,7 @@ from napkin.errors import NapkinError
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.small import LINEAR_OPTIONS
-from napkin.options.training import TASKED
+from napkin.options.training import FROZEN, TASKED
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, share
@@ -40,7 +40,7 @@ class FlopsQuestion:
 
     passes  of a micro-batch: the model as it is trained, what is frozen marked, adapters among its operations
     batch   samples of `rows` sequences          seq     tokens in each
-    task    what it is trained for, in words, "" of pretraining
+    task    what it is trained for, in words, "" of pretraining      tuned  a trained network is trained on
     target  tokens of the decoder's, or None     mtp     whether multi-token prediction modules count
     pairs   (query, key) pairs: full, half, exact
     indexer_loss  whether a loss trains the indexers of sparse attention
@@ -63,6 +63,7 @@ class FlopsQuestion:
     tokens: Term | None = None
     rows: int = 1
     task: str = ""
+    tuned: bool = False
 
 
 def run(inputs: Inputs) -> Answer:
@@ -93,6 +94,7 @@ def read(inputs: Inputs) -> FlopsQuestion:
         tokens=tokens,
         rows=task.rows,
         task=task.says,
+        tuned=any(name in inputs for name in (*FROZEN, *TASKED)),
     )
 
 
@@ -177,7 +179,9 @@ def _screen(question: FlopsQuestion, terms: Mapping[str, Term], whole: Term | No
         run_of = f"{human(whole.value, 'FLOP')} for {amount(question.tokens.value)} tokens"
         headline = [run_of, f"{headline[0]} a step", headline[1]]
     asked_tokens = {} if question.tokens is not None else {"tokens": "1T"}
-    run = under("train-time", {**asked_tokens, "gpus": "64", "hardware": "h100"})
+    tuned = {"samples": "52k", "sample-tokens": "350", "gpus": "1"}
+    more = {**asked_tokens, "gpus": "64"} if not question.tuned else tuned if asked_tokens else {"gpus": "1"}
+    run = under("train-time", {**more, "hardware": "h100"})
     others = [one.name for one in question.passes.others]
     return Screen(asked, headline, table=_table(terms, others), next=run)
 

@@ -27,7 +27,7 @@ from napkin.training.optimizer_step import step_traffic
 from napkin.training.precision import Precision
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS
 from napkin.training.setup import Setup
-from napkin.training.tasks import PRETRAIN, Passes
+from napkin.training.tasks import Passes
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -210,8 +210,7 @@ def asked(
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
-    tuned = setup.task is not PRETRAIN or setup.implementation.tuning is not None
-    return StepPrediction(setup.passes(model), plan, reached, stack, kernel, place, peak, factor, without, tuned)
+    return StepPrediction(setup.passes(model), plan, reached, stack, kernel, place, peak, factor, without, setup.tunes)
 
 
 def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:

@@ -46,7 +46,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
 """What else may change on the same GPUs, one group after the other."""
 RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
-    *("micro-batch", "zero", "quantize-experts", "quantized", "sp", "optimizer-form", "attention"),
+    *("micro-batch", "zero", "quantize-experts", "quantized", "sp", "loss", "optimizer-form", "attention"),
 )
 """The order in which axes are relaxed: what no one wants to change first, what costs nothing last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))
@@ -163,28 +163,48 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
             yield remedy
 
 
-ADVICE = (LORA, QLORA, "quantized", "optimizer", "recompute", "seq")
+ADVICE = (LORA, QLORA, "quantized", "quantize-experts", "optimizer", "recompute", "loss", "seq")
 """What people who fine-tune try, in this order; then the host's memory."""
+SAME_TRAINING = ("attention", "optimizer-form", "sp", "zero", "micro-batch", "recompute", "loss", "cp")
+"""What leaves the training as it is, on the same GPUs; the last two where the others are not enough."""
 
 
 def advice(search: RemedySearch) -> Iterator[Remedy]:
-    """Yield what makes a fine-tuning step fit, in the order in which people try it: each change that is enough by
-    itself; where no adapters are, as many changes together as it takes, before what is kept in the host's memory."""
+    """Yield what makes a fine-tuning step fit, in the order in which people try it: states sharded over the GPUs that
+    are there, which changes nothing of the training; each change that is enough by itself; where no adapters are, as
+    many changes together as it takes, before what is kept in the host's memory."""
     names = [name for name in ADVICE if name in {axis.name for axis in search.axes}]
     singles = {name: search.strongest((name,)) for name in (*names, "offload")}
     enough = [name for name in names if search.fits(singles[name])]
-    chosen = [singles[name] for name in enough]
-    if not {LORA, QLORA, "quantized"} & set(enough):
+    chosen = [singles[name] for name in enough if name != "seq"]
+    if not {LORA, QLORA, "quantized", "quantize-experts"} & set(enough):
         together = [name for name in names if name != LORA]  # which QLoRA includes
         groups = (search.strongest((*together[:count], "micro-batch")) for count in range(2, len(together) + 1))
         chosen += [choice for choice in groups if search.fits(choice)][:1]
+    if "seq" in enough:  # what keeps the length comes before
+        chosen.append(singles["seq"])
     if search.fits(singles["offload"]):
         chosen.append(singles["offload"])
     relaxed = dict.fromkeys(search.relaxed(choice, RELAXED) for choice in chosen if any(choice))
-    for choice in relaxed:  # each once: several may relax to the same
+    sharded = _sharded(search)
+    first = [] if sharded is None else [sharded]
+    for choice in dict.fromkeys((*first, *relaxed)):  # each once: several may relax to the same
         remedy = search.remedy(choice)
         if remedy is not None:
             yield remedy
+
+
+def _sharded(search: RemedySearch) -> Choice | None:
+    """Return the least that fits of what leaves the training as it is, where sharding is a part of it."""
+    groups = (
+        search.strongest(SAME_TRAINING[:count]) for count in range(len(SAME_TRAINING) - 2, len(SAME_TRAINING) + 1)
+    )
+    strongest = next((group for group in groups if any(group) and search.fits(group)), None)
+    if strongest is None:
+        return None
+    choice = search.relaxed(strongest, RELAXED)
+    levels = {axis.name: level for axis, level in zip(search.axes, choice, strict=True)}
+    return choice if levels.get("zero") or levels.get("cp") else None
 
 
 def with_more_gpus(search: RemedySearch, fewest: bool) -> Remedy | None:

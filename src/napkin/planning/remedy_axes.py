@@ -19,6 +19,8 @@ SHORTEST = 512
 """Tokens below which no shorter sequence is suggested."""
 LORA, QLORA, USUAL_RANK = "lora", "qlora", 16
 """The axes of training LoRA matrices instead of all weights, and their rank."""
+NOT_FUSED = ("", "log-probs")
+"""Losses whose logits are there at once, and which Liger-Kernel computes with the head's product, part by part."""
 LEAST_RANK = 8
 """LoRA's rank below which none is suggested."""
 DOUBLINGS = 10
@@ -56,6 +58,8 @@ def _kernels(setup: Setup) -> Iterator[Axis]:
         yield Axis("attention", ({"attention": FLASH},), "nothing: fewer bytes to memory too")
     if setup.form != "fused" and "fused" in setup.optimizer.forms:
         yield Axis("optimizer-form", ({"optimizer-form": "fused"},), "nothing: one kernel for all tensors")
+    if setup.tunes and setup.layout.tp == 1 and setup.implementation.loss in NOT_FUSED:
+        yield Axis("loss", ({"loss": "fused"},), "nothing: logits are made for a part of the tokens at a time")
 
 
 def _adapter(model: Model, setup: Setup) -> Iterator[Axis]:

@@ -13,7 +13,6 @@ from napkin.render.figures import size, size_of
 from napkin.rules.case import Configuration, Options
 from napkin.rules.rule import EITHER, ERROR, INFO, MEMORY, NEEDLESS, OWN, Ask, Gain, Hit, Rule
 from napkin.training.optimizers import OPTIMIZERS
-from napkin.training.tasks import PRETRAIN
 
 LARGE_VOCABULARY = 32_000
 """Token ids from which on the logits of a loss are looked at."""
@@ -23,7 +22,7 @@ def _made_to_fit(case: Configuration, ask: Ask) -> Options:
     """Return the change with which the step surely fits: the fastest of those that `memory` proposes."""
     texts = {name: text for name, text in case.given.items() if isinstance(text, (str, bool))}
     search = RemedySearch(axes(case.model, case.setup, texts, case.stated.node or 1), ask.fit)
-    tuned = case.setup.task != PRETRAIN
+    tuned = case.setup.tunes
     found = list(advice(search) if tuned else remedies(search))
     if not found:
         more = with_more_gpus(search, fewest=True)

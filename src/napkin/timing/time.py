@@ -43,15 +43,15 @@ def limits(known: Mapping[str, Term], with_budget: bool) -> tuple[str, ...]:
     return (*(() if missing else ("time",)), *(("budget",) if spent else ()))
 
 
-def unknowns(known: Mapping[str, Term], with_budget: bool) -> list[str]:
-    """Return what is missing, checked against what the equations determine.
+def unknowns(known: Mapping[str, Term], with_budget: bool, usual: Mapping[str, str] = EXAMPLE) -> list[str]:
+    """Return what is missing, checked against what the equations determine. usual: how each would be typed.
 
     Raises NapkinError (2): too much is missing. What is given but not needed is a limit (`limits`), not in `known`."""
     missing = missing_of(known)
     equations = 2 if with_budget else 1
     names = {"time": "--within", **{name: f"--{name}" for name in UNKNOWNS[:4]}}
     if len(missing) > equations:
-        asked = ", ".join(f"{names[n]} {EXAMPLE[n]}" for n in missing)
+        asked = ", ".join(f"{names[n]} {usual[n]}" for n in missing)
         more = "; GPU-hours and their cost depend little on which" if missing == ["gpus", "time"] else ""
         raise NapkinError(
             f"too much is missing: {', '.join(names[n] for n in missing)}",

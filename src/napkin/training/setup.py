@@ -101,6 +101,11 @@ class Setup:
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property
+    def tunes(self) -> bool:
+        """Return whether a trained network is trained on: for a task, or by adapters."""
+        return self.task != PRETRAIN or self.implementation.tuning is not None
+
+    @property
     def freezes(self) -> bool:
         """Return whether the first layers are not trained and save nothing."""
         return self.frozen is not None or self.asleep != ""

@@ -22,7 +22,6 @@ from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.training.setup import Setup
-from napkin.training.tasks import PRETRAIN
 
 TRAINS_LORA = "LoRA matrices, not all weights"
 
@@ -42,7 +41,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         read_axes(question.asked, question.model, question.setup, hardware),
         lambda options: evaluated(question, options, hardware),
     )
-    tuned = question.setup.task != PRETRAIN
+    tuned = question.setup.tunes
     here = list(advice(search) if tuned else remedies(search))
     more = with_more_gpus(search, fewest=not here)
     before, why = _pace(question, {}, hardware, question.setup)

@@ -20,7 +20,6 @@ from napkin.planning.remedies import ADVICE, HOST_TOO_SMALL, TOO_LARGE, Remedy, 
 from napkin.planning.remedy_axes import Options
 from napkin.planning.verdicts import Fit, evaluate
 from napkin.render.answer import Answer, Cell, Row
-from napkin.training.tasks import PRETRAIN
 
 TRIED = ({*ADVICE} - {"recompute"}) | {"quantize-experts", "lora-rank", "offload"}
 """Ways to use less memory that are not layouts; recomputation is searched with the layouts."""
@@ -29,7 +28,7 @@ TRIED = ({*ADVICE} - {"recompute"}) | {"quantize-experts", "lora-rank", "offload
 def suggest(answer: Answer, question: PlanQuestion, gpus: int) -> None:
     """Add what would make the task fit on these GPUs, in the order in which people who fine-tune try it."""
     setup, hardware = question.layouts.request.setup, question.layouts.hardware
-    if setup.task == PRETRAIN:
+    if not setup.tunes:
         return
     tried = _Changed(question, gpus)
     found = of_memory.read_axes(question.asked, question.layouts.request.model, setup, hardware)

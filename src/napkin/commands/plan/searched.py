@@ -12,7 +12,7 @@ from napkin.commands.question.layout import read_zero
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence
 from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
-from napkin.commands.question.step_model import read_rates_profile, read_unmeasured
+from napkin.commands.question.step_model import FSDP, TUNES_ON, read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
 from napkin.counting import flops
 from napkin.evidence import single
@@ -43,6 +43,10 @@ LARGEST_OF_TUNING = 128
 Tülu 3 8B and 70B, 64 GPUs · 1 · 2 accumulated (allenai/open-instruct, docs/tulu3.md at 0becd2c, Finetuning)."""
 
 RECOMPUTES = ("none", "selective", "full")
+SOFTWARE = ("framework", "trainer", "implementation", "stack")
+"""Options of which each names what a step runs on."""
+DATA_PARALLEL = ("fsdp", "deepspeed")
+"""Frameworks that shard a model of transformers over data-parallel ranks and give it no pipeline."""
 
 
 def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
@@ -54,9 +58,16 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     seq = read_sequence(inputs, model)
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     read_trainer_recompute(inputs)
+    named = any(name in inputs for name in SOFTWARE)
+    if not named and _read_whether_tuned(inputs):
+        inputs.redefault("implementation", "hf")
+        inputs.redefault("stack", TUNES_ON)
     setup = read_setup_around(
         inputs, model, Layout(seq=seq, rows=read_task(inputs).rows, images=images, image_tokens=image_tokens)
     )
+    if setup.framework.name in DATA_PARALLEL:
+        inputs.redefault("stack", TUNES_ON if setup.tunes else FSDP[1])
+    _bound_degrees(inputs, setup, named)
     overlapped = inputs.flag("async-tp")
     prediction = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
@@ -155,11 +166,34 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
     return request
 
 
+def _read_whether_tuned(inputs: Inputs) -> bool:
+    """Return whether a trained network is trained on: for a task, by adapters, or on samples."""
+    adapted = any(name in inputs for name in ("lora-rank", "adapter", *SAMPLES))
+    return adapted or inputs.peek("task") not in (None, "pretrain")
+
+
+def _bound_degrees(inputs: Inputs, setup: Setup, named: bool) -> None:
+    """Leave out what the libraries of fine-tuning do not divide: a model of transformers into pipeline stages; and its
+    layers over tensor-parallel ranks, where nothing names what it runs on."""
+    alone = not named and _read_whether_tuned(inputs)
+    own = setup.tunes and read_implementation(inputs) == "hf"
+    if not own and setup.framework.name not in DATA_PARALLEL:
+        return
+    left_out = ["pp", "tp"] if alone else ["pp"]
+    for name in left_out:
+        if not inputs.has(name) and not inputs.has(f"max-{name}"):
+            inputs.default(f"max-{name}", "1")
+    if alone:
+        inputs.note(
+            "searched as fine-tuning libraries shard a model of transformers: over data-parallel ranks; --max-tp, "
+            "--max-pp or --framework megatron-core search more"
+        )
+
+
 def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
     """Return the sequences up to which a free batch grows: those of pre-training or of fine-tuning, and no more than
     the run has."""
-    tuned = setup.implementation.tuning is not None or any(name in inputs for name in SAMPLES)
-    tuned = tuned or inputs.peek("task") not in (None, "pretrain")
+    tuned = setup.tunes or _read_whether_tuned(inputs)
     usual = LARGEST_OF_TUNING if tuned else LARGEST_STEP // seq
     trained = inputs.peek("tokens")
     run = trained // seq if isinstance(trained, int) else usual

@@ -34,6 +34,9 @@ STACK_OF = {
 """Framework → the software whose measured steps are its own."""
 FSDP = ("fsdp-eager", "fsdp-compiled")
 """PyTorch's own software without and with torch.compile."""
+TUNES_ON = FSDP[0]
+"""Software that fine-tuning is taken to run on: the libraries run a model's own class and compile nothing unless told
+(torch_compile of transformers' TrainingArguments, and what TRL, axolotl, ms-swift and LLaMA-Factory make of it)."""
 
 
 @record
@@ -149,10 +152,16 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
     elif setup.framework.name in STACK_OF:
         inputs.redefault("stack", STACK_OF[setup.framework.name])
     elif not inputs.has("stack"):
-        layout = setup.layout
-        guess = "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
-        inputs.default("stack", guess)
+        inputs.default("stack", _usual_stack(inputs, setup))
     return inputs.text("stack")
+
+
+def _usual_stack(inputs: Inputs, setup: Setup) -> str:
+    """Return the software that nothing names: of fine-tuning on data-parallel ranks, else as the layout suggests."""
+    layout = setup.layout
+    if setup.tunes and read_implementation(inputs) == "hf" and layout.tp * layout.pp * layout.ep == 1:
+        return TUNES_ON
+    return "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
 
 
 def memory_terms(

@@ -16,7 +16,6 @@ from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
 from napkin.term import Term
 from napkin.training.setup import Setup
-from napkin.training.tasks import PRETRAIN
 from napkin.units import human
 
 TYPE_CHECKING = False
@@ -66,7 +65,7 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
         found.verdict or "",
         quantities(shown),
         [_peak(found), *_remarks(answer, found)],
-        _remedies(remedies, TUNING_REMEDIES if question.setup.task != PRETRAIN else REMEDIES),
+        _remedies(remedies, TUNING_REMEDIES if question.setup.tunes else REMEDIES),
         next=_next(question, found, remedies, answer.verdict),
     )
 
@@ -248,7 +247,7 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict
     """Return what to ask next: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
     if found.verdict == FITS and verdict != FITS and question.setup.save == FULL:
         return Next({"save": None, "host-memory": None})  # each rank saves its own part
-    if remedies and question.setup.task != PRETRAIN:
+    if remedies and question.setup.tunes:
         return str(remedies[0]["command"])
     if remedies:
         return _first(remedies)

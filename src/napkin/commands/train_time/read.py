@@ -11,7 +11,7 @@ from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.counting.six_n import six, six_n
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
-from napkin.options.data import AMOUNT
+from napkin.options.data import AMOUNT, SAMPLES
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import MEASURED_TOKENS
@@ -25,10 +25,14 @@ TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to loa
 if TYPE_CHECKING:
     from napkin.commands.question.step_model import StepQuestion
 
-PREDICTS = (*STEP_MODEL, *TASKED, "profile")
+PREDICTS = (*STEP_MODEL, *TASKED, "images", "image-tokens", "profile")
 """What the step model takes to estimate the MFU of a MODEL."""
 LAYOUT = tuple(name for name in PREDICTS if name not in FROZEN)
 """Those of them that change the MFU alone, not the FLOPs."""
+TUNED = (*FROZEN, *TASKED, *AMOUNT)
+"""Options of which each says that a trained network is trained on, or on a set of samples."""
+ONE_CARD = {"gpus": "1", "time": "12h"}
+"""How fine-tuning on a card is typed, for hints."""
 OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS, *ROLLOUT)
 """Options that need a MODEL's shapes."""
 
@@ -63,6 +67,8 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
 
         known["mfu"] = read_measured(inputs, known, peak)
     _check_asked(inputs, known)
+    if not {"gpus", "time"} & set(known):
+        _check_enough(inputs, known)
     solved = None
     if laid_out and "gpus" not in known and {"tokens", "time"} <= set(known):
         from napkin.commands.train_time.fewest import read_fewest
@@ -169,10 +175,16 @@ def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
     if inputs.has("hardware") and inputs.has("budget") and not inputs.has("price"):
         more.append(NapkinError("--budget needs --price", "add --price, USD per GPU-hour"))
     try:
-        time.unknowns({"mfu": six(), **known}, inputs.has("budget"))
+        _check_enough(inputs, known)
     except NapkinError as problem:
         more.append(problem)
     inputs.need_all({"hardware": WHICH}, more)
+
+
+def _check_enough(inputs: Inputs, known: Mapping[str, Term]) -> None:
+    """Refuse a question of which too much is missing, with examples of its kind; an MFU can be estimated."""
+    usual = {**time.EXAMPLE, **(ONE_CARD if any(name in inputs for name in TUNED) else {})}
+    time.unknowns({"mfu": six(), **known}, inputs.has("budget"), usual)
 
 
 def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
@@ -278,4 +290,7 @@ def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware
 
     check_dtype(inputs)
     inputs.defaults(SETUP_DEFAULTS)
-    return confidence, read_step(inputs, read_model(inputs))
+    step = read_step(inputs, read_model(inputs))
+    if step.setup.layout.images and any(name in inputs for name in SAMPLES):
+        inputs.assume("--images of a sequence of --seq tokens")
+    return confidence, step

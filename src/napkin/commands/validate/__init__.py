@@ -151,7 +151,7 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
         *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
         *(footprint.compared(row, level) for row in rows.memory),
         *(validate_runs.compared(rows.runs, level, inside) if rows.runs else ()),
-        *(one for row in rows.tuning for one in finetune.compared(row, level)),
+        *(one for row in rows.tuning for one in finetune.compared(row, level, inside)),
         *(one for row in rows.serving for one in serving.compared(row, level, inside)),
         *(Compared(one.id, one.quantity, None, None, None, None, "", one.why, wrong=True) for one in rows.unread),
     ]

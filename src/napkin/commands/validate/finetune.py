@@ -57,10 +57,11 @@ def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
             yield name, value
 
 
-def compared(row: RowFields, level: float) -> list[Compared]:
-    """Return what a row measured next to the predictions; where one is not made, why: a row has an entry at least."""
+def compared(row: RowFields, level: float, inside: bool = False) -> list[Compared]:
+    """Return what a row measured next to the predictions; where one is not made, why: a row has an entry at least.
+    inside: whether constants saw the row's own source."""
     try:
-        return _compared(row, level) or [_silent(row, _unmeasured(row))]
+        return _compared(row, level, inside) or [_silent(row, _unmeasured(row))]
     except WrongRow as problem:
         return [_silent(row, problem.message)]
 
@@ -78,14 +79,14 @@ def _unmeasured(row: RowFields) -> str:
     return f"{said}; measured takes peak_bytes, driver_bytes, {', '.join(TIMES)}, run_seconds or oom: true"
 
 
-def _compared(row: RowFields, level: float) -> list[Compared]:
+def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
     """Return an entry for each quantity that a row measured."""
     source = row.text("source.title") or row.text("source")
     quantities = list(measured(row))
     asked: TunedRow | RolloutRow | None = None
     why = ""
     try:
-        asked = _question(row)
+        asked = _question(row, inside)
     except WrongRow:
         raise
     except NapkinError as problem:
@@ -128,7 +129,7 @@ class TunedRow:
     asked: FineTuning
     setup: Setup
     source: str = ""
-    """Key of the source of the evidence that it is of, which is held out."""
+    """Key of the source of the evidence that it is of, which is held out; "" where it is not."""
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
@@ -163,13 +164,13 @@ class TunedRow:
         return self.step(asked.hardware, self.setup).evidence
 
 
-def _question(row: RowFields) -> TunedRow | RolloutRow:
+def _question(row: RowFields, inside: bool) -> TunedRow | RolloutRow:
     """Return a row as a question: of steps that generate responses, or of steps that train on samples."""
     task = TASKS.get(row.text("task"))
     if task is not None and task.rollout:
-        return rollout_row(row)
+        return rollout_row(row, inside)
     asked = fine_tuning(row)
-    source = source_of(row.text("source.title") or row.text("source"))
+    source = "" if inside else source_of(row.text("source.title") or row.text("source"))
     return TunedRow(asked, _as_it_ran(asked, source), source)
 
 

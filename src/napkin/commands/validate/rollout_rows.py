@@ -113,8 +113,9 @@ class RolloutRow:
         return rates[quantity], "step/time"
 
 
-def rollout_row(row: RowFields) -> RolloutRow:
-    """Return a row as a question. Refused where something is missing, or stated and not understood, with all of it."""
+def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
+    """Return a row as a question, its source held out unless `inside`. Refused where something is missing, or stated
+    and not understood, with all of it."""
     problems: list[NapkinError] = []
 
     def stated(read: Callable[[RowFields], _Read]) -> _Read | None:
@@ -132,7 +133,8 @@ def rollout_row(row: RowFields) -> RolloutRow:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
     open_ = [(one, places[0]) for one in lengths] + [(lengths[0], one) for one in places[1:]]
     asked = [_asked(row, model, hardware, *one) for one in open_]
-    seconds = tuple(_seconds_of(row, one) for one in asked)
+    source = "" if inside else _source_of(row)
+    seconds = tuple(_seconds_of(one, source) for one in asked)
     weighs = any(row.number(f"measured.{name}") for name in WEIGHED)
     held = [fit for one in asked for fit in held_in(one)] if weighs else []
     all_lengths = tuple(one for one, _ in open_)
@@ -143,7 +145,7 @@ def rollout_row(row: RowFields) -> RolloutRow:
         places[0].all,
         steps,
         bool(lengths[0].behind),
-        _source_of(row),
+        source,
         held,
         places[0].apart,
         math.inf if row.flag("measured.oom") else hardware.capacity,
@@ -174,8 +176,8 @@ def _asked(row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLen
     return AskedStep(model, hardware, trainer, setup, engine, lengths)
 
 
-def _seconds_of(row: RowFields, asked: AskedStep) -> RolloutSeconds:
-    """Return the seconds of a step."""
+def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:
+    """Return the seconds of a step, with that source held out."""
     trainer, setup, model, hardware = asked.trainer, asked.setup, asked.model, asked.hardware
     software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
     prediction = single.asked(model, setup, hardware, software)
@@ -183,7 +185,7 @@ def _seconds_of(row: RowFields, asked: AskedStep) -> RolloutSeconds:
     if trainer.away and asked.engine is not None and not asked.engine.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
-    return seconds_of(prediction, asked.engine, asked.lengths, hardware, model, away, _source_of(row))
+    return seconds_of(prediction, asked.engine, asked.lengths, hardware, model, away, source)
 
 
 def _ranks_of(
