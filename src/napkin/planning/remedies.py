@@ -163,7 +163,7 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
             yield remedy
 
 
-ADVICE = (LORA, QLORA, "quantized", "quantize-experts", "optimizer", "recompute", "loss", "seq")
+ADVICE = (LORA, QLORA, "quantized", "quantize-experts", "optimizer", "lora-rank", "recompute", "loss", "seq")
 """What people who fine-tune try, in this order; then the host's memory."""
 SAME_TRAINING = ("attention", "optimizer-form", "sp", "zero", "micro-batch", "recompute", "loss", "cp")
 """What leaves the training as it is, on the same GPUs; the last two where the others are not enough."""

@@ -31,6 +31,25 @@ GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor
 communication: tensor, context, expert · overhead: host, the time in which kernels wait for their launch."""
 
 
+UNPACKED = term.constant(
+    "bytes_of_unpacking",
+    16,
+    BYTE,
+    "AutoGPTQ auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py at 9f7d370, lines 311 to 348: 32 bits written by the "
+    "shift; read and cast to 8; masked; less the zero point; times the scale, in 16",
+)
+"""Bytes of a weight of 4 bits that elementary operations move besides those that it is stored in."""
+SLOW_LOOKUP = term.leaf(
+    "lookup/slowness",
+    2.1,
+    "1",
+    term.SEEN,
+    "Qi et al. 2026, arXiv:2604.02556: bitsandbytes' kernel takes 2.0 to 2.2 times as long as one with its table in "
+    "shared memory, on an A100",
+)
+"""Time of expanding NF4 over its bytes."""
+
+
 COMPUTE, MEMORY, COMMUNICATION = GROUPS[:2], GROUPS[2:5], GROUPS[5:8]
 
 
@@ -140,15 +159,18 @@ class LayerClock(Timer):
         self.add({"matmul": forward, "elementwise": added}, {"matmul": backward})
 
     def expand(self, name: str, elements: Term, learning: Learning) -> None:
-        """Add the bytes of quantized weights that are expanded to 16 bits before a product, forward and again for the
-        inputs' gradient: read as they are stored, written wide (bitsandbytes/autograd/_functions.py, MatMul4Bit)."""
+        """Add the bytes of quantized weights that are expanded to 16 bits before a product: read as they are stored,
+        written wide, forward and again for the inputs' gradient (bitsandbytes/autograd/_functions.py, MatMul4Bit); or
+        by elementary operations, whose last output autograd keeps for that gradient."""
         stored = term.leaf("bytes_stored", stored_bytes(learning.stored), BYTE, term.TRUE, learning.stored)
-        each = term.add(f"{name}/expanded/each", stored, WIDE_BYTES)
-        moved = term.multiply(f"{name}/expanded/bytes", each, elements)
+        by_hand = learning.stored == "int4"
+        each = term.add(f"{name}/expanded/each", stored, UNPACKED if by_hand else WIDE_BYTES)
+        slower = (SLOW_LOOKUP,) if learning.stored.startswith("nf4") else ()
+        moved = term.multiply(f"{name}/expanded/bytes", *slower, each, elements)
         if stored.value == 1:  # products of 8 bits take them as they are
             moved = term.choose(f"{name}/expanded/wide", self.clock.low, term.constant("no bytes", 0, BYTE), moved)
         seconds = self.clock.move(f"{name}/expanded", moved)
-        self.add({"casts": seconds}, {"casts": seconds} if learning.inputs else {})
+        self.add({"casts": seconds}, {"casts": seconds} if learning.inputs and not by_hand else {})
 
     def gemms(self, op: Operation) -> None:
         """Any other operation's GEMMs: routers, block-diagonal ones, scans in chunks. Their heads or blocks divide."""

@@ -102,8 +102,9 @@ class Setup:
 
     @property
     def tunes(self) -> bool:
-        """Return whether a trained network is trained on: for a task, or by adapters."""
-        return self.task != PRETRAIN or self.implementation.tuning is not None
+        """Return whether a trained network is trained on: for a task, by adapters, or with layers that stay as they
+        are."""
+        return self.task != PRETRAIN or self.implementation.tuning is not None or self.freezes
 
     @property
     def freezes(self) -> bool:

@@ -21,7 +21,7 @@ from napkin.planning.remedy_axes import Options
 from napkin.planning.verdicts import Fit, evaluate
 from napkin.render.answer import Answer, Cell, Row
 
-TRIED = ({*ADVICE} - {"recompute"}) | {"quantize-experts", "lora-rank", "offload"}
+TRIED = ({*ADVICE} - {"recompute"}) | {"offload"}
 """Ways to use less memory that are not layouts; recomputation is searched with the layouts."""
 
 

@@ -23,6 +23,7 @@ from napkin.inputs.profile import Profile
 from napkin.operations.model import Model
 from napkin.options.data import SAMPLES
 from napkin.options.layout import BOUNDED, SEARCHED
+from napkin.options.training import FROZEN
 from napkin.planning.grid import Request
 from napkin.planning.layout_time import Timed
 from napkin.planning.layouts import LayoutQuestion
@@ -67,7 +68,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     )
     if setup.framework.name in DATA_PARALLEL:
         inputs.redefault("stack", TUNES_ON if setup.tunes else FSDP[1])
-    _bound_degrees(inputs, setup, named)
+    _read_bounds(inputs, setup, named)
     overlapped = inputs.flag("async-tp")
     prediction = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
@@ -167,12 +168,11 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
 
 
 def _read_whether_tuned(inputs: Inputs) -> bool:
-    """Return whether a trained network is trained on: for a task, by adapters, or on samples."""
-    adapted = any(name in inputs for name in ("lora-rank", "adapter", *SAMPLES))
-    return adapted or inputs.peek("task") not in (None, "pretrain")
+    """Return whether a trained network is trained on: for a task, or in parts."""
+    return any(name in inputs for name in FROZEN) or inputs.peek("task") not in (None, "pretrain")
 
 
-def _bound_degrees(inputs: Inputs, setup: Setup, named: bool) -> None:
+def _read_bounds(inputs: Inputs, setup: Setup, named: bool) -> None:
     """Leave out what the libraries of fine-tuning do not divide: a model of transformers into pipeline stages; and its
     layers over tensor-parallel ranks, where nothing names what it runs on."""
     alone = not named and _read_whether_tuned(inputs)
@@ -193,7 +193,7 @@ def _bound_degrees(inputs: Inputs, setup: Setup, named: bool) -> None:
 def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
     """Return the sequences up to which a free batch grows: those of pre-training or of fine-tuning, and no more than
     the run has."""
-    tuned = setup.tunes or _read_whether_tuned(inputs)
+    tuned = setup.tunes or any(name in inputs for name in SAMPLES)
     usual = LARGEST_OF_TUNING if tuned else LARGEST_STEP // seq
     trained = inputs.peek("tokens")
     run = trained // seq if isinstance(trained, int) else usual

@@ -152,11 +152,11 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
     elif setup.framework.name in STACK_OF:
         inputs.redefault("stack", STACK_OF[setup.framework.name])
     elif not inputs.has("stack"):
-        inputs.default("stack", _usual_stack(inputs, setup))
+        inputs.default("stack", _read_usual_stack(inputs, setup))
     return inputs.text("stack")
 
 
-def _usual_stack(inputs: Inputs, setup: Setup) -> str:
+def _read_usual_stack(inputs: Inputs, setup: Setup) -> str:
     """Return the software that nothing names: of fine-tuning on data-parallel ranks, else as the layout suggests."""
     layout = setup.layout
     if setup.tunes and read_implementation(inputs) == "hf" and layout.tp * layout.pp * layout.ep == 1:
