@@ -55,6 +55,7 @@ from napkin.timing.ends import entries
 from napkin.timing.generation import EnginePasses, EngineRanks, EngineShares
 from napkin.timing.goodput import Goodput
 from napkin.timing.layer import residual_width
+from napkin.timing.layer_clock import LayerClock
 from napkin.timing.layer_collectives import tensor_time
 from napkin.timing.layer_weights import layer_weights
 from napkin.timing.step import step, step_of_passes
@@ -72,9 +73,11 @@ from tests.test_closures_by_hand import PAIRS as PAIRS_OF_LAYER
 from tests.test_states_by_hand import (
     DENSE,
     ENDS,
+    EXPERTS,
     HEADS,
     KV,
     LAYER,
+    OTHERS,
     SPARSE,
     TABLE,
     TENSORS,
@@ -146,6 +149,7 @@ def test_a_checkpoint_of_what_is_trained() -> None:
     """bf16 weights, an fp32 copy and Adam's two moments, and a counter of 4 bytes for each tensor."""
     assert saved_states(DENSE, setup_of()).value == (2 + 4 + 8) * WHOLE + 4 * TENSORS
     assert saved_states(DENSE, setup_of(optimizer="sgd")).value == (2 + 4) * WHOLE
+    assert saved_states(SPARSE, setup_of(optimizer="lion")).value == (2 + 4 + 4) * (OTHERS + EXPERTS)
 
 
 def test_modules_that_are_trained_in_full_are_gathered_in_their_own_type() -> None:
@@ -483,3 +487,9 @@ def test_the_states_of_a_single_stage_are_the_least_there_can_be(model_type: str
     held = rank_of(prepare(of, setup), 0)
     assert held.parameters == 4 * params(of)["params/total"].value
     assert least_states(of, setup) == held.parameters + held.gradients + held.optimizer
+
+
+def test_no_linear_layers_cast_nothing_to_8_bits() -> None:
+    own = LayerClock(Clock(UNIT, StepLayout(LENGTH, B, 1, low=1)), "layer")
+    assert own.fused(()) is None
+    assert [one.value for one in (*own.forward["casts"], *own.backward["casts"])] == [0, 0]
