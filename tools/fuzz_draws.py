@@ -290,6 +290,14 @@ OF_LAUNCHES = (
     "max-params --from launch.txt --hardware h100 --gpus 8",
     "plan --from launch.txt --hardware h100 --gpus 8",
     "watch log.txt --from launch.txt --hardware h100 --gpus 8 --once",
+    "sensitivity memory --from launch.txt --hardware h100 --gpus 8 --zero 3",
+    "sweep memory --from launch.txt --hardware h100 --gpus 8 --over micro-batch=1,2",
+    "compare memory --from launch.txt --hardware h100 --gpus 8 --against hardware=a100",
+    "check launched.yaml",
+    "memory --run launched.yaml",
+    "lint launched.yaml",
+    "compare launched.yaml launched.yaml",
+    "memory --from launch.txt --hardware h100 --gpus 8 --task gkd --reference gpt2 --seq 256",
 )
 """Questions about launch files."""
 OF_RUNS = (
@@ -412,6 +420,15 @@ FOREIGN: tuple[dict[str, Any], ...] = (
      "parallelism": {"tp": 2}},
 )  # fmt: skip
 """Model files of other projects."""
+LAUNCHED = {
+    "command": "memory",
+    "from": "launch.txt",
+    "hardware": "h100",
+    "gpus": 8,
+    "seq": 512,
+    "limits": {"memory/total": "<= 80GiB", "verdict": "fits"},
+}
+"""A run file that names a launch file."""
 RUNS: tuple[dict[str, Any], ...] = (
     {
         "command": "train-time",
@@ -487,6 +504,7 @@ def draw(seed: int) -> Case:
 
 
 FILES = (
+    "launched.yaml",
     "model.json",
     "model.yaml",
     "hardware.yaml",
@@ -503,7 +521,8 @@ FILES = (
 
 
 def _named(argv: list[str]) -> set[str]:
-    return {name for name in FILES for word in argv if name in word}
+    found = {name for name in FILES for word in argv if name in word}
+    return found | ({"launch.txt"} if "launched.yaml" in found else set())
 
 
 def _example(rng: random.Random, lines: tuple[str, ...]) -> str:
@@ -636,6 +655,7 @@ def _content(rng: random.Random, name: str) -> bytes:
         "hardware": HARDWARE,
         "profile": PROFILE,
         "run": rng.choice(RUNS),
+        "launched": LAUNCHED,
         "phases": PHASES,
         "rows": ROWS,
         "snapshot": SNAPSHOT,
