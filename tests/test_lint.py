@@ -126,3 +126,9 @@ def test_tables_that_are_read_several_times_are_looked_at_once() -> None:
         found = run_line(f"lint - --gpus 8 --hardware h100 --seq {seq} --json", stdin=fields)
         assert found.status in (0, 1)
         assert ("learned positions" in found.out) == longer
+
+
+def test_nothing_to_check_is_named(napkin: Napkin) -> None:
+    refused = napkin("lint --hardware h100")
+    assert refused.status == 2
+    assert "FILE or MODEL is missing" in refused.err

@@ -42,6 +42,10 @@ def run(inputs: Inputs) -> Answer:
         return of_rules(laws())
     if inputs.flag("explain") and words and all(is_number(word) or is_known(word) for word in words):
         return of_rule([find(word) for word in words])
+    if not words and not {"from", "model"} & set(inputs.given):
+        raise NapkinError(
+            "FILE or MODEL is missing: what to check?", "napkin lint train.yaml, or napkin lint MODEL --gpus 8"
+        )
     wanted = _read_selection(inputs)
     found: list[Linted] = []
     problems: list[NapkinError] = []
