@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from napkin.errors import NapkinError, Refused
-from tests.conftest import Napkin
+from tests.conftest import Napkin, run_line
 from tests.test_launch import read
 
 QLORA = """
@@ -72,6 +72,21 @@ def test_trl_with_a_quantized_base(tmp_path: Path) -> None:
     assert reading.inputs["lora-rank"].where == "LoraConfig.r"
     assert reading.inputs["lora-rank"].place.endswith("file:12: LoraConfig.r")
     assert not touched.exists()
+
+
+def test_excluded_modules_are_targets_with_a_minus(tmp_path: Path) -> None:
+    """peft's LoraConfig.exclude_modules takes them out of target_modules."""
+    file = tmp_path / "train.py"
+    file.write_text(
+        "from peft import LoraConfig\nfrom trl import SFTConfig, SFTTrainer\n"
+        "peft = LoraConfig(r=8, target_modules='all-linear', exclude_modules=['o_proj', 'down_proj'])\n"
+        "SFTTrainer(model='Qwen/Qwen3-8B', args=SFTConfig(), peft_config=peft)\n",
+        encoding="utf-8",
+    )
+    outcome = run_line(["read", "--from", str(file), "--json"])
+    assert outcome.status == 0
+    assert "all,-o_proj,-down_proj" in outcome.out
+    assert "exclude_modules: " not in outcome.out
 
 
 def test_unsloths_defaults_are_its_own() -> None:

@@ -66,6 +66,30 @@ def test_targets_train_what_peft_trains(model_type: str, counts: dict[str, int],
     assert {choice: trained(fields, *choice.lower().split(",")) for choice in counts} == counts
 
 
+@pytest.mark.parametrize(("model_type", "excluded"), [("llama", "o_proj"), ("gpt2", "c_fc"), ("bert", "query")])
+def test_an_excluded_module_has_no_adapter(model_type: str, excluded: str) -> None:
+    """What is left of peft's count of every linear layer without its count of the excluded one."""
+    counts, fields = next((counts, fields) for name, counts, fields in ROWS if name == model_type)
+    left = counts["all-linear"] - counts[excluded]
+    assert trained(fields, "all-linear", f"-{excluded}") == trained(fields, f"-{excluded}") == left
+
+
+def test_a_target_of_which_some_modules_are_excluded_keeps_the_others() -> None:
+    counts, fields = next((counts, fields) for name, counts, fields in ROWS if name == "bart")
+    pairs = fields["decoder_layers"] * RANK * 2 * fields["d_model"]
+    assert trained(fields, "out_proj", "-encoder_attn.out_proj") == counts["out_proj"] - pairs
+
+
+@pytest.mark.parametrize(
+    ("targets", "says"), [(("all-linear", "-o_prj"), "o_proj"), (("o_proj", "-o_proj"), "every target is left out")]
+)
+def test_an_exclusion_that_leaves_nothing_or_names_nothing_is_one_error(targets: tuple[str, ...], says: str) -> None:
+    fields = next(fields for name, _, fields in ROWS if name == "llama")
+    with pytest.raises(NapkinError) as caught:
+        trained(fields, *targets)
+    assert says in f"{caught.value.message} {caught.value.hint}"
+
+
 SEEN = json.loads((Path(__file__).parent / "data" / "vision_bytes.json").read_text(encoding="utf-8"))["configs"]
 
 

@@ -185,6 +185,21 @@ def of_config(config_class: type) -> set[str]:
     return found - {""}
 
 
+def overwritten(config_class: type) -> set[str]:
+    """Return the fields that a configuration class sets whatever a file states: assigned in `__post_init__`, outside of
+    branches, from other fields."""
+    found: set[str] = set()
+    node = definitions(sys.modules[config_class.__module__]).get(config_class.__name__)
+    for method in getattr(node, "body", ()):
+        if isinstance(method, ast.FunctionDef) and method.name == "__post_init__":
+            for line in method.body:
+                if isinstance(line, ast.Assign) and last_name(getattr(line.targets[0], "value", line)) == "self":
+                    name = last_name(line.targets[0])
+                    used = {text_of(part) or last_name(part) for part in ast.walk(line.value)}
+                    found |= set() if name in used else {name}
+    return found
+
+
 def heads_of(model_type: str) -> list[Any]:
     """Return the classes with a language head of a model type; without one, the classes that build it at all, or that
     of the model that holds it."""
@@ -278,6 +293,7 @@ def fields_of(model_type: str, recorded: set[str]) -> dict[str, Any]:
     if config_class.sub_configs:  # its classes also read configurations within it, under the same names
         names &= declared | of_config(config_class) | set(ANY_CLASS)
     names |= {alias for alias, name in aliases.items() if name in names}
+    names -= overwritten(config_class) - set(ANY_CLASS)
     defaults = saved(model_type) or {}
     kept = {}
     for name in sorted(n for n in names if not n.startswith("_") and n not in ("", "kwargs", "config")):

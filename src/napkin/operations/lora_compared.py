@@ -22,6 +22,7 @@ def difference(family: str, targets: tuple[str, ...]) -> float:
     seen = DIFFERS.get(family)
     if not seen:
         return 0.0
+    targets = tuple(target for target in targets if not target.startswith("-"))
     named = (ALL_LINEAR,) if targets in EVERYTHING else targets
     most = max(seen.values())
     return max(

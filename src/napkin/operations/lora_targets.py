@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
 from napkin.errors import NapkinError, Refused, did_you_mean
@@ -44,8 +44,13 @@ def all_operations(model: Model) -> list[Operation]:
 def resolved(
     tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation, converts: bool = True
 ) -> Tuning:
-    """Return an adapter with the targets that a user named. Raises where a name matches nothing, and where an adapter
-    of a kind of adapter_kinds.py is on what is not modeled with it."""
+    """Return an adapter with the targets that a user named. A name after a minus is left without an adapter, as peft's
+    exclude_modules are. Raises where a name matches nothing, and where an adapter of a kind of adapter_kinds.py is on
+    what is not modeled with it."""
+    excluded = tuple(target[1:] for target in targets if target.startswith("-"))
+    if excluded:
+        named = tuple(target for target in targets if not target.startswith("-"))
+        targets = _without(excluded, _known(named, model), model, implementation, converts)
     if tuning.method == "lora" or not tuning.targeted:
         return _targeted(tuning, targets, model, implementation, converts)
     if targets == (DEFAULT,):
@@ -87,19 +92,14 @@ def _targeted(
     Where transformers 5 keeps experts in one tensor that were linear layers in transformers 4, peft takes the old names
     for the tensors; the fused one, of gate and up, gets twice the rank (utils/transformers_weight_conversion.py).
     converts: whether it does, as peft did not before."""
-    if targets == (DEFAULT,):
-        known = DEFAULTS.get(model.family)
-        if known is None:
-            raise NapkinError(f"--lora-targets default: peft has none for {model.family}", "name them, or all-linear")
-        targets = known
+    targets = _known(targets, model)
     operations = all_operations(model)
     paths = [path for op in operations for path in _paths(op, implementation)]
     mapped = RENAMED.get(CONVERTED.get(model.family, ""), {}) if converts else {}
     if targets in EVERYTHING:
         if not mapped:
             return tuning
-        leaves = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation))
-        targets = tuple(dict.fromkeys((*leaves, *mapped)))
+        targets = _every(operations, implementation, mapped)
     held = [part.path for op in operations for part in op.linear_parts(implementation) if part.parameter]
     parameters: dict[str, int] = {}
     fused: dict[str, set[str]] = {}
@@ -132,6 +132,53 @@ def _targeted(
     _check_fused(fused, mapped)
     parameters |= {name: len(parts) for name, parts in fused.items()}
     return replace(tuning, targets=tuple(modules), parameters=tuple(parameters.items()))
+
+
+def _known(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:
+    """Return the targets, peft's choice for the model type where that is asked for."""
+    if targets != (DEFAULT,):
+        return targets
+    known = DEFAULTS.get(model.family)
+    if known is None:
+        raise NapkinError(f"--lora-targets default: peft has none for {model.family}", "name them, or all-linear")
+    return known
+
+
+def _every(operations: list[Operation], implementation: Implementation, mapped: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of every linear layer but the head, and of what peft takes for experts."""
+    leaves = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation))
+    return tuple(dict.fromkeys((*leaves, *mapped)))
+
+
+def _without(
+    excluded: tuple[str, ...], targets: tuple[str, ...], model: Model, implementation: Implementation, converts: bool
+) -> tuple[str, ...]:
+    """Return the targets without the modules that are excluded (peft 0.21, tuners/tuners_utils.py,
+    check_target_module_exists): a target of which some are left becomes their paths."""
+    operations = all_operations(model)
+    mapped = RENAMED.get(CONVERTED.get(model.family, ""), {}) if converts else {}
+    if targets in EVERYTHING:
+        targets = _every(operations, implementation, mapped)
+    modules = {path: op.short.lower() for op in operations for path in _paths(op, implementation)}
+
+    def named(path: str, name: str) -> bool:
+        return path_ends(path, name) or modules[path] == name
+
+    for name in excluded:
+        if not any(named(path, name) for path in modules):
+            names = sorted({path.rpartition(".")[2] for path in modules})
+            raise NapkinError(
+                f"--lora-targets: {model.name} has no linear layer {name[:40]!r} to leave out",
+                did_you_mean(name, names) or f"one of {', '.join(names)}",
+            )
+    kept: list[str] = []
+    for target in targets:
+        found = [path for path in modules if named(path, target)]
+        left = [path for path in found if not any(named(path, name) for name in excluded)]
+        kept += [target] if left == found else [path.lower() for path in left]
+    if not kept:
+        raise NapkinError("--lora-targets: every target is left out", "name targets, or all-linear")
+    return tuple(dict.fromkeys(kept))
 
 
 def found_targets(targets: tuple[str, ...], model: Model, implementation: Implementation) -> tuple[str, ...]:

@@ -94,7 +94,9 @@ OPTIONS = (
         metavar="P",
         default="the trainer's, or --dropout",
     ),
-    Option("lora-targets", lowercase_names, "LoRA target modules, e.g. q,v", metavar="NAME,…", default="all-linear"),
+    Option(
+        "lora-targets", lowercase_names, "LoRA targets, e.g. q,v or all,-o_proj", metavar="NAME,…", default="all-linear"
+    ),
     Option(
         "modules-to-save",
         lowercase_names,

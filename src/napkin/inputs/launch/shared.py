@@ -259,6 +259,20 @@ def take_adapter_dropout(reading: Reading, keys: str, usual: float = 0.0) -> Non
         reading.default("lora-dropout", usual, keys.split("|")[0])
 
 
+def take_excluded(reading: Reading, key: str) -> None:
+    """Read the modules that get no adapter, where a file names any; `key`: spellings, separated by |. A regular
+    expression over their names is not modeled."""
+    value = reading.find(*key.split("|"))
+    if value is None or isinstance(value.value, Open) or not names(value.value):
+        return
+    listed = [one.lower() for one in names(value.value)]
+    if isinstance(value.value, str) and not value.value.replace("_", "").isalnum():
+        return
+    targets = str(reading.value_of("lora-targets") or "all")
+    at = next(one for one in key.split("|") if reading.source.get(one) is value)
+    reading.derive("lora-targets", ",".join((targets, *(f"-{one}" for one in listed))), at)
+
+
 def take_saved(reading: Reading, key: str) -> None:
     """Read the modules that are trained in full next to adapters, where a file names any; `key`: spellings."""
     value = reading.find(*key.split("|"))

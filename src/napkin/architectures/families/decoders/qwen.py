@@ -168,6 +168,7 @@ QWEN3_OMNI_MOE = like(
     "qwen3_omni_moe_text",
     sizes=partial(dimensions, floor=True),
     windows=None,
+    ignored=("sliding_window", "use_sliding_window", "max_window_layers"),  # its attention has no window
     config_class="Qwen3OmniMoeTextConfig",
     aliases={"num_experts": "num_local_experts"},
     implementation=replace(HF, positions="each"),

@@ -30,6 +30,7 @@ DEEPSEEK_OCR2 = like(
     sizes=partial(dimensions, own_head_dim=False),
     mlp_bias="mlp_bias",
     experts=Mixture("n_routed_experts", where=listed_or(all_sparse), shared=counted("n_shared_experts")),
+    ignored=("topk_method", "n_group", "topk_group"),  # which experts, not how many
     config_class="DeepseekOcr2TextConfig",
     aliases={"num_experts": "n_routed_experts"},
     wrappers=(Wrapper("deepseek_ocr2"),),
@@ -46,7 +47,7 @@ UNLIMITED_OCR = like(
     experts=Mixture("n_routed_experts", where=by_type, shared=counted("n_shared_experts")),
     config_class="UnlimitedOcrTextConfig",
     wrappers=(Wrapper("unlimited_ocr"),),
-    ignored=("sliding_window", "layer_types"),
+    ignored=("topk_method", "n_group", "topk_group", "sliding_window", "layer_types"),
     defaults={
         "intermediate_size": 6848, "max_position_embeddings": 32768, "moe_intermediate_size": 896,
         "num_attention_heads": 10, "num_key_value_heads": 10, "num_experts_per_tok": 6, "vocab_size": 129280,

@@ -20,6 +20,7 @@ from napkin.inputs.launch.shared import (
     full_policy,
     take_adapter_dropout,
     take_deepspeed_file,
+    take_excluded,
     take_fsdp,
     take_linked,
     take_lora,
@@ -217,6 +218,7 @@ def adapter(reading: Reading) -> None:
         take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target|target_modules|trainable", 16, None)
         # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
         take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
+        take_excluded(reading, "lora_exclude_modules|exclude_modules|peft_config.exclude_modules")
         take_saved(reading, "lora_modules_to_save|modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
