@@ -336,7 +336,11 @@ def test_eight_bit_states_and_states_on_the_host_are_counted() -> None:
 def test_errors_on_published_rows_stay_within_their_bounds(
     compared: list[Compared], quantity: str, median: float, ninth: float
 ) -> None:
-    errors = [abs(one.error) for one in compared if one.quantity == quantity and one.error is not None]
+    """Of frameworks whose code is known, with the allocator's default segments."""
+    known = [row for row in facts.memory() if setups.framework_of(row) and not row.flag("layout.expandable_segments")]
+    ids = {row.text("id") for row in known}
+    rows = [one for one in compared if one.id in ids and one.quantity == quantity and one.error is not None]
+    errors = [abs(one.error or 0.0) for one in rows]
     assert len(errors) >= 6
     assert statistics.median(errors) <= median
     assert lower_quantile(errors, 0.9) <= ninth
@@ -398,10 +402,29 @@ def test_a_framework_that_nobody_measured_has_the_errors_of_those_left_out() -> 
 
 def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> None:
     """The rows as if nobody had named their framework, with what was learned from it left out."""
-    errors = sorted(abs(math.exp(error) - 1) for *_, error, _ in memory_errors.UNNAMED)
-    assert len(errors) >= 130
-    assert statistics.median(errors) <= 0.08
-    assert lower_quantile(errors, 0.9) <= 0.25
+    named: dict[bool, list[float]] = {name in FRAMEWORKS: [] for _, name, *_ in memory_errors.UNNAMED}
+    for _, name, _, error, _ in memory_errors.UNNAMED:
+        named[name in FRAMEWORKS].append(abs(math.exp(error) - 1))
+    assert len(named[True]) >= 130
+    assert statistics.median(named[True]) <= 0.08
+    assert lower_quantile(named[True], 0.9) <= 0.25
+    # OneFlow and PaddlePaddle, which run no torch: this far off, and known to be
+    assert len(named[False]) >= 35
+    assert statistics.median(named[False]) <= 0.2
+
+
+def test_a_source_on_a_framework_that_is_not_known_widens_no_interval_of_one_that_is() -> None:
+    """Each source of such rows is held out of its own interval, and counts for others on unknown code alone."""
+    beyond: dict[str, list[tuple[str, float]]] = {name: [] for _, name, *_ in memory_errors.UNNAMED}
+    for _, name, _, _, outside in memory_errors.UNNAMED:
+        beyond[name].append((name, outside))
+    torch = [one for name, ones in beyond.items() if name in FRAMEWORKS for one in ones]
+    others = [one for name, ones in beyond.items() if name not in FRAMEWORKS and name != "paddle" for one in ones]
+    assert others
+    assert "paddle" in beyond
+    assert math.log(margins.outside().high) == pytest.approx(over_sources(torch, 0.9))
+    unknown = margins.outside(without="paddle", known=False)
+    assert math.log(unknown.high) == pytest.approx(over_sources(torch + others, 0.9))
 
 
 def test_intervals_of_frameworks_left_out_cover_nine_tenths() -> None:

@@ -14,6 +14,7 @@ from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.teams import source_of
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
@@ -253,16 +254,26 @@ def _by_framework(row: RowFields, level: float) -> Compared:
     margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
     if named is not None and margin is not None:
         return replace(_compared(row, margin, (named,)), evidence=MEASURED)
-    beyond = margins.outside(level)
     if named is not None:
-        return replace(_compared(row, beyond, (named,), ends_of(row)), evidence=DESCRIBED)
+        return replace(_compared(row, margins.outside(level), (named,), ends_of(row)), evidence=DESCRIBED)
+    beyond = margins.outside(level, of_whom(row), known=False)
     return replace(_compared(row, beyond, ends_of(row), known=False), evidence=UNKNOWN)
+
+
+def title_of(row: RowFields) -> str:
+    """Return the title of a row's source."""
+    return row.text("source.title") or row.text("source")
+
+
+def of_whom(row: RowFields) -> str:
+    """Return whose errors a row shows: its framework's, or its source's where that framework is not known."""
+    named = framework_of(row)
+    return named.name if named else row.text("source.key") or source_of(title_of(row))
 
 
 def unnamed(row: RowFields, level: float = margins.LEVEL) -> Compared:
     """Compare the row as if its framework were not named, with what was learned from that framework held out."""
-    named = framework_of(row)
-    beyond = margins.outside(level, named.name if named else "")
+    beyond = margins.outside(level, of_whom(row), known=framework_of(row) is not None)
     return _compared(row, beyond, ends_of(row), known=False)
 
 
@@ -274,7 +285,7 @@ def _compared(
     known: bool = True,
 ) -> Compared:
     quantity, measured = quantity_of(row), row.number("memory.bytes")
-    source = row.text("source.title") or row.text("source")
+    source = title_of(row)
     out = row.flag("memory.oom") or False
     suspect = row.text("suspect")
 

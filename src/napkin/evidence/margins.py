@@ -1,7 +1,8 @@
 """How far memory is from the formula's, as published rows show it: by framework, by one GPU or several, by figure.
 
 A framework that enough rows measured has the errors on those rows. Every other has the errors of frameworks that were
-held out: each framework's rows predicted as if it were not named (frameworks.py, unnamed).
+held out: each framework's rows predicted as if it were not named (frameworks.py, unnamed). One whose code is not known
+has those of sources on such frameworks (OneFlow, PaddlePaddle) too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cache
 from napkin._tables import memory_errors as table
 from napkin.evidence.ranking import conformal, over_sources
 from napkin.record import record
-from napkin.training.frameworks import PLAIN
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.setup import Width
 
 FEWEST = 5
@@ -50,12 +51,22 @@ def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, wit
 def never_seen(level: float = LEVEL) -> Margin:
     """Return the same for an unmeasured framework whose flags are all stated: errors on the frameworks' rows that
     say what is recomputed, as if the framework were not named."""
-    return _margin(((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says), level)
+    return _margin(
+        ((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says and name in FRAMEWORKS), level
+    )
 
 
-def outside(level: float = LEVEL, without: str = "") -> Margin:
-    """Return how far rows lie outside the ends of what an unnamed framework may do. `without`: a framework held out."""
-    return _margin(((name, beyond) for _, name, _, _, beyond in table.UNNAMED if name != without), level)
+def outside(level: float = LEVEL, without: str = "", known: bool = True) -> Margin:
+    """Return how far rows lie outside the ends of what an unnamed framework may do. `without`: a framework, or the
+    source of one that is not known, that is held out. known: the code in question is."""
+    return _margin(
+        (
+            (name, beyond)
+            for _, name, _, _, beyond in table.UNNAMED
+            if name != without and (name in FRAMEWORKS or not known)
+        ),
+        level,
+    )
 
 
 def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
