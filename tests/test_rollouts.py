@@ -149,8 +149,8 @@ def test_the_memory_of_a_phase_is_at_the_level_that_is_asked_for() -> None:
     wide, narrow = (run_line(f"memory {LINE} --confidence {level} --json").data for level in (90, 50))
     update = "memory/phase/update"
     for name in ("low", "high"):
-        assert narrow[name][update] == narrow[name]["memory/used"]
-        assert wide[name][update] == wide[name]["memory/used"]
+        assert narrow[name][update] == pytest.approx(narrow[name]["memory/used"], rel=1e-12)
+        assert wide[name][update] == pytest.approx(wide[name]["memory/used"], rel=1e-12)
     assert wide["low"][update] < narrow["low"][update] < narrow["high"][update] < wide["high"][update]
 
 

@@ -17,7 +17,7 @@ from napkin.elementwise import Number
 from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
-from napkin.evidence.rates import Machine, names, picker, rates
+from napkin.evidence.rates import Machine, early_of, names, picker, rates
 from napkin.planning.schedule import interleaved
 from napkin.record import fields, replace
 from napkin.term import leaf
@@ -39,7 +39,7 @@ H100 = Machine("hopper", "H100 SXM 80GB", 989.4e12, 989.4e12, 3.35e12, 450e9, 50
 def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "flash") -> Rates:
     known = software.stack(stack)
     used = names(at, known, kernel, "rdma", False, "", autocast=False)
-    return rates(picker(constants.constants(), used), at, 1 if known.reduce_early else 0, False, False)
+    return rates(picker(constants.constants(), used), at, early_of(known), False, False)
 
 
 def test_no_host_launches_the_kernels_of_one_program() -> None:

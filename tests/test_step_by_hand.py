@@ -53,7 +53,7 @@ from tests.conftest import model, preset, run_line
 
 NONE = {
     *("waves", "half_depth", "half_keys", "tensor_latency", "data_latency"),
-    *("data_overlap", "data_exposed", "interference", "host_layer", "host_experts", "host_expert"),
+    *("data_overlap", "gather_overlap", "data_exposed", "interference", "host_layer", "host_experts", "host_expert"),
     *("host_unit", "host_module", "fixed", "straggle", "stops_early"),
 }
 """Rates that lose time: nothing at 0."""
@@ -724,19 +724,39 @@ def test_the_command_divides_time_and_memory_over_the_same_ranks(layout: str, ze
     assert all_states / states == pytest.approx(4, rel=0.1)  # and buffers that are not divided
 
 
-def test_reduction_behind_the_last_backward_pass() -> None:
-    """What the last micro-batch's backward does not hide: that of the layers, and the lookups' (6 bytes an element of a
-    token, and one a weight here that is accumulated); at least the share that is never hidden."""
-    whole = 3 / 4 * 6 * WEIGHTS
+def test_gradients_are_scattered_behind_the_last_backward_pass() -> None:
+    """4 bytes a weight, less what the last micro-batch's backward hides: that of the layers, and the lookups' (6 bytes
+    an element of a token, and one a weight here that is accumulated); at least the share that is never hidden. The 2
+    bytes that are gathered follow the optimizer's step: no backward pass hides them."""
+    scattered, returned = 3 / 4 * 4 * WEIGHTS, 3 / 4 * 2 * WEIGHTS
     backward = L * parts()["layer/behind"] + T * 6 * H + V * H
-    found = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "network": 0.01, "link": 0.01})
-    assert found["step/communication/data"] == pytest.approx(max(0, 100 * whole - backward))
+    slow = 1e4
+    found = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "network": 1 / slow, "link": 1 / slow})
+    assert found["step/communication/data"] == pytest.approx(slow * scattered - backward + slow * returned)
     # of a stage with two chunks, the last one's layers: a quarter of all
     chunks = parts(dp=4, zero=1, pp=2, vp=2, changed={"data_overlap": 1.0, "network": 1e-4, "link": 1e-4})
     stage = 3 / 4 * 6 * (L / 2 * (LAYER + NORMS) + V * H)
     assert chunks["step/communication/data"] == pytest.approx(1e4 * stage - backward / 4)
-    least = parts(dp=4, zero=1, changed={"data_overlap": 1.0, "data_exposed": 0.1, "link": 1e3})
-    assert least["step/communication/data"] == pytest.approx(0.1 * whole / 1e3)
+    rates = {"data_overlap": 1.0, "gather_overlap": 1.0, "data_exposed": 0.1, "link": 1e3}
+    least = parts(dp=4, zero=1, changed=rates)
+    assert least["step/communication/data"] == pytest.approx(0.1 * (scattered + returned) / 1e3)
+
+
+def test_parameters_are_gathered_ahead_of_the_first_forward_pass() -> None:
+    """2 bytes a weight, less what the forward pass of the layers and the lookups (4 bytes an element of a token) hides;
+    of a stage with two chunks a quarter of it. Without ZeRO gradients alone are sent, in both directions."""
+    returned, scattered, slow = 3 / 4 * 2 * WEIGHTS, 3 / 4 * 4 * WEIGHTS, 1e4
+    one = parts()
+    forward = L * one["layer/forward/waited"] + T * 4 * H
+    assert one["layer/forward/waited"] + one["layer/behind"] == pytest.approx(one["layer/seconds"])
+    rates = {"gather_overlap": 1.0, "network": 1 / slow, "link": 1 / slow}
+    found = parts(dp=4, zero=1, changed=rates)
+    assert found["step/communication/data"] == pytest.approx(slow * (scattered + returned) - forward)
+    chunks = parts(dp=4, zero=1, pp=2, vp=2, changed=rates)
+    stage = 3 / 4 * 6 * (L / 2 * (LAYER + NORMS) + V * H)
+    assert chunks["step/communication/data"] == pytest.approx(slow * stage - forward / 4)
+    whole = parts(dp=4, zero=0, changed=rates)
+    assert whole["step/communication/data"] == pytest.approx(slow * 2 * scattered)
 
 
 def test_the_latency_of_a_reduction() -> None:

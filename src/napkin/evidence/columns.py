@@ -16,8 +16,8 @@ from napkin.errors import NapkinError
 from napkin.evidence import software
 from napkin.evidence.generic import decoders
 from napkin.evidence.printed import PrintedDecoder
-from napkin.evidence.rates import Machine, machine, names, rates
-from napkin.evidence.single import gathered_bytes
+from napkin.evidence.rates import Early, Machine, machine, names, rates
+from napkin.evidence.single import gathered_bytes, reduced_bytes
 from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model
@@ -57,7 +57,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
     sp = stack.sequence_parallel if row.sp is None else row.sp
     zero = stack.zero if row.zero is None else row.zero
     layers, core, matmuls = recomputed(row, stack)
-    gradient = row.gradient_bytes or stack.gradient_bytes
+    gradient = row.gradient_bytes or reduced_bytes(POLICIES[row.policy], stack.gradient_bytes)
     return StepLayout(
         sequence=row.seq,
         micro_batch=micro,
@@ -79,7 +79,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         casts=2 if row.rowwise else 1,
         wide_stream=1 if widens(row, stack) else 0,
         gradient_bytes=gradient,
-        gathered_bytes=gathered_bytes(POLICIES[row.policy], zero),
+        gathered_bytes=gathered_bytes(POLICIES[row.policy], zero, stack.gathers_low),
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
     )
 
@@ -141,7 +141,7 @@ class RowGroup:
     machine: Machine
     rows: Indices
     fields: Mapping[str, Indices]
-    reduce_early: Floats
+    early: Early
     pure: Mask
     sharded: Mask
 
@@ -218,7 +218,7 @@ class Columns:
         return self._timed(group, lambda field: values[group.rows, group.fields[field]])
 
     def _timed(self, group: RowGroup, pick: Callable[[str], Floats]) -> StepTime:
-        at = rates(pick, group.machine, group.reduce_early, group.pure, group.sharded)
+        at = rates(pick, group.machine, group.early, group.pure, group.sharded)
         with np.errstate(all="ignore"):
             return step(group.model, group.plan, at)
 
@@ -254,7 +254,10 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
         Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},
-        np.array([s.reduce_early for s in stacks], dtype=float),
+        Early(
+            np.array([s.reduce_early for s in stacks], dtype=float),
+            np.array([s.gather_early for s in stacks], dtype=float),
+        ),
         np.array([one.row.policy == "bf16-pure" for one in members]),
         (columns["zero"] == 3) & ~alone,
     )

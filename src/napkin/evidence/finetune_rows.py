@@ -22,6 +22,7 @@ from napkin.evidence.finetune_software import (
 )
 from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
+from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.rows import RowFields
 from napkin.footprint.legs import VISION
 from napkin.inputs import hardware
@@ -216,7 +217,7 @@ def model_of(row: RowFields) -> Model:
 
 def card_of(row: RowFields) -> Hardware | None:
     """Return the accelerator; None where it is not stated."""
-    text = row.text("hardware.chip") or row.text("hardware.accelerator")
+    text = accelerator_of(row)
     if not text or text[0].isdigit():  # a size alone, or nothing
         return None
     name = text.partition(" (")[0].strip()

@@ -24,8 +24,15 @@ MEASURED_GENERATIONS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell
 GENERIC = "other"
 """The generation whose constants hold for all other accelerators."""
 
-REFERENCE_WATTS = {"ampere": 400 / 312e12, "hopper": 700 / 989.4e12, "blackwell": 1000 / 2250e12}
-"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: A100 and H100 SXM, B200.
+REFERENCE_WATTS = {
+    "volta": 300 / 125e12,
+    "ampere": 400 / 312e12,
+    "hopper": 700 / 989.4e12,
+    "blackwell": 1000 / 2250e12,
+    "cdna": 750 / 1307.4e12,
+}
+"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: V100, A100 and H100 SXM, B200,
+MI300X.
 Another GPU of the generation with less power for the same peak runs at lower clocks."""
 
 MOST_POWER = 1.3
@@ -206,6 +213,20 @@ def names(
     }
 
 
+@record
+class Early:
+    """What data parallelism overlaps: 1 where gradients are reduced while the last backward pass runs, and where
+    parameters are gathered while the next step's first forward pass does."""
+
+    reduces: Number
+    gathers: Number
+
+
+def early_of(stack: SoftwareStack) -> Early:
+    """Return what a software stack's data parallelism overlaps."""
+    return Early(1 if stack.reduce_early else 0, 1 if stack.gather_early else 0)
+
+
 PURE_ACCUMULATION = 4
 """Bytes per weight where gradients are added up in 16 bits in place: read and written once."""
 AS_THEY_STAND = (
@@ -248,9 +269,10 @@ AS_THEY_STAND = (
 """Rates that are constants of that name, whatever the machine."""
 
 
-def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure: Number, sharded: Number) -> Rates:
+def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number, sharded: Number) -> Rates:
     """Return the rates of a run. `pick(field)` gives the constant for a field of `names`.
 
+    early    what data parallelism overlaps with the passes
     pure     1 where gradients are 16-bit and added in place
     sharded  1 under ZeRO-3 on more than one GPU"""
     wider = maximum(at.bits / 16, 1)
@@ -271,7 +293,8 @@ def rates(pick: Callable[[str], Number], at: Machine, reduce_early: Number, pure
         score_bytes=pick("score_bytes") * wider,
         elementwise=pick("elementwise") * wider,
         accumulation_bytes=where(pure, PURE_ACCUMULATION, accumulation),
-        data_overlap=reduce_early,
+        data_overlap=early.reduces,
+        gather_overlap=early.gathers,
         eigenvectors=SEEN[EIGENVECTORS].bytes_of_a_cube,
         orthogonal=SEEN[ORTHOGONAL].bytes_of_a_cube,
         singular=SEEN[SINGULAR].bytes_of_a_cube,

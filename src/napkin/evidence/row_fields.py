@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from napkin.errors import NapkinError
 from napkin.evidence.rows import RowFields
+from napkin.inputs import hardware
 from napkin.inputs.load import printable
 
 BOTH = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
@@ -16,9 +18,10 @@ SECONDS = """async_tp whole_run fsdp_mixed_precision"""
 PARTS_OF_TIME = """recompute_layers recompute_matmuls gradient_dtype scaling"""
 """Those that decide the time, and whose bytes are not known."""
 NEITHER = """activation_offload local_batch trainable_params recipe replicas container model_parallel_size lora_alpha
-per_node nodes launcher dataset steps version"""
+per_node nodes launcher dataset steps version expandable_segments"""
 """Those that decide neither, or that say what others say. Activations are offloaded on a stream of their own, behind
-the compute (torchtune training/_activation_offloading.py, use_streams)."""
+the compute (torchtune training/_activation_offloading.py, use_streams). Expandable segments make the cache smaller, by
+which the interval of a framework whose rows have both is wider."""
 TIMED = f"{BOTH} {BYTES} {SECONDS} {PARTS_OF_TIME} {NEITHER} note"
 WEIGHED = f"{BOTH} {BYTES} {SECONDS} {NEITHER} optimizer_offload"
 CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_offload")
@@ -26,6 +29,18 @@ CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_
 SHAPE = """name preset params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample
 head_dim experts mla attention position window"""
 """Fields of a model that its description reads."""
+
+
+def accelerator_of(row: RowFields) -> str:
+    """Return the name of a row's accelerator, "" where it states none: its chip, or the product that the device itself
+    prints where that is another one ("Tesla V100-SXM2-32GB-LS" for a V100 SXM2 32GB)."""
+    chip, words = row.text("hardware.chip"), row.text("hardware.accelerator")
+    try:
+        printed, meant = hardware.find(words), hardware.find(chip)
+    except NapkinError:
+        return chip or words
+    exact = hardware.normal(words) in map(hardware.normal, printed.aliases)
+    return words if exact and printed.slug != meant.slug else chip
 
 
 def unread_time(row: RowFields) -> str:

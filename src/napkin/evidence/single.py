@@ -11,8 +11,9 @@ from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import UNKNOWN_SPREAD, RunPoint, SeenStep, point
 from napkin.evidence.profile_shares import measured_shares
-from napkin.evidence.rates import Machine, machine, names, picker, rates
+from napkin.evidence.rates import Machine, early_of, machine, names, picker, rates
 from napkin.footprint.held import weights_of
+from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.peaks import peak_name
 from napkin.operations.model import Model
@@ -87,7 +88,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
     """Return the step model's plan of a setup. low: matmuls in fewer than 16 bits."""
     layout: Layout = setup.layout
     pure = setup.precision.state in ("bf16", "fp16")
-    gradient = 2 if pure else stack.gradient_bytes
+    gradient = 2 if pure else reduced_bytes(setup.precision, stack.gradient_bytes)
     share, core = recomputed_share(setup, model)
     before, last = ends(layout.stages)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
@@ -112,7 +113,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         idle=1 / 3 if layout.schedule == "zero-bubble" else 1,
         low=1 if low else 0,
         gradient_bytes=gradient,
-        gathered_bytes=gathered_bytes(setup.precision, layout.zero),
+        gathered_bytes=gathered_bytes(setup.precision, layout.zero, stack.gathers_low),
         frozen_bytes=sized(1, setup.precision.network.gathered),
         optimizer_bytes=step_traffic(
             setup.precision, setup.optimizer.copies, 2 if pure else 4, setup.optimizer.moved(setup.form)
@@ -140,9 +141,17 @@ def _units(alone: Number, zero: Number) -> Number:
     return where(alone, where(zero >= 3, 1, 0), 0)
 
 
-def gathered_bytes(policy: Precision, zero: Number) -> Number:
-    """Return the bytes of a trained parameter as ranks gather it: under ZeRO-3 for a layer, else after the step."""
-    return where(zero >= 3, sized(1, policy.gathered), sized(1, policy.param))
+def reduced_bytes(policy: Precision, usual: int) -> int:
+    """Return the bytes of a gradient element as ranks reduce it. usual: of 16-bit gradients, which the software may add
+    up in 32 bits first; gradients in 32 bits are reduced as they are."""
+    return 4 if policy.grad == "fp32" else usual
+
+
+def gathered_bytes(policy: Precision, zero: Number, low: bool) -> Number:
+    """Return the bytes of a trained parameter as ranks gather it: under ZeRO-3 for a layer, else after the step. low:
+    in the 8 bits of linear layers that multiply such numbers."""
+    after = 1 if low and COMPUTE_BITS.get(policy.compute) == 8 else sized(1, policy.param)
+    return where(zero >= 3, sized(1, policy.gathered), after)
 
 
 def ends(stages: Stages) -> tuple[int, int]:
@@ -168,7 +177,7 @@ def timed(
     reached = rates(
         picker(shipped.constants(without), used),
         at,
-        1 if stack.reduce_early else 0,
+        early_of(stack),
         setup.precision.state in ("bf16", "fp16"),
         (layout.zero == 3) & (layout.gpus > 1),
     )

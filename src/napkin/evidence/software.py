@@ -17,6 +17,7 @@ class SoftwareStack:
     fused_loss      the loss reads the logits once or twice instead of writing softmax and gradients in fp32
     overlap         tensor- and pipeline-parallel transfers overlap with matmuls
     reduce_early    gradients are reduced while the last backward runs
+    gather_early    updated parameters are gathered while the next forward pass runs
     accumulation    how gradients of micro-batches are added up: fused into the matmul, or a separate cast and add
     stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
@@ -28,6 +29,7 @@ class SoftwareStack:
     experts_apart   the host handles each expert by itself (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams), as
                     Python does without a compiler
+    gathers_low     ranks gather weights in the 8 bits in which linear layers multiply them
     sequence_parallel, zero   what it takes by default with tensor parallelism and data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
                     (NVIDIA/TransformerEngine, get_attention_backend, since v1.5; AI-Hypercomputer/maxtext
@@ -44,9 +46,11 @@ class SoftwareStack:
     fused_loss: bool = False
     overlap: bool = False
     reduce_early: bool = True
+    gather_early: bool = False
     accumulation: str = "fused"
     stops_early: bool = False
     gradient_bytes: int = 4
+    gathers_low: bool = False
     sequence_parallel: bool = False
     zero: int = 0
     fused_experts: bool = False
@@ -82,6 +86,8 @@ MEGATRON_CORE = SoftwareStack(
     experts_apart=True,
     fused_loss=True,
     overlap=True,
+    gather_early=True,
+    gradient_bytes=2,
     sequence_parallel=True,
     zero=1,
     attention_since_hopper="cudnn",
@@ -92,7 +98,11 @@ MEGATRON_MLPERF = replace(
     name="megatron-mlperf",
     says="NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
     fused_experts=True,
+    gradient_bytes=2,
+    gathers_low=True,
 )
+"""mlcommons/training_results_v5.1, NVIDIA/benchmarks/llama31_405b/implementations/hsg_ngpu2560_ngc25.09_nemo,
+pretrain.py: grad_reduce_in_fp32=False; config_common.sh: FP8_PARAM_GATHER=True, in config_common_fp4.sh False."""
 STACKS = {
     stack.name: stack
     for stack in (
@@ -133,6 +143,7 @@ STACKS = {
             name="megatron-mlperf-2023",
             says="the same of 2023 and 2024",
             early_cudnn=True,
+            gathers_low=False,
         ),
         SoftwareStack(
             "fsdp-eager",

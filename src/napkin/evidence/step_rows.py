@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
-from napkin.evidence.row_fields import unread_time
+from napkin.evidence.row_fields import accelerator_of, unread_time
 from napkin.evidence.rows import RowFields
 from napkin.evidence.words import FSDP, HYBRID, SCHEDULES
 from napkin.record import record
@@ -75,7 +75,7 @@ class StepRow:
 def step_row(row: RowFields) -> StepRow:
     """Return a training step as its row states it, with what a planner assumes where it does not say."""
     dims = printed_decoder(row)
-    chip = row.text("hardware.chip") or row.text("hardware.accelerator")
+    chip = accelerator_of(row)
     node, seq = row.count("hardware.per_node"), row.count("model.seq")
     stack, policy = row.text("layout.stack"), row.text("layout.policy") or "bf16-mixed"
     degrees, count = _degrees(row)

@@ -35,7 +35,7 @@ TRAINING = ("bf16", "fp16", "fp32")
 """What training computes in unless stated: the first of these that the accelerator has."""
 
 GENERATIONS = (
-    *("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"),
+    *("maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"),
     *("cdna", "rdna", "gaudi", "xe", "tpu", "trainium", "inferentia", "apple"),
     "other",
 )

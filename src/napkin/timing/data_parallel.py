@@ -124,8 +124,9 @@ def gathered_size(clock: Clock) -> Term:
 
 def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) -> Term:
     """ZeRO 1 and 2: gradients scattered and parameters gathered once a step, or gradients after each micro-batch;
-    without ZeRO, gradients scattered and gathered (Rajbhandari et al. 2020, arXiv:1910.02054, section 7). What the last
-    backward pass does not hide, and at least the share that is never hidden."""
+    without ZeRO, gradients scattered and gathered (Rajbhandari et al. 2020, arXiv:1910.02054, section 7). Of gradients
+    what the last backward pass does not hide; of parameters, which follow the optimizer's step, what the next step's
+    first forward pass does not; and at least the share that is never hidden."""
     layout, rates = clock.layout, clock.rates
     reduced = term.add(
         "data/parameters",
@@ -137,32 +138,45 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
     times = term.choose("data/reductions", divided, size("micro_batches", layout.micro_batches), ONE)
     each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
     whole = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
-    back = term.choose("data/gathered", whole, each, gathered_size(clock))
-    sent = term.add("data/bytes_of_a_parameter", term.multiply("data/gradients", each, times), back)
+    none = term.constant("data/none", 0, PER_PARAM)
+    sent = term.add(
+        "data/bytes_of_a_gradient",
+        term.multiply("data/gradients", each, times),
+        term.choose("data/gradients_gathered", whole, each, none),
+    )
     doublings = term.log2("data/doublings", term.largest("data/at_least_two", shards.replicas, TWO))
     latency = term.multiply("data/latency/all", clock.rate("data_latency", rates.data_latency, SECOND), doublings)
-    reduction = clock.transfer(
-        "data/collective",
-        term.multiply("data/bytes", sent, reduced),
-        clock.bus("data/bandwidth", clock.groups.replicas),
-        clock.latency("data/latency", shards.replicas, latency),
-    )
+    bus = clock.bus("data/bandwidth", clock.groups.replicas)
+    waited = clock.latency("data/latency", shards.replicas, latency)
+    scattered = clock.transfer("data/scatter", term.multiply("data/bytes", sent, reduced), bus, waited)
+    back = term.choose("data/gathered", whole, none, gathered_size(clock))
+    returned = clock.transfer("data/gather", term.multiply("data/gathered_bytes", back, reduced), bus)
     runs = stages.layers.runs
     backward = [term.multiply(f"{one.behind.name}/all", size("layers", count), one.behind) for count, one in runs]
-    behind = term.divide(
-        "data/last_backward",
-        term.divide("data/stage_backward", term.add("data/backward", *backward), stages.pp),
-        size("vp", layout.vp),
-    )
+    ahead = [term.multiply(f"{one.ahead.name}/all", size("layers", count), one.ahead) for count, one in runs]
+    behind = _of_a_chunk(clock, stages, "data/last_backward", backward)
+    before = _of_a_chunk(clock, stages, "data/first_forward", ahead)
     overlap = clock.rate("data/overlap", rates.data_overlap, source="1 where reduced while backward runs")
-    hidden = term.multiply("data/hidden", overlap, behind, times)
-    exposed = clock.rate("data/exposed", rates.data_exposed)
-    shown = term.largest(
+    early = clock.rate("data/gather/overlap", rates.gather_overlap, source="1 where gathered while forward runs")
+    shown = term.add(
         "data/shown",
-        term.subtract("data/unhidden", reduction, hidden),
-        term.multiply("data/least", exposed, reduction),
+        _shown(clock, scattered, term.multiply("data/hidden", overlap, behind, times)),
+        _shown(clock, returned, term.multiply("data/gather/hidden", early, before)),
     )
     return term.multiply("replicated/shown", stack, shown)
+
+
+def _of_a_chunk(clock: Clock, stages: Stages, name: str, every: list[Term]) -> Term:
+    """Return the time of a pass over one micro-batch in the last, or the first, of a mean stage's chunks of layers."""
+    stage = term.divide(f"{name}/stage", term.add(f"{name}/all", *every), stages.pp)
+    return term.divide(name, stage, size("vp", clock.layout.vp))
+
+
+def _shown(clock: Clock, transfer: Term, hidden: Term) -> Term:
+    """Return the part of a collective that `hidden` does not cover, and at least the share that is never hidden."""
+    exposed = clock.rate("data/exposed", clock.rates.data_exposed)
+    left = term.subtract(f"{transfer.name}/unhidden", transfer, hidden)
+    return term.largest(f"{transfer.name}/shown", left, term.multiply(f"{transfer.name}/least", exposed, transfer))
 
 
 def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:

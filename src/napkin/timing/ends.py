@@ -63,7 +63,8 @@ def entry_time(clock: Clock, operations: Sequence[Operation], kind: str, tied: b
         added = term.multiply(f"{kind}/accumulation/bytes", each, held.dense)
         own.add({}, {"accumulation": clock.move(f"{kind}/accumulation/added", added)})
     behind = total(f"{kind}/behind", (one for terms in own.backward.values() for one in terms))
-    return LayerTime(by_group(own), behind, *layer_weights((), clock.layout, kind), zero(f"{kind}/works"))
+    ahead = total(f"{kind}/ahead", (one for terms in own.forward.values() for one in terms))
+    return LayerTime(by_group(own), behind, ahead, *layer_weights((), clock.layout, kind), zero(f"{kind}/works"))
 
 
 def head_time(clock: Clock, model: Model) -> LayerTime:
@@ -88,7 +89,7 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
         added = term.multiply("head/accumulation/bytes", each, table_of(clock, model))
         own.add({}, {"accumulation": clock.move("head/accumulation/added", added)})
     held = layer_weights(adapters, clock.layout, "head")
-    return LayerTime(by_group(own), zero("head/behind"), *held, work_of(clock, adapters, "head"))
+    return LayerTime(by_group(own), zero("head/behind"), zero("head/ahead"), *held, work_of(clock, adapters, "head"))
 
 
 def entries(clock: Clock, last: Clock, model: Model) -> list[LayerTime]:

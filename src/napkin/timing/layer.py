@@ -37,6 +37,7 @@ class LayerTime:
 
     behind   the time in which gradients can be reduced behind the last micro-batch: all but the forward pass and its
              waits for the host. None of the head's: its backward pass is first, before any gradient is complete
+    ahead    the time in which updated parameters can be gathered ahead of the layers that follow: the forward pass
     weights  parameters that are trained, before ZeRO divides them
     frozen   bytes of those that are not, once for each pass that gathers them: forward, and backward where it runs;
              both without the embedding and head matrices, which shards_of counts
@@ -44,6 +45,7 @@ class LayerTime:
 
     groups: dict[str, Term]
     behind: Term
+    ahead: Term
     weights: Held
     frozen: Held
     works: Term
@@ -64,8 +66,8 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     own.add(*tensor_time(clock, kind, residual_width(operations), linears))
     passed = sum(op.ring()[0] for op in operations)  # the other stack's keys and values are not timed yet
     if is_array(passed) or passed:
-        ahead, back = ring_time(clock, kind, passed)
-        own.add(ahead, back if any(op.learning.inputs for op in operations if op.attends()) else {})
+        forth, back = ring_time(clock, kind, passed)
+        own.add(forth, back if any(op.learning.inputs for op in operations if op.attends()) else {})
     accumulated = term.multiply(
         f"{kind}/accumulation/bytes",
         clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM),
@@ -77,8 +79,9 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     waits = experts_launched(clock, kind, operations, counted)
     groups["host"] = term.add(f"{kind}/host", host_time(kind, groups, launches), waits)
     seconds = term.add(f"{kind}/seconds", *groups.values())
-    behind = term.subtract(f"{kind}/behind", seconds, forward_time(own, counted, launches, waits))
-    return LayerTime(groups, behind, weights, frozen, work_of(clock, layer.operations, kind))
+    forward = forward_time(own, counted, launches, waits)
+    behind = term.subtract(f"{kind}/behind", seconds, forward)
+    return LayerTime(groups, behind, forward, weights, frozen, work_of(clock, layer.operations, kind))
 
 
 def forward_time(own: LayerClock, counted: Launches, launches: Term, waits: Term) -> Term:

@@ -38,8 +38,9 @@ class Rates:
                         seconds of one tensor-parallel collective, and per doubling of the data-parallel group
     tensor_exposed, pipeline_exposed, context_exposed
                         share of that communication that nothing hides
-    data_overlap, data_exposed
-                        1 where gradients are reduced while the last backward runs; least share that stays exposed
+    data_overlap, gather_overlap, data_exposed
+                        1 where gradients are reduced while the last backward runs, and where parameters are gathered
+                        while the first forward does; least share of both that stays exposed
     interference        slow-down of everything else by FSDP's collectives, per second of link time
     grouped             share of an ordinary product's rate that products of many experts in one kernel reach
     expert_bias_bytes   traffic of the second bias per routed token and hidden element
@@ -92,6 +93,7 @@ class Rates:
     pipeline_exposed: Number
     context_exposed: Number
     data_overlap: Number
+    gather_overlap: Number
     data_exposed: Number
     interference: Number
     grouped: Number

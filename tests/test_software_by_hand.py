@@ -1,0 +1,83 @@
+"""What a software stack sends and overlaps, and what an accelerator's power takes from its clock: by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from napkin.evidence import software
+from napkin.evidence.rates import early_of, machine
+from napkin.evidence.row_fields import accelerator_of
+from napkin.evidence.rows import RowFields
+from napkin.evidence.single import gathered_bytes
+from napkin.inputs import hardware
+from napkin.inputs.load import Document
+from napkin.training.precision import POLICIES
+from tests.conftest import run_line
+
+
+@pytest.mark.parametrize(
+    ("policy", "zero", "low", "wanted"),
+    [
+        ("bf16-mixed", 1, True, 2),
+        ("fp8-mixed", 1, True, 1),
+        ("mxfp8-mixed", 1, True, 1),
+        ("nvfp4-mixed", 1, True, 2),  # FP8_PARAM_GATHER=False where linear layers multiply 4 bits
+        ("fp8-mixed", 1, False, 2),
+        ("amp-bf16", 1, True, 4),
+        ("amp-bf16", 3, True, 2),  # FSDP gathers its fp32 shards in the compute type
+    ],
+)
+def test_bytes_of_a_parameter_as_ranks_gather_it(policy: str, zero: int, low: bool, wanted: int) -> None:
+    assert gathered_bytes(POLICIES[policy], zero, low) == wanted
+
+
+def test_a_step_sends_what_its_software_says() -> None:
+    """Of n = 8 ranks 7/8 of 8,030,261,248 parameters: 2 bytes of a gradient and 1 of a parameter in 8 bits under NeMo
+    as MLPerf runs it, 2 under Megatron-core; 4 and 2 under nanotron."""
+    line = "step llama3-8b --gpus 8 --hardware h100 --seq 8192 --zero 1 --precision fp8-mixed --json --explain --stack"
+    for stack, scattered, gathered in (("megatron-mlperf", 2, 1), ("megatron-core", 2, 2), ("nanotron", 4, 2)):
+        terms = run_line(f"{line} {stack}").data["terms"]
+        assert terms["data/bytes"]["value"] == pytest.approx(scattered * 7 / 8 * 8_030_261_248)
+        assert terms["data/gathered_bytes"]["value"] == pytest.approx(gathered * 7 / 8 * 8_030_261_248)
+
+
+def test_what_data_parallelism_overlaps() -> None:
+    """overlap_grad_reduce and overlap_param_gather of Megatron-core; nanotron gathers after its step."""
+    found = {name: early_of(software.stack(name)) for name in ("megatron", "megatron-core", "nanotron")}
+    assert {name: (one.reduces, one.gathers) for name, one in found.items()} == {
+        "megatron": (0, 0),
+        "megatron-core": (1, 1),
+        "nanotron": (1, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("chip", "wanted"),
+    [
+        ("MI300X", 1.0),
+        ("MI355X", (1400 / 2516.6) / (750 / 1307.4)),
+        ("MI350X", (1000 / 2306.9) / (750 / 1307.4)),
+        ("V100 SXM2 32GB", 1.0),
+        ("V100 SXM2 32GB LS", 163 / 300),
+        ("V100 PCIe 32GB", (250 / 112) / (300 / 125)),
+    ],
+)
+def test_watts_for_a_flop_over_those_of_the_generations_reference(chip: str, wanted: float) -> None:
+    found = hardware.find(chip)
+    assert machine(found, found.default_dtype).power == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("chip", "accelerator", "wanted"),
+    [
+        ("V100 SXM2 32GB", "Tesla V100-SXM2-32GB-LS", "Tesla V100-SXM2-32GB-LS"),
+        ("A100 SXM 80GB", "A100", "A100 SXM 80GB"),  # a family's name says less
+        ("H100 SXM 96GB 500W", "H100 96GB (30.99 GiB printed as 32.62 percent)", "H100 SXM 96GB 500W"),
+        ("", "NVIDIA GeForce GTX TITAN X", "NVIDIA GeForce GTX TITAN X"),
+        ("GH200 96GB", "", "GH200 96GB"),
+        ("", "", ""),
+    ],
+)
+def test_the_product_that_a_device_prints_says_more_than_its_class(chip: str, accelerator: str, wanted: str) -> None:
+    row = RowFields(Document("rows", None), 0, {"hardware": {"chip": chip, "accelerator": accelerator}})
+    assert accelerator_of(row) == wanted
