@@ -154,7 +154,7 @@ def test_a_profile_is_used_for_its_own_accelerator_only(profile_path: str, tmp_p
     for hardware, device, said in (
         ("h100-sxm-80gb", {"hardware": "h200-sxm-141gb"}, "not on h100-sxm-80gb"),
         ("h200-sxm-141gb", {"hardware": None}, "no accelerator that napkin knows"),
-        ("h200-sxm-141gb", {"kind": "cpu"}, "is no GPU"),
+        ("h200-sxm-141gb", {"kind": "cpu"}, "is not a GPU"),
     ):
         with pytest.raises(NapkinError) as raised:
             asked(hardware, **device)

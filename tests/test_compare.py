@@ -162,7 +162,7 @@ def test_a_ratio_out_of_range_is_not_written(napkin: Napkin) -> None:
     ("line", "words"),
     [
         ("compare h100", "two sides"),
-        ("compare h100 b2000", "no run file, accelerator, model or profile"),
+        ("compare h100 b2000", "is not a run file, accelerator, model or profile"),
         (f"compare {RUN}", "--against is missing"),
         (f"compare {RUN} --against colour=8", "no option"),
         (f"compare {RUN} --against mfu", "not name=value"),
@@ -172,7 +172,7 @@ def test_a_ratio_out_of_range_is_not_written(napkin: Napkin) -> None:
         ("compare sweep --against mfu=0.5", "cannot ask"),
         ("compare 'napkin params gpt2' 'params gpt2-xl'", "napkin compare params gpt2 --against NAME=VALUE"),
         ("compare 'step gpt2 --seq 512' 'step gpt2 --seq 256'", "compare step gpt2 --seq 512 --against seq=256\n"),
-        ("compare trian-time h100", "no run file, accelerator, model or profile"),
+        ("compare trian-time h100", "is not a run file, accelerator, model or profile"),
     ],
 )
 def test_what_compare_refuses(napkin: Napkin, line: str, words: str) -> None:
