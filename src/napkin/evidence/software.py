@@ -98,7 +98,6 @@ MEGATRON_MLPERF = replace(
     name="megatron-mlperf",
     says="NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
     fused_experts=True,
-    gradient_bytes=2,
     gathers_low=True,
 )
 """mlcommons/training_results_v5.1, NVIDIA/benchmarks/llama31_405b/implementations/hsg_ngpu2560_ngc25.09_nemo,

@@ -20,7 +20,7 @@ from napkin.operations.learning import Learning
 from napkin.operations.rewrite import FusedLinear, divided_outputs
 from napkin.operations.roles import COLUMN, HEADS, ROW, TABLES
 from napkin.operations.work import Work
-from napkin.record import replace
+from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.attention import core_time, score_time
 from napkin.timing.clock import BYTE, ONE, WIDE_BYTES, Clock, size
@@ -48,6 +48,27 @@ SLOW_LOOKUP = term.leaf(
     "shared memory, on an A100",
 )
 """Time of expanding NF4 over its bytes."""
+
+
+@record
+class Expansion:
+    """How a stored format becomes 16-bit weights.
+
+    written  bytes moved per weight besides those that it is stored in     slower  factors on the time of its bytes
+    again    whether the backward pass expands the weights again, rather than reading what autograd kept"""
+
+    written: Term = WIDE_BYTES
+    slower: tuple[Term, ...] = ()
+    again: bool = True
+
+
+ONE_KERNEL = Expansion()
+EXPANSIONS = {
+    "nf4": Expansion(slower=(SLOW_LOOKUP,)),
+    "nf4-dq": Expansion(slower=(SLOW_LOOKUP,)),
+    "int4": Expansion(UNPACKED, again=False),
+}
+"""Stored format → its expansion; of every other, one kernel that reads what is stored and writes 16 bits."""
 
 
 COMPUTE, MEMORY, COMMUNICATION = GROUPS[:2], GROUPS[2:5], GROUPS[5:8]
@@ -163,14 +184,13 @@ class LayerClock(Timer):
         written wide, forward and again for the inputs' gradient (bitsandbytes/autograd/_functions.py, MatMul4Bit); or
         by elementary operations, whose last output autograd keeps for that gradient."""
         stored = term.leaf("bytes_stored", stored_bytes(learning.stored), BYTE, term.TRUE, learning.stored)
-        by_hand = learning.stored == "int4"
-        each = term.add(f"{name}/expanded/each", stored, UNPACKED if by_hand else WIDE_BYTES)
-        slower = (SLOW_LOOKUP,) if learning.stored.startswith("nf4") else ()
-        moved = term.multiply(f"{name}/expanded/bytes", *slower, each, elements)
+        expansion = EXPANSIONS.get(learning.stored, ONE_KERNEL)
+        each = term.add(f"{name}/expanded/each", stored, expansion.written)
+        moved = term.multiply(f"{name}/expanded/bytes", *expansion.slower, each, elements)
         if stored.value == 1:  # products of 8 bits take them as they are
             moved = term.choose(f"{name}/expanded/wide", self.clock.low, term.constant("no bytes", 0, BYTE), moved)
         seconds = self.clock.move(f"{name}/expanded", moved)
-        self.add({"casts": seconds}, {"casts": seconds} if learning.inputs and not by_hand else {})
+        self.add({"casts": seconds}, {"casts": seconds} if learning.inputs and expansion.again else {})
 
     def gemms(self, op: Operation) -> None:
         """Any other operation's GEMMs: routers, block-diagonal ones, scans in chunks. Their heads or blocks divide."""

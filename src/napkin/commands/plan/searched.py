@@ -59,8 +59,8 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     seq = read_sequence(inputs, model)
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     read_trainer_recompute(inputs)
-    named = any(name in inputs for name in SOFTWARE)
-    if not named and _read_whether_tuned(inputs):
+    alone = _read_whether_tuned(inputs) and not any(name in inputs for name in SOFTWARE)
+    if alone:
         inputs.redefault("implementation", "hf")
         inputs.redefault("stack", TUNES_ON)
     setup = read_setup_around(
@@ -68,7 +68,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     )
     if setup.framework.name in DATA_PARALLEL:
         inputs.redefault("stack", TUNES_ON if setup.tunes else FSDP[1])
-    _read_bounds(inputs, setup, named)
+    _read_bounds(inputs, setup, alone)
     overlapped = inputs.flag("async-tp")
     prediction = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
@@ -172,10 +172,9 @@ def _read_whether_tuned(inputs: Inputs) -> bool:
     return any(name in inputs for name in FROZEN) or inputs.peek("task") not in (None, "pretrain")
 
 
-def _read_bounds(inputs: Inputs, setup: Setup, named: bool) -> None:
+def _read_bounds(inputs: Inputs, setup: Setup, alone: bool) -> None:
     """Leave out what the libraries of fine-tuning do not divide: a model of transformers into pipeline stages; and its
-    layers over tensor-parallel ranks, where nothing names what it runs on."""
-    alone = not named and _read_whether_tuned(inputs)
+    layers over tensor-parallel ranks. alone: fine-tuning of which nothing names the software."""
     own = setup.tunes and read_implementation(inputs) == "hf"
     if not own and setup.framework.name not in DATA_PARALLEL:
         return
