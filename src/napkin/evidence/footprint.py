@@ -11,6 +11,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
 from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
+from napkin.evidence.row_fields import title_of
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
@@ -258,11 +259,6 @@ def _by_framework(row: RowFields, level: float) -> Compared:
         return replace(_compared(row, margins.outside(level), (named,), ends_of(row)), evidence=DESCRIBED)
     beyond = margins.outside(level, of_whom(row), known=False)
     return replace(_compared(row, beyond, ends_of(row), known=False), evidence=UNKNOWN)
-
-
-def title_of(row: RowFields) -> str:
-    """Return the title of a row's source."""
-    return row.text("source.title") or row.text("source")
 
 
 def of_whom(row: RowFields) -> str:

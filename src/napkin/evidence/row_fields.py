@@ -31,6 +31,11 @@ head_dim experts mla attention position window"""
 """Fields of a model that its description reads."""
 
 
+def title_of(row: RowFields) -> str:
+    """Return the title of a row's source."""
+    return row.text("source.title") or row.text("source")
+
+
 def accelerator_of(row: RowFields) -> str:
     """Return the name of a row's accelerator, "" where it states none: its chip, or the product that the device itself
     prints where that is another one ("Tesla V100-SXM2-32GB-LS" for a V100 SXM2 32GB)."""

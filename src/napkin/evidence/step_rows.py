@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
-from napkin.evidence.row_fields import accelerator_of, unread_time
+from napkin.evidence.row_fields import accelerator_of, title_of, unread_time
 from napkin.evidence.rows import RowFields
 from napkin.evidence.words import FSDP, HYBRID, SCHEDULES
 from napkin.record import record
@@ -89,7 +89,7 @@ def step_row(row: RowFields) -> StepRow:
         why = "prints no step time, rate or utilization of one GPU"
     return StepRow(
         id=row.text("id"),
-        source=row.text("source.title") or row.text("source"),
+        source=title_of(row),
         source_key=row.text("source.key"),
         shape=dims,
         chip=chip,

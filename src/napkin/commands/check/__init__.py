@@ -12,7 +12,6 @@ from napkin.commands.check import files as check_files
 from napkin.commands.command import WRITTEN, Command, ask, find
 from napkin.commands.first_file import write_first
 from napkin.commands.inputs import Inputs
-from napkin.commands.launchfile import with_launch
 from napkin.commands.screens.check import screen, shown, words_of
 from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, WRITE_FAILED, NapkinError, Problems
 from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome, hold, status_of
@@ -208,7 +207,11 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
         del options[name]
         found.unread.append(f"{document.place(*prefix, name)} is not used: check writes one answer for all files")
     try:
-        options, launch = with_launch(command, options)
+        launch = None
+        if "from" in options:
+            from napkin.commands.launchfile import with_launch
+
+            options, launch = with_launch(command, options)
         answer = ask(command, options)
         if launch is not None:
             launch.add_to(answer)

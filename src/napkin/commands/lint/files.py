@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.launchfile import Launch, files_of, options_of_launch
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
 from napkin.inputs.load import name_of, read_text
@@ -17,6 +16,10 @@ from napkin.record import record
 from napkin.rules.comments import Ignores
 from napkin.rules.contradictions import clash
 from napkin.rules.rule import BrokenRule
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from napkin.commands.launchfile import Launch
 
 _PLACE = re.compile(r"(?P<file>.+?)(?::(?P<line>\d+))?: (?P<key>.+)")
 
@@ -112,6 +115,8 @@ def read_target(inputs: Inputs, target: Target) -> list[ReadTarget]:
         return [ReadTarget(target, Inputs(inputs.command, typed), ignores=ignores)]
     if len(target.files) == 1 and _is_run_file(target.files[0]):
         return _read_run_file(inputs, target, typed, ignores)
+    from napkin.commands.launchfile import options_of_launch
+
     launch = options_of_launch(target.files, inputs.command, typed, clashing=True)
     return [_read_launch(Inputs(inputs.command, {**launch.given, **typed}), target, launch, ignores)]
 
@@ -127,6 +132,8 @@ def _read_run_file(
     given = options_of(document, document.data, (), inputs.command, shared=True, apart=True)
     launch = None
     if "from" in given:
+        from napkin.commands.launchfile import files_of, options_of_launch
+
         launch = options_of_launch(files_of(given.pop("from")), inputs.command, {**given, **typed}, clashing=True)
         given = {**launch.given, **given}
     if "phases" in given:

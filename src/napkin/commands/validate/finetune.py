@@ -16,6 +16,7 @@ from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.intervals import DESCRIBED, MEASURED
 from napkin.evidence.margins import widths_of
 from napkin.evidence.published import MAIN
+from napkin.evidence.row_fields import title_of
 from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.runs import BENCHMARK
@@ -81,7 +82,7 @@ def _unmeasured(row: RowFields) -> str:
 
 def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
     """Return an entry for each quantity that a row measured."""
-    source = row.text("source.title") or row.text("source")
+    source = title_of(row)
     quantities = list(measured(row))
     asked: TunedRow | RolloutRow | None = None
     why = ""
@@ -170,7 +171,7 @@ def _question(row: RowFields, inside: bool) -> TunedRow | RolloutRow:
     if task is not None and task.rollout:
         return rollout_row(row, inside)
     asked = fine_tuning(row)
-    source = "" if inside else source_of(row.text("source.title") or row.text("source"))
+    source = "" if inside else source_of(title_of(row))
     return TunedRow(asked, _as_it_ran(asked, source), source)
 
 

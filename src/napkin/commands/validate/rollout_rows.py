@@ -17,6 +17,7 @@ from napkin.evidence import single
 from napkin.evidence.finetune_rows import card_of, model_of
 from napkin.evidence.finetune_software import trainer_of
 from napkin.evidence.rates import machine
+from napkin.evidence.row_fields import title_of
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.serving_words import engine_of
 from napkin.inputs.hardware import Hardware
@@ -133,7 +134,7 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
     open_ = [(one, places[0]) for one in lengths] + [(lengths[0], one) for one in places[1:]]
     asked = [_asked(row, model, hardware, *one) for one in open_]
-    source = "" if inside else _source_of(row)
+    source = "" if inside else title_of(row)
     seconds = tuple(_seconds_of(one, source) for one in asked)
     weighs = any(row.number(f"measured.{name}") for name in WEIGHED)
     held = [fit for one in asked for fit in held_in(one)] if weighs else []
@@ -150,11 +151,6 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
         places[0].apart,
         math.inf if row.flag("measured.oom") else hardware.capacity,
     )
-
-
-def _source_of(row: RowFields) -> str:
-    """Return the source that a row is of."""
-    return row.text("source.title") or row.text("source")
 
 
 def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
