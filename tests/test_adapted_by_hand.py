@@ -14,10 +14,10 @@ from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.formats import QUANTIZED
 from napkin.operations.adapters import Adapter
+from napkin.operations.backward_parts import Learning
 from napkin.operations.experts import Experts
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HF
-from napkin.operations.learning import Learning
 from napkin.operations.trained import as_trained
 from napkin.operations.tuning import Tuning
 from napkin.record import replace

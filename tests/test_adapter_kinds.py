@@ -6,7 +6,7 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.footprint import memory as footprint
-from napkin.footprint.held import gathered
+from napkin.footprint.local_weights import sum_weights
 from napkin.footprint.prepared import prepare, stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.operations.adapter_kind import AdaptedLayer
@@ -77,7 +77,7 @@ def test_kinds_train_what_peft_trains(kind: str, queries_and_values: int, everyt
         stack = stack_of_step(model, setup)
         counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
         held = weights_on_a_rank(model, stack, setup, layers)
-        assert gathered([*zip(counts, held.layers, strict=True)]).all == count
+        assert sum_weights([*zip(counts, held.layers, strict=True)]).all == count
 
 
 @pytest.mark.parametrize(

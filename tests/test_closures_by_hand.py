@@ -59,7 +59,7 @@ def test_slopes_of_alibi() -> None:
 def masks(*words: str, of: Model = DENSE, attention: str = "flash", **changes: Any) -> list[dict[object, Any]]:
     setup = setup_of(of, **changes)
     setup = replace(setup, attention=attention, implementation=replace(setup.implementation, closure=words))
-    return [dict(piece.masks) for _, piece in prepare(of, setup).run.layers]
+    return [dict(section.masks) for _, section in prepare(of, setup).run.layers]
 
 
 def test_masks_that_attention_reads() -> None:

@@ -14,9 +14,8 @@ from napkin.autograd.tape import Tape
 from napkin.counting.params import params
 from napkin.footprint import peaks
 from napkin.footprint.activations import one_layer
-from napkin.footprint.held import HeldWeights
 from napkin.footprint.kv_cache import cache
-from napkin.footprint.legs import TowerPart, legs_of, tower_part
+from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.memory import rank_of
 from napkin.footprint.peaks import Corner, StageLayers
 from napkin.footprint.prepared import _part_asleep, prepare
@@ -24,6 +23,7 @@ from napkin.footprint.rank import Rank
 from napkin.footprint.registered import buffers
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import Stage, _runs
+from napkin.footprint.submodels import TowerPart, submodels_of, tower_part
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
@@ -47,7 +47,7 @@ def layers_with(corners: list[Corner], **sizes: Any) -> StageLayers:
     of = cast(Any, StageLayers.__new__(StageLayers))
     of.step = SimpleNamespace(setup=SimpleNamespace(offload=()), sizes=found)
     of.stage = SimpleNamespace(low=0, high=DEPTH)
-    of.pieces = [SimpleNamespace(input=found["inputs"])]
+    of.sections = [SimpleNamespace(input=found["inputs"])]
     of.weights, of.copies, of.cached = [found["weights"]], [found["copies"]], [found["cached"]]
     of.reruns, of.size, of.begin, of.end, of.encoder = [0], found["size"], (0,), (DEPTH,), 0
     of.corners = lambda: iter(corners)
@@ -56,7 +56,7 @@ def layers_with(corners: list[Corner], **sizes: Any) -> StageLayers:
 
 def chosen(monkeypatch: pytest.MonkeyPatch, corners: list[Corner] | None = None, **sizes: Any) -> set[int]:
     """Return which of three layers that are alike, the third, the fifth and the seventh, are looked at."""
-    monkeypatch.setattr(peaks, "kept_by_layers", lambda step, counts, inputs: counts[0] * step.sizes["stays"])
+    monkeypatch.setattr(peaks, "saved_by_layers", lambda step, counts, inputs: counts[0] * step.sizes["stays"])
     monkeypatch.setattr(peaks, "returned_bytes", lambda step, stage, layer: step.sizes["returned"].get(layer, 0))
     of = layers_with(corners or [(1, 0, (n,), 0, 0) for n in (7, 5, 3)], **sizes)
     return {int(upto[0]) for _, _, upto, _, _ in of.largest_corners(lambda made: made)}
@@ -146,7 +146,7 @@ def test_the_layer_before_a_corner_is_looked_at_where_it_is_alike_and_shares() -
 def test_what_is_live_at_the_loss_at_least() -> None:
     """Weights, those of other models, states, the micro-batches in flight and the one that is there."""
     stage = cast(Stage, SimpleNamespace(chunks=3, parts=1, delayed=0))
-    rank = Rank(stage, HeldWeights(0, 0), 10**6, 0, (("state", 10**4), ("master", 10**5)), 1, 0, 100, 0, (), others=(
+    rank = Rank(stage, LocalWeights(0, 0), 10**6, 0, (("state", 10**4), ("master", 10**5)), 1, 0, 100, 0, (), others=(
         ("reference", 10**7),))  # fmt: skip
     assert rank.least == 10**7 + 10**6 + 10**5 + 10**4 + 2 * 100 + 1
 
@@ -156,8 +156,8 @@ def test_what_is_frozen_before_the_language_model_sleeps(frozen: str, asleep: in
     """Patches, tower, projector, images in place, the language model: the first two or three."""
     model = preset("qwen2.5-vl-7b")
     shape = Shape(1, 64, images=1, lengths=(64, 64, 16))
-    legs = legs_of(model, HF, HF, shape, Split(), frozen)
-    assert [leg.asleep for leg in legs] == [place < asleep for place in range(5)]
+    submodels = submodels_of(model, HF, HF, shape, Split(), frozen)
+    assert [submodel.asleep for submodel in submodels] == [place < asleep for place in range(5)]
 
 
 def test_layers_of_a_tower_come_first() -> None:

@@ -24,8 +24,8 @@ from napkin.footprint.allocator import (
     reported,
     within,
 )
-from napkin.footprint.kept import SharedStorage, dot, freed_bytes
-from napkin.footprint.pieces import chosen_of, delayed_of
+from napkin.footprint.saved_activations import SharedStorage, dot, freed_bytes
+from napkin.footprint.sections import chosen_of, delayed_of
 from napkin.footprint.served_weights import StoredWeights, stored
 from napkin.term import TRUE, leaf
 from napkin.training.setup import EXACT, Width

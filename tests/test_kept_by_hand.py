@@ -11,18 +11,18 @@ from typing import Any, cast
 import pytest
 
 from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Storage
-from napkin.footprint.kept import (
+from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.saved_activations import (
     freed_bytes,
-    kept_by_layers,
     made_once_bytes,
     mask_bytes,
     returned_bytes,
+    saved_by_layers,
     saved_bytes,
     shared_kv_bytes,
     shared_storages,
 )
-from napkin.footprint.pieces import Piece
-from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.sections import Section
 from napkin.footprint.stages import Stage
 from napkin.record import replace
 from napkin.training.order import order_of
@@ -42,15 +42,15 @@ GIVEN = storage("keys for all", 10**9, kept=0)
 RETURNED = storage("returned", 10**5, kept=0)
 
 
-def piece(name: str, saved: int, stream: int, **more: Any) -> Piece:
+def section(name: str, saved: int, stream: int, **more: Any) -> Section:
     """A layer that keeps `saved` bytes and reads `stream` bytes."""
-    one = Piece(name, saved, 10 * saved, (), (), (), stream, saved, chosen=3, burst=0, dropped=0, anew=0, biases=0,
+    one = Section(name, saved, 10 * saved, (), (), (), stream, saved, chosen=3, burst=0, dropped=0, anew=0, biases=0,
                 delayed=0)  # fmt: skip
     return replace(one, **more)
 
 
-FIRST = piece("first", 100, 7, shared=(TABLE, COPY), rest_casts=40, carried=1, rest=2, masks=(("full", 10**4),))
-SECOND = piece(
+FIRST = section("first", 100, 7, shared=(TABLE, COPY), rest_casts=40, carried=1, rest=2, masks=(("full", 10**4),))
+SECOND = section(
     "second", 200, 7, shared=(TABLE, UNKEPT), arguments=(GIVEN,), returned=(RETURNED,), masks=(("full", 10**4),),
     kept=(storage(INPUT_LABEL, 7),),
 )  # fmt: skip
@@ -62,7 +62,7 @@ CHECKPOINTED = (0, 2, 4, 6)
 
 def step(how: Recompute, *, frozen: int = FROZEN, offload: tuple[str, ...] = (), **run: Any) -> PreparedStep:
     order = order_of(((1, tuple((1, kind) for kind in TYPES)),), how, frozen)
-    passed = {"before": piece("before", 30, 0), "after": piece("after", 50, 0), "first": 0}
+    passed = {"before": section("before", 30, 0), "after": section("after", 50, 0), "first": 0}
     layers = tuple((TYPES.count(kind), one) for kind, one in enumerate((FIRST, SECOND)))
     several = {"tables": (TABLE, UNKEPT), "shared_tensors": (GIVEN,), "layers": layers, **passed, **run}
     setup = SimpleNamespace(
@@ -102,27 +102,27 @@ def test_layers_keep_what_they_save_or_their_inputs(low: int, high: int) -> None
     of = step(EVERY)
     inputs = sum((7 + 1 + 2, 7)[TYPES[i]] for i in checkpoints(low, high))
     saved = sum((100, 200)[TYPES[i]] for i in plain(low, high))
-    assert kept_by_layers(of, stage(of, low, high).variants, 99) == saved + inputs
+    assert saved_by_layers(of, stage(of, low, high).variants, 99) == saved + inputs
     by_operation = step(Recompute(OPERATIONS))
     every = stage(by_operation, low, high).variants
     trained = [i for i in range(low, high) if i >= FROZEN]
-    assert kept_by_layers(by_operation, every, 99) == sum((10, 7)[TYPES[i]] + 3 for i in trained)
+    assert saved_by_layers(by_operation, every, 99) == sum((10, 7)[TYPES[i]] + 3 for i in trained)
 
 
 def test_groups_keep_the_inputs_of_their_first_layers() -> None:
     """As many as there are checkpoints, of the largest input."""
     of = step(Recompute("group", 3))
-    assert kept_by_layers(of, stage(of).variants, 3) == 3 * (7 + 1 + 2)
+    assert saved_by_layers(of, stage(of).variants, 3) == 3 * (7 + 1 + 2)
 
 
 def test_offloaded_layers_are_in_transit() -> None:
     """At most two of the largest, or five of the largest checkpoints."""
     of = step(Recompute("none"), frozen=0, offload=("activations",))
-    assert kept_by_layers(of, stage(of).variants, 0) == 2 * 200
-    assert kept_by_layers(of, stage(of, 0, 1).variants, 0) == 100
+    assert saved_by_layers(of, stage(of).variants, 0) == 2 * 200
+    assert saved_by_layers(of, stage(of, 0, 1).variants, 0) == 100
     full = step(Recompute("full"), frozen=0, offload=("activations",))
-    assert kept_by_layers(full, stage(full).variants, 7) == 5 * (7 + 1 + 2)
-    assert kept_by_layers(full, stage(full, 1, 3).variants, 2) == 2 * 7
+    assert saved_by_layers(full, stage(full).variants, 7) == 5 * (7 + 1 + 2)
+    assert saved_by_layers(full, stage(full, 1, 3).variants, 2) == 2 * 7
 
 
 @pytest.mark.parametrize(("low", "high"), PARTS)
@@ -132,7 +132,7 @@ def test_what_a_stage_keeps(low: int, high: int) -> None:
     of = step(EVERY)
     here = stage(of, low, high)
     layers, casts, outside = saved_bytes(of, here)
-    assert layers == kept_by_layers(of, here.variants, 99)
+    assert layers == saved_by_layers(of, here.variants, 99)
     ends = 10 * (30 * here.first + 50 * here.last)
     own = sum((1000, 2000)[TYPES[i]] for i in plain(low, high)) + sum((40, 0)[TYPES[i]] for i in checkpoints(low, high))
     copied = 10**8 * any(TYPES[i] == 0 for i in plain(low, high))

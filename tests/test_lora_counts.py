@@ -11,7 +11,7 @@ import pytest
 from napkin._tables.adapter_targets import DIFFERS
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.footprint.held import HeldWeights, gathered
+from napkin.footprint.local_weights import LocalWeights, sum_weights
 from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.formats import stored_bytes
@@ -32,7 +32,7 @@ RANK = 4
 ROWS = json.loads((Path(__file__).parent / "data" / "lora_counts.json").read_text(encoding="utf-8"))["rows"]
 
 
-def adapted(fields: dict[str, Any], *targets: str, quantized: str = "", sees: bool = False) -> HeldWeights:
+def adapted(fields: dict[str, Any], *targets: str, quantized: str = "", sees: bool = False) -> LocalWeights:
     """Return what a rank holds with LoRA at rank 4; of the language model, or with its vision tower."""
     whole = model_of(fields)
     model = whole if sees else replace(whole, vision=None)
@@ -52,7 +52,7 @@ def adapted(fields: dict[str, Any], *targets: str, quantized: str = "", sees: bo
     counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
     held = weights_on_a_rank(model, stack, setup, layers)
     ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
-    return gathered([*zip(counts, held.layers, strict=True), *ends])
+    return sum_weights([*zip(counts, held.layers, strict=True), *ends])
 
 
 def trained(fields: dict[str, Any], *targets: str, sees: bool = False) -> int:

@@ -128,7 +128,7 @@ def test_what_lora_keeps_of_a_frozen_block_in_litgpt() -> None:
     step = prepare(described(row(model=model)), setup)
     tokens, h, f, a, r = 512, 512, 1408, 8, 8
     by_hand = 27 * tokens * h + 6 * tokens * f + 8 * tokens + 4 * tokens * a + 24 + 2 * tokens * 2 * r
-    first, other = (piece.saved for _, piece in step.run.layers)
+    first, other = (section.saved for _, section in step.run.layers)
     assert other == by_hand
     assert first == by_hand - 5 * tokens * h - 4 * tokens  # the first norm's input, which no gradient reaches
 

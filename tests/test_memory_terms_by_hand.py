@@ -48,7 +48,7 @@ HELD = ("parameters", "gradients", *(f"optimizer/{name}" for name in STATES))
 
 
 def test_parameters_are_a_sum_of_weights_times_bytes() -> None:
-    """Each piece once, the layers by how many there are, over the ranks that shard them."""
+    """Each section once, the layers by how many there are, over the ranks that shard them."""
     found = terms()
     for name, width in (("parameters", 2), ("gradients", 2), *((name, 4) for name in HELD[2:])):
         one = found[f"memory/{name}"]
@@ -174,8 +174,8 @@ def test_offloaded_activations_leave_the_layers_in_transit(how: Recompute, trans
     eight = with_layers(DENSE, 8)
     here, there = (step_of(eight, recompute=how, micro_batches=3, offload=o) for o in ((), ("activations",)))
     whole, part = (rank_of(step, 0) for step in (here, there))
-    piece = here.run.layers[0][1]
-    each = piece.input if transit == 5 else piece.saved
+    section = here.run.layers[0][1]
+    each = section.input if transit == 5 else section.saved
     assert whole.saved - part.saved == (8 - transit) * each
     found = {term.name: term.value for term in hosted(there, part)}
     assert found == {"memory/host/activations": (8 - transit) * each, "offload/bytes": 2 * 3 * (8 - transit) * each}

@@ -139,7 +139,7 @@ def saved(layout: Layout) -> int:
 
 def test_a_decoder_of_its_own_length_reads_the_encoders_output_once() -> None:
     step = prepared(T5, Layout(seq=64, micro=2, target=32))
-    shared = {id(s): s for _, piece in step.run.layers for s in piece.shared}
+    shared = {id(s): s for _, section in step.run.layers for s in section.shared}
     encoded = [s for s in shared.values() if s.label == "encoder's output"]
     assert [s.size for s in encoded] == [2 * (2 * 64) * 64]
     assert saved(Layout(seq=64, micro=2, target=64)) == saved(Layout(seq=64, micro=2))
@@ -148,7 +148,7 @@ def test_a_decoder_of_its_own_length_reads_the_encoders_output_once() -> None:
 
 def test_checkpointed_layers_of_two_lengths_keep_inputs_of_their_own() -> None:
     found = prepared(T5, Layout(seq=64, micro=2, target=32, recompute=recompute("full")))
-    inputs = {int(piece.input) for _, piece in found.run.layers}
+    inputs = {int(section.input) for _, section in found.run.layers}
     assert inputs == {2 * (2 * 64) * 64, 2 * (2 * 32) * 64}
 
 

@@ -170,7 +170,7 @@ def test_one_checkpointed_layer_refers_to_its_mask_once() -> None:
         of = model(**{**LLAMA, "num_hidden_layers": layers})
         setup = replace(setup_of(of, recompute=Recompute("full")), attention="eager")
         step = prepare(of, setup)
-        assert all(piece.masks for _, piece in step.run.layers)
+        assert all(section.masks for _, section in step.run.layers)
         return float(References(step, rank_of(step, 0).stage).around)
 
     assert held(1) == held(3)
@@ -296,25 +296,25 @@ def test_what_a_layer_s_backward_pass_makes_and_frees() -> None:
     plain = of_layers()
     assert (plain.weights, plain.copies, plain.cached) == ([4 * LAYER], [2 * MATRICES], [2 * MATRICES])
     assert (plain.reruns, plain.remade, plain.idle, plain.encoder) == ([0], [0], [False], 0)
-    (piece,) = plain.pieces
+    (section,) = plain.sections
     again = of_layers(recompute=Recompute("full"))
-    assert (again.copies, again.cached, again.reruns) == ([0], [2 * MATRICES], [piece.recomputed])
+    assert (again.copies, again.cached, again.reruns) == ([0], [2 * MATRICES], [section.recomputed])
     frozen = of_layers(frozen=2)
     assert frozen.idle == [True, False, False]  # the first that is trained is a kind of its own
     for sizes, each in ((frozen.weights, 4 * LAYER), (frozen.copies, 2 * MATRICES), (frozen.cached, 2 * MATRICES)):
         assert sizes == [0, each, each]
-    assert [frozen.burst(one) for one in (0, 2)] == [piece.dropped, piece.burst - piece.saved]
+    assert [frozen.burst(one) for one in (0, 2)] == [section.dropped, section.burst - section.saved]
     assert frozen.needed(0, (1, 0, 0), 0, (1, 1, 1)) == 0
 
 
 def test_recomputation_by_operations_runs_the_others_again() -> None:
     """All that the layer computes, without the outputs that are kept."""
     chosen = of_layers(recompute=Recompute(OPERATIONS))
-    (piece,) = chosen.pieces
-    assert chosen.reruns == [piece.recomputed - piece.chosen]
-    assert chosen.burst(0) == piece.dropped - piece.input - piece.chosen
+    (section,) = chosen.sections
+    assert chosen.reruns == [section.recomputed - section.chosen]
+    assert chosen.burst(0) == section.dropped - section.input - section.chosen
     full = of_layers(recompute=Recompute("full"))
-    assert full.burst(0) == full.pieces[0].dropped - full.pieces[0].input
+    assert full.burst(0) == full.sections[0].dropped - full.sections[0].input
 
 
 @pytest.mark.parametrize(("how", "first"), [(Recompute("none"), 2), (Recompute("full"), 5), (Recompute("every", 8), 5)])
@@ -335,7 +335,7 @@ def test_groups_recompute_what_is_above_their_checkpoint() -> None:
     """Eight layers in groups of three: the last layer of each, with all of its group, and as many checkpoints."""
     step = step_of(with_layers(DENSE, 8), recompute=Recompute("group", 3))
     layers = StageLayers(step, rank_of(step, 0).stage, 2)
-    each = layers.pieces[0].recomputed
+    each = layers.sections[0].recomputed
     found = {(sum(upto), checkpoints, recomputed) for _, _, upto, checkpoints, recomputed in layers.corners()}
     assert found >= {(3, 1, 3 * each), (6, 2, 3 * each), (8, 3, 2 * each)}
 

@@ -20,8 +20,8 @@ from napkin.commands.command import MODULES, Command
 from napkin.commands.inputs import Inputs
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
+from napkin.operations.bases import Elementwise
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise
 from napkin.operations.shapes import Value
 from napkin.operations.work import Weight
 from napkin.options.option import Option

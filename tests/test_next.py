@@ -14,7 +14,7 @@ import pytest
 from napkin._tables.takes import TAKES
 from napkin.cli.reader import read
 from napkin.commands.command import ask, named
-from napkin.commands.following import FREE
+from napkin.commands.next_command import FREE
 from napkin.errors import NapkinError
 from napkin.options.command_line import OVERRULED, WRITTEN, Text, pieces_in, pieces_of, quoted
 from napkin.options.registry import OPTIONS

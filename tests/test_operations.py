@@ -13,10 +13,10 @@ from napkin import operations
 from napkin._tables.models import PRESETS
 from napkin.elementwise import Number
 from napkin.operations.base import Operation
+from napkin.operations.bases import Elementwise, View
 from napkin.operations.embedding import Embedding
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise, View
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace

@@ -256,7 +256,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.options.registry",
         "napkin.options.rollout",
         "napkin.options.serving",
-        "napkin.options.small",
+        "napkin.options.quantities",
         "napkin.options.training",
         "napkin.commands",
         "napkin.commands.signature",

@@ -16,14 +16,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from napkin.autograd.course import CoursesDifferError, differs, holds, together
+from napkin.autograd.control_flow import BranchesDifferError, differs, holds_for_all, same_branches
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
-from napkin.commands.plan.searched import read_layouts
+from napkin.commands.plan.search_space import read_layouts
 from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
-from napkin.evidence import single
+from napkin.evidence import one_run
 from napkin.planning.grid import chunks, divisors, grid
 from napkin.planning.layout_memory import used_bytes
 from napkin.planning.layout_time import Times
@@ -81,14 +81,14 @@ def test_arrays_and_scalars_agree_to_twelve_digits(line: str) -> None:
 
 def test_layouts_run_on_one_tape_only_where_each_part_takes_its_own_course() -> None:
     one, several = np.array([True, False, False]), np.array([False, True, True])
-    with together(one, several):
-        assert not holds(np.array([False, False, True]))  # nor for either part alone
+    with same_branches(one, several):
+        assert not holds_for_all(np.array([False, False, True]))  # nor for either part alone
         for condition in (one, several):  # each would hold on a tape of its own
-            with pytest.raises(CoursesDifferError):
-                holds(condition)
-            with pytest.raises(CoursesDifferError):
+            with pytest.raises(BranchesDifferError):
+                holds_for_all(condition)
+            with pytest.raises(BranchesDifferError):
                 differs(condition)
-    assert not holds(one)
+    assert not holds_for_all(one)
     assert differs(one)
 
 
@@ -119,7 +119,7 @@ def brute_force(planner: LayoutQuestion, gpus: int) -> list[tuple[float, float, 
                 continue
             if zero and setup.layout.dp * cp == 1:
                 continue
-            asked = single.asked(request.model, setup, planner.hardware, "megatron-core")
+            asked = one_run.asked(request.model, setup, planner.hardware, "megatron-core")
             seconds = step(request.model, asked.plan, asked.rates).time.value
             kept.append((seconds, float(used_bytes(request.model, setup)), setup.layout))
     return kept

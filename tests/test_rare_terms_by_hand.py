@@ -26,8 +26,7 @@ from napkin.footprint.engine_kernels import (
     widened,
 )
 from napkin.footprint.gathers import gathered_bytes
-from napkin.footprint.held import HeldWeights, stays_wide
-from napkin.footprint.legs import TowerPart, waiting
+from napkin.footprint.local_weights import LocalWeights, stays_fp32
 from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import Moments
 from napkin.footprint.prepared import PreparedStep, prepare, shape_of
@@ -36,10 +35,11 @@ from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.served_weights import StoredWeights
 from napkin.footprint.stages import _runs
+from napkin.footprint.submodels import TowerPart, waiting
 from napkin.footprint.through_passes import Gradients, References
 from napkin.operations.attention import AttentionCore
+from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Operation
-from napkin.operations.learning import Learning
 from napkin.operations.linear import Matmul
 from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.norms import Norm
@@ -156,8 +156,8 @@ def test_modules_that_are_trained_in_full_are_gathered_in_their_own_type() -> No
     """100 elements of a root and 10 of a block in 2 bytes, of which 40 and 4 have 4 bytes; next to them 6 frozen bytes.
     Two blocks are gathered at a time."""
     step = step_of(DENSE, dp=4, zero=3)
-    root, block = (HeldWeights(n, 0, saved=0.4 * n, saved_width=4, frozen=6) for n in (100, 10))
-    none = HeldWeights(0, 0)
+    root, block = (LocalWeights(n, 0, saved=0.4 * n, saved_width=4, frozen=6) for n in (100, 10))
+    none = LocalWeights(0, 0)
     parts = [(1, root), (L, block), (1, none)]
     of = rank_of(step, 0).stage
     assert gathered_bytes(step, of, parts) == (2 * 100 + 2 * 40 + 6) + 2 * (2 * 10 + 2 * 4 + 6)
@@ -249,7 +249,7 @@ def test_what_a_layout_and_an_engine_do_not_state_is_nothing() -> None:
     assert EngineRanks() == EngineRanks(1, 1, 1)
     assert EngineKernels() == EngineKernels(2, 0, 0, False, 0)
     assert TowerPart() == TowerPart(0, 0, 0, 0, 0)
-    bare = HeldWeights(1, 2)
+    bare = LocalWeights(1, 2)
     assert (bare.frozen, bare.wide, bare.idle, bare.saved, bare.saved_width, bare.states) == (0, 0, 0, 0, 0, ())
 
 
@@ -464,7 +464,7 @@ def test_weights_that_stay_in_fp32_by_their_path() -> None:
     def stays(op: Operation, *paths: str, policy: str = "bf16-pure", excepts: tuple[str, ...] = ()) -> bool:
         setup = setup_of(policy=policy)
         own = replace(setup.implementation, fp32_weights=paths, fp16_excepts=excepts)
-        return stays_wide(op, weight, replace(setup, implementation=own))
+        return stays_fp32(op, weight, replace(setup, implementation=own))
 
     assert stays(gate, "gate/weight")
     assert stays(gate, "mlp.gate/weight")

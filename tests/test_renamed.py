@@ -118,7 +118,7 @@ def rank_bytes(implementation: str, tuning: Tuning | None = None) -> Callable[[M
         setup = Setup(code, Layout(micro=2, seq=length), POLICIES["bf16-mixed"], find("adamw")[0], "foreach")
         prepared = prepare(model, setup)
         saved = [
-            piece.saved for piece in (prepared.run.before, *(p for _, p in prepared.run.layers), prepared.run.after)
+            section.saved for section in (prepared.run.before, *(p for _, p in prepared.run.layers), prepared.run.after)
         ]
         rank = memory.rank_of(prepared, 0)
         return saved, rank.parameters, rank.optimizer, rank.live

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from napkin.evidence import software
+from napkin.evidence.one_run import gathered_bytes
 from napkin.evidence.rates import early_of, machine
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.rows import RowFields
-from napkin.evidence.single import gathered_bytes
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.training.precision import POLICIES

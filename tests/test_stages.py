@@ -13,7 +13,7 @@ from napkin.architectures import build, implementation_of
 from napkin.architectures.vocabulary import padded
 from napkin.counting import flops
 from napkin.counting.params import params
-from napkin.evidence import single
+from napkin.evidence import one_run
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.stages import in_flight, places
@@ -292,7 +292,7 @@ def test_experts_that_no_other_rank_holds_are_not_added_up(tp: int, copies: int)
     are reduced over all 8, (n−1)/n of them."""
     setup = setup_of(MIXTRAL, tp=tp, dp=8, ep=8)
     assert setup.layout.with_experts(8) == copies
-    found = single.asked(MIXTRAL, setup, find("h100-sxm-80gb"), "megatron-core").step()
+    found = one_run.asked(MIXTRAL, setup, find("h100-sxm-80gb"), "megatron-core").step()
     terms = {term.name: term.value for term in found.time.walk()}
     assert terms["data/dense"] == pytest.approx(7 / 8 * terms["weights/dense"])
     assert terms["data/experts"] == pytest.approx((copies - 1) / copies * terms["weights/experts"])

@@ -10,7 +10,7 @@ import pytest
 
 from napkin.architectures import implementation_of
 from napkin.footprint.gathers import flat_gradient
-from napkin.footprint.held import HeldWeights, divided, gathered, optimizer_of, states_of, still
+from napkin.footprint.local_weights import LocalWeights, as_frozen, divided, optimizer_of, states_of, sum_weights
 from napkin.footprint.memory import rank_of
 from napkin.footprint.offload import host_bytes
 from napkin.footprint.prepared import PreparedStep, prepare
@@ -79,17 +79,17 @@ def temporary(found: Rank, moment: str, name: str) -> float:
 
 # --- sums ---
 
-A = HeldWeights(10, 20, (("m", 1, 2), ("v", 3, 4)), 6, 7, 8, 9, 2)
-B = HeldWeights(100, 200, (("m", 10, 20),), 60, 70, 80, 90, 4)
+A = LocalWeights(10, 20, (("m", 1, 2), ("v", 3, 4)), 6, 7, 8, 9, 2)
+B = LocalWeights(100, 200, (("m", 10, 20),), 60, 70, 80, 90, 4)
 
 
 def test_what_several_pieces_hold_is_the_sum_of_each_field() -> None:
-    found = gathered([(2, A), (3, B)])
+    found = sum_weights([(2, A), (3, B)])
     assert (found.dense, found.expert, found.all) == (2 * 10 + 3 * 100, 2 * 20 + 3 * 200, 960)
     assert found.states == (("m", 2 * 1 + 3 * 10, 2 * 2 + 3 * 20), ("v", 2 * 3, 2 * 4))
     assert (found.frozen, found.wide) == (2 * 6 + 3 * 60, 2 * 7 + 3 * 70)
     assert (found.idle, found.saved, found.saved_width) == (2 * 8 + 3 * 80, 2 * 9 + 3 * 90, 4)
-    nothing = gathered([])
+    nothing = sum_weights([])
     assert (nothing.all, nothing.states, nothing.frozen) == (0, (), 0)
     assert (nothing.wide, nothing.idle, nothing.saved, nothing.saved_width) == (0, 0, 0, 0)
 
@@ -101,16 +101,16 @@ def test_elements_in_a_type_of_their_own() -> None:
     assert found.widened(2) == 7 * (4 - 2) + 9 * (1 - 2)
     assert found.gradients(2) == 30 * 2 + 7 * 2 - 9
     assert flat_gradient(found, 2) == 30 * 2 + 6
-    assert flat_gradient(HeldWeights(0, 0, frozen=6), 2) == 0
+    assert flat_gradient(LocalWeights(0, 0, frozen=6), 2) == 0
 
 
 def test_a_frozen_piece_has_bytes_and_nothing_else() -> None:
     """Its trained elements in the type of frozen ones, and what was frozen already."""
     one = replace(A, wide=0, saved=0)
-    assert still(one, setup_of()) == HeldWeights(0, 0, frozen=30 * 2 + 6)
+    assert as_frozen(one, setup_of()) == LocalWeights(0, 0, frozen=30 * 2 + 6)
     apart = replace(setup_of(), precision=replace(POLICIES["fp32"], frozen="bf16"))
-    assert still(one, apart) == HeldWeights(0, 0, frozen=30 * 2 + 6)
-    assert still(one, setup_of(policy="fp32")) == HeldWeights(0, 0, frozen=30 * 4 + 6)
+    assert as_frozen(one, apart) == LocalWeights(0, 0, frozen=30 * 2 + 6)
+    assert as_frozen(one, setup_of(policy="fp32")) == LocalWeights(0, 0, frozen=30 * 4 + 6)
 
 
 def test_over_how_many_ranks_a_weight_is_divided() -> None:
@@ -295,7 +295,7 @@ def test_communicators() -> None:
 
 def test_states_without_a_formula_of_their_own() -> None:
     """By the record alone: 10 dense and 20 of experts on 4 ranks with experts over 2 of them."""
-    mine = HeldWeights(10, 20, (("m", 40, 80),), frozen=8)
+    mine = LocalWeights(10, 20, (("m", 40, 80),), frozen=8)
     parameters, gradients, states = states_of(mine, setup_of(dp=4, ep=2, zero=3, ema=True))
     assert (parameters, gradients) == (-(-(2 * 10 + 8) // 4) + 2 * 20 // 2, 2 * 10 // 4 + 2 * 20 // 2)
     assert dict(states) == {"m": 40 // 4 + 80 // 2, "master": 4 * 10 // 4 + 4 * 20 // 2, "ema": 10 + 40}

@@ -15,12 +15,12 @@ from napkin.evidence.decompositions import SEEN
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.operations.attention import AttentionCore
+from napkin.operations.backward_parts import Learning
 from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.learned import TokenShift
-from napkin.operations.learning import Learning
 from napkin.operations.maps import AttentionDifference, HalfHeads
 from napkin.operations.model import Model
 from napkin.operations.norms import Norm

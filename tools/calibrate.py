@@ -17,7 +17,7 @@ import numpy as np
 
 from napkin._tables import calibration
 from napkin.commands.validate.finetune import compared
-from napkin.evidence import accuracy, facts, one_constant, published, single, software
+from napkin.evidence import accuracy, facts, one_constant, one_run, published, software
 from napkin.evidence.columns import Columns
 from napkin.evidence.constants import own_error_of
 from napkin.evidence.finetune_rows import fine_tuning
@@ -78,7 +78,7 @@ def near_ratio() -> float:
 
 HOST = ("host_unit", "host_module")
 """Constants that fine-tuning alone shows (configs/evidence/tuning.yaml)."""
-Tuned = list[tuple[str, str, float, single.StepPrediction]]
+Tuned = list[tuple[str, str, float, one_run.StepPrediction]]
 """The constant that a row is fitted by, its source, ln of the measured seconds of a step, and its prediction."""
 
 
@@ -92,7 +92,7 @@ def tuned_rows() -> Tuned:
         assert asked.hardware is not None
         layout = asked.setup.layout
         seconds = measured_seconds(row, float(layout.global_batch * layout.seq) / float(layout.gpus))
-        prediction = single.asked(asked.model, asked.setup, asked.hardware, asked.software)
+        prediction = one_run.asked(asked.model, asked.setup, asked.hardware, asked.software)
         source = source_of(row.text("source.title"))
         found.append((row.text("fits"), source, float(np.log(seconds)), prediction))
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence import facts, single, software
+from napkin.evidence import facts, one_run, software
 from napkin.evidence.columns import UNSTATED_VOCABULARY
 from napkin.evidence.generic import decoder
 from napkin.evidence.rates import machine
@@ -144,7 +144,7 @@ def placed(row: StepRow) -> Placed | None:
     setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
     def timed(other: Setup) -> tuple[StepLayout, Rates]:
-        return single.timed(model, other, stack, at, row.attention, row.async_tp)
+        return one_run.timed(model, other, stack, at, row.attention, row.async_tp)
 
     request = Request(
         model=model,

@@ -41,7 +41,7 @@ from transformers.pytorch_utils import Conv1D  # noqa: E402
 from napkin._tables import adapter_targets  # noqa: E402
 from napkin.architectures import MODULES, implementation_of  # noqa: E402
 from napkin.errors import NapkinError  # noqa: E402
-from napkin.footprint.held import gathered  # noqa: E402
+from napkin.footprint.local_weights import sum_weights  # noqa: E402
 from napkin.footprint.prepared import stack_of_step  # noqa: E402
 from napkin.footprint.rank_weights import weights_on_a_rank  # noqa: E402
 from napkin.operations.lora_targets import resolved  # noqa: E402
@@ -133,7 +133,7 @@ def said(fields: dict[str, Any], targets: tuple[str, ...]) -> int:
     counts, layers = zip(*((n, layer) for _, n, layer in stack.kinds()), strict=True)
     held = weights_on_a_rank(model, stack, setup, layers)
     ends = [(1, one) for one in (held.before, held.after, held.shared) if one is not None]
-    both = gathered([*zip(counts, held.layers, strict=True), *ends])
+    both = sum_weights([*zip(counts, held.layers, strict=True), *ends])
     return int(both.all + both.idle)
 
 

@@ -4,7 +4,7 @@ The whole class of a small config runs once on the meta device, as saved_bytes.p
 over sequences with images and its loss. No weights, no GPU, no download.
 
     hf/bin/python tools/vision_bytes.py                        every type of vision_configs.py, in every mode
-    hf/bin/python tools/vision_bytes.py llava gemma3 --show    these, with what each piece keeps
+    hf/bin/python tools/vision_bytes.py llava gemma3 --show    these, with what each section keeps
     hf/bin/python tools/vision_bytes.py llava --write          keep the result for the tests
 """
 
@@ -138,14 +138,14 @@ def show(step: Any, found: Measured) -> None:
     mine: Counter[int] = Counter()
     labels: dict[int, list[str]] = {}
     shared: set[int] = set()
-    for count, piece in ((1, step.run.before), *step.run.layers, (1, step.run.after)):
-        for s in piece.kept:
+    for count, section in ((1, step.run.before), *step.run.layers, (1, step.run.after)):
+        for s in section.kept:
             size = int(s.size * s.kept)
             if s.kind != "activation" or (s.shared and id(s) in shared):
                 continue
             shared.add(id(s))
             mine[size] += 1 if s.shared else count
-            labels.setdefault(size, []).append(f"{piece.name}:{s.label}")
+            labels.setdefault(size, []).append(f"{section.name}:{s.label}")
     theirs = Counter(row.size for row in found.rows)
     for size in sorted(set(mine) | set(theirs)):
         if mine[size] != theirs[size]:

@@ -56,7 +56,7 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
     except NapkinError as problem:
         if not config.unfit:
             raise
-        from napkin.architectures.unfit import every_problem
+        from napkin.architectures.config_problems import every_problem
 
         raise every_problem(config, problem, lambda other: _build(other, assumed, strict)) from None
 

@@ -17,7 +17,7 @@ def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) ->
     (checkpointed), and where it is recomputed in backward until the last saved tensor exists.
 
     `holds`: (index of the last node that runs while a local variable refers to a tensor, that tensor). Tensors shared
-    with other pieces are not counted; autocast's weight copies are."""
+    with other sections are not counted; autocast's weight copies are."""
     passes = _passes(nodes, holds)
     keeps = [number for number, node in enumerate(nodes) if node.kept]
     again = _passes(nodes, holds, keeps[-1] + 1 if keeps else 0)

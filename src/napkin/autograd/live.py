@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from napkin.autograd.course import holds
+from napkin.autograd.control_flow import holds_for_all
 from napkin.autograd.tensors import (
     ACTIVATION,
     CUT,
@@ -31,7 +31,7 @@ from napkin.record import record
 
 @record
 class Replay:
-    """Live bytes of a piece's backward pass, relative to its start, where everything saved is still allocated.
+    """Live bytes of a section's backward pass, relative to its start, where everything saved is still allocated.
 
     peak     the maximum
     end      gradients of the weights and of the input, minus what was freed
@@ -70,10 +70,10 @@ def replays(
     seed     bytes of the gradient of the last node's output, counted as live at the start
     recomputed  the saved tensors were recomputed, and are freed as soon as they are read; else after the node's
              gradients have been summed and cast
-    alone    no other piece still holds the shared tensors
+    alone    no other section still holds the shared tensors
     waits    of the gradients of weights, these first bytes are not freed: a tied head's, which the embedding's gradient
              is added to
-    carried  a piece that ran before has left gradients of the tensors that both read (an encoder's output, position
+    carried  a section that ran before has left gradients of the tensors that both read (an encoder's output, position
              biases), to which its own are added
     late     the number of nodes that were checkpointed and the bytes that are recomputed once these run, where more
              follow them"""
@@ -101,8 +101,8 @@ def replays(
 
 
 def before_recomputation(nodes: Sequence[Node]) -> Number:
-    """Return the bytes that a piece's backward pass has allocated when it first needs a saved tensor, and with it the
-    piece is recomputed: the gradients of sums and casts at its end."""
+    """Return the bytes that a section's backward pass has allocated when it first needs a saved tensor, and with it the
+    section is recomputed: the gradients of sums and casts at its end."""
     run = _Backward(nodes, 0, True, False)
     for node in reversed(nodes):
         if node.kept:
@@ -112,14 +112,14 @@ def before_recomputation(nodes: Sequence[Node]) -> Number:
 
 
 def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
-    """Return the tensors with a gradient that nodes read and other pieces read too, those that the nodes make among
+    """Return the tensors with a gradient that nodes read and other sections read too, those that the nodes make among
     them."""
     roots = {id(x.root): x.root for node in nodes for x in node.inputs if not x.no_grad}
     return tuple(x for x in roots.values() if any(s.shared and s.kind in (ACTIVATION, WEIGHT) for _, s in x.storages))
 
 
 def weights_of_others(nodes: Sequence[Node]) -> dict[object, Number]:
-    """Return the bytes of the gradients of weights that nodes of other pieces read too."""
+    """Return the bytes of the gradients of weights that nodes of other sections read too."""
     return {node.of: node.summed for node in nodes if node.elsewhere}
 
 
@@ -142,7 +142,7 @@ class _Backward:
         self.peak_if_freed: Number = 0
         self.summed: set[object] = set()
         self.left = Counter(node.of for node in nodes if node.of is not None)
-        self.left.update({node.of: 1 for node in nodes if node.elsewhere})  # another piece completes it
+        self.left.update({node.of: 1 for node in nodes if node.elsewhere})  # another section completes it
         self.freed = _freed(nodes, alone, recomputed)
         self.gradients = {id(nodes[-1].output.root): _Gradient(seed)} if nodes else {}
 
@@ -260,15 +260,15 @@ def _handed_on(tensor: Tensor, output: Tensor) -> bool:
     if tensor.dtype != output.dtype:
         return False
     root = tensor.root
-    if tensor.count is not output.count and holds(tensor.count < output.count):
+    if tensor.count is not output.count and holds_for_all(tensor.count < output.count):
         return False
-    return tensor.count is root.count or holds(tensor.count <= root.count)
+    return tensor.count is root.count or holds_for_all(tensor.count <= root.count)
 
 
 def _in_turn(factor: Tensor, product: Tensor) -> Number:
     """Return the bytes allocated while a factor's gradient, of the product's size, is summed to the factor's size and
     cast."""
-    alike = factor.count is product.count or holds(factor.count == product.count)
+    alike = factor.count is product.count or holds_for_all(factor.count == product.count)
     summed = 0 if alike else sized(factor.count, product.dtype)
     if factor.dtype == product.dtype:
         return summed

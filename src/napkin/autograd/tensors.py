@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import formats
-from napkin.autograd.course import differs
+from napkin.autograd.control_flow import differs
 from napkin.elementwise import Number, ceil_div, is_array, is_zero, where
 
 BYTES, SIXTEENTHS = formats.BYTES, formats.SIXTEENTHS
@@ -105,7 +105,7 @@ class Node:
     forward_scratch  temporary bytes of its forward
     cached           bytes of the copy of a bias that autocast's cache holds from then on
     of               what tells its weight apart, where other nodes read it too: their gradients are summed
-    elsewhere        nodes of other pieces read it too
+    elsewhere        nodes of other sections read it too
     one_copy         they read autocast's copy too: gradients are summed in its type, and cast once they are complete
     completes        its gradient is the last of these
     """

@@ -10,7 +10,7 @@ from napkin.architectures import implementation_of
 from napkin.counting import flops
 from napkin.counting.conventions import all_conventions
 from napkin.errors import NapkinError
-from napkin.evidence import single
+from napkin.evidence import one_run
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import prepare
 from napkin.inputs.hardware import Hardware
@@ -115,6 +115,6 @@ def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
     seconds = None
     if plan.hardware is not None and plan.compute in plan.hardware.peaks:
         stack = "fsdp-compiled" if compiled else "fsdp-eager"
-        asked = single.asked(model, setup, plan.hardware, stack)
+        asked = one_run.asked(model, setup, plan.hardware, stack)
         seconds = float(asked.step().time.value)
     return Prediction(float(allocated.allocated.value), seconds)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from napkin import term
-from napkin.commands import wrapped
+from napkin.commands import nested_question
 from napkin.commands.command import Command, find
 from napkin.commands.inputs import Inputs
+from napkin.commands.nested_question import Question
 from napkin.commands.screens.compare import Contribution, changes, of_sides, of_steps
 from napkin.commands.signature import OptionText
-from napkin.commands.wrapped import Question
 from napkin.elementwise import ratio
 from napkin.errors import NapkinError
 from napkin.options.files import DRAWS
@@ -38,7 +38,7 @@ def run(inputs: Inputs) -> Answer:
     """Answer for two sides, or for one question and what is different in the other."""
     sides = inputs.texts("sides")
     if len(sides) == 2 and all(_is_profile(word) for word in sides):
-        return wrapped.answer_quietly(find("bench"), {"what": OptionText(["compare", *sides])})
+        return nested_question.answer_quietly(find("bench"), {"what": OptionText(["compare", *sides])})
     inputs.because(("against",), "two sides are named", "compare COMMAND … --against NAME=VALUE")
     command, a, b, names = _read_sides(inputs)
     first, second = _side(command, a, names[0]), _side(command, b, names[1])
@@ -47,7 +47,7 @@ def run(inputs: Inputs) -> Answer:
     if not shared:
         raise NapkinError(f"the two answers of {command.name} share no quantity", "compare answers of the same kind")
     differing = [name for name in dict.fromkeys((*a, *b)) if _text(a, name) != _text(b, name)]
-    named = wrapped.paths(inputs.text_or_none("show"), shared)
+    named = nested_question.paths(inputs.text_or_none("show"), shared)
     moved = [p for p in shared if have[p][0] != get[p][0]]
     shown = named or [p for p in HEADLINES if p in moved][:3] or moved[:3] or shared[:1]
     parts, exact = _contributions(command, a, b, differing, shown)
@@ -97,9 +97,9 @@ def run(inputs: Inputs) -> Answer:
 def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]]:
     """Return what is asked twice: from --against, or from two words."""
     if inputs.command.target:
-        command, a = wrapped.read_target(inputs)
-        changes = wrapped.assignments(inputs.text("against", "what is different?"), command, "--against")
-        b = wrapped.changed(a, changes)
+        command, a = nested_question.read_target(inputs)
+        changes = nested_question.assignments(inputs.text("against", "what is different?"), command, "--against")
+        b = nested_question.changed(a, changes)
         return command, a, b, ("as given", ", ".join(f"{name} {text}" for name, text in changes.items()))
     sides = inputs.texts("sides")
     if len(sides) != 2:
@@ -183,7 +183,7 @@ def _next(changed: bool, command: Command, b: Question, named: str) -> Next:
 
 def _side(command: Command, question: Question, name: str) -> Answer:
     try:
-        return wrapped.answer_quietly(command, question)
+        return nested_question.answer_quietly(command, question)
     except NapkinError as problem:
         raise problem.at(name) from None
 
@@ -212,7 +212,7 @@ def _contributions(
             question = {name: one for name, one in a.items() if name not in taken}
             question |= {name: b[name] for name in taken if name in b}
             try:
-                found = wrapped.answer_quietly(command, question, shown, {}).quantities()
+                found = nested_question.answer_quietly(command, question, shown, {}).quantities()
             except NapkinError:
                 return None
             return [found[path][0] for path in shown] if all(path in found for path in shown) else None

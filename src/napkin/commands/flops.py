@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
-from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
+from napkin.commands.matmul_or_linear import run_matmul_or_linear
+from napkin.commands.next_command import under
 from napkin.commands.question.frozen import read_passes
 from napkin.commands.question.model import (
     read_documents,
@@ -18,12 +19,11 @@ from napkin.commands.question.model import (
     read_target,
 )
 from napkin.commands.question.tasks import read_task
-from napkin.commands.single import run_single
 from napkin.counting import conventions, flops, vision
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED
-from napkin.options.small import LINEAR_OPTIONS
+from napkin.options.quantities import LINEAR_OPTIONS
 from napkin.options.training import FROZEN, TASKED
 from napkin.record import record
 from napkin.render.answer import Answer
@@ -68,7 +68,7 @@ class FlopsQuestion:
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a matmul or linear layers."""
-    return run_single(inputs) or answer(read(inputs))
+    return run_matmul_or_linear(inputs) or answer(read(inputs))
 
 
 def read(inputs: Inputs) -> FlopsQuestion:

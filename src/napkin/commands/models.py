@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from napkin.architectures import build
 from napkin.commands.command import Command
-from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
+from napkin.commands.next_command import under
 from napkin.counting.params import params
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.model_file import preset_config

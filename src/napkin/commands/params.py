@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.command import Command
-from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
+from napkin.commands.next_command import under
 from napkin.commands.question.model import read_model, read_mtp
 from napkin.counting.params import params
 from napkin.counting.vision import params_of

@@ -24,7 +24,7 @@ from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.rows import RowFields
-from napkin.footprint.legs import VISION
+from napkin.footprint.submodels import VISION
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config

@@ -57,8 +57,8 @@ def analytic(prepared: PreparedStep) -> float:
     rank = memory.rank_of(prepared, 0)
     weights = sum(n * part.all for n, part in zip(rank.stage.layers, prepared.weights.layers, strict=True))
     kept = sum(
-        (n - again) * piece.saved + again * piece.input
-        for n, again, (_, piece) in zip(rank.stage.layers, rank.stage.checkpointed, prepared.run.layers, strict=True)
+        (n - again) * section.saved + again * section.input
+        for n, again, (_, section) in zip(rank.stage.layers, rank.stage.checkpointed, prepared.run.layers, strict=True)
     )
     return float(STATE_BYTES * weights + rank.stage.in_flight * kept)
 

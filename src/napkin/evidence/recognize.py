@@ -32,9 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from napkin.evidence.rows import RowFields
-from napkin.evidence.teams import source_of
-from napkin.evidence.words import (
+from napkin.evidence.row_words import (
     BINARY,
     CUDNN_9_4,
     CUDNN_9_4_MLPERF,
@@ -55,6 +53,8 @@ from napkin.evidence.words import (
     STACK_WORDS,
     UNITS,
 )
+from napkin.evidence.rows import RowFields
+from napkin.evidence.teams import source_of
 
 Fact = str | float | bool | list[str] | None
 """What a row says in one field, in its canonical spelling; None: it does not say."""

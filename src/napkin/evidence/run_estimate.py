@@ -19,7 +19,7 @@ from napkin.timing.goodput import Goodput
 
 TYPE_CHECKING = False  # mypy takes it as true; these are loaded where a step is predicted
 if TYPE_CHECKING:
-    from napkin.evidence.single import StepPrediction
+    from napkin.evidence.one_run import StepPrediction
     from napkin.training.layout import Layout
 
 START = 70e9

@@ -7,9 +7,9 @@ import re
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.row_fields import CPU_OFFLOADS, unread_memory
+from napkin.evidence.row_words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
-from napkin.evidence.words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning

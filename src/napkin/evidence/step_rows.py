@@ -6,8 +6,8 @@ from __future__ import annotations
 from napkin.errors import NapkinError
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
 from napkin.evidence.row_fields import accelerator_of, title_of, unread_time
+from napkin.evidence.row_words import FSDP, HYBRID, SCHEDULES
 from napkin.evidence.rows import RowFields
-from napkin.evidence.words import FSDP, HYBRID, SCHEDULES
 from napkin.record import record
 from napkin.training import optimizer_names, optimizers
 from napkin.training.precision import POLICIES

@@ -14,9 +14,9 @@ from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY
 from napkin.elementwise import Number, minimum, total, where
 from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks_of, unkept_masks
-from napkin.footprint.legs import Leg
 from napkin.footprint.loss_tape import STREAM, body_output, run_head
-from napkin.footprint.pieces import Pass, Piece, piece, saved_upstream, unread
+from napkin.footprint.sections import Pass, Section, saved_upstream, section, unread
+from napkin.footprint.submodels import SubModel
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Numbered, Stack
 from napkin.operations.rewrite import Operations, rewrite
@@ -40,7 +40,7 @@ def tape_for(precision: Precision) -> Tape:
 
 def forward(
     stack: Stack,
-    legs: list[Leg],
+    submodels: list[SubModel],
     precision: Precision,
     attention: str,
     dropout: float,
@@ -48,23 +48,23 @@ def forward(
     begins: bool = False,
 ) -> Pass:
     """Run a stack once on a tape: what runs before the layers, each kind of layer once, the head and the loss. Each
-    of its stretches runs over its own sequences. `begins`: no gradient reaches what follows the layers."""
+    of its submodels runs over its own sequences. `begins`: no gradient reaches what follows the layers."""
     tape = tape_for(precision)
-    first = legs[0]
+    first = submodels[0]
     lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)
-    made = _run_before(lowering, legs)
-    before = piece("before", tape, 0, 0, 0)
-    looked_up, x = _looked_up(legs, made)
+    made = _run_before(lowering, submodels)
+    before = section("before", tape, 0, 0, 0)
+    looked_up, x = _looked_up(submodels, made)
     embedded, stream = embedded_bytes(lowering, looked_up, x)
     leaf = leaf_bytes(lowering, looked_up, x)
     kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.storages)
-    layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, legs, made)
+    layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, submodels, made)
     start, node = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
     residual.tensor.no_grad = begins
     lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
     kept_on = run_head(lowering, stack, residual)
-    after = piece("after", tape, start, node, residual.tensor.size)
+    after = section("after", tape, start, node, residual.tensor.size)
     refers, tables = closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
     products = [number for number, one in enumerate(after.nodes) if one.name in ("linear", "frozen")]
@@ -94,52 +94,54 @@ def forward(
     )
 
 
-def _run_before(lowering: Lowering, legs: list[Leg]) -> list[Value | None]:
-    """Run what precedes the layers of each stretch, one after the other; return what each makes of it. Of a stretch in
-    which nothing is trained the tape keeps nothing."""
+def _run_before(lowering: Lowering, submodels: list[SubModel]) -> list[Value | None]:
+    """Run the operations before the layers of each submodel in order, and return the output of each. The tape saves
+    nothing of a submodel in which nothing is trained."""
     made: list[Value | None] = []
     tape = lowering.tape
-    for leg in legs:
-        if len(legs) > 1:
-            lowering.over(leg.shape, leg.implementation, leg.split)
-        reads = made[-1] if made and not legs[len(made) - 1].patterns else None
-        lowering.tape = tape.fresh() if leg.asleep else tape
-        made.append(lowering.run(rewrite(leg.before, leg.implementation), reads) if leg.before else reads)
+    for submodel in submodels:
+        if len(submodels) > 1:
+            lowering.over(submodel.shape, submodel.implementation, submodel.split)
+        reads = made[-1] if made and not submodels[len(made) - 1].patterns else None
+        lowering.tape = tape.fresh() if submodel.asleep else tape
+        made.append(
+            lowering.run(rewrite(submodel.before, submodel.implementation), reads) if submodel.before else reads
+        )
         lowering.tape = tape
     return made
 
 
-def _looked_up(legs: Sequence[Leg], made: Sequence[Value | None]) -> tuple[Operations, Value]:
+def _looked_up(submodels: Sequence[SubModel], made: Sequence[Value | None]) -> tuple[Operations, Value]:
     """Return the operations that look up tokens, an encoder's and its decoder's, and what the first of them make."""
-    ends = next((place + 1 for place, leg in enumerate(legs) if leg.encodes), len(legs))
-    first = next(place for place in reversed(range(ends)) if legs[place].before)
+    ends = next((place + 1 for place, submodel in enumerate(submodels) if submodel.encodes), len(submodels))
+    first = next(place for place in reversed(range(ends)) if submodels[place].before)
     x = made[first]
     assert x is not None  # a network begins with an embedding
-    return tuple(op for leg in legs[first:] for op in leg.before), x
+    return tuple(op for submodel in submodels[first:] for op in submodel.before), x
 
 
 def _run_layers(
-    lowering: Lowering, stack: Stack, legs: list[Leg], made: list[Value | None]
-) -> tuple[list[tuple[int, Piece]], list[Layer], list[Numbered], Number, str]:
+    lowering: Lowering, stack: Stack, submodels: list[SubModel], made: list[Value | None]
+) -> tuple[list[tuple[int, Section]], list[Layer], list[Numbered], Number, str]:
     """Run each layer type once; return (how many, one of them), the types, their order, and the residual stream's width
-    and dtype after them. `made`: what precedes the layers of each stretch."""
-    known: dict[tuple[int, str], tuple[int, Piece, str]] = {}  # each layer type is lowered once
+    and dtype after them. `made`: what precedes the layers of each submodel."""
+    known: dict[tuple[int, str], tuple[int, Section, str]] = {}  # each layer type is lowered once
     kinds: list[Layer] = []
     patterns: list[Numbered] = []
     remaining, reused = iter(stack.patterns), reused_weights(stack)
     width: Number = 0
     dtype, encodes = "", False
-    for leg, x in zip(legs, made, strict=True):
-        if len(legs) > 1:
-            lowering.over(leg.shape, leg.implementation, leg.split)
+    for submodel, x in zip(submodels, made, strict=True):
+        if len(submodels) > 1:
+            lowering.over(submodel.shape, submodel.implementation, submodel.split)
         if encodes:
             lowering.reads_encoder(MEMORY, width, dtype)
         if x is not None:
             width, dtype = x.width, dtype if encodes else x.tensor.dtype
-        elif leg.width:
-            width = width * leg.width
-        encodes = leg.encodes
-        for times, runs in (next(remaining) for _ in range(leg.patterns)):
+        elif submodel.width:
+            width = width * submodel.width
+        encodes = submodel.encodes
+        for times, runs in (next(remaining) for _ in range(submodel.patterns)):
             while times:
                 begin, block = dtype, []
                 for count, layer in runs:
@@ -147,7 +149,7 @@ def _run_layers(
                         key = (id(layer), dtype)
                         if key not in known:
                             one, then = one_layer(lowering, layer, width, dtype, reused)
-                            known[key] = (len(kinds), unread(one) if leg.idle else one, then)
+                            known[key] = (len(kinds), unread(one) if submodel.idle else one, then)
                             kinds.append(layer)
                         kind, _, dtype = known[key]
                         same = count if dtype == key[1] else 1  # what follows may read the stream in another type
@@ -156,8 +158,8 @@ def _run_layers(
                 same = times if dtype == begin else 1
                 patterns.append((same, tuple(block)))
                 times -= same
-    pieces = {kind: one for kind, one, _ in known.values()}
-    layers = [(count, pieces[kind]) for kind, count in counted(patterns).items()]
+    sections = {kind: one for kind, one, _ in known.values()}
+    layers = [(count, sections[kind]) for kind, count in counted(patterns).items()]
     return layers, kinds, patterns, width, dtype
 
 
@@ -182,7 +184,7 @@ def reused_weights(stack: Stack) -> dict[int, bool]:
 
 def one_layer(
     lowering: Lowering, layer: Layer, width: Number, dtype: str, reused: Mapping[int, bool]
-) -> tuple[Piece, str]:
+) -> tuple[Section, str]:
     """Return what a layer keeps, and the dtype of its output."""
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
@@ -192,7 +194,7 @@ def one_layer(
     x.tensor.no_grad = layer.begins
     out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
     lowering.tape, lowering.reused = outer, {}
-    made = piece(layer.kind, tape, 0, 0, x.tensor.size)
+    made = section(layer.kind, tape, 0, 0, x.tensor.size)
     taken = lowering.arguments.values()
     own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
     zeros = () if lowering.zeros is None else (lowering.zeros.storage,)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from napkin.autograd.tensors import ACTIVATION, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint import memory
-from napkin.footprint.held import divided
-from napkin.footprint.pieces import Piece
+from napkin.footprint.local_weights import divided
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
 from napkin.footprint.saving import FULL, saved
+from napkin.footprint.sections import Section
 from napkin.operations.base import Operation
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
@@ -127,14 +127,14 @@ def _saved_on_host(step: PreparedStep, rank: Rank) -> list[Term]:
 def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
     """Return weights held (embedding, layers, head) × bytes, over the ranks that shard them; one leaf where a framework
     adds to them (flat copies, quantized weights)."""
-    pieces: list[tuple[str, tuple[Operation, ...]]] = [("table", step.stack.before)]
-    pieces += [
-        (f"layers/{piece.name}", layer.operations)
-        for layer, (_, piece) in zip(step.run.kinds, step.run.layers, strict=True)
+    sections: list[tuple[str, tuple[Operation, ...]]] = [("table", step.stack.before)]
+    sections += [
+        (f"layers/{section.name}", layer.operations)
+        for layer, (_, section) in zip(step.run.kinds, step.run.layers, strict=True)
     ]
-    pieces += [("head", step.stack.after), ("shared", step.model.shared)]
+    sections += [("head", step.stack.after), ("shared", step.model.shared)]
     held = []
-    for (name, operations), (count, part) in zip(pieces, memory.parts_of(step, rank.stage), strict=False):
+    for (name, operations), (count, part) in zip(sections, memory.parts_of(step, rank.stage), strict=False):
         if count and part.all:
             one = _elements(step, f"weights/{name}", operations, part.all)
             held.append(multiply(f"{name}/held", constant("layers", count), one) if count != 1 else one)
@@ -148,7 +148,7 @@ def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Ter
 
 
 def _elements(step: PreparedStep, path: str, operations: tuple[Operation, ...], whole: Number) -> Term:
-    """Return the elements of a piece's weights on one rank, each divided as it is sharded; one leaf where not all of
+    """Return the elements of a section's weights on one rank, each divided as it is sharded; one leaf where not all of
     them are its own (a tied head) or trained."""
     here = []
     for op in operations:
@@ -176,31 +176,31 @@ def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
     parts: list[Term] = []
     shared: dict[int, Term] = {}
     checkpointed: Number = 0
-    for count, kept, (_, piece) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
+    for count, kept, (_, section) in zip(stage.layers, stage.checkpointed, run.layers, strict=True):
         checkpointed = checkpointed + kept
         if count - kept > 0:
-            parts.append(multiply(f"{piece.name}/layers", constant("layers", count - kept), _kept(piece)))
-            for storage in piece.shared:
+            parts.append(multiply(f"{section.name}/layers", constant("layers", count - kept), _kept(section)))
+            for storage in section.shared:
                 shared[id(storage)] = leaf(storage.label, storage.size * storage.kept, "byte", TRUE)
     if checkpointed and run.layers:
         block = leaf("input_of_a_block", run.layers[0][1].input, "byte", TRUE)
         parts.append(multiply("checkpoints", constant("checkpoints_kept", ceil_div(checkpointed, size)), block))
-    parts += [_kept(piece) for here, piece in ((stage.first, run.before), (stage.last, run.after)) if here]
+    parts += [_kept(section) for here, section in ((stage.first, run.before), (stage.last, run.after)) if here]
     parts += shared.values()
     total = add(path, *parts, source=source)
     # what a framework keeps by its own choice has no tree of its own
     return total if total.value == rank.saved else leaf(path, rank.saved, "byte", TRUE, source)
 
 
-def _kept(piece: Piece) -> Term:
-    """Return what one piece keeps, by operation."""
+def _kept(section: Section) -> Term:
+    """Return what one section keeps, by operation."""
     by_operation: dict[str, Number] = {}
-    for storage in piece.kept:
+    for storage in section.kept:
         if storage.kind == ACTIVATION and not storage.shared:
             name = storage.label.partition("/")[0]
             by_operation[name] = by_operation.get(name, 0) + storage.size * storage.kept
-    leaves = [leaf(f"{piece.name}/{name}", size, "byte", TRUE) for name, size in by_operation.items() if size]
-    return add(piece.name, *leaves) if leaves else leaf(piece.name, 0, "byte", TRUE)
+    leaves = [leaf(f"{section.name}/{name}", size, "byte", TRUE) for name, size in by_operation.items() if size]
+    return add(section.name, *leaves) if leaves else leaf(section.name, 0, "byte", TRUE)
 
 
 def peak_of(rank: Rank) -> Moment:

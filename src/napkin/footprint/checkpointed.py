@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
-from napkin.footprint.states import held_weights
+from napkin.footprint.states import local_weights
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
 from napkin.record import replace
@@ -19,7 +19,7 @@ def saved_states(model: Model, setup: Setup) -> Term:
     trained: Number = 0
     states: Number = 0
     for count, operations in _operations(setup.trained(model) if setup.freezes else model):
-        held = held_weights(operations, alone)
+        held = local_weights(operations, alone)
         trained = trained + count * held.all
         states = states + count * sum(dense + expert for _, dense, expert in held.states)
     precision = setup.precision

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, ratio, total, where
-from napkin.footprint.held import HeldWeights
+from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 
@@ -15,7 +15,7 @@ BLOCKS_IN_FLIGHT = 2
 
 
 def gathered_bytes(
-    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, HeldWeights]], in_flight: int = BLOCKS_IN_FLIGHT
+    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]], in_flight: int = BLOCKS_IN_FLIGHT
 ) -> Number:
     """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
     in use and prefetched."""
@@ -24,8 +24,8 @@ def gathered_bytes(
     trained, stored = sized(1, policy.gathered), sized(1, policy.network.param)
     narrowed = 1 if tuning is not None and tuning.quantized else ratio(sized(1, policy.network.gathered), stored)
 
-    def whole(part: HeldWeights) -> Number:
-        """Return the bytes of a piece as it is gathered; packed weights are as they are stored."""
+    def whole(part: LocalWeights) -> Number:
+        """Return the bytes of a section as it is gathered; packed weights are as they are stored."""
         units = part.dense if setup.framework.experts_apart else part.all
         return units * trained + part.typed(trained) + part.frozen * narrowed
 
@@ -38,6 +38,6 @@ def gathered_bytes(
     return where(setup.layout.zero >= 3, in_use, 0)
 
 
-def flat_gradient(part: HeldWeights, width: Number) -> Number:
-    """Return the bytes of the gradient of a piece's flat parameter: all of it where any is trained."""
+def flat_gradient(part: LocalWeights, width: Number) -> Number:
+    """Return the bytes of the gradient of a section's flat parameter: all of it where any is trained."""
     return where(part.all > 0, part.all * width + part.frozen, 0)

@@ -1,7 +1,7 @@
 """Memory of one rank over a training step: what it holds, and the phases of the step (moments.py).
 
 States are divided by how their weights are sharded; activations come from the tape (activations.py), and the live
-bytes within a piece's backward pass from replaying it (live.py). Every quantity of a layout may be an array.
+bytes within a section's backward pass from replaying it (live.py). Every quantity of a layout may be an array.
 Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m micro-batches, v chunks a stage.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, ratio, total
-from napkin.footprint.held import HeldWeights, gathered, states_of, still
-from napkin.footprint.kept import dot, saved_bytes
+from napkin.footprint.local_weights import LocalWeights, as_frozen, states_of, sum_weights
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
 from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step
 from napkin.footprint.rank import Made, Rank
 from napkin.footprint.rank_weights import weights_on_a_rank
+from napkin.footprint.saved_activations import dot, saved_bytes
 from napkin.footprint.saving import SHARDED, moment_of_saving
 from napkin.footprint.stages import Stage, stage_of
 from napkin.operations.model import Model
@@ -33,7 +33,7 @@ def holding(step: PreparedStep, index: Number) -> Rank:
     setup = step.setup
     layout = setup.layout
     stage = stage_of(step, index)
-    mine = gathered(parts_of(step, stage))
+    mine = sum_weights(parts_of(step, stage))
     parameters, gradients, states = states_of(mine, setup)
     if setup.in_backward:
         gradients = maximum(0, *(n for n, _, _ in tensor_sizes(step))) * sized(1, setup.precision.grad)
@@ -65,16 +65,16 @@ def least_states(model: Model, setup: Setup) -> Number:
     kinds = tuple({id(layer): layer for _, layer in stack.runs}.values())
     held = weights_on_a_rank(model, stack, setup, kinds)
     of_layer = {id(layer): part for layer, part in zip(kinds, held.layers, strict=True)}
-    parts: list[tuple[Number, HeldWeights]] = [(1, held.before), (1, held.head)]
+    parts: list[tuple[Number, LocalWeights]] = [(1, held.before), (1, held.head)]
     parts += [(1, held.shared)] if held.shared is not None else []
     asleep = layers_asleep(model, setup)
     for count, layer in stack.runs:
         fixed, part = min(asleep, count), of_layer[id(layer)]
         asleep -= fixed
-        parts += [(count - fixed, part), (fixed, still(part, setup))]
+        parts += [(count - fixed, part), (fixed, as_frozen(part, setup))]
     if model.tied:
         parts.append((-1, held.table))
-    parameters, gradients, states = states_of(gathered(parts), setup)
+    parameters, gradients, states = states_of(sum_weights(parts), setup)
     kept = 0 if setup.in_backward else gradients
     return ratio(parameters + kept + total(size for _, size in states), setup.layout.pp)
 
@@ -82,21 +82,21 @@ def least_states(model: Model, setup: Setup) -> Number:
 def _delayed(step: PreparedStep, stage: Stage) -> Number:
     """Return the bytes that a micro-batch keeps until its weight gradients are computed."""
     run = step.run
-    layers = dot(stage.layers, (piece.delayed for _, piece in run.layers))
+    layers = dot(stage.layers, (section.delayed for _, section in run.layers))
     return layers + stage.first * run.before.delayed + stage.last * run.after.delayed
 
 
-def parts_of(step: PreparedStep, stage: Stage) -> list[tuple[Number, HeldWeights]]:
+def parts_of(step: PreparedStep, stage: Stage) -> list[tuple[Number, LocalWeights]]:
     """Return (how many, what one of them holds) of the embedding, each layer type and the head on a stage, of what
     layers share, and of each layer type that is frozen."""
     weights, setup = step.weights, step.setup
     shared = [(1, weights.shared)] if weights.shared is not None else []
     layers = list(zip(stage.layers, weights.layers, strict=True))
-    frozen: list[tuple[Number, HeldWeights]] = []
+    frozen: list[tuple[Number, LocalWeights]] = []
     if setup.freezes:
         fixed: list[Number] = [0] * len(layers)
         for n, variant in zip(stage.variants, step.order.variants, strict=True):
             fixed[variant.kind] = fixed[variant.kind] + n * variant.still
-        frozen = [(n, still(part, setup)) for n, part in zip(fixed, weights.layers, strict=True)]
+        frozen = [(n, as_frozen(part, setup)) for n, part in zip(fixed, weights.layers, strict=True)]
         layers = [(n - less, part) for (n, part), less in zip(layers, fixed, strict=True)]
     return [(stage.first, weights.before), *layers, (stage.last, weights.after), *shared, *frozen]

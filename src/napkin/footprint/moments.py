@@ -5,12 +5,12 @@ from __future__ import annotations
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, is_array, is_zero, maximum, product, total, where
 from napkin.footprint.gathers import gathered_bytes
-from napkin.footprint.kept import dot, returned_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries
 from napkin.footprint.peaks import LayerPeak, StageLayers, layer_peaks
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
 from napkin.footprint.registered import buffers
+from napkin.footprint.saved_activations import dot, returned_bytes
 from napkin.footprint.through_passes import Gradients, Parts, References
 from napkin.operations.model import Model
 from napkin.record import replace
@@ -48,10 +48,10 @@ class Moments:
         layout = setup.layout
         self.stage, self.run = stage, run
         given = 2 * layout.sequences * (layout.seq // layout.cp) * 8 + pixel_bytes(step.model, layout)
-        pieces = [piece for _, piece in run.layers]
-        remembered = dot(stage.layers, (piece.remembers for piece in pieces))
+        sections = [section for _, section in run.layers]
+        remembered = dot(stage.layers, (section.remembers for section in sections))
         self.inputs = stage.first * given + buffers(step, stage) + remembered
-        self.leaked = dot(stage.checkpointed, (piece.leaks for piece in pieces))
+        self.leaked = dot(stage.checkpointed, (section.leaks for section in sections))
         gathered = gathered_bytes(step, stage, parts)
         at_loss = gathered_bytes(step, stage, parts, 0) if setup.framework.frees_last else gathered
         self.gathered, self.gathered_at_loss = gathered, at_loss
@@ -61,8 +61,8 @@ class Moments:
         self.loss = product(stage.last, run.loss)
         self.losses = 2 * self.loss
         self.last = (self.loss + self.leaves) * (layout.micro_batches > 1)
-        cached = dot(stage.checkpointed, (piece.casts - piece.rest_casts for piece in pieces))
-        biases = dot(stage.layers, (piece.biases for piece in pieces))
+        cached = dot(stage.checkpointed, (section.casts - section.rest_casts for section in sections))
+        biases = dot(stage.layers, (section.biases for section in sections))
         self.cached = cached = total((cached, product(stage.first, run.before.biases), biases))
         self.kept_casts = rank.casts - product(stage.last, run.after.casts)
         self.casts = self.kept_casts + cached

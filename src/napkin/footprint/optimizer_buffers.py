@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, total, where
-from napkin.footprint.held import divided, optimizer_of, weights_of
+from napkin.footprint.local_weights import divided, optimizer_of, weights_of
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Rank
 from napkin.operations.base import Operation

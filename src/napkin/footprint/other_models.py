@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, product, total, where
-from napkin.footprint.held import HeldWeights, gathered, states_of
-from napkin.footprint.pieces import Pass
+from napkin.footprint.local_weights import LocalWeights, states_of, sum_weights
 from napkin.footprint.prepared import PreparedStep, pass_of, stack_of_step
 from napkin.footprint.rank import Made
 from napkin.footprint.rank_weights import weights_on_a_rank
+from napkin.footprint.sections import Pass
 from napkin.footprint.stages import Stage
 from napkin.operations.losses import LOSSES
 from napkin.record import replace
@@ -16,12 +16,12 @@ from napkin.training.setup import Setup
 from napkin.training.tasks import ForwardPass
 
 
-def held_models(step: PreparedStep, mine: HeldWeights) -> Made:
+def held_models(step: PreparedStep, mine: LocalWeights) -> Made:
     """Return the bytes of the weights of each other model on a rank that holds `mine` of the model that is trained."""
     return tuple((one.name, _held(one, step, mine)) for one in step.setup.forwards if one.held)
 
 
-def _held(one: ForwardPass, step: PreparedStep, mine: HeldWeights) -> Number:
+def _held(one: ForwardPass, step: PreparedStep, mine: LocalWeights) -> Number:
     """Return the bytes of a model's weights on a rank, divided as the trained model's are; with gradients and optimizer
     states where it is trained too.
 
@@ -41,7 +41,7 @@ def _held(one: ForwardPass, step: PreparedStep, mine: HeldWeights) -> Number:
     return where(setup.layout.zero >= 3, over, dense + expert)
 
 
-def _whole(one: ForwardPass, setup: Setup) -> HeldWeights:
+def _whole(one: ForwardPass, setup: Setup) -> LocalWeights:
     """Return what a rank of a single stage holds of another model."""
     model, bare = one.model, _alone(setup)
     assert model is not None
@@ -53,7 +53,7 @@ def _whole(one: ForwardPass, setup: Setup) -> HeldWeights:
         counts[id(layer)] += count
     layers = [(counts[id(layer)], part) for layer, part in zip(kinds, held.layers, strict=True)]
     shared = [(1, held.shared)] if held.shared is not None else []
-    return gathered([(1, held.before), *layers, (1, held.after), *shared])
+    return sum_weights([(1, held.before), *layers, (1, held.after), *shared])
 
 
 def _alone(setup: Setup) -> Setup:
@@ -80,7 +80,7 @@ def _peak(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
     if one.model is not None:
         alone = _alone(setup)
         run = pass_of(model, stack_of_step(model, alone), alone)
-    layer = maximum(0, *(piece.dropped for _, piece in run.layers))
+    layer = maximum(0, *(section.dropped for _, section in run.layers))
     mine, its = (product(stage.last, logits_of(each, setup)) for each in (step.model.logits, model.logits))
     held = _of(form.local, mine)
     chunk = run.after.burst - run.after.saved if form.fused else _of(form.again, its)

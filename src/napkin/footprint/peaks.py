@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from napkin.elementwise import Flag, Number, ceil_div, holds_for_all, is_array, maximum, minimum, total, where
-from napkin.footprint.kept import (
+from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.saved_activations import (
     LAYERS_IN_TRANSIT,
     STASHED,
     dot,
     freed_bytes,
-    kept_by_layers,
     mask_bytes,
     returned_bytes,
+    saved_by_layers,
     shared_storages,
 )
-from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.record import record
 from napkin.training.order import Counts
@@ -74,11 +74,11 @@ class StageLayers:
     def __init__(self, step: PreparedStep, stage: Stage, grad: Number) -> None:
         order, recompute = step.order, step.setup.layout.recompute
         self.step, self.stage, self.order = step, stage, order
-        self.pieces = [step.run.layers[variant.kind][1] for variant in order.variants]
+        self.sections = [step.run.layers[variant.kind][1] for variant in order.variants]
         self.chooses = recompute.kind == OPERATIONS
         self.size = recompute.group(order.depth)
         self.begin, self.end = order.before(stage.low), order.before(stage.high)
-        pairs = list(zip(order.variants, self.pieces, strict=True))
+        pairs = list(zip(order.variants, self.sections, strict=True))
         self.idle = [one.no_grad for one in order.variants]
         weights = step.weights.layers
         fixed = [one.still and step.setup.freezes for one in order.variants]
@@ -87,14 +87,16 @@ class StageLayers:
         ]
         self.weights = [size * some for size, some in trained]
         self.copies = [
-            0 if one.no_grad else piece.rest_casts if one.checkpointed else piece.casts for one, piece in pairs
+            0 if one.no_grad else section.rest_casts if one.checkpointed else section.casts for one, section in pairs
         ]
-        self.cached = [piece.biases if one.no_grad else total((piece.casts, piece.biases)) for one, piece in pairs]
-        chosen = [piece.chosen if self.chooses else 0 for piece in self.pieces]
+        self.cached = [
+            section.biases if one.no_grad else total((section.casts, section.biases)) for one, section in pairs
+        ]
+        chosen = [section.chosen if self.chooses else 0 for section in self.sections]
         self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]
         self.remade = [total(s.size * s.kept for s in p.made) if one.checkpointed else 0 for one, p in pairs]
-        self.leaks = [piece.leaks if one.checkpointed else 0 for one, piece in pairs]
-        self.lent = [piece.lent if one.checkpointed else 0 for one, piece in pairs]
+        self.leaks = [section.leaks if one.checkpointed else 0 for one, section in pairs]
+        self.lent = [section.lent if one.checkpointed else 0 for one, section in pairs]
         self.shared = shared_storages(step, stage)
         self.encoder = sum(one.depth + bool(one.after) for one in step.model.stacks[:-1])
 
@@ -132,9 +134,9 @@ class StageLayers:
     def largest_corners(self, gradients_of: Callable[[Number], Number]) -> Iterable[Corner]:
         """Return of the corners that are alike those that hold the most; all of them where layouts are arrays."""
         step, stage = self.step, self.stage
-        count = len(self.pieces)
-        stays = [kept_by_layers(step, tuple(int(i == j) for j in range(count)), 0) for i in range(count)]
-        inputs = maximum(0, *(piece.input for piece in self.pieces)) if self.size > 1 else 0
+        count = len(self.sections)
+        stays = [saved_by_layers(step, tuple(int(i == j) for j in range(count)), 0) for i in range(count)]
+        inputs = maximum(0, *(section.input for section in self.sections)) if self.size > 1 else 0
         sizes = (*stays, *self.weights, *self.copies, *self.cached, *self.reruns, inputs, stage.low, stage.high)
         if "activations" in step.setup.offload or any(is_array(number) for number in sizes):
             return self.corners()
@@ -203,14 +205,14 @@ class StageLayers:
 
     def leaf(self, done: Counts) -> Number:
         """Return the bytes of the gradient that `done` layers have given to the zeros they read."""
-        leaves = [piece.leaf for piece in self.pieces]
+        leaves = [section.leaf for section in self.sections]
         there = where(total(self.stage.checkpointed) > 0, dot(done, [leaf > 0 for leaf in leaves]), 0)
         return where(there > 0, self.step.run.zeros, 0)
 
     def needed(self, variant: int, ahead: Counts, recomputed: Number, done: Counts) -> Number:
         """Return the bytes that a layer's backward pass holds at its peak. `ahead`: layers up to it on the stage;
         `done`: those after it."""
-        step, one, piece = self.step, self.order.variants[variant], self.pieces[variant]
+        step, one, section = self.step, self.order.variants[variant], self.sections[variant]
         if self.idle[variant]:
             return 0
         peak = step.replay(one.kind, one.checkpointed).peak
@@ -219,30 +221,30 @@ class StageLayers:
             peak = where(carried > 0, carrying.peak, peak)
         if step.first is not None and not one.checkpointed:
             peak = where((total(ahead) == 1) & (self.stage.first == 1), step.first.peak, peak)
-        needs = recomputed + self.remade[variant] + piece.input + peak
+        needs = recomputed + self.remade[variant] + section.input + peak
         if one.checkpointed:  # the layer's tensors are allocated once more as it is recomputed
-            needs = maximum(needs, recomputed - self.reruns[variant] + piece.anew + carried)
+            needs = maximum(needs, recomputed - self.reruns[variant] + section.anew + carried)
         return needs
 
     def burst(self, variant: int) -> Number:
         """Return the peak of a layer's forward pass beyond what it keeps."""
-        one, piece = self.order.variants[variant], self.pieces[variant]
+        one, section = self.order.variants[variant], self.sections[variant]
         if one.no_grad:
-            return piece.dropped
+            return section.dropped
         if one.checkpointed:
-            return piece.dropped - (piece.input + piece.chosen if self.chooses else piece.input)
-        return piece.burst - piece.saved
+            return section.dropped - (section.input + section.chosen if self.chooses else section.input)
+        return section.burst - section.saved
 
     def seam(self, variant: int, upto: Counts) -> Number:
         """Return the bytes of the gradient of the encoder's output where the next layer is the encoder's end. `upto`:
         layers of the complete stack up to it."""
         if not self.encoder:
             return 0
-        return where(total(upto) == self.encoder, self.pieces[variant].input, 0)
+        return where(total(upto) == self.encoder, self.sections[variant].input, 0)
 
     def masks(self, ahead: Counts) -> Number:
         """Return the bytes of causal masks that the checkpointed ones of these layers refer to."""
-        if not any(piece.masks for piece in self.pieces):
+        if not any(section.masks for section in self.sections):
             return 0
         counts: list[Number] = [0] * len(self.stage.kinds)
         for n, one in zip(ahead, self.order.variants, strict=True):
@@ -260,7 +262,7 @@ def layer_peaks(
     freed with the last of its variants. `gradients_of`: bytes allocated once gradients of this many bytes exist.
     """
     layers = StageLayers(step, stage, grad)
-    whole = kept_by_layers(step, stage.variants, ceil_div(stage.high - stage.low, layers.size))
+    whole = saved_by_layers(step, stage.variants, ceil_div(stage.high - stage.low, layers.size))
     later: dict[int, Flag] = {}
     for valid, variant, upto, checkpoints, recomputed in layers.largest_corners(gradients_of):
         done = [a - b for a, b in zip(layers.end, upto, strict=True)]
@@ -269,7 +271,7 @@ def layer_peaks(
         yield LayerPeak(
             valid,
             dot(done, layers.weights) + reused,
-            whole - kept_by_layers(step, ahead, checkpoints),
+            whole - saved_by_layers(step, ahead, checkpoints),
             freed_bytes(layers.shared, ahead),
             dot(done, layers.copies),
             layers.needed(variant, ahead, recomputed, tuple(done)),

@@ -6,10 +6,10 @@ from napkin.autograd.live import Replay
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, is_array, where
 from napkin.footprint import activations
-from napkin.footprint.legs import PROJECTOR, VISION, TowerPart, joined, legs_of, tower_part
-from napkin.footprint.pieces import Pass
 from napkin.footprint.rank_weights import Weights, weights_on_a_rank
 from napkin.footprint.replays import AFTER, BEFORE, Replays
+from napkin.footprint.sections import Pass
+from napkin.footprint.submodels import PROJECTOR, VISION, TowerPart, joined, submodels_of, tower_part
 from napkin.operations.frozen import Reach
 from napkin.operations.model import Model, Stack
 from napkin.operations.shapes import Shape, Split
@@ -140,10 +140,10 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
             if known is model and before == asked:
                 return run
     asleep = _part_asleep(tower_part(model), reach.untouched)
-    legs = legs_of(model, setup.implementation, setup.tower, shape, split, asleep)
-    if len(legs) == 1:
-        legs = [replace(legs[0], before=stack.before, patterns=len(stack.patterns))]
-    run = activations.forward(stack, legs, *asked[4:8], begins=reach.begins and reach.untouched == stack.depth)
+    submodels = submodels_of(model, setup.implementation, setup.tower, shape, split, asleep)
+    if len(submodels) == 1:
+        submodels = [replace(submodels[0], before=stack.before, patterns=len(stack.patterns))]
+    run = activations.forward(stack, submodels, *asked[4:8], begins=reach.begins and reach.untouched == stack.depth)
     if not several:
         _PASSES[:] = [*_PASSES[1 - KEPT_PASSES :], (model, asked, run)]
     return run

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, total, where
 from napkin.footprint.allocator import Flow
-from napkin.footprint.held import HeldWeights
+from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.stages import Stage
 from napkin.record import record, replace
 from napkin.training.setup import Setup
@@ -97,7 +97,7 @@ class Rank:
     """
 
     stage: Stage
-    weights: HeldWeights
+    weights: LocalWeights
     parameters: Number
     gradients: Number
     states: tuple[tuple[str, Number], ...]

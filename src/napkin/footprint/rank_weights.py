@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import where
-from napkin.footprint.held import HeldWeights, gathered, still
-from napkin.footprint.legs import tower_part
-from napkin.footprint.states import held_weights
+from napkin.footprint.local_weights import LocalWeights, as_frozen, sum_weights
+from napkin.footprint.states import local_weights
+from napkin.footprint.submodels import tower_part
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
@@ -26,46 +26,46 @@ class Weights:
     table   of the embedding that a tied head shares
     """
 
-    before: HeldWeights
-    layers: tuple[HeldWeights, ...]
-    after: HeldWeights
-    shared: HeldWeights | None
-    head: HeldWeights
-    table: HeldWeights
+    before: LocalWeights
+    layers: tuple[LocalWeights, ...]
+    after: LocalWeights
+    shared: LocalWeights | None
+    head: LocalWeights
+    table: LocalWeights
 
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
     """Return what a rank holds. A tied head's matrix is the embedding, frozen where that is; on another pipeline stage
     it is a copy."""
-    after = head = held_weights(stack.after, setup if not model.tied else _as_tied(setup))
-    table = held_weights((table_of(stack),), bare(setup))
+    after = head = local_weights(stack.after, setup if not model.tied else _as_tied(setup))
+    table = local_weights((table_of(stack),), bare(setup))
     if model.tied:
         single, still_head = where(setup.layout.pp == 1, 1, 0), setup.frozen is not None
         both = 1 if still_head else single
         minus = tuple((n, -d * both, -e * both) for n, d, e in table.states)
-        states = gathered([(1, after), (1, HeldWeights(0, 0, minus))]).states
+        states = sum_weights([(1, after), (1, LocalWeights(0, 0, minus))]).states
         copied = table.gradients(sized(1, setup.precision.param)) * (1 - single) * still_head
         frozen = after.frozen - both * table.frozen + copied
         dense = after.dense - both * table.dense
         after = replace(after, dense=dense, states=states, frozen=frozen)
         if still_head:
-            head, table = after, HeldWeights(0, 0)
+            head, table = after, LocalWeights(0, 0)
     seen = _of_tower(model, stack)
     layers = []
     for layer in kinds:
-        part = held_weights(
+        part = local_weights(
             layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower)
         )
         layers.append(part if layer.read else _unread(part, setup))
     once = any(op.runs_again() for layer in stack.layers for op in layer.operations)
-    shared = held_weights(model.shared, setup if once else bare(setup)) if model.shared else None
+    shared = local_weights(model.shared, setup if once else bare(setup)) if model.shared else None
     return Weights(_before(model, stack, setup), tuple(layers), after, shared, head, table)
 
 
-def _unread(part: HeldWeights, setup: Setup) -> HeldWeights:
+def _unread(part: LocalWeights, setup: Setup) -> LocalWeights:
     """Return what is held of a layer whose result nothing reads: no gradient reaches its weights, or its adapters."""
     adapters = part.all if setup.implementation.tuning is not None else 0
-    return replace(still(part, setup), idle=part.idle + adapters)
+    return replace(as_frozen(part, setup), idle=part.idle + adapters)
 
 
 def _of_tower(model: Model, stack: Stack) -> set[int]:
@@ -73,18 +73,18 @@ def _of_tower(model: Model, stack: Stack) -> set[int]:
     return {id(layer) for _, runs in stack.patterns[: tower_part(model).patterns] for _, layer in runs}
 
 
-def _before(model: Model, stack: Stack, setup: Setup) -> HeldWeights:
+def _before(model: Model, stack: Stack, setup: Setup) -> LocalWeights:
     """Return what a rank holds of what precedes the layers."""
     seen = tower_part(model).before
-    own = held_weights(stack.before[seen:], setup)
-    own = own if setup.frozen is None else still(own, setup)
+    own = local_weights(stack.before[seen:], setup)
+    own = own if setup.frozen is None else as_frozen(own, setup)
     tuning = setup.implementation.tuning
     if tuning is not None and tuning.shared:
         own = replace(own, frozen=own.frozen + tuning.shared * sized(1, setup.precision.param))
     if not seen:
         return own
-    tower = held_weights(stack.before[:seen], replace(setup, implementation=setup.tower))
-    return gathered([(1, own), (1, tower if not setup.freezes else still(tower, setup))])
+    tower = local_weights(stack.before[:seen], replace(setup, implementation=setup.tower))
+    return sum_weights([(1, own), (1, tower if not setup.freezes else as_frozen(tower, setup))])
 
 
 def bare(setup: Setup) -> Setup:

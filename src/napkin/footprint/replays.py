@@ -1,15 +1,15 @@
-"""The backward passes of the pieces of a step, each from an earlier step where that replayed the same."""
+"""The backward passes of the sections of a step, each from an earlier step where that replayed the same."""
 
 from __future__ import annotations
 
 from napkin.autograd.live import Replay, read_by_others, replays, weights_of_others
 from napkin.elementwise import Flag, Number, is_array, where
-from napkin.footprint.pieces import Pass, Piece
+from napkin.footprint.sections import Pass, Section
 from napkin.training.setup import Setup
 
 
 class Replays:
-    """The backward passes of the pieces of a pass. `BEFORE` and `AFTER` name what is not a layer.
+    """The backward passes of the sections of a pass. `BEFORE` and `AFTER` name what is not a layer.
 
     table: bytes of the gradient of the embedding that a tied head shares, to which the embedding's own is added; 0
     without one."""
@@ -31,14 +31,14 @@ class Replays:
             self._shared[kind] = {id(x.storage): x.size for x in read_by_others(nodes)} | weights_of_others(nodes)
         return self._shared[kind]
 
-    def piece(self, which: int) -> tuple[Piece, Number]:
-        """Return a piece, and the bytes of the gradient that its backward pass starts from."""
+    def section(self, which: int) -> tuple[Section, Number]:
+        """Return a section, and the bytes of the gradient that its backward pass starts from."""
         if which == BEFORE:
             return self.run.before, self.run.after.input
         if which == AFTER:
             return self.run.after, 0  # the root gradient lives as long as the backward pass
-        piece = self.run.layers[which][1]
-        return piece, piece.input
+        section = self.run.layers[which][1]
+        return section, section.input
 
     def of(
         self,
@@ -48,18 +48,18 @@ class Replays:
         alone: bool = False,
         carried: bool = False,
     ) -> Replay:
-        """Return a piece's replay, entry by entry where layouts differ in whether new gradients are freed at once. On a
-        single stage a tied head's gradient is not: it waits for the embedding's (live.py, as the rest)."""
-        piece, seed = self.piece(which)
+        """Return a section's replay, entry by entry if layouts differ in whether new gradients are freed at once. On a
+        single stage the gradient of a tied head is not freed: it waits for the embedding's (live.py)."""
+        section, seed = self.section(which)
         waits = where(setup.layout.pp == 1, self.table, 0) if which == AFTER else 0
-        return chosen(setup.lets_go, replayed(piece, seed, recomputed, alone, waits, carried))
+        return chosen(setup.lets_go, replayed(section, seed, recomputed, alone, waits, carried))
 
 
 BEFORE, AFTER = -2, -1
 
 
 def chosen(goes: Flag, both: tuple[Replay, Replay]) -> Replay:
-    """Return one of the two replays of a piece, entry by entry where layouts differ."""
+    """Return one of the two replays of a section, entry by entry where layouts differ."""
     stand, go = both
     if not is_array(goes):
         return go if goes else stand
@@ -68,21 +68,21 @@ def chosen(goes: Flag, both: tuple[Replay, Replay]) -> Replay:
     return Replay(where(goes, go.peak, stand.peak), where(goes, go.end, stand.end))
 
 
-_REPLAYS: dict[tuple[object, ...], tuple[Piece, tuple[Replay, Replay]]] = {}
-"""Replays of their pieces, by piece (which is kept, so that no other takes its place) and what else they depend on."""
+_REPLAYS: dict[tuple[object, ...], tuple[Section, tuple[Replay, Replay]]] = {}
+"""Replays by the id of their section and what else they depend on. The section is kept, so that its id stays unique."""
 KEPT_REPLAYS = 64
 
 
 def replayed(
-    piece: Piece, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
+    section: Section, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
 ) -> tuple[Replay, Replay]:
-    """Return a piece's replays (live.py), from an earlier step of the same pass where that replayed the same."""
-    late = (piece.block, piece.recomputed) if recomputed and 0 < piece.block < len(piece.nodes) else None
+    """Return a section's replays (live.py), from an earlier step of the same pass where that replayed the same."""
+    late = (section.block, section.recomputed) if recomputed and 0 < section.block < len(section.nodes) else None
     if is_array(seed) or is_array(waits):
-        return replays(piece.nodes, seed, recomputed, alone, waits, carried, late)
-    asked = (id(piece), seed, recomputed, alone, waits, carried)
+        return replays(section.nodes, seed, recomputed, alone, waits, carried, late)
+    asked = (id(section), seed, recomputed, alone, waits, carried)
     if asked not in _REPLAYS:
         if len(_REPLAYS) >= KEPT_REPLAYS:
             _REPLAYS.clear()
-        _REPLAYS[asked] = piece, replays(piece.nodes, seed, recomputed, alone, waits, carried, late)
+        _REPLAYS[asked] = section, replays(section.nodes, seed, recomputed, alone, waits, carried, late)
     return _REPLAYS[asked][1]

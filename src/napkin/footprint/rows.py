@@ -9,12 +9,12 @@ from __future__ import annotations
 from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage, sized
 from napkin.elementwise import Flag, Number, is_array, where
-from napkin.footprint.held import HeldWeights
-from napkin.footprint.pieces import Pass, Piece
+from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import PreparedStep, order_of_run, pass_of, stack_of_step, step_of
 from napkin.footprint.rank_weights import Weights, bare, table_of, weights_on_a_rank
 from napkin.footprint.replays import AFTER, Replays, chosen, replayed
-from napkin.footprint.states import held_weights
+from napkin.footprint.sections import Pass, Section
+from napkin.footprint.states import local_weights
 from napkin.operations.model import Model
 from napkin.record import fields, replace
 from napkin.training.order import Order
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_RECORDS = (Pass, Piece, Replay, Weights, HeldWeights)
+_RECORDS = (Pass, Section, Replay, Weights, LocalWeights)
 _AS_THEY_ARE = ("kept", "nodes", "kinds", "patterns")
 """Fields that hold no size, or that only replays and listings read."""
 
@@ -41,7 +41,7 @@ class Rows:
         self.stack = stack_of_step(model, setup)
         self.run = pass_of(model, self.stack, setup)
         self.table = (
-            held_weights((table_of(self.stack),), bare(setup)).all
+            local_weights((table_of(self.stack),), bare(setup)).all
             * sized(1, setup.precision.grad)
             * (model.tied and setup.frozen is None)
         )
@@ -77,11 +77,14 @@ class Rows:
         return self._replays.shares(kind)
 
     def of(self, which: int, recomputed: bool, alone: bool, waits: bool, carried: bool) -> tuple[Replay, Replay]:
-        """Return the replays of a piece in every row; waits: whether the head's gradient waits for the embedding's."""
+        """Return the replays of a section in every row.
+
+        waits: whether the head's gradient waits for the embedding's.
+        """
         key = (which, recomputed, alone, waits, carried)
         if key not in self._known:
-            piece, seed = self._replays.piece(which)
-            self._known[key] = replayed(piece, seed, recomputed, alone, self.table if waits else 0, carried)
+            section, seed = self._replays.section(which)
+            self._known[key] = replayed(section, seed, recomputed, alone, self.table if waits else 0, carried)
         return self._known[key]
 
 
@@ -135,7 +138,7 @@ def _either_of(condition: Flag, yes: Any, no: Any) -> Any:
 
 
 class _Taker:
-    """Takes the entries of an index from every array of a record; a storage that several pieces share stays one."""
+    """Takes the entries of an index from every array of a record; a storage that several sections share stays one."""
 
     def __init__(self, index: object) -> None:
         self._index = index

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, total
-from napkin.footprint.held import HeldWeights
+from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Moment, Rank
 from napkin.record import record
@@ -34,7 +34,7 @@ class Saved:
     states: Number
 
 
-def saved(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, HeldWeights]]) -> Saved:
+def saved(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, LocalWeights]]) -> Saved:
     """Return what is gathered of a rank's stage: in the type that ranks divide the weights in."""
     setup = step.setup
     width = sized(1, setup.precision.param)
@@ -47,7 +47,7 @@ def saved(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, HeldWeig
     return Saved(maximum(root, blocks), total(n * size for n, size in weights), states)
 
 
-def moment_of_saving(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, HeldWeights]]) -> Moment:
+def moment_of_saving(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, LocalWeights]]) -> Moment:
     """Return what is live while the state is saved, after a step: no gradients and no activations."""
     found = saved(step, rank, parts)
     gathered = found.unit + (found.weights if step.setup.save == ON_GPU else 0)

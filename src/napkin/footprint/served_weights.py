@@ -10,8 +10,8 @@ from napkin.errors import NapkinError
 from napkin.footprint.kv_cache import caches_of, nearest_linear
 from napkin.operations.base import Operation
 from napkin.operations.facts import Served
+from napkin.operations.fold_cache import remembered
 from napkin.operations.model import Model, Stack
-from napkin.operations.remembered import remembered
 from napkin.operations.roles import REPLICATED
 from napkin.operations.work import Weight
 from napkin.record import record

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from math import gcd
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum, ratio, where
-from napkin.footprint.held import weights_of
-from napkin.footprint.legs import tower_part
+from napkin.footprint.local_weights import weights_of
 from napkin.footprint.prepared import PreparedStep
+from napkin.footprint.submodels import tower_part
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
 from napkin.record import record

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling, total
-from napkin.footprint.held import HeldWeights, StateBytes, divided, optimizer_of, state_size, stays_wide
+from napkin.footprint.local_weights import LocalWeights, StateBytes, divided, optimizer_of, state_size, stays_fp32
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
@@ -28,7 +28,7 @@ from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.setup import Setup
 
 
-def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
+def local_weights(operations: Iterable[Operation], setup: Setup) -> LocalWeights:
     """Return what one rank holds of these operations' weights."""
     if setup.implementation.tuning is not None:
         return tuned(tuple(operations), setup, setup.implementation.tuning)
@@ -41,7 +41,7 @@ def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
     for op, weight in [(one, weight) for one in operations for weight in one.weights()]:
         ways = divided(weight, setup.layout)
         part = ceil_div(weight.count, ways)
-        stays = stays_wide(op, weight, setup)
+        stays = stays_fp32(op, weight, setup)
         if not weight.trained:
             frozen = frozen + part * sized(1, "fp32" if stays else precision.param)
             continue
@@ -54,14 +54,14 @@ def held_weights(operations: Iterable[Operation], setup: Setup) -> HeldWeights:
         optimizer = OPTIMIZERS[setup.optimizer.name.removesuffix("-8bit")] if wide else setup.optimizer
         for state in optimizer_of(weight, optimizer).kept(shape):
             states.add(state.name, ceil_div(state_size(state, shape, "fp32" if wide else kind), ways), is_expert)
-    return HeldWeights(dense, expert, states.listed(), frozen, wider)
+    return LocalWeights(dense, expert, states.listed(), frozen, wider)
 
 
 PROMPT = 10
 """Tokens of the prompt that an adapter's attention reads (LitGPT, adapter_prompt_length)."""
 
 
-def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> HeldWeights:
+def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> LocalWeights:
     """Return what one rank holds of a frozen network: its weights as they are stored, and the adapters.
 
     lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
@@ -90,7 +90,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> He
             if tuning.method == "adapter_v2" and op.normalizes():
                 continue  # it is trained
             part = ceil_div(weight.count, divided(weight, setup.layout))
-            kept = sized(1, "fp32") if stays_wide(op, weight, setup) else width
+            kept = sized(1, "fp32") if stays_fp32(op, weight, setup) else width
             matrix = len(weight.shape) > 1
             frozen = frozen + part * (stored * share + kept * (1 - share) if narrow and matrix else kept)
         frozen = frozen + _buffers(holder.linear(), setup.implementation) * runs
@@ -140,7 +140,7 @@ def _others(op: Operation, implementation: Implementation, tuning: Tuning) -> It
         yield from _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
 
 
-def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, setup: Setup) -> HeldWeights:
+def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, setup: Setup) -> LocalWeights:
     """Return what one rank holds of adapters, and of modules that are trained in full in the frozen weights' own type,
     next to `frozen` bytes."""
     precision, layout = setup.precision, setup.layout
@@ -158,7 +158,7 @@ def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, se
         kind = own if number >= len(adapters) and precision.master is None else precision.state
         for state in optimizer_of(weight, setup.optimizer).kept(shape):
             states.add(state.name, ceil_div(state_size(state, shape, kind), ways), is_expert)
-    return HeldWeights(
+    return LocalWeights(
         elements[0],
         elements[1],
         states.listed(),

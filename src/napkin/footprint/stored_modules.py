@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from napkin.operations.fold_cache import remembered
 from napkin.operations.model import Model
-from napkin.operations.remembered import remembered
 from napkin.record import record
 
 _LAYER = re.compile(r"^.*?layers\.(?=\d|\*)")

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from napkin.autograd.tensors import INPUT_LABEL, sized
 from napkin.elementwise import Number, ceil_div, is_zero, maximum, product, total, where
 from napkin.footprint.gathers import flat_gradient
-from napkin.footprint.held import HeldWeights
-from napkin.footprint.kept import made_once_bytes, mask_bytes, shared_kv_bytes
+from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Rank
+from napkin.footprint.saved_activations import made_once_bytes, mask_bytes, shared_kv_bytes
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import MASKS
 
-Parts = Sequence[tuple[Number, HeldWeights]]
+Parts = Sequence[tuple[Number, LocalWeights]]
 """What a rank holds, as (how many, what one of them holds): memory.parts_of."""
 
 

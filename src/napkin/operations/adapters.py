@@ -8,11 +8,11 @@ from napkin.elementwise import Number
 from napkin.errors import Refused
 from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind, AdapterProduct
 from napkin.operations.adapter_kinds import KINDS
+from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Timer
-from napkin.operations.learning import Learning
+from napkin.operations.bases import Ordinary
 from napkin.operations.lora import adapter_shards
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Ordinary
 from napkin.operations.roles import HEADS, MEMORY, REPLICATED
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm

@@ -15,10 +15,10 @@ from napkin.operations.attention_kernels import (
     with_runs,
 )
 from napkin.operations.base import Timer
+from napkin.operations.bases import Ordinary
 from napkin.operations.facts import Cache, Served
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Ordinary
 from napkin.operations.primitives import matmul_flops, minimum
 from napkin.operations.roles import HEADS, SHARED_TENSOR
 from napkin.operations.shapes import Value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
+from napkin.operations.bases import Ordinary
 from napkin.operations.lowering import Lowering, either
-from napkin.operations.ordinary import Ordinary
 from napkin.operations.primitives import ceil_div
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm

@@ -9,6 +9,7 @@ a query heads, d head size, f feed-forward width, E experts, k chosen experts.
 from __future__ import annotations
 
 from napkin.elementwise import Number
+from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.facts import (
     AttentionCost,
     Cache,
@@ -20,7 +21,6 @@ from napkin.operations.facts import (
     Served,
     ThinPair,
 )
-from napkin.operations.learning import ALL, Learning
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin.elementwise import Number
+from napkin.operations.bases import Elementwise, Ordinary
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.roles import HEADS, REPLICATED
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm

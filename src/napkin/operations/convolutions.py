@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import INPUT, WEIGHT, sized
 from napkin.elementwise import Number
+from napkin.operations.bases import Module, Ordinary
 from napkin.operations.facts import CONVOLUTION, Cache, Served
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.primitives import ceil_div
 from napkin.operations.roles import COLUMN
 from napkin.operations.shapes import Value

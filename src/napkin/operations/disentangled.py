@@ -9,11 +9,11 @@ from napkin.elementwise import Number
 from napkin.operations.adapted import linear
 from napkin.operations.attention import AttentionCore
 from napkin.operations.attention_eager import dropped_share
+from napkin.operations.bases import Module, Ordinary
 from napkin.operations.facts import POSITION_SCORES, LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import COLUMN
 from napkin.operations.shapes import Value

@@ -6,6 +6,7 @@ from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.adapted import EACH, ExpertProducts
 from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
+from napkin.operations.bases import Module
 from napkin.operations.expert_kernels import (
     clamped_swiglu,
     looped_experts,
@@ -16,7 +17,6 @@ from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lowering import Lowering
 from napkin.operations.norms import scaled_norm
-from napkin.operations.ordinary import Module
 from napkin.operations.primitives import minimum
 from napkin.operations.roles import EXPERT, EXPERTS
 from napkin.operations.shapes import Value

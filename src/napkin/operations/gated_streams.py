@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import promoted, sized
 from napkin.elementwise import Number
+from napkin.operations.bases import Elementwise, Module
 from napkin.operations.embedding import Embedding
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
 from napkin.operations.indexer import unkept
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise, Module
 from napkin.operations.roles import COLUMN, VOCABULARY
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm

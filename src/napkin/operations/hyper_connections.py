@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, promoted
 from napkin.elementwise import Number
+from napkin.operations.bases import Elementwise, Ordinary
 from napkin.operations.lowering import Lowering
 from napkin.operations.norms import Norm
-from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record

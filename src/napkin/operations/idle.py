@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin.elementwise import Number, total
 from napkin.operations.base import Operation
+from napkin.operations.bases import Ordinary
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Ordinary
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work
 from napkin.record import record, replace

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, INPUT, select
 from napkin.elementwise import Number, where
+from napkin.operations.bases import Elementwise, Ordinary, View
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise, Ordinary, View
 from napkin.operations.roles import EXPERT
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work

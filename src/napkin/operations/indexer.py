@@ -5,11 +5,11 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.adapted import pair
+from napkin.operations.bases import Module
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import times_rank
 from napkin.operations.lowering import Lowering, either
-from napkin.operations.ordinary import Module
 from napkin.operations.roles import KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, chosen_by, gemm

@@ -6,11 +6,11 @@ from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.adapted import linear, pair
 from napkin.operations.base import Operation, Timer
+from napkin.operations.bases import Module, Ordinary
 from napkin.operations.facts import BLOCKS, LINEAR, LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import is_unquantized, kind_on, lora_pairs
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
 from napkin.operations.shapes import Value
 from napkin.operations.tuning import Tuning

@@ -13,8 +13,8 @@ from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import WEIGHT, Storage, Tensor, select
 from napkin.elementwise import Number, is_zero, maximum
 from napkin.operations.activation_functions import activated
+from napkin.operations.backward_parts import Learning
 from napkin.operations.implementations import Implementation
-from napkin.operations.learning import Learning
 from napkin.operations.roles import LM_HEAD
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.operations.shapes import Shape, Split, Value

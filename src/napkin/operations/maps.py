@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number, where
+from napkin.operations.bases import Elementwise, View
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise, View
 from napkin.operations.roles import HEADS
 from napkin.operations.shapes import Value
 from napkin.operations.work import Weight, Work

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
+from napkin.operations.bases import Elementwise
 from napkin.operations.implementations import Running
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise
 from napkin.operations.roles import HEADS, REPLICATED
 from napkin.operations.shapes import Value
 from napkin.operations.work import Weight, division_of

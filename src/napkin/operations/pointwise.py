@@ -5,9 +5,9 @@ from __future__ import annotations
 from napkin.autograd.tensors import INPUT, WEIGHT
 from napkin.elementwise import Number
 from napkin.operations.base import Operation
+from napkin.operations.bases import Elementwise
 from napkin.operations.facts import ACTIVATION, PRODUCT, SUM
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise
 from napkin.operations.shapes import Value
 from napkin.operations.work import Weight
 from napkin.record import record, replace

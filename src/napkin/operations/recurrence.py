@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.operations import mixers
+from napkin.operations.bases import Elementwise, Ordinary
 from napkin.operations.facts import Cache, Served
 from napkin.operations.lowering import Lowering
 from napkin.operations.mixers import MixerSizes
-from napkin.operations.ordinary import Elementwise, Ordinary
 from napkin.operations.primitives import ceil_div, is_array
 from napkin.operations.roles import HEADS
 from napkin.operations.scans import SCANS

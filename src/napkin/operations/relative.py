@@ -6,8 +6,8 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
 from napkin.operations.adapted import linear
+from napkin.operations.bases import Elementwise, Module, Ordinary
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise, Module, Ordinary
 from napkin.operations.router import Router
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
+from napkin.operations.bases import Module
 from napkin.operations.expert_kernels import shares
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Module
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 
 from napkin.elementwise import Number
+from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.base import Operation
 from napkin.operations.facts import (
     ACTIVATION,
@@ -23,7 +24,6 @@ from napkin.operations.facts import (
     LinearLayer,
 )
 from napkin.operations.implementations import Implementation
-from napkin.operations.learning import ALL, Learning
 from napkin.operations.lowering import Program
 from napkin.operations.roles import (
     COLUMN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
 from napkin.operations.adapted import linear
+from napkin.operations.bases import Elementwise, Module
 from napkin.operations.expert_kernels import (
     root_softplus,
     shares,
@@ -14,7 +15,6 @@ from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import times_rank
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise, Module
 from napkin.operations.roles import ROUTER
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import INPUT, Tensor
 from napkin.elementwise import Number
+from napkin.operations.bases import Elementwise
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise
 from napkin.operations.roles import LOSS
 from napkin.operations.shapes import Value
 from napkin.record import record

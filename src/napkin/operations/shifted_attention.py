@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number
+from napkin.operations.bases import Module, Ordinary
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Module, Ordinary
 from napkin.operations.roles import COLUMN, HEADS
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
+from napkin.operations.bases import Elementwise
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Elementwise
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record

@@ -5,9 +5,9 @@ from __future__ import annotations
 from napkin.elementwise import Number, floor_log2, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
+from napkin.operations.bases import Ordinary
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.ordinary import Ordinary
 from napkin.operations.roles import HEADS
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm

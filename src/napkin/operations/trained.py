@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from napkin.errors import Refused
+from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.base import Operation
 from napkin.operations.frozen import Frozen, Reach
 from napkin.operations.implementations import Implementation
-from napkin.operations.learning import ALL, Learning
 from napkin.operations.linear import Matmul
 from napkin.operations.lora import (
     adapted_lookups,

@@ -17,10 +17,10 @@ from napkin.options import (
     machine,
     model,
     output,
+    quantities,
     question,
     rollout,
     serving,
-    small,
     training,
 )
 from napkin.options.option import Option
@@ -48,7 +48,7 @@ GROUPS = tuple(
         serving,
         data,
         question,
-        small,
+        quantities,
         comparing,
         lint,
         bench,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from napkin.counting.params import params
 from napkin.footprint import capacity
 from napkin.planning.fewest import LIMIT
-from napkin.planning.found import Found
+from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Request, near_values
 from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.obstacles import broken_rules, largest_bucket
@@ -19,7 +19,7 @@ TRIED = 16
 """Machines of a few nodes more or fewer that are tried before other sizes."""
 
 
-def reasons(question: LayoutQuestion, request: Request, found: Found | None) -> list[str]:
+def reasons(question: LayoutQuestion, request: Request, found: FittingLayouts | None) -> list[str]:
     """Return why the request has no layout, or none that fits."""
     capacity = question.hardware.capacity
     if found is not None and found.least is not None:
@@ -34,7 +34,7 @@ def reasons(question: LayoutQuestion, request: Request, found: Found | None) -> 
     ]
 
 
-def nearest(question: LayoutQuestion, request: Request) -> tuple[str, Found] | None:
+def nearest(question: LayoutQuestion, request: Request) -> tuple[str, FittingLayouts] | None:
     """Return the request that changes least and has an answer, and what changes, in words. Machines whose GPUs together
     cannot hold the states are passed over."""
     least = _bytes_of_states(request) / (question.hardware.capacity or 1)

@@ -10,8 +10,8 @@ from napkin.elementwise import Number, ceil_div
 from napkin.footprint import kv_cache, served_weights
 from napkin.footprint.engine_kernels import FUSED, EngineKernels, activations, in_flight, widened
 from napkin.footprint.served_weights import StoredWeights
+from napkin.operations.fold_cache import remembered
 from napkin.operations.model import Layer, Model
-from napkin.operations.remembered import remembered
 from napkin.operations.roles import LM_HEAD
 from napkin.record import record
 from napkin.term import Term, constant, multiply

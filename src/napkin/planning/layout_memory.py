@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from napkin import term
-from napkin.autograd.course import CoursesDifferError, together
+from napkin.autograd.control_flow import BranchesDifferError, same_branches
 from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import Flow
@@ -56,9 +56,9 @@ def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used
     if all(map(len, parts)) and widths[0] == widths[1]:
         rows = one[Bases(block).row_cells]
         try:
-            with together(rows, ~rows):
+            with same_branches(rows, ~rows):
                 return _used(request, block, capacity, wanted, widths[0])
-        except CoursesDifferError:
+        except BranchesDifferError:
             pass  # they are evaluated one after the other
     whole: Used = np.zeros(wanted.shape), np.zeros(wanted.shape)
     for cells, width in zip(parts, widths, strict=True):

@@ -11,7 +11,7 @@ from napkin.errors import UNDECIDED
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import OF_REPLICA
 from napkin.planning.fewest import EIGHTHS, Fewest, fewest, machines
-from napkin.planning.found import Found
+from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Request
 from napkin.planning.layout_time import Timed
 from napkin.planning.search import Fastest, search
@@ -59,7 +59,7 @@ class LayoutQuestion:
         """Return the request for this many GPUs."""
         return replace(self.request, gpus=gpus)
 
-    def find(self, request: Request) -> Found:
+    def find(self, request: Request) -> FittingLayouts:
         """Return every layout of the request, timed, that fits."""
         return search(request, self.timed, self.hardware.capacity)
 
@@ -67,7 +67,7 @@ class LayoutQuestion:
         """Return the layouts of the request, timed, of which the fastest that fit can be asked for."""
         return Fastest(request, self.timed, self.hardware.capacity)
 
-    def find_least(self, request: Request) -> Found:
+    def find_least(self, request: Request) -> FittingLayouts:
         """Return the same, with the layout of least memory where none fits."""
         return search(request, self.timed, self.hardware.capacity, prune=False)
 
@@ -134,7 +134,7 @@ def _of_memory(question: LayoutQuestion, layout: Layout, used: float, fit: str) 
     return Scored(layout, found, used, fit, mfu, token)
 
 
-def listed(question: LayoutQuestion, found: Found, i: int) -> Scored:
+def listed(question: LayoutQuestion, found: FittingLayouts, i: int) -> Scored:
     """Return one of the layouts found with its memory as the search evaluated it, by the same formulas in arrays."""
     layout = found.layout(i)
     if layout in question.known:
@@ -142,12 +142,12 @@ def listed(question: LayoutQuestion, found: Found, i: int) -> Scored:
     return _of_memory(question, layout, int(found.used[i]), FITS if found.surely[i] else UNDECIDED)
 
 
-def best(question: LayoutQuestion, found: Found) -> Scored:
+def best(question: LayoutQuestion, found: FittingLayouts) -> Scored:
     """Evaluate the best of the layouts found exactly."""
     return scored(question, found.layout(found.ranked(1)[0]))
 
 
-def recommended(question: LayoutQuestion, found: Found, leader: Scored) -> Scored:
+def recommended(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> Scored:
     """Return the fastest layout that surely fits where it is within the interval of the leader, else the leader: no
     prediction tells the two apart, and one of them may run out of memory."""
     if leader.fit == FITS:
@@ -155,14 +155,14 @@ def recommended(question: LayoutQuestion, found: Found, leader: Scored) -> Score
     return next((one for one in _surely(question, found, leader) if one.fit == FITS), leader)
 
 
-def _surely(question: LayoutQuestion, found: Found, leader: Scored) -> Iterator[Scored]:
+def _surely(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> Iterator[Scored]:
     """Yield the layouts within the leader's interval that surely fit by the arrays, the fastest first."""
     near = np.flatnonzero(found.surely & (found.score <= _furthest(question, found, leader)))
     for i in found.ranked(TRIED, near):
         yield scored(question, found.layout(i))
 
 
-def _furthest(question: LayoutQuestion, found: Found, leader: Scored) -> float:
+def _furthest(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> float:
     """Return the GPU-seconds of a token up to which a layout is within the leader's interval."""
     return leader.token * math.exp(question.half_width(found.request.gpus))
 

@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from napkin.planning.found import Found, joined, layout_at
+from napkin.planning.fitting_layouts import FittingLayouts, joined, layout_at
 from napkin.planning.grid import Array, Request
-from napkin.planning.known_memory import Memory, memory_of
 from napkin.planning.layout_time import Timed, Times, timed_blocks
+from napkin.planning.memory_cache import Memory, memory_of
 from napkin.record import replace
 
 FIRST = 1 << 10
@@ -23,7 +23,7 @@ AHEAD = 1 << 12
 a little differently, asks for few others."""
 
 
-def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> Found:
+def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> FittingLayouts:
     """Evaluate every layout; keep those that use at most `capacity` bytes of each GPU. Layouts whose states by
     themselves are larger are not evaluated further; without `prune` they are, so that the one of least memory is
     known."""
@@ -35,7 +35,7 @@ def search(request: Request, timed: Timed, capacity: float, prune: bool = True) 
     return found if prune else _with_least(found, memory)
 
 
-def _with_least(found: Found, memory: Memory) -> Found:
+def _with_least(found: FittingLayouts, memory: Memory) -> FittingLayouts:
     """Return the layouts found with the one of least memory among all."""
     least, least_used = None, math.inf
     for block, used in zip(memory.blocks, memory.used, strict=True):
@@ -91,7 +91,7 @@ class Fastest:
         """Return whether nothing is left to evaluate."""
         return self._all_timed and self.reached >= _last_of(self._scores, self._scores.size)
 
-    def found(self, count: int) -> Found:
+    def found(self, count: int) -> FittingLayouts:
         """Return those of the `count` fastest layouts, and of all as fast as the last of them, that fit."""
         if not self.memory.blocks:
             return joined(self.memory, [], [], self._capacity)

@@ -12,10 +12,10 @@ from napkin.term import Term, subtract
 
 
 @record
-class KeptTensor:
-    """A tensor that autograd keeps for the backward pass: `size` bytes in each of `times` layers of a piece."""
+class SavedTensor:
+    """A tensor that autograd keeps for the backward pass: `size` bytes in each of `times` layers of a section."""
 
-    piece: str
+    section: str
     operation: str
     tensor: str
     size: int
@@ -55,18 +55,18 @@ def with_wider_ends(found: Fit, times: float, capacity: int | None) -> Fit:
     return replace(found, reported=reported, verdict=verdicts.verdict(reported, capacity))
 
 
-def kept_tensors(step: PreparedStep) -> list[KeptTensor]:
-    """Return every tensor that autograd keeps; a storage that several pieces share is listed once."""
+def kept_tensors(step: PreparedStep) -> list[SavedTensor]:
+    """Return every tensor that autograd keeps; a storage that several sections share is listed once."""
     run = step.run
-    pieces = [("outside", 1, run.before), *((p.name, n, p) for n, p in run.layers), ("outside", 1, run.after)]
+    sections = [("outside", 1, run.before), *((p.name, n, p) for n, p in run.layers), ("outside", 1, run.after)]
     listed: set[int] = set()
     found = []
-    for name, layers, piece in pieces:
-        for storage in piece.kept:
+    for name, layers, section in sections:
+        for storage in section.kept:
             if storage.shared and id(storage) in listed:
                 continue
             listed.add(id(storage))
             operation, _, tensor = storage.label.partition("/")
             times = 1 if storage.shared else layers
-            found.append(KeptTensor(name, operation, tensor, int(storage.size * storage.kept), times))
+            found.append(SavedTensor(name, operation, tensor, int(storage.size * storage.kept), times))
     return found

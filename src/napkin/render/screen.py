@@ -62,7 +62,7 @@ class Next:
 
     changes  option → its new text, True for a flag, or None to leave it out
     command  "" for the question's own
-    keep     options of the question that are kept; None: all. `under` (commands/following.py) derives them
+    keep     options of the question that are kept; None: all. `under` (commands/next_command.py) derives them
     """
 
     changes: Texts = MappingProxyType({})

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from napkin import term
 from napkin.elementwise import Number
-from napkin.operations.learning import ALL, Learning
+from napkin.operations.backward_parts import ALL, Learning
 from napkin.term import Term
 from napkin.timing import collectives
 from napkin.timing.collectives import ONE, TWO

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin import term
+from napkin.operations.backward_parts import ALL
 from napkin.operations.base import Operation
-from napkin.operations.learning import ALL
 from napkin.operations.model import Model
 from napkin.operations.rewrite import fuse_linears
 from napkin.operations.roles import ADAPTER, REPLICATED, VOCABULARY

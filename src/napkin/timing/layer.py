@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from napkin import term
 from napkin.elementwise import Number, holds_for_all, is_array, where
+from napkin.operations.backward_parts import ALL
 from napkin.operations.base import EXPERT_KERNELS, Operation
 from napkin.operations.implementations import Implementation
-from napkin.operations.learning import ALL
 from napkin.operations.model import Layer
 from napkin.operations.rewrite import fuse, fuse_linears
 from napkin.operations.roles import ADAPTER, MERGED

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from napkin import term
 from napkin.elementwise import holds_for_all, is_array, where
 from napkin.formats import stored_bytes
+from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Operation, Timer
 from napkin.operations.facts import (
     AttentionCost,
@@ -16,7 +17,6 @@ from napkin.operations.facts import (
     RoutedExperts,
     ThinPair,
 )
-from napkin.operations.learning import Learning
 from napkin.operations.rewrite import FusedLinear, divided_outputs
 from napkin.operations.roles import COLUMN, HEADS, ROW, TABLES
 from napkin.operations.work import Work

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin.commands.command import Command
-from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
+from napkin.commands.next_command import under
 from napkin.errors import NapkinError
 from napkin.footprint import storage
 from napkin.render.answer import Answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.matmul_or_linear import run_matmul_or_linear
 from napkin.commands.memory import host
 from napkin.commands.memory.chart import show
 from napkin.commands.memory.notes import notes_of
@@ -12,14 +13,13 @@ from napkin.commands.question.machine import RATES
 from napkin.commands.question.model import read_model
 from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.screens import memory as screen
-from napkin.commands.single import run_single
 from napkin.errors import UNDECIDED
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.option import choice
+from napkin.options.quantities import LINEAR_OPTIONS
 from napkin.options.rollout import ROLLOUT
-from napkin.options.small import LINEAR_OPTIONS
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of
 from napkin.planning.verdicts import FITS, NOT, VERDICTS, Fit
@@ -31,7 +31,7 @@ def run(inputs: Inputs) -> Answer:
     judged = "must-fit" in inputs or any(name in inputs and "inference" not in inputs for name in ("max", "min"))
     if judged and inputs.peek("model") != "linear":
         inputs.need_all({"model": "which model?", "hardware": "which accelerator must it fit on?"})
-    small = run_single(inputs)
+    small = run_matmul_or_linear(inputs)
     if small is not None:
         return small
     if "batch" in inputs and "micro-batch" not in inputs and not inputs.flag("inference"):
@@ -106,11 +106,11 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
 
 def _list_tensors(answer: Answer, found: Fit) -> None:
     """Add every tensor that autograd keeps, by piece and operation, as rows."""
-    from napkin.commands.screens.kept import listed
+    from napkin.commands.screens.saved_tensors import listed
 
     tensors = kept_tensors(found.step)
     answer.rows = [
-        {"piece": one.piece, "operation": one.operation, "tensor": one.tensor, "bytes": one.size, "times": one.times}
+        {"piece": one.section, "operation": one.operation, "tensor": one.tensor, "bytes": one.size, "times": one.times}
         for one in tensors
     ]
     answer.rows_name = "tensors"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.matmul_or_linear import run_matmul_or_linear
 from napkin.commands.mfu.question import MfuQuestion, read
 from napkin.commands.question.step_model import StepQuestion
 from napkin.commands.screens.mfu import of_rate
-from napkin.commands.single import run_single
 from napkin.counting import measured_rate, utilization
 from napkin.errors import BROKEN, OK, NapkinError
-from napkin.evidence.gap import gap_of, spread_note
+from napkin.evidence.step_gap import gap_of, spread_note
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
@@ -29,7 +29,7 @@ NEAR = 0.03
 def run(inputs: Inputs) -> Answer:
     """Answer for a model, a number of parameters, or a matmul."""
     if inputs.has("model"):
-        single = run_single(inputs)
+        single = run_matmul_or_linear(inputs)
         if single is not None:
             return single
     if inputs.has("time"):

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 
 from napkin.commands.optimal.machine import FundedRun, solve, timed, too_little
+from napkin.commands.optimal.matching_compute import suited_ends, suited_rows, suiting
 from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
-from napkin.commands.optimal.suited import suited_ends, suited_rows, suiting
 from napkin.elementwise import Number
 from napkin.evidence.constants import deviations
 from napkin.planning.laws.allocate import at_compute, cheapest, optimum

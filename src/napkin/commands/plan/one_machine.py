@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from napkin.commands.memory.host import judge as judge_node
 from napkin.commands.memory.host import keeps, read_node, read_whether_kept
-from napkin.commands.plan.compared import front_line, front_row, says_recommended, usual_row, why
+from napkin.commands.plan.comparison import front_line, front_row, says_recommended, usual_row, why
 from napkin.commands.plan.pictures import scatter
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import (
@@ -25,11 +25,11 @@ from napkin.evidence.constants import deviations
 from napkin.evidence.utilization import utilization_terms
 from napkin.inputs.limits import status_of_most
 from napkin.planning.alternatives import nearest, reasons
-from napkin.planning.found import Found
+from napkin.planning.common_layouts import usual_choices
+from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, chosen_on, listed, recommended, scored
 from napkin.planning.step_memory import terms_of
-from napkin.planning.usual import usual_choices
 from napkin.planning.verdicts import evaluate
 from napkin.render.answer import Answer
 from napkin.term import TRUE, Term, leaf
@@ -71,7 +71,7 @@ def judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
         answer.verdict = HELD[answer.status]
 
 
-def impossible(question: PlanQuestion, request: Request, found: Found | None) -> Answer:
+def impossible(question: PlanQuestion, request: Request, found: FittingLayouts | None) -> Answer:
     """Answer with the nearest question that has an answer, with status 1."""
     why = reasons(question.layouts, request, found)
     near = nearest(question.layouts, request)
@@ -93,7 +93,7 @@ def impossible(question: PlanQuestion, request: Request, found: Found | None) ->
     return answer
 
 
-def ranked_answer(question: PlanQuestion, found: Found) -> tuple[Answer, Scored]:
+def ranked_answer(question: PlanQuestion, found: FittingLayouts) -> tuple[Answer, Scored]:
     """Answer with the best layouts as rows, and the recommended one as quantities; then the runner-up, the Pareto front
     and the usual choices. Return it with the recommended layout."""
     layouts, request = question.layouts, found.request

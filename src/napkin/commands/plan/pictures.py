@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import Row
 from napkin.commands.screens.setup import degrees_of
-from napkin.planning.found import Found
+from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Array
 from napkin.planning.layouts import Scored
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import titled
 
 
-def mfu_of(question: PlanQuestion, found: Found, i: int | Sequence[int]) -> Array:
+def mfu_of(question: PlanQuestion, found: FittingLayouts, i: int | Sequence[int]) -> Array:
     """Return the MFU of layouts by index, comparable also where the batch is free."""
     request = found.request
     return question.layouts.per_sequence / (question.layouts.peak * found.score[i] * request.seq)
 
 
-def scatter(question: PlanQuestion, found: Found, front: list[int], chosen: Scored, half: float) -> Chart:
+def scatter(question: PlanQuestion, found: FittingLayouts, front: list[int], chosen: Scored, half: float) -> Chart:
     """Draw MFU against memory: the layouts that no other beats in both, a sample of the rest, the recommended layout
     with its interval, and the capacity of a GPU. half: half the interval's width in ln(time)."""
     rest = list(range(0, len(found), max(len(found) // 1500, 1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin._tables.takes import TAKES
 from napkin.commands.inputs import Inputs
-from napkin.commands.plan.searched import read_layouts
+from napkin.commands.plan.search_space import read_layouts
 from napkin.commands.question.amount import read_amount, read_whether_stated
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput

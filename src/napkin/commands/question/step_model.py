@@ -11,7 +11,7 @@ from napkin.commands.question.machine import RATES, read_hardware, record_rates
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.untimed import check_generates, check_shards, read_untimed
 from napkin.errors import NapkinError, Refused
-from napkin.evidence import single
+from napkin.evidence import one_run
 from napkin.evidence.software import stack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -23,7 +23,7 @@ from napkin.units import human
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
-    from napkin.evidence.single import StepPrediction
+    from napkin.evidence.one_run import StepPrediction
     from napkin.inputs.profile import Profile
 
 
@@ -81,7 +81,7 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
 
     if note := generation_note(hardware):
         inputs.note(note)
-    return single.asked(
+    return one_run.asked(
         model,
         setup,
         hardware,
@@ -100,7 +100,7 @@ def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         return asked
     compute = setup.compute
     record_rates(inputs, profile, compute)
-    reached, taken = single.with_profile(asked.rates, hardware, profile, compute)
+    reached, taken = one_run.with_profile(asked.rates, hardware, profile, compute)
     for what in taken:
         inputs.note(f"measured by the profile: {what}")
     return replace(asked, rates=reached)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import read_node
 from napkin.commands.plan.question import read_given
-from napkin.commands.plan.searched import read_layouts
+from napkin.commands.plan.search_space import read_layouts
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.layout import degrees

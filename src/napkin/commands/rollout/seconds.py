@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from napkin.evidence.constants import deviations
 from napkin.evidence.generation import UNKNOWN, rates_on
+from napkin.evidence.one_run import StepPrediction
 from napkin.evidence.rollouts import forward_alone, said, slower, spread
-from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors

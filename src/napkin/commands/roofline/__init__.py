@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.matmul_answers import shape_terms
+from napkin.commands.matmul_or_linear import check_one_word
 from napkin.commands.roofline.question import (
     ElementwiseQuestion,
     MatmulQuestion,
@@ -18,8 +20,6 @@ from napkin.commands.roofline.question import (
     read_transfer,
 )
 from napkin.commands.screens.roofline import of_model, of_operation, of_transfer
-from napkin.commands.single import check_one_word
-from napkin.commands.small import shape_terms
 from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable

@@ -6,6 +6,7 @@ import math
 
 from napkin import formats, units
 from napkin.commands.inputs import Inputs
+from napkin.commands.matmul_answers import MATMUL, matmul_words, read_matmul
 from napkin.commands.question.machine import (
     WHICH,
     element_format,
@@ -15,7 +16,6 @@ from napkin.commands.question.machine import (
     read_roof,
 )
 from napkin.commands.question.model import read_model, read_sequence
-from napkin.commands.small import MATMUL, matmul_words, read_matmul
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import find_link
 from napkin.operations.model import Model

@@ -266,6 +266,6 @@ def _first(remedies: Sequence[Row]) -> str:
 def smaller(question: MemoryQuestion) -> Next:
     """Return the question of the largest model in these proportions that fits on the machine."""
     gpus, model = str(int(question.setup.layout.gpus)), str(question.asked.given["model"].text)
-    from napkin.commands.following import under
+    from napkin.commands.next_command import under
 
     return under("max-params", {"gpus": gpus, "like": model})

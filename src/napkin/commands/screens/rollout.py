@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.commands.following import FREE, under
+from napkin.commands.next_command import FREE, under
 from napkin.commands.rollout.question import RolloutQuestion
 from napkin.commands.rollout.seconds import RolloutSeconds
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part

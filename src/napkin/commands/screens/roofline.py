@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.following import under
+from napkin.commands.next_command import under
 from napkin.render.answer import Row, number_in
 from napkin.render.figures import size
 from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.commands.sensitivity.moved import Moved
+from napkin.commands.sensitivity.variation import Moved
 from napkin.errors import UNDECIDED
 from napkin.render.figures import between, compact
 from napkin.render.screen import Bar, Column, Next, Screen, Table

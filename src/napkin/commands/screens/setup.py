@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.footprint.legs import PROJECTOR, VISION
+from napkin.footprint.submodels import PROJECTOR, VISION
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning

@@ -206,7 +206,7 @@ def _emitted(terms: Mapping[str, Term]) -> str:
 def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, verdict: str | None) -> Next:
     """Return what to ask next: with the MFU that published runs reach, the best layout, the GPUs for a deadline."""
     if verdict == DOES_NOT_FIT:
-        from napkin.commands.following import under
+        from napkin.commands.next_command import under
 
         return under("memory")
     if wanted == "gpus":
@@ -218,11 +218,11 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, v
     if "mfu" in question.known:
         return Next(dict.fromkeys(MEASURED_TOKENS) if question.measured else {"mfu": None})
     if wanted == "time" and question.named and question.step is None:
-        from napkin.commands.following import under
+        from napkin.commands.next_command import under
 
         return under("plan")
     if question.step is not None and question.limits and verdict not in (None, HELD[OK]):
-        from napkin.commands.following import FREE, under
+        from napkin.commands.next_command import FREE, under
 
         return under("plan", less=FREE)
     allowed = next((text for text, seconds in ROUND if seconds < terms["time"].value / 1.5), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.following import under
+from napkin.commands.next_command import under
 from napkin.render.answer import Answer
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container
 
-from napkin.commands import wrapped
+from napkin.commands import nested_question
 from napkin.commands.command import Command
 from napkin.commands.compare import HEADLINES
 from napkin.commands.inputs import Inputs
+from napkin.commands.nested_question import Changes, Question
 from napkin.commands.screens.sensitivity import screen
-from napkin.commands.sensitivity.moved import Moved
-from napkin.commands.wrapped import Changes, Question
+from napkin.commands.sensitivity.variation import Moved
 from napkin.errors import NapkinError
 from napkin.inputs.limits import hold
 from napkin.options.files import DRAWS
@@ -43,13 +43,13 @@ def run(inputs: Inputs) -> Answer:
 
 def _run(inputs: Inputs) -> Answer:
     """Answer, whatever time it takes."""
-    command, question = wrapped.read_target(inputs)
-    base = wrapped.answer_quietly(command, question)
+    command, question = nested_question.read_target(inputs)
+    base = nested_question.answer_quietly(command, question)
     inputs.minor.update(question)  # the command uses them, though the quantity that is watched may not depend on them
     found = base.quantities()
     if not found:
         raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
-    named = wrapped.paths(inputs.text_or_none("show"), list(found))
+    named = nested_question.paths(inputs.text_or_none("show"), list(found))
     if named and len(named) > 1:
         raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")
     path = named[0] if named else next((p for p in HEADLINES if p in found), next(iter(found)))
@@ -59,7 +59,7 @@ def _run(inputs: Inputs) -> Answer:
 
     def asked(changes: Changes, read: Container[str]) -> Answer | None:
         try:
-            return wrapped.answer_quietly(command, wrapped.changed(question, changes), read, {})
+            return nested_question.answer_quietly(command, nested_question.changed(question, changes), read, {})
         except NapkinError:
             return None
 
@@ -99,7 +99,7 @@ def _run(inputs: Inputs) -> Answer:
     if over:
         answer.notes.append(f"{', '.join(over)}: estimated, and moved over the interval of the estimate")
     answer.plot = _charts(command, moved, path, value, unit)
-    wrapped.record_as_answered(inputs, answer)
+    nested_question.record_as_answered(inputs, answer)
     return answer
 
 
@@ -118,7 +118,7 @@ def _varied(command: Command, question: Question, base: Answer, only: str | None
         numbers |= _figures(command, question)
     if only is None:
         return numbers
-    wanted = [wrapped.option_of(command, word, "--vary").name for word in only.split(",")]
+    wanted = [nested_question.option_of(command, word, "--vary").name for word in only.split(",")]
     for name in wanted:
         if name not in numbers:
             raise NapkinError(f"--vary: {name} is not a number in this question", f"one of {', '.join(numbers)}")
@@ -208,7 +208,7 @@ def _decision(
             raise wrong[0]
         return held
     if against is not None:
-        other = wrapped.assignments(against, command, "--against")
+        other = nested_question.assignments(against, command, "--against")
 
         def less(changes: Changes) -> str | None:
             first = asked(changes, {path})

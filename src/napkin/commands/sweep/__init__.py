@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from napkin.commands import wrapped
+from napkin.commands import nested_question
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.sweep import chosen, screen
@@ -26,7 +26,7 @@ MOST_NUMBERS = 30_000
 
 def run(inputs: Inputs) -> Answer:
     """Answer for every value of one option, or of two."""
-    command, question = wrapped.read_target(inputs)
+    command, question = nested_question.read_target(inputs)
     over = _axis(command, inputs.text("over", "an option and its values"), "--over")
     by = None if not inputs.has("by") else _axis(command, inputs.text("by"), "--by")
     if by is not None and by[0].name == over[0].name:
@@ -47,8 +47,8 @@ def run(inputs: Inputs) -> Answer:
             spare: dict[str, NapkinError] = {}
             unused.append(spare)
             try:
-                asked = wrapped.changed(question, changes)
-                points.append(Point(changes, wrapped.answer_quietly(command, asked, spare=spare)))
+                asked = nested_question.changed(question, changes)
+                points.append(Point(changes, nested_question.answer_quietly(command, asked, spare=spare)))
             except NapkinError as problem:
                 points.append(Point(changes, None, problem))
             if points[-1].answer is not None and not answered:
@@ -56,7 +56,7 @@ def run(inputs: Inputs) -> Answer:
                 _refuse_too_many(questions, len(points[-1].quantities), inputs.text_or_none("show"))
     _refuse_unused([spare for spare, point in zip(unused, points, strict=True) if point.answer is not None])
     found = _answer(inputs.command.name, command, [over, *([by] if by else [])], points, inputs.text_or_none("show"))
-    wrapped.record_as_answered(inputs, found)
+    nested_question.record_as_answered(inputs, found)
     return found
 
 
@@ -83,7 +83,7 @@ def _axis(command: Command, text: str, where: str) -> Axis:
     name, equals, listed = text.partition("=")
     if not equals:
         raise NapkinError(f"{where}: {text[:60]!r} is not OPTION=VALUES", "for example --over mfu=0.3..0.6:0.05")
-    option = wrapped.option_of(command, name, where)
+    option = nested_question.option_of(command, name, where)
     return option, values(option, listed, where)
 
 
@@ -98,7 +98,7 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
         raise NapkinError(f"{command.name} publishes no quantity", "ask a command that does, such as train-time")
     options = [option for option, _ in axes]
     swept = [option.name for option in options]
-    named = wrapped.paths(show, list(units))
+    named = nested_question.paths(show, list(units))
     answered = [one for one in found if one]
     moving = [p for p in units if p not in swept and len({one[p][0] if p in one else None for one in answered}) > 1]
     kept = named or moving or [next(iter(units))]

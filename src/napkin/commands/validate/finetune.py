@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_row
 from napkin.errors import UNDECIDED, NapkinError
-from napkin.evidence import single
+from napkin.evidence import one_run
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import deviations
 from napkin.evidence.finetune_adapters import OTHER_MEMORY, OTHER_TIME
@@ -147,7 +147,7 @@ class TunedRow:
             raise NapkinError(asked.lengths.untimed)
         return _timed(self, asked.hardware, quantity, level), ""
 
-    def step(self, hardware: Hardware, setup: Setup) -> single.StepPrediction:
+    def step(self, hardware: Hardware, setup: Setup) -> one_run.StepPrediction:
         """Return the prediction of a step."""
         return _step(self.asked, hardware, setup, self.source)
 
@@ -194,9 +194,9 @@ def _fitting(ways: Iterable[Setup], asked: FineTuning) -> list[Setup]:
     return [one for one in ways if evaluate(asked.model, one, asked.implementation, capacity).verdict != NOT]
 
 
-def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> single.StepPrediction:
+def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> one_run.StepPrediction:
     """Return the prediction of a step, with that source held out."""
-    return single.asked(asked.model, setup, hardware, asked.software, without=source)
+    return one_run.asked(asked.model, setup, hardware, asked.software, without=source)
 
 
 def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:

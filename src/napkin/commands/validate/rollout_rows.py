@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
-from napkin.commands.validate.rollout_asked import AskedStep
-from napkin.commands.validate.rollout_held import held_in, memory_of
 from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
+from napkin.commands.validate.rollout_memory import held_in, memory_of
+from napkin.commands.validate.rollout_question import AskedStep
 from napkin.commands.validate.rollout_setup import setup_of
 from napkin.errors import NapkinError
-from napkin.evidence import single
+from napkin.evidence import one_run
 from napkin.evidence.finetune_rows import card_of, model_of
 from napkin.evidence.finetune_software import trainer_of
 from napkin.evidence.rates import machine
@@ -176,7 +176,7 @@ def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:
     """Return the seconds of a step, with that source held out."""
     trainer, setup, model, hardware = asked.trainer, asked.setup, asked.model, asked.hardware
     software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
-    prediction = single.asked(model, setup, hardware, software)
+    prediction = one_run.asked(model, setup, hardware, software)
     away = None
     if trainer.away and asked.engine is not None and not asked.engine.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)

@@ -13,9 +13,9 @@ from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS, Operations
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
-from napkin.architectures.mixing import kinds
 from napkin.architectures.reading import activation, depth, kv_heads_of, on, width
 from napkin.architectures.record import Architecture
+from napkin.architectures.recurrent_parts import kinds
 from napkin.autograd.tensors import Tensor
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config

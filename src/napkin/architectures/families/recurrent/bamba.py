@@ -12,7 +12,9 @@ from functools import partial
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import Block, Operations, Routing, gated_mlp, moe, shared_expert
-from napkin.architectures.mixing import (
+from napkin.architectures.reading import FULL, activation, balance_loss, indices, on, width
+from napkin.architectures.record import REQUIRED, Architecture, like
+from napkin.architectures.recurrent_parts import (
     LINEAR,
     Hybrid,
     agree,
@@ -22,8 +24,6 @@ from napkin.architectures.mixing import (
     hybrid,
     kinds,
 )
-from napkin.architectures.reading import FULL, activation, balance_loss, indices, on, width
-from napkin.architectures.record import REQUIRED, Architecture, like
 from napkin.architectures.state_space import Ssd
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF

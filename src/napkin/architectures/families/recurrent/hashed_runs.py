@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.architectures.blocks import RMS_OFFSET, Operations
-from napkin.architectures.mixing import LINEAR
 from napkin.architectures.reading import (
     width,
 )
+from napkin.architectures.recurrent_parts import LINEAR
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.gated_streams import Agreement, DilatedConv, NgramTable, OuterProduct

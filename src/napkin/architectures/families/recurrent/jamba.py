@@ -9,9 +9,17 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.blocks import Block, Routing, gated_mlp, moe
-from napkin.architectures.mixing import LINEAR, Hybrid, grouped_attention, grouped_sizes, hybrid, kinds, rank_of
 from napkin.architectures.reading import FULL, activation, balance_loss, on, width
 from napkin.architectures.record import Architecture
+from napkin.architectures.recurrent_parts import (
+    LINEAR,
+    Hybrid,
+    grouped_attention,
+    grouped_sizes,
+    hybrid,
+    kinds,
+    rank_of,
+)
 from napkin.architectures.state_space import Selective
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF

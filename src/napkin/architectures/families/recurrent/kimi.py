@@ -12,10 +12,10 @@ from functools import partial
 from napkin.architectures.attention_parts import OutputGate, Rope
 from napkin.architectures.blocks import Block, Operations, Routing, gated_mlp, moe
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
-from napkin.architectures.mixing import LINEAR, Hybrid, hybrid, kinds, sizes_of
 from napkin.architectures.reading import FULL, activation, chosen_experts, depth, on, width
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import KimiDelta
+from napkin.architectures.recurrent_parts import LINEAR, Hybrid, hybrid, kinds, sizes_of
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import SIGMOID_ROUTER

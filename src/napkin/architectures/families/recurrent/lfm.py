@@ -14,10 +14,20 @@ from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Gate, QkNorm, QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS, Block, Routing, gated_mlp, moe
 from napkin.architectures.dimensions import Dimensions
-from napkin.architectures.mixing import CONV, Hybrid, agree, grouped_sizes, heads_of, hybrid, kinds, positive, scaled
 from napkin.architectures.reading import FULL, WINDOWED, in_pairs, indices, on, rope_of, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import short_conv
+from napkin.architectures.recurrent_parts import (
+    CONV,
+    Hybrid,
+    agree,
+    grouped_sizes,
+    heads_of,
+    hybrid,
+    kinds,
+    positive,
+    scaled,
+)
 from napkin.inputs.model import Config
 from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import FP32_ROTARY, HF, SIGMOID_ROUTER

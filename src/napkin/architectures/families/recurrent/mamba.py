@@ -12,7 +12,9 @@ from napkin.architectures.blocks import (
     RMS,
     Block,
 )
-from napkin.architectures.mixing import (
+from napkin.architectures.reading import activation, depth, on, width
+from napkin.architectures.record import Architecture, like
+from napkin.architectures.recurrent_parts import (
     agree,
     groups_of,
     mixer_layer,
@@ -21,8 +23,6 @@ from napkin.architectures.mixing import (
     scaled,
     sizes_of,
 )
-from napkin.architectures.reading import activation, depth, on, width
-from napkin.architectures.record import Architecture, like
 from napkin.architectures.state_space import Selective, Ssd
 from napkin.inputs.model import Config
 from napkin.operations.model import Model

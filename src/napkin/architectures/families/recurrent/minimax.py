@@ -12,10 +12,10 @@ from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Rope, Scores
 from napkin.architectures.blocks import Routing, moe
-from napkin.architectures.mixing import LINEAR, Hybrid, grouped_sizes, heads_of, hybrid, kinds
 from napkin.architectures.reading import FULL, activation, balance_loss, rotary_dim
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import lightning
+from napkin.architectures.recurrent_parts import LINEAR, Hybrid, grouped_sizes, heads_of, hybrid, kinds
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.model import Model

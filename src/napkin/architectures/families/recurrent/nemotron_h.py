@@ -20,7 +20,9 @@ from napkin.architectures.blocks import (
     shared_expert,
 )
 from napkin.architectures.dimensions import Dimensions
-from napkin.architectures.mixing import (
+from napkin.architectures.reading import FULL, activation, never_tied, on, width
+from napkin.architectures.record import Architecture, Wrapper
+from napkin.architectures.recurrent_parts import (
     DENSE,
     LINEAR,
     MIXTURE,
@@ -31,8 +33,6 @@ from napkin.architectures.mixing import (
     mixer_layer,
     network,
 )
-from napkin.architectures.reading import FULL, activation, never_tied, on, width
-from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.state_space import Ssd
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config

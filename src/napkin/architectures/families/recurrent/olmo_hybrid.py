@@ -16,7 +16,9 @@ from napkin.architectures.attention_parts import QkNorm, QkvProjections, Rope
 from napkin.architectures.blocks import RMS_FP32, Block, gated_mlp
 from napkin.architectures.delta_rule import SINGLE_DELTA, gated_delta
 from napkin.architectures.dimensions import Dimensions
-from napkin.architectures.mixing import (
+from napkin.architectures.reading import FULL, activation, on
+from napkin.architectures.record import Architecture
+from napkin.architectures.recurrent_parts import (
     LINEAR,
     grouped_sizes,
     heads_of,
@@ -24,8 +26,6 @@ from napkin.architectures.mixing import (
     network,
     positive,
 )
-from napkin.architectures.reading import FULL, activation, on
-from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROTARY
 from napkin.operations.model import Layer, Model

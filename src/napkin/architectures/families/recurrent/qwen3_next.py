@@ -22,7 +22,9 @@ from napkin.architectures.delta_rule import (
     stated_sizes,
 )
 from napkin.architectures.dimensions import Dimensions
-from napkin.architectures.mixing import (
+from napkin.architectures.reading import FULL, activation, balance_loss, indices, kv_heads_of, on, rotary_dim
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
+from napkin.architectures.recurrent_parts import (
     LINEAR,
     Hybrid,
     heads_of,
@@ -30,8 +32,6 @@ from napkin.architectures.mixing import (
     kinds,
     sizes_of,
 )
-from napkin.architectures.reading import FULL, activation, balance_loss, indices, kv_heads_of, on, rotary_dim
-from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.model import Model

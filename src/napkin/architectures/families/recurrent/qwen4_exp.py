@@ -23,7 +23,6 @@ from napkin.architectures.delta_rule import (
 )
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of
 from napkin.architectures.families.recurrent.hashed_runs import HashedRuns, looked_up, read_runs, streams_norm
-from napkin.architectures.mixing import LINEAR, heads_of, kinds
 from napkin.architectures.reading import (
     FULL,
     activation,
@@ -36,6 +35,7 @@ from napkin.architectures.reading import (
     width,
 )
 from napkin.architectures.record import Architecture, Wrapper
+from napkin.architectures.recurrent_parts import LINEAR, heads_of, kinds
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
 from napkin.operations.gated_streams import OuterProduct, RunChoice

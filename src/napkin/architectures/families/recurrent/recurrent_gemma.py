@@ -15,10 +15,10 @@ from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import QkvProjections, Rope, Scores
 from napkin.architectures.blocks import RMS_OFFSET, Block, gated_mlp
 from napkin.architectures.dimensions import Dimensions
-from napkin.architectures.mixing import heads_of, network, positive, sizes_of
 from napkin.architectures.reading import activation, head_size, kv_heads_of, on, rotary_dim, width
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import rg_lru
+from napkin.architectures.recurrent_parts import heads_of, network, positive, sizes_of
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, MASKS, POSITION_IDS
 from napkin.operations.model import Layer, Model

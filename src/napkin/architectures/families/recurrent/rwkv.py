@@ -10,10 +10,10 @@ from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.blocks import LAYER
-from napkin.architectures.mixing import network, sizes_of
 from napkin.architectures.reading import width
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import channel_mix, wkv
+from napkin.architectures.recurrent_parts import network, sizes_of
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.model import Layer, Model

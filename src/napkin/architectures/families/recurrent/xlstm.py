@@ -13,10 +13,10 @@ from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.assembly import embedding, head
 from napkin.architectures.blocks import Block, NormStyle, gated_mlp
 from napkin.architectures.dimensions import Dimensions, decoder_only
-from napkin.architectures.mixing import scaled, sizes_of
 from napkin.architectures.reading import on, tied, width
 from napkin.architectures.record import Architecture
 from napkin.architectures.recurrent_blocks import MatrixMemory
+from napkin.architectures.recurrent_parts import scaled, sizes_of
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Softcap

@@ -14,9 +14,9 @@ from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, Rope
 from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
 from napkin.architectures.dimensions import Dimensions
-from napkin.architectures.mixing import HYBRID, LINEAR, agree, kinds, mixer_layer, network, rank_of, sizes_of
 from napkin.architectures.reading import activation, kv_heads_of, on, width
 from napkin.architectures.record import Architecture
+from napkin.architectures.recurrent_parts import HYBRID, LINEAR, agree, kinds, mixer_layer, network, rank_of, sizes_of
 from napkin.architectures.state_space import Selective
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, MASKS

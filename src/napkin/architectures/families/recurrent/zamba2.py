@@ -15,9 +15,9 @@ from napkin.architectures.blocks import RMS, Block, Operations, gated_mlp
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.families.recurrent.zamba import Zamba, handing_on, hybrid, read_sizes, reused, shared_block
 from napkin.architectures.idle import idle
-from napkin.architectures.mixing import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network
 from napkin.architectures.reading import activation, on, width
 from napkin.architectures.record import Architecture
+from napkin.architectures.recurrent_parts import HYBRID, LINEAR, agree, groups_of, kinds, mixer_layer, network
 from napkin.architectures.state_space import Ssd
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation

@@ -5,9 +5,9 @@ from __future__ import annotations
 from napkin.commands.plan.pictures import mfu_of
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.question.layout import degrees
-from napkin.planning.found import Found
+from napkin.planning.common_layouts import UsualChoice
+from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.layouts import Scored
-from napkin.planning.usual import UsualChoice
 from napkin.render.answer import Cell
 from napkin.units import human
 
@@ -23,7 +23,7 @@ def says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
     )
 
 
-def front_row(question: PlanQuestion, found: Found, i: int) -> dict[str, Cell]:
+def front_row(question: PlanQuestion, found: FittingLayouts, i: int) -> dict[str, Cell]:
     """Return a layout of the Pareto front as a row."""
     return {
         **degrees(found.layout(i)),
@@ -61,7 +61,7 @@ def why(first: Scored, second: Scored) -> str:
     return f"the runner-up ({', '.join(moved)}) takes {share:.2%} more" + (f": {parts}" if parts else "")
 
 
-def front_line(question: PlanQuestion, found: Found, front: list[int]) -> str:
+def front_line(question: PlanQuestion, found: FittingLayouts, front: list[int]) -> str:
     """Return the Pareto front in a few words: its ends and how many layouts lie on it."""
     ends = [front[0], front[-1]] if len(front) > 1 else [front[0]]
     shown = " … ".join(f"MFU {mfu_of(question, found, i):.1%} at {found.used[i] / 2**30:.1f} GiB" for i in ends)

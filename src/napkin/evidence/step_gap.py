@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from napkin.evidence.single import StepPrediction
+from napkin.evidence.one_run import StepPrediction
 from napkin.record import record, replace
 from napkin.term import SEEN, TRUE, Term, divide, leaf, multiply
 from napkin.timing.step import step_of_passes

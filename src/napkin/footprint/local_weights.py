@@ -1,4 +1,4 @@
-"""What one rank holds of weights and of their optimizer's states, before and after data parallelism divides them."""
+"""The weights and optimizer states of one rank, before and after data parallelism shards them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from napkin.training.setup import Setup
 
 
 def weights_of(operations: Iterable[Operation]) -> Iterator[Weight]:
-    """Yield the parameter tensors of operations; those of shared blocks belong to their owner."""
+    """Yield the parameter tensors of operations. Weights of shared blocks are yielded only for the block that owns
+    them."""
     for op in operations:
         yield from op.weights()
 
 
 @record
-class HeldWeights:
+class LocalWeights:
     """Weights on one rank before data parallelism shards them.
 
-    dense, expert  elements of trained weights; those of experts are separate, for fewer ranks shard them
-    states         (name, bytes of dense weights, bytes of experts) of the optimizer's states
-    frozen         bytes of weights that are not trained, which `dense` and `expert` do not count
-    wide           of the dense elements, those that stay in fp32 where the others, and their gradients, are narrower
-    saved          of the dense elements, those next to adapters that have, with gradients, the frozen weights' type
-    saved_width    bytes of each of them
-    idle           elements of adapters that no gradient reaches, next to what does not run; `frozen` has their bytes
+    dense, expert  elements of trained weights; experts are counted separately because fewer ranks shard them
+    states         optimizer states as (name, bytes for dense weights, bytes for experts)
+    frozen         bytes of weights that are not trained; not part of `dense` and `expert`
+    wide           dense elements that stay in fp32 while the others and their gradients are in 16 bits
+    saved          dense elements trained in full next to adapters (modules_to_save), with the frozen weights' dtype
+    saved_width    bytes of one such element
+    idle           elements of adapters of modules that do not run, which get no gradient; `frozen` has their bytes
     """
 
     dense: Number
@@ -50,44 +51,44 @@ class HeldWeights:
         return self.dense + self.expert
 
     def widened(self, width: Number) -> Number:
-        """Return the bytes of elements in a type of their own beyond `width` bytes for each."""
+        """Return the bytes that `wide` and `saved` elements take beyond `width` bytes each (negative: fewer)."""
         return self.wide * (sized(1, "fp32") - width) + self.typed(width)
 
     def typed(self, width: Number) -> Number:
-        """Return the same, only of those in the frozen weights' type."""
+        """Return the same for the `saved` elements only."""
         return self.saved * (self.saved_width - width)
 
     def gradients(self, width: Number) -> Number:
-        """Return the bytes of all gradients, of `width` bytes but for elements in a type of their own."""
+        """Return the bytes of all gradients: `width` bytes each, except for `wide` and `saved` elements."""
         return self.all * width + self.widened(width)
 
 
 class StateBytes:
-    """Bytes of the optimizer's states by name, of dense weights and of experts, as they are added up."""
+    """Sums the bytes of the optimizer states by name, for dense weights and for experts."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, list[Number]] = {}
 
     def add(self, name: str, size: Number, expert: bool = False) -> None:
-        """Add bytes of a state; expert: of weights of experts."""
+        """Add the bytes of a state; expert: the state belongs to the weights of experts."""
         both = self._sizes.setdefault(name, [0, 0])
         both[expert] = both[expert] + size
 
     def listed(self) -> tuple[tuple[str, Number, Number], ...]:
-        """Return (name, bytes of dense weights, bytes of experts)."""
+        """Return (name, bytes for dense weights, bytes for experts) of each state."""
         return tuple((name, dense, expert) for name, (dense, expert) in self._sizes.items())
 
 
 def divided(weight: Weight, layout: Layout) -> Number:
-    """Return over how many ranks tensor and expert parallelism divide a weight."""
+    """Return the number of ranks over which tensor and expert parallelism shard a weight."""
     if weight.shard == EXPERT:
         return layout.ep * layout.etp
     return 1 if weight.shard == REPLICATED else layout.tp
 
 
-def stays_wide(op: Operation, weight: Weight, setup: Setup) -> bool:
-    """Return whether a weight stays in fp32 where the model is loaded in a 16-bit type, and trained in it: under
-    autocast all weights are fp32, and engines with a master copy cast all of them."""
+def stays_fp32(op: Operation, weight: Weight, setup: Setup) -> bool:
+    """Return whether a weight stays in fp32 although the model is loaded and trained in a 16-bit dtype. Under autocast
+    all weights are fp32, and with an fp32 master copy all weights are cast to 16 bits."""
     precision, implementation = setup.precision, setup.implementation
     loaded = precision.frozen or precision.param
     if loaded not in ("bf16", "fp16") or precision.autocast or precision.master is not None:
@@ -98,20 +99,21 @@ def stays_wide(op: Operation, weight: Weight, setup: Setup) -> bool:
 
 
 def optimizer_of(weight: Weight, optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer of a weight: another one for vectors, embedding and head where it takes only matrices (as
-    Muon's authors advise)."""
+    """Return the optimizer of a weight. An optimizer that takes only matrices, such as Muon, leaves vectors, the
+    embedding and the head to another one, as Muon's authors advise."""
     if optimizer.only_matrices and (len(weight.shape) != 2 or weight.copies > 1 or weight.shard == VOCABULARY):
         return OPTIMIZERS[optimizer.rest]
     return optimizer
 
 
 def state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
-    """Return the bytes of a state of a tensor of this shape in a number format."""
+    """Return the bytes of one optimizer state of a tensor with this shape, in a number format."""
     return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
 
 
-def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
-    """Return the bytes of parameters, gradients and optimizer states (by name) of a rank that holds these weights."""
+def states_of(mine: LocalWeights, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
+    """Return the bytes of the parameters, the gradients and the optimizer states (by name) of a rank with these
+    weights, after sharding."""
     layout, precision = setup.layout, setup.precision
     shards = setup.shards  # of dense weights
     expert_shards = 1 if setup.framework.experts_apart else layout.with_experts(shards)
@@ -143,14 +145,14 @@ def states_of(mine: HeldWeights, setup: Setup) -> tuple[Number, Number, tuple[tu
     return parameters, gradients, tuple(states)
 
 
-def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
-    """Return the sum of (count, what one of them holds)."""
+def sum_weights(parts: Sequence[tuple[Number, LocalWeights]]) -> LocalWeights:
+    """Return the sum of count × weights over pairs (count, weights)."""
     states = StateBytes()
     for count, part in parts:
         for name, dense, expert in part.states:
             states.add(name, count * dense)
             states.add(name, count * expert, expert=True)
-    return HeldWeights(
+    return LocalWeights(
         total(n * p.dense for n, p in parts),
         total(n * p.expert for n, p in parts),
         states.listed(),
@@ -162,7 +164,7 @@ def gathered(parts: Sequence[tuple[Number, HeldWeights]]) -> HeldWeights:
     )
 
 
-def still(part: HeldWeights, setup: Setup) -> HeldWeights:
-    """Return a piece with its weights frozen."""
+def as_frozen(part: LocalWeights, setup: Setup) -> LocalWeights:
+    """Return the same weights, all frozen."""
     width = sized(1, setup.precision.frozen or setup.precision.param)
-    return HeldWeights(0, 0, frozen=part.gradients(width) + part.frozen)
+    return LocalWeights(0, 0, frozen=part.gradients(width) + part.frozen)

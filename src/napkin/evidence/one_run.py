@@ -12,7 +12,7 @@ from napkin.evidence import software
 from napkin.evidence.intervals import UNKNOWN_SPREAD, RunPoint, SeenStep, point
 from napkin.evidence.profile_shares import measured_shares
 from napkin.evidence.rates import Machine, early_of, machine, names, picker, rates
-from napkin.footprint.held import weights_of
+from napkin.footprint.local_weights import weights_of
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.peaks import peak_name

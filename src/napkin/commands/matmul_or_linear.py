@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.machine import FIGURES
-from napkin.options.small import LINEAR_OPTIONS
+from napkin.options.quantities import LINEAR_OPTIONS
 from napkin.render.answer import Answer
 
 LINEAR = ("batch", "widths", "width", "depth")
@@ -26,7 +26,7 @@ def check_one_word(word: str, size: str) -> None:
         raise NapkinError(f"the model {word} {size} is written as one word", whole)
 
 
-def run_single(inputs: Inputs) -> Answer | None:
+def run_matmul_or_linear(inputs: Inputs) -> Answer | None:
     """Return the answer where MODEL is matmul or linear; None where it is a model."""
     words = TAKES[inputs.command.name]
     word = inputs.text("model", f"a model, or {' or '.join(words)}").strip().lower()
@@ -45,6 +45,6 @@ def run_single(inputs: Inputs) -> Answer | None:
         raise NapkinError(f"{word} takes no shape", f"it takes {', '.join(f'--{name}' for name in words[word])}")
     takes = ", ".join(f"--{name}" for name in words[word] if name != "size")
     inputs.because(inputs.command.names, f"{word} does not depend on it", f"{word} takes {takes}")
-    from napkin.commands import small
+    from napkin.commands import matmul_answers
 
-    return small.ANSWERS[inputs.command.name, word](inputs)
+    return matmul_answers.ANSWERS[inputs.command.name, word](inputs)

@@ -1,4 +1,4 @@
-"""The stretches of a network that run over sequences of their own: an encoder and its decoder, or a vision tower, its
+"""The submodels of a network, each with its own sequence length: an encoder and a decoder, or a vision tower, its
 projector and the language model."""
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from napkin.operations.shapes import Shape, Split
 from napkin.record import record, replace
 
 VISION, PROJECTOR, LANGUAGE = "vision", "projector", "language"
-"""Parts of a multimodal model, by which they are frozen."""
+"""Parts of a multimodal model that can be frozen separately."""
 
 
 @record
-class Leg:
-    """One stretch.
+class SubModel:
+    """One submodel.
 
-    before    what runs before its layers; reads what the stretch before returns as "x"
-    patterns  of the joined stack's patterns, how many are its own
+    before    operations before its layers; they read the previous submodel's output as "x"
+    patterns  number of the joined stack's patterns that belong to it
     shape     its sequences
-    width     of the stream that its layers read, where nothing before them makes it
-    encodes   the layers of the next stretch read its result by name
+    width     width of the residual stream that its layers read, if no operation before them produces it
+    encodes   the layers of the next submodel read its output by name (cross-attention)
     asleep    nothing in it is trained, and no gradient passes through it
-    idle      of a tower: there are no images, and it does not run
+    idle      for a vision tower: there are no images, so it does not run
     """
 
     before: Operations
@@ -39,7 +39,7 @@ class Leg:
 
 
 def joined(model: Model) -> Stack:
-    """Return all stacks as one: what runs between two of them is a layer that is not a block."""
+    """Return all stacks as one. Operations between two stacks become a layer that is not a transformer block."""
     last = model.stacks[-1]
     if len(model.stacks) == 1 and model.vision is None:
         return last
@@ -63,7 +63,7 @@ def joined(model: Model) -> Stack:
 
 
 def waiting(projector: Stack) -> Operations:
-    """Return what a projector with layers holds, where a step runs over text alone: its states are kept."""
+    """Return the operations of a projector with layers in a text-only step, where it only has states."""
     from napkin.operations.idle import Idle
     from napkin.operations.images import Patches
 
@@ -75,11 +75,13 @@ def waiting(projector: Stack) -> Operations:
 
 @record
 class TowerPart:
-    """What of the joined stack precedes the language model: the vision tower, its projector, and images in place.
+    """Counts of what precedes the language model in the joined stack.
 
-    before     operations before the tower's layers      patterns   the tower's and the projector's
-    tower      the tower's layers                         projected  those and the projector's
-    layers     all layers before the language model's
+    before     operations before the tower's layers
+    patterns   patterns of the tower and the projector
+    tower      layers of the tower
+    projected  layers of the tower and the projector
+    layers     all layers before those of the language model
     """
 
     before: int = 0
@@ -90,7 +92,7 @@ class TowerPart:
 
 
 def tower_part(model: Model) -> TowerPart:
-    """Return what of the joined stack precedes the language model; nothing without a tower."""
+    """Return what precedes the language model in the joined stack; all zero for a model without a vision tower."""
     if model.vision is None:
         return TowerPart()
     (patches,), (tower,), _ = (part.stacks for part in model.vision.parts)
@@ -98,18 +100,21 @@ def tower_part(model: Model) -> TowerPart:
     return TowerPart(len(patches.before) + len(tower.before), len(tower.patterns) + 1, depth, depth + 1, depth + 2)
 
 
-def legs_of(
+def submodels_of(
     model: Model, implementation: Implementation, tower: Implementation, shape: Shape, split: Split, frozen: str
-) -> list[Leg]:
-    """Return the stretches in order. `tower`: how the vision tower is run; `frozen`: the last part that is neither
-    trained nor passed by a gradient, "" for none."""
+) -> list[SubModel]:
+    """Return the submodels in the order in which they run.
+
+    tower: the implementation of the vision tower.
+    frozen: the last part that is frozen and that no gradient passes through; "" for none.
+    """
     last = model.stacks[-1]
-    text = [Leg(last.before, len(last.patterns), shape, implementation, split)]
+    text = [SubModel(last.before, len(last.patterns), shape, implementation, split)]
     if len(model.stacks) > 1:
         first = model.stacks[0]
         own = Shape(shape.sequences, shape.source)
         patterns = sum(len(stack.patterns) + bool(stack.after) for stack in model.stacks[:-1])
-        text = [Leg(first.before, patterns, own, implementation, split, encodes=True), *text]
+        text = [SubModel(first.before, patterns, own, implementation, split, encodes=True), *text]
     if model.vision is None:
         return text
     vision, whole = model.vision, replace(split, context=1, sequence=1)
@@ -118,9 +123,9 @@ def legs_of(
     images, asleep = shape.images, frozen in (VISION, PROJECTOR)
     idle = not is_array(images) and images == 0
     found = [
-        Leg(vision.patches.stacks[0].before, 0, Shape(images, patches), tower, whole, asleep=asleep or idle),
-        Leg(vision.tower.stacks[0].before, count, Shape(images, tokens), tower, whole, asleep=asleep or idle),
-        Leg((), 1, Shape(images, features), tower, whole, width=vision.merged, asleep=frozen == PROJECTOR),
+        SubModel(vision.patches.stacks[0].before, 0, Shape(images, patches), tower, whole, asleep=asleep or idle),
+        SubModel(vision.tower.stacks[0].before, count, Shape(images, tokens), tower, whole, asleep=asleep or idle),
+        SubModel((), 1, Shape(images, features), tower, whole, width=vision.merged, asleep=frozen == PROJECTOR),
         replace(text[0], patterns=1, encodes=False),
     ]
-    return [*(replace(leg, idle=idle) for leg in found), replace(text[0], before=()), *text[1:]]
+    return [*(replace(submodel, idle=idle) for submodel in found), replace(text[0], before=()), *text[1:]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from napkin.options.layout import BOUNDED
-from napkin.planning.found import only_layout
+from napkin.planning.fitting_layouts import only_layout
 from napkin.planning.grid import Request
 from napkin.planning.layout_memory import used_bytes
 from napkin.planning.layouts import LayoutQuestion, Scored, scored

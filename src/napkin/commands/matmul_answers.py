@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin import units
-from napkin.commands.following import under
 from napkin.commands.inputs import Inputs
+from napkin.commands.next_command import under
 from napkin.commands.question.machine import WHICH, read_dtype, read_hardware
 from napkin.commands.screens import linear as screen
 from napkin.counting import linear_stack as linear

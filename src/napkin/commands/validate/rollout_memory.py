@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.commands.validate.rollout_asked import AskedStep
+from napkin.commands.validate.rollout_question import AskedStep
 from napkin.planning.rollout_memory import RolloutFit, Sharing, weigh
 from napkin.planning.rollouts import over, scored, unpadded
 

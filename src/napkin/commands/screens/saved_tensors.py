@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.planning.step_memory import KeptTensor
+from napkin.planning.step_memory import SavedTensor
 from napkin.record import replace
 from napkin.render.figures import size
 from napkin.render.screen import Column, Next, Screen, Table
 
 
-def listed(screen: Screen, tensors: Sequence[KeptTensor], recomputes: bool) -> Screen:
+def listed(screen: Screen, tensors: Sequence[SavedTensor], recomputes: bool) -> Screen:
     """Return the screen of a step with its saved tensors in place of the buckets, the tensors of a block together;
     recomputes: whether some of them are computed again already."""
     columns = (
@@ -22,7 +22,7 @@ def listed(screen: Screen, tensors: Sequence[KeptTensor], recomputes: bool) -> S
         Column("total", right=True, drop=2),
     )
     rows = [
-        (one.piece, one.operation, one.tensor, size(one.size), f"{one.times:,}", size(one.size * one.times))
+        (one.section, one.operation, one.tensor, size(one.size), f"{one.times:,}", size(one.size * one.times))
         for one in tensors
     ]
     following = Next({"tensors": None} if recomputes else {"recompute": "full"})

@@ -9,14 +9,14 @@ import numpy as np
 
 from napkin.planning.blocks import CELL, Block, blocks, given, score
 from napkin.planning.grid import Array, Request, grid
-from napkin.planning.known_memory import Fitting, Memory
+from napkin.planning.memory_cache import Fitting, Memory
 from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
 
 
 @record
-class Found:
+class FittingLayouts:
     """Layouts that fit, as arrays with one entry per layout.
 
     fields   degrees by name
@@ -105,7 +105,7 @@ def only_layout(request: Request) -> Layout | None:
     return layout_at(request, block, int(block.valid.argmax()))
 
 
-def joined(memory: Memory, fitting: Sequence[Fitting], times: Sequence[Array], capacity: float) -> Found:
+def joined(memory: Memory, fitting: Sequence[Fitting], times: Sequence[Array], capacity: float) -> FittingLayouts:
     """Return the layouts that fit as columns; times: their step/time by block."""
     request = memory.request
     pieces = [_columns(one, seconds) for one, seconds in zip(fitting, times, strict=True)]
@@ -113,7 +113,7 @@ def joined(memory: Memory, fitting: Sequence[Fitting], times: Sequence[Array], c
     columns = {name: np.concatenate([piece[name] for piece in pieces]) if pieces else np.zeros(0) for name in names}
     seconds, used, surely = columns.pop("seconds"), columns.pop("used"), columns.pop("upper") <= capacity
     scores = score(request, seconds, columns["micro"] * columns["micro_batches"] * columns["dp"])
-    return Found(request, columns, seconds, used, surely, scores, memory.layouts, None, math.inf)
+    return FittingLayouts(request, columns, seconds, used, surely, scores, memory.layouts, None, math.inf)
 
 
 def _columns(one: Fitting, seconds: Array) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""What one piece of a model, and a pass through all of it, keeps for backward; sizes in bytes."""
+"""What a section of a model, and the forward pass through all sections, saves for the backward pass, in bytes."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from napkin.record import record, replace
 
 
 @record
-class Piece:
-    """What one piece of a model (a layer, or the operations before or after the layers) keeps for backward, in bytes.
+class Section:
+    """What one section of a model saves for the backward pass. A section is a layer, or the operations before or after
+    the layers. Sizes are in bytes, for one micro-batch.
 
-    saved    its own storages
+    saved    storages of this section only
     casts    autocast's copies of its weights
-    shared   storages that other layers keep too (rotary tables)
+    shared   storages that other layers save as well (rotary tables)
     kept     every storage, for a listing
-    nodes    its primitives, for the live bytes and the traffic
+    nodes    its primitives, from which live bytes and memory traffic follow
     input    the residual stream that it reads
-    recomputed  those of its own storages that it computes itself (all but its input)
-    chosen   what recomputation by operations keeps: the outputs of attention and of every second linear layer, in the
-             order of the calls (torchtitan, apply_ac with mode selective and option op)
-    burst    the peak of its forward pass, with its input and what it has kept so far
-    dropped  the same where nothing is kept
-    anew     the same where it is recomputed, until all that is kept is there, with the gradients that are there already
-    made     storages that it makes and others share: it makes them anew where it is recomputed
-    leaf     bytes of the zeros that it reads in place of position biases and that a gradient reaches
-    biases   autocast's copies of biases, which its cache holds to the end of the forward pass
-    arguments  storages that the layer is called with next to its input, which its checkpoint keeps: those that all
-             layers share
-    carried  bytes of those that are its own
-    rest     bytes of what it keeps beyond its checkpointed block
-    rest_casts  those of autocast's copies of the weights there
-    masks    bytes of the causal masks that it reads, by what tells them apart
-    returned what it returns next to the stream, which lives until the next layer returns
-    remembers  bytes that its modules refer to until they run again
-    leaks    bytes that the graphs of these tensors save where the layer was recomputed: no backward pass frees them
-    lent     bytes that the graphs of what it shares in a mapping save where it was recomputed: the layers' checkpoints
-             refer to the mapping until none of them is left
-    block    how many of its nodes its checkpointed block has
-    delayed  what the gradients of weights need where they are computed apart from those of activations: the input of
-             each linear layer and its output's gradient (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h of a GPT
+    recomputed  the part of `saved` that it computes itself (all but its input)
+    chosen   what operation-level recomputation saves: the outputs of attention and of every second linear layer, in
+             call order (torchtitan, apply_ac with mode selective and option op)
+    burst    peak of its forward pass, including its input and what it has saved so far
+    dropped  the same if nothing is saved
+    anew     the same during recomputation, up to the last saved tensor, with the gradients that already exist
+    made     shared storages that it computes; it computes them again during recomputation
+    leaf     the zeros that it reads in place of position biases, if they require a gradient
+    biases   autocast's copies of biases, which its cache holds until the end of the forward pass
+    arguments  arguments of the layer, besides its input, that its checkpoint saves and all layers share
+    carried  arguments that only this layer has
+    rest     what it saves outside its checkpointed block
+    rest_casts  autocast's copies of the weights outside that block
+    masks    causal masks that it reads, as (key that identifies the mask, bytes)
+    returned outputs other than the residual stream, which live until the next layer returns
+    remembers  what its modules hold a reference to until they run again
+    leaks    what the graphs of those tensors save after a recomputation; no backward pass frees it
+    lent     what the graphs of tensors shared through a mapping save after a recomputation; the checkpoints of the
+             layers hold the mapping until the last of them is freed
+    block    number of its nodes that are inside its checkpointed block
+    delayed  what weight gradients need if they are computed separately from activation gradients: the input of each
+             linear layer and the gradient of its output (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h for a GPT
              layer)
     """
 
@@ -77,7 +77,7 @@ class Piece:
 
     @property
     def stashed(self) -> Number:
-        """Bytes that the layer keeps where it is checkpointed, in addition to what it shares with others."""
+        """Bytes that the layer saves if it is checkpointed, in addition to what layers share."""
         return self.input + self.carried + self.rest
 
 
@@ -85,27 +85,30 @@ class Piece:
 class Pass:
     """The forward pass of one micro-batch through the complete model on one rank; sizes in bytes.
 
-    layers    for each layer type, how many there are and what one of them keeps
+    before    the operations before the layers
+    layers    for each layer type, the number of layers and the section of one of them
+    after     the operations after the layers
     kinds     the layer of each type
     patterns  the order of the layers, types by index
-    closure   what checkpointed layers refer to and autograd does not hold: positions, slopes
+    closure   tensors that checkpointed layers refer to and autograd does not save: positions, slopes
     tables    rotary tables, which checkpointed layers refer to as well
-    held_logits  those that the training loop holds until the backward pass is over
-    loss      the loss, which the training loop holds until the step is over
-    embedded  embeddings that the model's forward function holds and autograd does not keep
-    stream    the first tensor of the residual stream, where the forward function holds it that way
-    leaf      the tokens' embeddings where they are not part of the stream: a leaf where they require a gradient
-    final     the most that the final norm holds, with its input
-    first     the part of the residual stream's first tensor that the operations before the layers keep
-    zeros     the bias of attention to the encoder that its layers share: a leaf that requires a gradient where layers
-              are checkpointed, so that it outlives the backward pass with its gradient
-    undivided  bytes of a head's gradient that lives as long as another of which it is a part
-    shared_tensors  what layers share: the forward function holds it while they run, and checkpoints refer to it
+    held_logits  logits that the training loop holds until the backward pass ends
+    loss      the loss, which the training loop holds until the step ends
+    embedded  embeddings that the model's forward function holds and autograd does not save
+    stream    the first tensor of the residual stream, if the forward function holds it
+    leaf      token embeddings that are not part of the residual stream, if they are a leaf that requires a gradient
+    final     peak of the final norm, including its input
+    first     the part of the first tensor of the residual stream that the operations before the layers save
+    zeros     the shared bias of cross-attention; in checkpointed layers it is a leaf that requires a gradient, so it
+              and its gradient outlive the backward pass
+    undivided  a head's gradient that is a view of a larger one and so lives as long as that
+    shared_tensors  tensors that layers share; the forward function holds them while the layers run, and checkpoints
+              refer to them
     """
 
-    before: Piece
-    layers: tuple[tuple[int, Piece], ...]
-    after: Piece
+    before: Section
+    layers: tuple[tuple[int, Section], ...]
+    after: Section
     kinds: tuple[Layer, ...]
     patterns: tuple[Numbered, ...]
     closure: Number
@@ -122,14 +125,14 @@ class Pass:
     shared_tensors: tuple[Storage, ...]
 
 
-def piece(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Piece:
-    """Return what the tape recorded after its first `start` storages and its first `first` nodes."""
+def section(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Section:
+    """Return the section that the tape recorded after its first `start` storages and its first `first` nodes."""
     kept = tuple(tape.kept[start:])
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]
     burst, dropped, anew = (input_bytes + peak for peak in forward_peaks(nodes, holds))
-    return Piece(
+    return Section(
         name,
         total(s.size * s.kept for s in own if s.kind == ACTIVATION),
         total(s.size * s.kept for s in own if s.kind == WEIGHT_COPY),
@@ -152,7 +155,7 @@ MATMULS = ("linear", "grouped_mm", "bmm")
 
 
 def delayed_of(nodes: Iterable[Node]) -> Number:
-    """Return the bytes of the inputs of linear layers, each storage once, and of their outputs' gradients."""
+    """Return the bytes of the inputs of linear layers (each storage once) and of the gradients of their outputs."""
     inputs: dict[int, Number] = {}
     gradients: Number = 0
     for node in nodes:
@@ -177,7 +180,7 @@ def chosen_of(nodes: Iterable[Node]) -> Number:
 
 
 def saved_upstream(nodes: Sequence[Node], ends: Iterable[int]) -> tuple[Storage, ...]:
-    """Return the storages of its own that the graph of some nodes' results saves."""
+    """Return the unshared storages that the graph behind some nodes saves; ends: the indices of these nodes."""
     before: list[list[int]] = []
     makers: dict[int, int] = {}  # of what runs in place, the last so far
     for number, node in enumerate(nodes):
@@ -193,8 +196,8 @@ def saved_upstream(nodes: Sequence[Node], ends: Iterable[int]) -> tuple[Storage,
     return tuple(found.values())
 
 
-def unread(made: Piece) -> Piece:
-    """Return a layer whose result nothing reads: it runs, and no gradient reaches it."""
+def unread(made: Section) -> Section:
+    """Return the section of a layer whose output is unused: it runs, and no gradient reaches it."""
     nothing: tuple[object, ...] = ()
     changes = dict.fromkeys(("kept", "nodes", "shared", "arguments", "masks", "returned", "made"), nothing)
     sizes = dict.fromkeys(

@@ -15,9 +15,9 @@ from napkin.commands.question.setup import read_setup_around, read_trainer_recom
 from napkin.commands.question.step_model import FSDP, TUNES_ON, read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
 from napkin.counting import flops
-from napkin.evidence import single
+from napkin.evidence import one_run
+from napkin.evidence.one_run import StepPrediction
 from napkin.evidence.rates import machine
-from napkin.evidence.single import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.model import Model
@@ -73,7 +73,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     prediction = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
     if profile is not None:
-        for what in single.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
+        for what in one_run.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
     node = int(machine(hardware, setup.compute).node)
     request = _read_request(inputs, model, setup, seq, node)
@@ -209,11 +209,11 @@ def _timed(
     def timed(setup: Setup) -> tuple[StepLayout, Rates]:
         compute = setup.compute
         at = machine(hardware, compute)
-        plan, rates = single.timed(model, setup, prediction.stack, at, prediction.kernel, overlapped)
+        plan, rates = one_run.timed(model, setup, prediction.stack, at, prediction.kernel, overlapped)
         if prediction.factor != 1.0:
             rates = replace(rates, stack=rates.stack * prediction.factor)
         if profile is not None:
-            rates, _ = single.with_profile(rates, hardware, profile, compute)
+            rates, _ = one_run.with_profile(rates, hardware, profile, compute)
         return plan, rates
 
     return timed

@@ -26,14 +26,14 @@ def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Numbe
     casts = product(stage.first, run.before.casts) + product(stage.last, run.after.casts)
     shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
     for n, variant in zip(stage.variants, step.order.variants, strict=True):
-        piece = run.layers[variant.kind][1]
+        section = run.layers[variant.kind][1]
         if variant.no_grad:
             continue
-        casts = casts + product(n, piece.rest_casts if variant.checkpointed else piece.casts)
-        for storage in piece.arguments if variant.checkpointed else piece.shared:
+        casts = casts + product(n, section.rest_casts if variant.checkpointed else section.casts)
+        for storage in section.arguments if variant.checkpointed else section.shared:
             shared[id(storage)] = (storage, shared.get(id(storage), (storage, 0))[1] + n)
     size = recompute.group(step.order.depth)
-    layers = kept_by_layers(step, stage.variants, ceil_div(total(stage.checkpointed), size))
+    layers = saved_by_layers(step, stage.variants, ceil_div(total(stage.checkpointed), size))
     passed = mask_bytes(step, stage.checkpointed) if MASKS in step.setup.implementation.passes else 0
     once = [(s.kind, where(keep > 0, product(s.size, _held_part(step, s)), 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
@@ -48,39 +48,39 @@ def _first_keeps_input(step: PreparedStep) -> bool:
     if not step.order.segments:
         return False
     variant = step.order.variants[step.order.segments[0].runs[0][2]]
-    piece = step.run.layers[variant.kind][1]
-    return not variant.no_grad and (variant.checkpointed or any(s.label == INPUT_LABEL for s in piece.kept))
+    section = step.run.layers[variant.kind][1]
+    return not variant.no_grad and (variant.checkpointed or any(s.label == INPUT_LABEL for s in section.kept))
 
 
-def kept_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> Number:
+def saved_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> Number:
     """Return the bytes that `counts` layers of each variant keep; the checkpointed ones keep `checkpoints` inputs."""
     setup = step.setup
     layers: Number = 0
     inputs: Number = 0
-    pieces = [piece for _, piece in step.run.layers]
+    sections = [section for _, section in step.run.layers]
     for n, variant in zip(counts, step.order.variants, strict=True):
-        piece = pieces[variant.kind]
+        section = sections[variant.kind]
         if variant.no_grad:
             continue
         if variant.checkpointed:
-            inputs = inputs + n * piece.stashed
+            inputs = inputs + n * section.stashed
             if setup.layout.recompute.kind == OPERATIONS:
-                layers = layers + n * piece.chosen
+                layers = layers + n * section.chosen
         else:
-            layers = layers + n * piece.saved
+            layers = layers + n * section.saved
     if setup.layout.recompute.group(step.order.depth) > 1:
-        inputs = checkpoints * maximum(0, *(piece.stashed for piece in pieces))
+        inputs = checkpoints * maximum(0, *(section.stashed for section in sections))
     if "activations" in setup.offload:  # copied to the host as they are computed
-        layers = minimum(layers, LAYERS_IN_TRANSIT * maximum(0, *(piece.saved for piece in pieces)))
-        inputs = minimum(inputs, STASHED * maximum(0, *(piece.stashed for piece in pieces)))
+        layers = minimum(layers, LAYERS_IN_TRANSIT * maximum(0, *(section.saved for section in sections)))
+        inputs = minimum(inputs, STASHED * maximum(0, *(section.stashed for section in sections)))
     return total((layers, inputs))
 
 
 def mask_bytes(step: PreparedStep, counts: Counts) -> Number:
     """Return the bytes of the causal masks that `counts` layers of each type refer to, each mask once."""
     masks: dict[object, tuple[Number, Number]] = {}
-    for checkpointed, (_, piece) in zip(counts, step.run.layers, strict=True):
-        for key, size in piece.masks:
+    for checkpointed, (_, section) in zip(counts, step.run.layers, strict=True):
+        for key, size in section.masks:
             masks[key] = (size, masks.get(key, (size, 0))[1] + checkpointed)
     return total(where(checkpointed > 0, size, 0) for size, checkpointed in masks.values())
 
@@ -148,9 +148,9 @@ def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number
 
 def _uses(step: PreparedStep, variant: Variant, storage: Storage) -> bool:
     """Return whether layers of a variant keep a storage, or refer to it where they are checkpointed."""
-    piece = step.run.layers[variant.kind][1]
-    reads = (*piece.shared, *piece.arguments) if variant.checkpointed else () if variant.no_grad else piece.shared
-    makes = variant.checkpointed and any(storage is other for other in piece.made)  # and lets go of it
+    section = step.run.layers[variant.kind][1]
+    reads = (*section.shared, *section.arguments) if variant.checkpointed else () if variant.no_grad else section.shared
+    makes = variant.checkpointed and any(storage is other for other in section.made)  # and lets go of it
     return not makes and any(storage is other for other in reads)
 
 
@@ -165,8 +165,8 @@ class SharedStorage:
 
 def shared_storages(step: PreparedStep, stage: Stage) -> list[SharedStorage]:
     """Return what the layers of a stage share, without copies of weights."""
-    pieces = (piece for _, piece in step.run.layers)
-    shared = {id(s): s for piece in pieces for s in (*piece.shared, *piece.arguments) if s.kind != WEIGHT_COPY}
+    sections = (section for _, section in step.run.layers)
+    shared = {id(s): s for section in sections for s in (*section.shared, *section.arguments) if s.kind != WEIGHT_COPY}
     refers = {id(storage) for storage in step.run.tables}
     found = []
     for key, storage in shared.items():
