@@ -1,6 +1,6 @@
 """FLOPs and the time of a step with frozen weights and adapters, by hand, at unit rates (test_step_by_hand.py).
 
-autograd computes the gradient of a weight where it is trained, and of an input where anything that it depends on is;
+autograd computes the gradient of a weight if it is trained, and of an input if anything that it depends on is;
 adapters are thin matmuls of their own; quantized weights are expanded to 16 bits before each product."""
 
 from __future__ import annotations

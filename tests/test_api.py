@@ -53,7 +53,7 @@ def as_python(text: object) -> object:
 
 
 def asked(line: str) -> dict[str, Any]:
-    """The answer to a command line, asked in Python, as the JSON has it; NapkinError where there is none."""
+    """The answer to a command line, asked in Python, as the JSON has it; NapkinError if there is none."""
     command, words = named(shlex.split(line))
     given = read(command, words).given
     first, *rest = command.name.split()

@@ -1,4 +1,4 @@
-"""`napkin bench` as it is typed: requests, answers, statuses, signals. On a fake device where something is measured."""
+"""`napkin bench` as it is typed: requests, answers, statuses, signals. On a fake device if something is measured."""
 
 from __future__ import annotations
 

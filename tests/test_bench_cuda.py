@@ -104,7 +104,7 @@ def test_an_older_driver_is_asked_by_the_older_names() -> None:
     old = FakeNvml(missing=("nvmlDeviceGetCurrentClocksEventReasons", "fields"))
     sample = NvmlSensors(old, "x").sample()
     assert sample.reasons == 0x20
-    assert sample.power_w == 650.0  # the average where the driver has no instant reading
+    assert sample.power_w == 650.0  # the average if the driver has no instant reading
 
 
 def test_what_a_driver_refuses_is_null() -> None:

@@ -1,4 +1,4 @@
-"""Callbacks of training libraries: with the library on a toy model where it is installed (`make environments` does),
+"""Callbacks of training libraries: with the library on a toy model if it is installed (`make environments` does),
 and in any case with a stand-in that calls the hooks in the library's order."""
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ EACH = 2 * HEADS * D
 
 
 def test_a_decoder_keeps_its_own_keys_and_those_of_the_encoder() -> None:
-    """Three layers of both; as many source tokens as its own where none are given."""
+    """Three layers of both; as many source tokens as its own if none are given."""
     for keeps in (kv_cache.growing, kv_cache.read, lambda of, n, **more: kv_cache.growing_on(of, n, 1, **more)):
         assert keeps(T5, 10) == 3 * EACH * (10 + 10)
         assert keeps(T5, 10, source=4) == 3 * EACH * (10 + 4)

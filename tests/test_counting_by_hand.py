@@ -144,7 +144,7 @@ def test_an_optimizer_without_states_keeps_none() -> None:
 
 
 def test_a_product_s_factors_are_those_it_has() -> None:
-    """2·m·k·n; a batch of products where there is one."""
+    """2·m·k·n; a batch of products if there is one."""
     one, several = (product_term("one", Gemm("one", n, 2, 3, 5, 0)) for n in (1, 7))
     assert [(part.name, part.value) for part in one.parts] == [("2", 2), ("m", 2), ("k", 3), ("n", 5)]
     assert [part.name for part in several.parts] == ["2", "batch", "m", "k", "n"]
@@ -167,7 +167,7 @@ def test_whole_bytes_are_elements_times_bytes() -> None:
 
 
 def test_products_are_named_by_their_operation() -> None:
-    """Alone by its name; scores and values of attention each, also where one of them is asked for."""
+    """Alone by its name; scores and values of attention each, also if one of them is asked for."""
     work = Work(1, 8)
     core = AttentionCore("core", ("q", "k", "v"), 4, 4, 16, 16)
     (linear,) = flops.operation_flops("layer", Matmul("o", ("x",), 4, 6), work)

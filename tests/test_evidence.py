@@ -405,7 +405,7 @@ def test_fine_tuning_has_the_intervals_of_its_own_errors(monkeypatch: pytest.Mon
 
 
 def test_rows_of_fine_tuning_are_predicted_without_their_source() -> None:
-    """The constants that fine-tuning alone shows are their priors where their one source is left out."""
+    """The constants that fine-tuning alone shows are their priors if their one source is left out."""
     for source, name in (("fms-acceleration", "host_unit"), ("qwen", "host_module")):
         assert (
             teams.source_of({"qwen": "Qwen README, Profiling of Memory"}.get(source, f"{source} benchmark")) == source

@@ -85,7 +85,7 @@ def test_from_live_bytes_to_what_the_driver_shows() -> None:
 
 
 def test_without_a_flow_all_comes_and_goes() -> None:
-    """One communicator where there are several GPUs, none on one."""
+    """One communicator if there are several GPUs, none on one."""
     alone, two = figures(1_000_000_000), figures(1_000_000_000, 2)
     assert alone.reserved.value - alone.allocated.value == 160_000_000
     assert alone.used.value - alone.reserved.value == 450_000_000

@@ -154,7 +154,7 @@ def test_axolotl_loads_the_format_that_it_names(more: str, policy: str) -> None:
 
 
 def test_an_option_that_only_commands_to_paste_repeat_is_named(napkin: Napkin) -> None:
-    """Remedies repeat every option, so that they differ where no figure does."""
+    """Remedies repeat every option, so that they differ if no figure does."""
     line = "memory qwen2.5-7b --gpus 8 --hardware h100 --dropout 0.1 --json"
     assert any("--dropout" in note for note in napkin(line).data["notes"])
     line = "train-time qwen2.5-7b --gpus 8 --hardware h100 --tokens 100M --dtype fp16 --json"

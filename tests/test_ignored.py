@@ -263,12 +263,12 @@ zero=1|2|0
 """.strip().splitlines()
     )
 }
-"""Values that differ from the default; where there are several, each may be the one that a question takes."""
+"""Values that differ from the default; if there are several, each may be the one that a question takes."""
 
 FILES = {"from-profile", "hardware-file", "output", "plot", "profile", "run", "snapshot", "junit"}
 """Options that name a file."""
 EXIT_STATUS = {"must-fit"}
-"""Options that only the exit status depends on, and that only where it does not fit."""
+"""Options that only the exit status depends on, and that only if it does not fit."""
 SHOWN_ONLY = {"rows", "worst", "show"}
 """Options that say how much of an answer people see."""
 TOLD = ("inputs", "notes", "napkin", "command", "units", "evidence")

@@ -142,7 +142,7 @@ def test_what_a_stage_keeps(low: int, high: int) -> None:
 
 
 def test_the_stream_that_the_embedding_keeps_too_counts_once() -> None:
-    """Where the first layer is checkpointed, or keeps its input unchanged; not where it is frozen."""
+    """Where the first layer is checkpointed, or keeps its input unchanged; not if it is frozen."""
     for frozen, how, first, less in (
         (0, Recompute("full"), FIRST, 7), (0, Recompute("none"), FIRST, 0), (0, Recompute("none"), SECOND, 7),
         (1, Recompute("full"), FIRST, 0),

@@ -18,7 +18,7 @@ from .conftest import model
 
 
 def test_weights_that_loading_keeps_in_fp32_count_so() -> None:
-    """transformers 5.23 keeps T5's `wo` in fp32 where it loads a model in fp16, in bf16 not; the router of a mixture of
+    """transformers 5.23 keeps T5's `wo` in fp32 if it loads a model in fp16, in bf16 not; the router of a mixture of
     ERNIE 4.5 in both. Each brings 2 bytes more of parameter and gradient, and 4 of Adam's states."""
     t5: dict[str, Any] = {
         "model_type": "t5",

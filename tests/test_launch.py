@@ -313,7 +313,7 @@ def test_nemo_rl_states_answers_of_an_optimizer_step_and_the_backend_that_is_ena
 
 def test_engines_of_other_libraries_are_read() -> None:
     """OpenRLHF: 64 prompts of 8 answers are trained on 128 samples at a time, 16 prompts; the engines have GPUs of
-    their own where nothing is colocated. TRL's share is the file's."""
+    their own if nothing is colocated. TRL's share is the file's."""
     found, _ = read(OPENRLHF)
     expected = {"task": "grpo", "samples-per-prompt": 8, "global-batch": 16, "updates": 4, "rollout-tp": 2}
     assert {name: found[name] for name in expected} == expected

@@ -71,7 +71,7 @@ def test_a_script_is_no_description_of_a_model() -> None:
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        # what several keys make together is asked where one of them is open: 2 × ? GPUs, ? layers of 64
+        # what several keys make together is asked if one of them is open: 2 × ? GPUs, ? layers of 64
         (
             "base_model: Qwen/Qwen3-8B\nsequence_len: 8\nmicro_batch_size: 1\ndp_shard_size: 2\n"
             "tensor_parallel_size: ${TP}\nload_in_4bit: ${FOUR}\nadapter: qlora\n",

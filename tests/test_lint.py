@@ -111,7 +111,7 @@ def layouts(count: int) -> list[str]:
 
 @pytest.mark.parametrize("line", layouts(60))
 def test_what_contradicts_itself_is_what_is_refused(line: str) -> None:
-    """A rule about contradictions fires exactly where the same options are refused for what they are together."""
+    """A rule about contradictions fires exactly if the same options are refused for what they are together."""
     refused = run_line(f"memory {line}").status == 2
     outcome = run_line(f"lint {line} --select N4 --json")
     assert (outcome.status == 1) == refused, outcome.err

@@ -128,7 +128,7 @@ UNWOKEN = [
     ("o_proj,lm_head", "autocast", "flash", 693652, 3080),
     ("embed_tokens", "bf16", "eager", 1464324, 0),
 ]
-"""Bytes that autograd saved on peft 0.21.2 and transformers 5.23.0, where nothing makes the embedding's output require
+"""Bytes that autograd saved on peft 0.21.2 and transformers 5.23.0, if nothing makes the embedding's output require
 a gradient: 2 sequences of 64 tokens, adapters of rank 4."""
 
 

@@ -1,4 +1,4 @@
-"""`train-time` from a measured rate, and next to the same run where it is published."""
+"""`train-time` from a measured rate, and next to the same run if it is published."""
 
 from __future__ import annotations
 

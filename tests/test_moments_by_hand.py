@@ -57,7 +57,7 @@ TIED = model(**LLAMA, tie_word_embeddings=True)
 # --- what a step is given ---
 
 LENGTH = 2048
-"""Llama's max_position_embeddings where a config has none."""
+"""Llama's max_position_embeddings if a config has none."""
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ TEXTS: list[tuple[int, dict[str, Any]]] = [
             "text_config": {"hidden_size": 3072, "num_hidden_layers": 2, "num_attention_heads": 16},
         },
     ),
-    # the first layer is dense where no field says which are
+    # the first layer is dense if no field says which are
     (
         594_090_240,
         {

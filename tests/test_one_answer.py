@@ -108,7 +108,7 @@ def test_an_interval_is_in_the_unit_of_its_value() -> None:
     headline = run_line(line).out.splitlines()[1]
     ends = run_line(f"{line} --json").data
     low, high = (ends[end]["time"] / 31_536_000 for end in ("low", "high"))
-    assert math.floor(low) >= 1  # below two years, where a time on its own is in days
+    assert math.floor(low) >= 1  # below two years, if a time on its own is in days
     assert f"{low:.2f} to {high:.2f} years" in headline
 
 
@@ -163,7 +163,7 @@ def test_markdown_joins_the_question_as_the_screen_does() -> None:
 
 @pytest.mark.parametrize("model_type", ["t5gemma", "led"])
 def test_a_plan_of_adapters_on_an_encoder_and_a_decoder_has_memory_s_bytes(model_type: str) -> None:
-    """The search evaluates layouts as arrays: the gradients of tables meet only where the encoder's end is next, and
+    """The search evaluates layouts as arrays: the gradients of tables meet only if the encoder's end is next, and
     frozen tables have none."""
     rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
     fields = json.dumps({**dict(rows)[model_type], "model_type": model_type})

@@ -505,7 +505,7 @@ RUN = "plan llama3-8b --hardware h100 --tokens 1T --gpus 64 --price 2"
 def test_a_missed_limit_is_marked_and_what_follows_can_be_answered(
     napkin: Napkin, limits: str, mark: str, following: str
 ) -> None:
-    """More GPUs keep a deadline, but hardly lower a cost: the fewest are proposed only where there are some."""
+    """More GPUs keep a deadline, but hardly lower a cost: the fewest are proposed only if there are some."""
     answer = napkin(f"{RUN} {limits}")
     first, head, _, row, *_ = answer.out.splitlines()
     assert answer.status == 1

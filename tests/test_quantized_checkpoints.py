@@ -1,4 +1,4 @@
-"""What a quantized checkpoint says of its weights: their format, scales and exceptions, where it is served."""
+"""What a quantized checkpoint says of its weights: their format, scales and exceptions, if it is served."""
 
 from __future__ import annotations
 

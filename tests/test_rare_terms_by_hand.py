@@ -125,7 +125,7 @@ def test_a_class_that_holds_no_embeddings() -> None:
     ("attention", "crops", "there"), [("flash", 0, 1), ("eager", 0, 1), ("eager", 1, 1), ("flash", 1, 0)]
 )
 def test_masks_that_a_class_registers(attention: str, crops: bool, there: int) -> None:
-    """One of each layer, of the longest sequence; where it crops (nanoGPT), of the sequence, and of eager attention."""
+    """One of each layer, of the longest sequence; if it crops (nanoGPT), of the sequence, and of eager attention."""
     setup = replace(setup_of(), attention=attention)
     own = replace(setup.implementation, crops=bool(crops), buffers=(("masks", "fp32"),))
     step = prepare(DENSE, replace(setup, implementation=own))
@@ -355,7 +355,7 @@ def test_zeros_that_a_decoder_reads_in_place_of_a_bias(policy: str, width: int, 
 
 
 def test_a_bias_of_a_quantized_layer_is_gathered_as_other_frozen_weights_are() -> None:
-    """Matrices of nf4 in 0.5625 bytes, the bias in 4; forward, and backward where the input has a gradient. What is
+    """Matrices of nf4 in 0.5625 bytes, the bias in 4; forward, and backward if the input has a gradient. What is
     trained is counted instead."""
     layout = StepLayout(LENGTH, B, 1, frozen_bytes=4)
     bare = Matmul("q", ("x",), 64, 128, bias=True)
@@ -443,7 +443,7 @@ def test_bytes_that_an_engine_s_kernels_move() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_gradient_of_a_head_of_which_a_part_is_the_embedding(tied: bool) -> None:
     """MobileBERT's head is joined from the embedding of 128 elements and a matrix of the other 384: the embedding's
-    part is copied from the whole gradient at once, but waits for the lookup's where both are one weight."""
+    part is copied from the whole gradient at once, but waits for the lookup's if both are one weight."""
     rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
     shape = {**dict(rows)["mobilebert"], "model_type": "mobilebert", "num_hidden_layers": 1}
     step = step_of(model_of({**shape, "tie_word_embeddings": tied}), policy="fp32")

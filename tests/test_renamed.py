@@ -40,7 +40,7 @@ def operations_of(model: Model) -> Iterable[tuple[Operation, ...]]:
 
 
 def renamed(model: Model) -> Model:
-    """The model with another name for each operation, and for each where it is read."""
+    """The model with another name for each operation, and for each if it is read."""
     names: dict[str, str] = {}
     for operations in operations_of(model):
         for op in operations:

@@ -76,7 +76,7 @@ def test_the_fewest_are_whole_nodes_and_multiples_of_the_degrees() -> None:
 
 
 def test_the_ranks_of_the_fewest_divide_the_batch() -> None:
-    """Of a batch of 96 with replicas of 2 GPUs and pairs of ranks: 2 · (2, 4, …, 96), whole nodes where there are."""
+    """Of a batch of 96 with replicas of 2 GPUs and pairs of ranks: 2 · (2, 4, …, 96), whole nodes if there are."""
     assert machines(8, 2, 96, 2) == [4, 8, 16, 24, 32, 48, 64, 96, 192]
     assert machines(8, 1, 12) == [1, 2, 4, 6, 12]  # no whole node divides 12 sequences: what is larger counts too
     assert machines(8, 1, 7, 2)[:3] == [2, 4, 8]  # no number of ranks does: asking any of them says why

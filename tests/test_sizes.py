@@ -1,4 +1,4 @@
-"""A bare size in the place of a model: a count where that is enough, a Llama-shaped model where shapes are needed."""
+"""A bare size in the place of a model: a count if that is enough, a Llama-shaped model where shapes are needed."""
 
 from __future__ import annotations
 

@@ -457,7 +457,7 @@ def test_casts_to_eight_bits() -> None:
 
 
 def test_gradient_accumulation() -> None:
-    """So many bytes for each weight and micro-batch, those of embedding and head too, which are one where they are
+    """So many bytes for each weight and micro-batch, those of embedding and head too, which are one if they are
     tied; recomputation adds none."""
     weights = L * (LAYER + NORMS) + 2 * V * H
     found = parts(micro_batches=5, layers_recomputed=1, changed={"accumulation_bytes": 12.0})
@@ -945,7 +945,7 @@ def test_the_router_s_product() -> None:
 
 
 def test_norms_of_a_reference_class_are_several_kernels() -> None:
-    """To fp32, squared, averaged, multiplied, back, times the weight: 36 bytes an element where one kernel reads and
+    """To fp32, squared, averaged, multiplied, back, times the weight: 36 bytes an element if one kernel reads and
     writes 4; backward 76 in place of 6. No factor: every kernel is counted."""
     once = parts(changed={"elementwise": 2.0})["step/memory_bound/elementwise"]
     found = parts(changed={"elementwise": 2.0}, elementary=1)["step/memory_bound/elementwise"]
@@ -994,7 +994,7 @@ def test_every_expert_runs_every_token_where_nothing_is_routed() -> None:
 
 
 def test_a_layer_takes_as_long_as_its_launch() -> None:
-    """The device waits where the host is slower; the head waits for nothing."""
+    """The device waits if the host is slower; the head waits for nothing."""
     found = parts(changed={"host_layer": 1e12, "fixed": 7.0}, micro_batches=2)
     device = parts()["layer/device"]
     assert found["step/overhead"] == pytest.approx(2 * L * (1e12 - device) + 7)

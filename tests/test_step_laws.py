@@ -103,7 +103,7 @@ def test_a_longer_sequence_takes_more_of_both(question: tuple[str, Options]) -> 
     longer = more(options, "seq")
     assert seconds(model, options) <= seconds(model, longer) * SMALLER
     short, long = asked("memory", model, options), asked("memory", model, longer)
-    assert short["memory/live"] <= long["memory/live"]  # alike where it peaks with all gradients complete
+    assert short["memory/live"] <= long["memory/live"]  # alike if it peaks with all gradients complete
     assert short["memory/activations/saved"] < long["memory/activations/saved"]
 
 

@@ -290,7 +290,7 @@ def test_plan_judges_the_host_of_what_is_paged(napkin: Napkin) -> None:
 
 
 def test_sharding_over_the_gpus_that_are_there_is_advised_before_adapters(napkin: Napkin) -> None:
-    """Eight GPUs hold 16 bytes of each of 8.03e9 parameters between them: 16 GB each, where one copy takes 128 GB."""
+    """Eight GPUs hold 16 bytes of each of 8.03e9 parameters between them: 16 GB each, if one copy takes 128 GB."""
     line = "memory llama3.1-8b --task sft --gpus 8 --hardware h100 --seq 4096 --json"
     rows = napkin(line).data["suggestions"]
     assert rows[0]["change"] == "--zero 3"

@@ -1,4 +1,4 @@
-"""Libraries by name: their defaults hold where the command line says nothing else."""
+"""Libraries by name: their defaults hold if the command line says nothing else."""
 
 from __future__ import annotations
 

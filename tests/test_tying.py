@@ -33,7 +33,7 @@ def built(fields: Mapping[str, Any]) -> Model:
 
 
 def stating(saved: Mapping[str, Any], outer: bool | None, inner: bool | None) -> dict[str, Any]:
-    """Return a file without its version whose levels state these values; null where a level states none."""
+    """Return a file without its version whose levels state these values; null if a level states none."""
     fields: dict[str, Any] = json.loads(json.dumps(saved))
     for level, stated in ((fields, outer), (fields.get("text_config", {}), inner)):
         level.pop("transformers_version", None)

@@ -32,7 +32,7 @@ def test_a_tower_counts_as_its_class(
 
 @pytest.mark.parametrize("model_type", ["blip-2", "kosmos-2", "idefics2", "git", "t5gemma2"])
 def test_memory_holds_a_projector_that_text_does_not_run(model_type: str) -> None:
-    """In fp32 four bytes for each parameter, also where an encoder reads the images."""
+    """In fp32 four bytes for each parameter, also if an encoder reads the images."""
     line = ["memory", "-", "--seq", "64", "--precision", "fp32", "--json"]
     answer = json.loads(run_line(line, stdin=json.dumps(FIELDS[model_type])).out)
     assert answer["values"]["memory/parameters"] == 4 * params_of(model_of(FIELDS[model_type]))[1].value

@@ -105,7 +105,7 @@ def measured_seconds(row: RowFields, tokens: float) -> float:
 
 
 def tuned_constant(name: str, rows: Tuned) -> tuple[float, float]:
-    """Return a constant that fine-tuning alone shows, and its σ: its prior where no row is left."""
+    """Return a constant that fine-tuning alone shows, and its σ: its prior if no row is left."""
     prior, spread, _ = PRIORS[name]
     own = [(source, truth, one) for fits, source, truth, one in rows if fits == name]
 
@@ -125,7 +125,7 @@ def short(value: float) -> float:
 
 @record
 class Calibration:
-    """Everything that the table holds: constants and their σ, those of fits that leave a source out where they differ,
+    """Everything that the table holds: constants and their σ, those of fits that leave a source out if they differ,
     and the errors of held-out rows."""
 
     constants: dict[str, float]

@@ -1,4 +1,4 @@
-"""Which fields of a config.json each class of transformers reads, and the value it has where it writes one itself.
+"""Which fields of a config.json each class of transformers reads, and the value it has if it writes one itself.
 
 What a class does not read cannot change what it builds. A field counts as read where any branch could: in the syntax
 tree of the configuration class (attributes of self, getattr, what __post_init__ takes of its arguments, attribute_map)
@@ -274,7 +274,7 @@ def read_at_run_time(model_type: str) -> dict[str, set[str]]:
 
 
 def saved(model_type: str) -> dict[str, Any] | None:
-    """Return the config.json that a model type's default configuration writes; None where it has none."""
+    """Return the config.json that a model type's default configuration writes; None if it has none."""
     try:
         fields: dict[str, Any] = json.loads(CONFIG_MAPPING[model_type]().to_json_string())
     except Exception:  # a class without defaults

@@ -102,7 +102,7 @@ def drawn(name: str, model_type: str, task: str, seed: int) -> Iterator[tuple[Sh
 
 
 def counted(name: str, shape: Shape, task: str, run: bool = True) -> Counts:
-    """Return what the class itself has; no FLOPs (-1) where it is not run. Those of the head alone are what it has more
+    """Return what the class itself has; no FLOPs (-1) if it is not run. Those of the head alone are what it has more
     than its body, which may have the pooler."""
     config = configuration(name, shape)
     config._attn_implementation = "eager"
@@ -167,7 +167,7 @@ def said(shape: Shape) -> tuple[Any, Any, Any]:
 
 
 def kind_of(name: str, cases: list[tuple[Shape, Counts]], model_type: str, task: str) -> str | None:
-    """Return the head that a class has; None where none of napkin's equals it, or too few draws run."""
+    """Return the head that a class has; None if none of napkin's equals it, or too few draws run."""
     tried = []
     for kind, head in heads.HEADS.items():
         if head.scores != TASKS[task] or (head.outputs == 1) != (task == "MULTIPLE_CHOICE"):

@@ -112,16 +112,16 @@ def seen(model_type: str) -> str:
 
 
 def rule_of(letters: str) -> tuple[str, bool]:
-    """Return what explains the nine letters: the rule, and the value of the outer level where it states none.
+    """Return what explains the nine letters: the rule, and the value of the outer level if it states none.
 
     own      the outer level's value
-    either   tied where one of both levels says so
-    first    the outer level's, and the text's where it states none
+    either   tied if one of both levels says so
+    first    the outer level's, and the text's if it states none
     text     the text's
     never    whatever both say
     """
     rows = [letters[i : i + 3] for i in (0, 3, 6)]
-    text = rows[2]  # what the class does where the outer level says no
+    text = rows[2]  # what the class does if the outer level says no
     explained = {
         ("never", False): ["FFF", "FFF", "FFF"],
         ("own", True): ["TTT", "TTT", "FFF"],

@@ -40,7 +40,7 @@ RAISED = re.compile(
 )
 """Operations that autocast runs in fp32 (square calls pow)."""
 SUMS = frozenset(("norm", "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum"))
-"""Operations that autocast asks for a result in fp32 where none is asked for."""
+"""Operations that autocast asks for a result in fp32 if none is asked for."""
 
 
 class Autocast(TorchFunctionMode):
@@ -61,7 +61,7 @@ class Autocast(TorchFunctionMode):
         if not (x.is_leaf and x.requires_grad) or x._is_view():
             return x.to(torch.bfloat16)
         if id(x) not in self.cast:
-            with torch.enable_grad():  # also where a network runs without: what is kept serves later passes
+            with torch.enable_grad():  # also if a network runs without: what is kept serves later passes
                 self.cast[id(x)] = (x, x.to(torch.bfloat16))
             self.copies.add(self.cast[id(x)][1].untyped_storage()._cdata)
         return self.cast[id(x)][1]

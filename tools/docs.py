@@ -34,7 +34,7 @@ from terminal import update as update_picture  # noqa: E402
 FENCE = "```"
 STARTS = (FENCE + "console", FENCE + "pycon")
 PROMPTS = ("$ ", ">>> ")
-ANSWERED = (0, 1, 4)  # an answer, also where a limit is broken or too close to call
+ANSWERED = (0, 1, 4)  # an answer, also if a limit is broken or too close to call
 
 
 def pages() -> list[str]:
@@ -43,7 +43,7 @@ def pages() -> list[str]:
 
 
 def run(command: str) -> tuple[int, str]:
-    """Return exit status and output of `napkin …`, run in this process; raise where it fails and the page does not show
+    """Return exit status and output of `napkin …`, run in this process; raise if it fails and the page does not show
     it."""
     words = shlex.split(command)
     both = words[-1] == "2>&1"
@@ -77,7 +77,7 @@ def runs(command: str) -> bool:
 
 
 def answered(block: list[str]) -> list[str]:
-    """Return the block with fresh output; unchanged where it holds a command of another program, or none."""
+    """Return the block with fresh output; unchanged if it holds a command of another program, or none."""
     if block and block[0].startswith(">>> "):
         return session(block)
     commands = commands_of(block)
@@ -96,7 +96,7 @@ def answered(block: list[str]) -> list[str]:
 
 
 def session(block: list[str]) -> list[str]:
-    """Return a session of Python with fresh output; raise where it fails and the page does not show that it does."""
+    """Return a session of Python with fresh output; raise if it fails and the page does not show that it does."""
     lines: list[str] = []
     names: dict[str, object] = {}
     for one in doctest.DocTestParser().get_examples("\n".join(block)):
@@ -163,7 +163,7 @@ def moved_on(before: str, after: str) -> list[str]:
 
 
 def update(paths: list[str], accept: bool) -> int:
-    """Write the pages; return the exit status: 1 where a number moved and that was not accepted."""
+    """Write the pages; return the exit status: 1 if a number moved and that was not accepted."""
     os.chdir(ROOT)
     os.environ["NO_COLOR"] = "1"
     status = 0

@@ -5,13 +5,13 @@
     python tools/environments.py --list
 
     3.10 … 3.14     napkin and the newest of its dependencies on that Python
-    lowest          the lower bounds of pyproject.toml, on the lowest Python; a later one where they have a build for it
+    lowest          the lower bounds of pyproject.toml, on the lowest Python; a later one if they have a build for it
     transformers    next to transformers, in one environment
     training        next to the libraries that have a callback of napkin's, with torch: toy models are trained
 
 In each, napkin is installed as a user installs it, `pip check` looks for conflicts, the two commands of `make demo` and
 a check run as processes, and the tests of SUBSET run against what is installed. What no interpreter is here for is
-skipped and said; the exit status is 1 where anything failed, 5 where nothing was run.
+skipped and said; the exit status is 1 if anything failed, 5 if nothing was run.
 """
 
 from __future__ import annotations

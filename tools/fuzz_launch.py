@@ -50,7 +50,7 @@ def declared(name: str) -> tuple[str, ...]:
 
 
 def launch_file(rng: random.Random, bad: Callable[[random.Random, Any], Any], name: str = "") -> bytes:
-    """Return a file of a format, as it is where one is named and none to three keys changed where none is."""
+    """Return a file of a format, as it is where one is named and none to three keys changed if none is."""
     changes = 0 if name else rng.choice((0, 0, 1, 1, 1, 2, 3))
     name = name or rng.choice(MODULES.split())
     base = BASES[name]

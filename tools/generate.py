@@ -1,7 +1,7 @@
 """Write every generated table and page of published errors, in the order in which one needs the other.
 
 python tools/generate.py            write them all and name the files and the numbers that changed; `make generate`
-python tools/generate.py --check    leave every file as it is; exit status 1 where one is out of step
+python tools/generate.py --check    leave every file as it is; exit status 1 if one is out of step
 
 Run it twice and the second run changes nothing. A few minutes: the calibration fits every published step once for each
 source that is held out. Tables that are measured on transformers' own classes need that library and hours: they are
@@ -84,7 +84,7 @@ def restore(before: dict[Path, bytes], paths: list[Path]) -> None:
 
 
 def run(step: Step) -> None:
-    """Run one tool on this checkout's package; raise where it fails."""
+    """Run one tool on this checkout's package; raise if it fails."""
     print(f"{step.tool}: {step.why}", flush=True)
     source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, str(ROOT / "tools" / step.tool)]

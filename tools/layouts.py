@@ -123,7 +123,7 @@ class Placed:
 
 
 def placed(row: StepRow) -> Placed | None:
-    """Where one row's layout stands; None where no layout at all is predicted to fit. A source that does not say what
+    """Where one row's layout stands; None if no layout at all is predicted to fit. A source that does not say what
     it recomputes is taken to recompute the least with which its layout is predicted to fit."""
     assert row.shape
     dims = row.shape if row.shape.vocab else replace(row.shape, vocab=UNSTATED_VOCABULARY)

@@ -138,7 +138,7 @@ def said(fields: dict[str, Any], targets: tuple[str, ...]) -> int:
 
 
 def compare(fields: dict[str, Any]) -> tuple[dict[str, int], dict[str, int], dict[str, str]]:
-    """Return peft's counts and napkin's where it answers, and by choice of targets what napkin says where it
+    """Return peft's counts and napkin's if it answers, and by choice of targets what napkin says where it
     differs."""
     found = counts(fields)
     mine: dict[str, int] = {}

@@ -15,7 +15,7 @@ functions' code is exchanged; a constant of a module needs a process of its own.
 Left out: tests that compare a generated page or table with what makes it, which notice every change and say nothing
 about which number is right, and files that are not about numbers (OTHERS). A mutant that takes longer than SLOWER times
 what its tests take without one is counted as noticed. Survivors are listed; those that equivalent_mutants.yaml gives a
-reason for are not run and counted apart. Exit status 1 where there are other survivors.
+reason for are not run and counted apart. Exit status 1 if there are other survivors.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Session:
 
 
 def collect(files: Iterable[str], slow: bool, use: Callable[[Session], None]) -> None:
-    """Collect the tests of files and hand them to `use`. Exits where they cannot be collected."""
+    """Collect the tests of files and hand them to `use`. Exits if they cannot be collected."""
     quick = [] if slow else ["-m", "not slow"]
     line = ["-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", *quick, "-k", PAGES, *files]
     if pytest.main(line, plugins=[Session(use)]) in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.INTERRUPTED):
@@ -331,7 +331,7 @@ def functions() -> dict[tuple[str, str, int], list[types.FunctionType]]:
 
 
 def exchange(mutant: Mutant, known: dict[tuple[str, str, int], list[types.FunctionType]]) -> bool:
-    """Give the functions of a module their code with the change. Returns False where none changed: it lies in what
+    """Give the functions of a module their code with the change. Returns False if none changed: it lies in what
     runs on import."""
     path = os.path.join(SOURCE, mutant.path)
     with open(path, "rb") as file:
@@ -358,7 +358,7 @@ def run_tests(session: Session, tests: list[str], say: Callable[[str], None]) ->
 
 def outcome(mutant: Mutant, session: Session, known: dict[tuple[str, str, int], list[types.FunctionType]],
             tests: list[str], seconds: float) -> str:  # fmt: skip
-    """Return the first test that noticed a mutant, `too long`, or "" where none did."""
+    """Return the first test that noticed a mutant, `too long`, or "" if none did."""
 
     def work(say: Callable[[str], None]) -> None:
         if not exchange(mutant, known):

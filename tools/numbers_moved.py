@@ -9,7 +9,7 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def moved(before: list[str], after: list[str]) -> list[str]:
-    """Return what changed in the numbers of some lines, as `label: old → new`; nothing where only words did."""
+    """Return what changed in the numbers of some lines, as `label: old → new`; nothing if only words did."""
     if NUMBER.findall("\n".join(before)) == NUMBER.findall("\n".join(after)):
         return []
     masked = [[NUMBER.sub("#", line) for line in lines] for lines in (before, after)]

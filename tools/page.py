@@ -49,7 +49,7 @@ LECTURE = ("train-time", "max-params")
 
 
 def fetch_packages() -> None:
-    """Install what page/package-lock.json pins, where it is not there."""
+    """Install what page/package-lock.json pins, if it is not there."""
     wanted = json.loads((SOURCES / "package.json").read_text(encoding="utf-8"))["dependencies"]["pyodide"]
     have = PACKAGES / "pyodide" / "package.json"
     if have.exists() and json.loads(have.read_text(encoding="utf-8"))["version"] == wanted:

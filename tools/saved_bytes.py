@@ -224,7 +224,7 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     else:
         model = model.to("meta")
         model.tie_weights()
-        # some classes fix the type of a few weights, which loading a checkpoint undoes but where they insist on fp32
+        # some classes fix the type of a few weights, which loading a checkpoint undoes but if they insist on fp32
         insists = tuple(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
         for name, weight in model.named_parameters():
             weight.data = weight.data.to(torch.float32 if any(part in name for part in insists) else dtype)
@@ -289,7 +289,7 @@ def measure(
     recompute: str = KEEP_ALL,
     lora: str = "",
 ) -> Measured:
-    """One forward pass and its loss; `target`: tokens of the decoder's sequences, where they are others; `lora`: what
+    """One forward pass and its loss; `target`: tokens of the decoder's sequences, if they are others; `lora`: what
     adapters are next to, in a frozen network."""
     cuda_on_meta.KERNEL = kernel
     model = network(fields, precision, kernel)

@@ -3,7 +3,7 @@
     python tools/serving_shares.py    fit, hold each source out in turn, write the table (a minute)
 
 The shares are those of training steps times exp(effects); an effect's prior is 0 ± SPREADS, so that the same rows give
-the same table and what no row tells stays where it was. The only input is configs/evidence/serving.yaml.
+the same table and what no row tells stays if it was. The only input is configs/evidence/serving.yaml.
 """
 
 from __future__ import annotations

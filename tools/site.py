@@ -82,7 +82,7 @@ def staged(text: str, source: Path, name: str, wanted: set[Path]) -> str:
 ASK = """
 [**Ask here, in your browser**](page/index.html): the same Python, nothing to install, nothing uploaded.
 """
-"""What two pages say below their first paragraph where the site has the page that answers."""
+"""What two pages say below their first paragraph if the site has the page that answers."""
 
 
 def stage() -> None:

@@ -1,7 +1,7 @@
 """Write the tables that the installed package reads (src/napkin/_tables) from the YAML that people edit.
 
 A literal in a module costs a start-up almost nothing; YAML and its validation would cost more than everything else.
-Run by `make tables`; `--check` only compares (exit status 1 where a table is out of step), as the tests do.
+Run by `make tables`; `--check` only compares (exit status 1 if a table is out of step), as the tests do.
 """
 
 from __future__ import annotations

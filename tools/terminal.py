@@ -65,7 +65,7 @@ def _resize(terminal: int) -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # Linux says so where the other end is closed
+    except OSError:  # Linux says so if the other end is closed
         return b""
 
 
@@ -109,7 +109,7 @@ def drawn() -> str:
 
 
 def update() -> bool:
-    """Write the picture where it changed; return whether it did."""
+    """Write the picture if it changed; return whether it did."""
     now = drawn()
     if PICTURE.exists() and PICTURE.read_text(encoding="utf-8") == now:
         return False

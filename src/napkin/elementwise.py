@@ -128,7 +128,7 @@ def minimum(*values: Number) -> Number:
 
 
 def where(condition: Number | Flag, yes: Number, no: Number) -> Number:
-    """Return `yes` where the condition holds, else `no`; both are evaluated, so neither may fail where not chosen."""
+    """Return `yes` if the condition holds, else `no`; both are evaluated, so neither may fail if not chosen."""
     if not is_array(condition):
         return yes if condition else no
     if condition.shape[-1] == 1 and condition.ndim > 1:  # of an axis of its own, on which all entries may agree
@@ -201,7 +201,7 @@ def floor(a: Number) -> Number:
 
 
 def ratio(a: Number, b: Number) -> Number:
-    """Return a / b: an integer where both are and b divides a; infinite where it overflows or b is 0."""
+    """Return a / b: an integer if both are and b divides a; infinite if it overflows or b is 0."""
     if a.__class__ is float and b.__class__ is float and b:
         return a / b
     if is_array(a) or is_array(b):
@@ -217,7 +217,7 @@ def ratio(a: Number, b: Number) -> Number:
 
 
 def times(a: Number, b: Number) -> Number:
-    """Return a · b; infinite where an integer does not fit a float."""
+    """Return a · b; infinite if an integer does not fit a float."""
     try:
         return a * b
     except OverflowError:
@@ -235,7 +235,7 @@ def is_zero(value: Number) -> bool:
 
 
 def product(a: Number, b: Number | Flag) -> Number:
-    """Return a · b of finite numbers, without work where one is 0 or 1 for all layouts."""
+    """Return a · b of finite numbers, without work if one is 0 or 1 for all layouts."""
     if b.__class__ is int or b.__class__ is bool:
         if b == 1:
             return a
@@ -247,7 +247,7 @@ def product(a: Number, b: Number | Flag) -> Number:
 
 
 def plus(a: Number, b: Number) -> Number:
-    """Return a + b; infinite where an integer does not fit a float."""
+    """Return a + b; infinite if an integer does not fit a float."""
     try:
         return a + b
     except OverflowError:
@@ -265,7 +265,7 @@ def log2(a: Number) -> Number:
 
 
 def power(a: Number, exponent: Number) -> Number:
-    """Return a to the power of `exponent`; infinite where it overflows."""
+    """Return a to the power of `exponent`; infinite if it overflows."""
     try:
         raised: Number = a**exponent
     except OverflowError:

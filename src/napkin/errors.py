@@ -77,7 +77,7 @@ class Problems(NapkinError):
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Return the known names closest to `name`, best first; none for a name under two letters."""
-    import difflib  # loaded only where something is wrong already
+    import difflib  # loaded only if something is wrong already
 
     wanted = name.strip().lower()
     if len(wanted) < 2:
@@ -95,6 +95,6 @@ def listed(words: Sequence[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint that names the nearest known names, or None where nothing is near."""
+    """Return a hint that names the nearest known names, or None if nothing is near."""
     close = nearest(name, known)
     return f"did you mean {' or '.join(close)}?" if close else None

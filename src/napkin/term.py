@@ -24,11 +24,11 @@ class Term:
     """A named quantity. `value` is a number, or an array with one entry per layout.
 
     name    path of the quantity; public API where an answer publishes it (`memory/optimizer/exp_avg`)
-    unit    canonical unit (units/algebra.py); "1" where there is none
+    unit    canonical unit (units/algebra.py); "1" if there is none
     op      a key of OPS; for a leaf `given`, `measured`, `table` (a cited figure) or `constant`
     parts   what it is computed from; empty for a leaf
     source  citation of the formula or constant
-    kind    for a leaf, one of the five kinds; "" where there are parts
+    kind    for a leaf, one of the five kinds; "" if there are parts
     """
 
     __slots__ = ("kind", "name", "op", "parts", "source", "unit", "value")
@@ -248,7 +248,7 @@ def floor(name: str, part: Term, source: str = "") -> Term:
 
 
 def choose(name: str, condition: Term, yes: Term, no: Term, source: str = "") -> Term:
-    """Return `yes` where the condition is not 0, else `no`; both of one unit."""
+    """Return `yes` if the condition is not 0, else `no`; both of one unit."""
     return make("choice", name, (condition, yes, no), source)
 
 

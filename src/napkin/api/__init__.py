@@ -36,7 +36,7 @@ def function(word: str) -> Callable[..., Result]:
 
 
 def ask(name: str, arguments: Sequence[object], options: Mapping[str, object]) -> Result:
-    """Answer a command's question from Python values. Raises NapkinError with status and hint where there is none; an
+    """Answer a command's question from Python values. Raises NapkinError with status and hint if there is none; an
     answer that is impossible, or that does not hold, is an answer with status 1."""
     from napkin.cli.reader import read
 

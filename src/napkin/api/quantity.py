@@ -30,7 +30,7 @@ class _Known:
     """What a number of an answer knows besides its value.
 
     path   where the answer has it (`memory/optimizer/exp_avg`); what is below it is an attribute (`.exp_avg`)
-    unit   canonical unit: byte, second, FLOP, param, …; "1" where there is none
+    unit   canonical unit: byte, second, FLOP, param, …; "1" if there is none
     """
 
     path: str
@@ -43,12 +43,12 @@ class _Known:
 
     @property
     def low(self) -> float | None:
-        """The low end of its interval, in its unit; None where it has none."""
+        """The low end of its interval, in its unit; None if it has none."""
         return self._answer.low.get(self.path)
 
     @property
     def high(self) -> float | None:
-        """The high end of its interval, in its unit; None where it has none."""
+        """The high end of its interval, in its unit; None if it has none."""
         return self._answer.high.get(self.path)
 
     @property
@@ -63,7 +63,7 @@ class _Known:
 
     @property
     def source(self) -> str:
-        """The citation of its formula or its figure; "" where it has none."""
+        """The citation of its formula or its figure; "" if it has none."""
         return "" if self._term is None else self._term.source
 
     @property

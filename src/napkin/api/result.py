@@ -57,7 +57,7 @@ class Result:
 
     @property
     def verdict(self) -> str | None:
-        """The answer in a word: fits, does not fit, holds, compute, …; None where nothing is judged."""
+        """The answer in a word: fits, does not fit, holds, compute, …; None if nothing is judged."""
         return self._found.verdict
 
     @property
@@ -77,7 +77,7 @@ class Result:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """The rows of a listing; none where the answer is not one."""
+        """The rows of a listing; none if the answer is not one."""
         return tuple(MappingProxyType(dict(row)) for row in self._found.rows or ())
 
     @property
@@ -87,7 +87,7 @@ class Result:
 
     @property
     def errors(self) -> tuple[NapkinError, ...]:
-        """What went wrong in a part of the question, where the rest was answered."""
+        """What went wrong in a part of the question, if the rest was answered."""
         return tuple(one for problem in self._found.problems for one in problem.errors)
 
     @property

@@ -28,7 +28,7 @@ from napkin.record import replace
 MODULES: dict[str, str] = _index.MODULES
 """model_type → the module of `families` that has its record: `decoders.llama`."""
 WRAPPERS: dict[str, str] = _index.WRAPPERS
-"""Multimodal model_type → the model_type of the language model within it, where its file does not state one."""
+"""Multimodal model_type → the model_type of the language model within it, if its file does not state one."""
 
 _PREDICTION = "mtp_config"
 QUANTIZED = "quantization_config"
@@ -63,7 +63,7 @@ def build(config: Config, assumed: Sequence[str] = (), strict: bool = False) -> 
 
 def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     """Return the model, or raise the first problem that is found."""
-    kind, text = config.model_type, text_model(config)  # which is the config itself where its fields are on one level
+    kind, text = config.model_type, text_model(config)  # which is the config itself if its fields are on one level
     architecture, wrapper = architecture_of(text), wrapper_of(config.model_type)
     names = config.fields.get("architectures")
     headed = isinstance(names, list) and any(isinstance(name, str) and name.endswith(_SCORING) for name in names[:1])

@@ -46,7 +46,7 @@ def runs_of(keys: Iterable[Key], make: Callable[[Key], Layer]) -> Parts:
 
 
 def _period(text: str) -> tuple[int, int]:
-    """Return (period, where it begins) of what repeats to the text's end, at least four times; (0, 0) where nothing
+    """Return (period, where it begins) of what repeats to the text's end, at least four times; (0, 0) if nothing
     does."""
     for period in range(2, LONGEST_PERIOD + 1):
         varies = len(text) >= 4 * period and len(set(text[-period:])) > 1
@@ -73,7 +73,7 @@ def embedding(
     dropout: bool = False,
     segments: int = 0,
 ) -> Operations:
-    """Return the embedding, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout where
+    """Return the embedding, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout if
     the class has them. `cast`: as in operations.pointwise.Scale."""
     table = embedding_width or hidden
     operations: list[Operation] = [Embedding("embedding", (), rows, table)]

@@ -179,7 +179,7 @@ class Attention:
 def band_attention(source: str, *, width: int, heads: int, window: int) -> Operations:
     """Return attention over a window to both sides (operations.attention.BandAttention), with biases throughout.
 
-    The class holds projections for tokens that attend to all; no gradient reaches them where there are no such tokens.
+    The class holds projections for tokens that attend to all; no gradient reaches them if there are no such tokens.
     """
     from napkin.operations.band_attention import BandAttention
     from napkin.operations.idle import Idle

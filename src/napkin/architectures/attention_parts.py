@@ -18,9 +18,9 @@ from napkin.record import record
 class Heads:
     """Sizes of one attention: `heads` query heads and `kv_heads` key/value heads of `head_dim` elements.
 
-    v_dim         elements of a value head, where they are not head_dim
-    out_width     width of the output, where it is not the input's
-    memory_width  width of what keys and values read in cross-attention, where it is not the input's
+    v_dim         elements of a value head, if they are not head_dim
+    out_width     width of the output, if it is not the input's
+    memory_width  width of what keys and values read in cross-attention, if it is not the input's
     """
 
     width: int
@@ -58,7 +58,7 @@ class QkvProjections:
     """The linear layers around attention.
 
     bias      of queries, keys and values       out_bias  of the output projection
-    key_bias  of the keys, where it differs
+    key_bias  of the keys, if it differs
     fused     queries, keys and values come from one QKV projection, in which the heads lie in `groups` groups
     indexed   keys and values are taken out of the fused result by an index
     repeated  the one key and value of a group are repeated for its queries

@@ -98,7 +98,7 @@ def gated_mlp(
     prefix: str = "",
 ) -> Operations:
     """Return down(activation(gate(x)) ⊙ up(x)): three matrices of width × inner, the first two one matmul where fused.
-    `dropout`: before the last. `out_bias`: the last one's, where it is not the others'."""
+    `dropout`: before the last. `out_bias`: the last one's, if it is not the others'."""
     gate, up, gated = prefix + "gate", prefix + "up", prefix + "gated"
     clamps = tuple(Clamp(f"{name}_cut", (name,), inner) for name in (gate, up)) if gating.clamped else ()
     reads = tuple(clamp.name for clamp in clamps) or (gate, up)

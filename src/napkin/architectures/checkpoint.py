@@ -27,7 +27,7 @@ MOST_REPEATS = 3
 
 
 def checkpoint_of(fields: object) -> Checkpoint | None:
-    """Return how the weights of a file with this quantization_config are stored; None where it is none."""
+    """Return how the weights of a file with this quantization_config are stored; None if it is none."""
     if not isinstance(fields, dict):
         return None
     method = fields.get("quant_method")
@@ -86,7 +86,7 @@ def _mxfp4(_: Fields) -> tuple[str, float]:
 
 
 def _compressed_tensors(fields: Fields) -> tuple[str, float] | None:
-    """Return the format of all groups of layers, where they agree."""
+    """Return the format of all groups of layers, if they agree."""
     groups = fields.get("config_groups")
     stated = (
         [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
@@ -120,4 +120,4 @@ METHODS: Mapping[str, Callable[[Fields], tuple[str, float] | None]] = {
     "compressed-tensors": _compressed_tensors,
     "modelopt": _modelopt,
 }
-"""quant_method → its reader: the format's name and the bytes of a weight, scales included; None where it is unknown."""
+"""quant_method → its reader: the format's name and the bytes of a weight, scales included; None if it is unknown."""

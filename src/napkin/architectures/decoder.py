@@ -191,7 +191,7 @@ def _plans(config: Config, of: Decoder, sparse: Sequence[bool]) -> Sequence[Plan
 
 
 def _feeds(config: Config, of: Decoder, hidden: int, sparse: Sequence[bool]) -> tuple[Block | None, Block | None]:
-    """Read the dense feed-forward and the mixture of experts of a layer; None where no layer has one."""
+    """Read the dense feed-forward and the mixture of experts of a layer; None if no layer has one."""
     function, experts = of.function(config), of.experts
     if experts is None:
         return _dense(config, of, hidden, function), None

@@ -23,7 +23,7 @@ Vary = Callable[[Attention, Plan], Attention]
 
 @record
 class RotaryPositions:
-    """Rotary positions: how elements are paired, the part of a head that rotates where no field says so, and whether
+    """Rotary positions: how elements are paired, the part of a head that rotates if no field says so, and whether
     the rotation runs in fp32 (`once` as in operations.rotary.Rotary)."""
 
     pairing: str = "half"
@@ -48,7 +48,7 @@ class NormedHeads:
 
 @record
 class Inner:
-    """Width of the feed-forward network: that of a field, else `times` h; of `field` times h where it `multiplies`."""
+    """Width of the feed-forward network: that of a field, else `times` h; of `field` times h if it `multiplies`."""
 
     field: str
     times: int = 0
@@ -69,7 +69,7 @@ class Embedded:
     """What follows the lookup in the embedding.
 
     positions  learned positions, with this many rows before the first (None: no learned positions)
-    scale      a constant multiplies it, or the field that is stated where one does
+    scale      a constant multiplies it, or the field that is stated if one does
     """
 
     positions: int | None = None
@@ -82,7 +82,7 @@ class Embedded:
 class Headed:
     """The final norm and the language model's head.
 
-    scale    a constant multiplies the logits, or the field that is stated where one does
+    scale    a constant multiplies the logits, or the field that is stated if one does
     softcap  the field of the logits' soft cap; `fp32`: the cap runs in fp32
     """
 
@@ -109,7 +109,7 @@ def always(arrangement: Arrangement) -> Callable[[Config], Arrangement]:
 
 
 def where(switch: Switch, yes: Arrangement, no: Arrangement) -> Callable[[Config], Arrangement]:
-    """Choose one arrangement where a field is true, else another."""
+    """Choose one arrangement if a field is true, else another."""
     return lambda config: yes if on(config, switch) else no
 
 
@@ -119,29 +119,29 @@ def scored(**changes: object) -> Callable[[Config, Attention], Attention]:
 
 
 def bidirectional(field: str) -> Callable[[Config, Attention], Attention]:
-    """Let every token see every other where the field says so."""
+    """Let every token see every other if the field says so."""
     return lambda config, usual: usual.scored(causal=not config.flag(field, otherwise=False))
 
 
 def softcapped(field: str) -> Callable[[Config, Attention], Attention]:
-    """Cap attention's scores softly, where the field is not null."""
+    """Cap attention's scores softly, if the field is not null."""
     return lambda config, usual: usual.scored(softcap=capped(config, field))
 
 
 def clamped(field: str) -> Callable[[Config, Attention], Attention]:
-    """Clamp the results of the projections where a field says how far."""
+    """Clamp the results of the projections if a field says how far."""
     return lambda config, usual: usual.projected(clamped=stated(config, field))
 
 
 def capped(config: Config, field: str) -> bool:
-    """Read whether a soft cap is on: a class that has one keeps it where the field is omitted, not where it is null."""
+    """Read whether a soft cap is on: a class that has one keeps it if the field is omitted, not if it is null."""
     if field not in config.fields:
         return field not in config.defaults or config.defaults[field] is not None
     return config.real(field, required=False) is not None
 
 
 def stated(config: Config, switch: Switch) -> bool:
-    """Read a switch that is a constant, or a field that counts as on where it is stated (a multiplier, a clamp)."""
+    """Read a switch that is a constant, or a field that counts as on if it is stated (a multiplier, a clamp)."""
     if isinstance(switch, bool):
         return switch
     value = config.raw(switch, required=False)

@@ -19,9 +19,9 @@ class Dimensions:
 
     name, family     of the model, and its model_type
     heads, kv_heads  query heads and key/value heads of attention, of `head_dim` elements each
-    vocabulary       rows of the head and the embedding, of `embedding_width` elements where they are not `hidden` (0)
+    vocabulary       rows of the head and the embedding, of `embedding_width` elements if they are not `hidden` (0)
     more_rows        rows that the embedding has beyond the head's
-    max_length       tokens that the model was trained for, where the file says so
+    max_length       tokens that the model was trained for, if the file says so
     tied             the head's weight is the embedding's
     headless         `architectures` names a class without a language model's head
     """
@@ -54,7 +54,7 @@ def dimensions(
 
     kv_heads      their field, or their number ("": as many as query heads)
     own_head_dim  the class reads `head_dim`
-    floor         the class rounds h / a down where no `head_dim` is stated
+    floor         the class rounds h / a down if no `head_dim` is stated
     square        the output projection is h × h: heads · head_dim must be h
     max_length    its field
     """
@@ -78,7 +78,7 @@ def dimensions_of(
     tie: bool | None = None,
 ) -> Dimensions:
     """Return dimensions of which those of attention are known, with vocabulary and head read. tie: whether the head's
-    weight is the embedding's, where no field says it; nothing is tied where there is no head."""
+    weight is the embedding's, if no field says it; nothing is tied if there is no head."""
     none = headless(config)
     return Dimensions(
         config.name,

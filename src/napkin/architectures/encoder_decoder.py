@@ -22,7 +22,7 @@ from napkin.record import replace
 
 
 def parts_of(config: Config) -> tuple[bool, bool]:
-    """Read (has a decoder, has a head) of the class named under `architectures`; both where none is named."""
+    """Read (has a decoder, has a head) of the class named under `architectures`; both if none is named."""
     names = class_names(config)
     if not names or any(name.endswith(("ForConditionalGeneration", "WithLMHeadModel", "MTModel")) for name in names):
         return True, True
@@ -97,7 +97,7 @@ def decoder_alone(
 
 
 def _from(operations: Operations, old: str, new: str) -> Operations:
-    """Return the operations reading `new` where they read `old`."""
+    """Return the operations reading `new` if they read `old`."""
     return tuple(replace(op, reads=tuple(new if read == old else read for read in op.reads)) for op in operations)
 
 

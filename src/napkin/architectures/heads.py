@@ -39,12 +39,12 @@ class Head:
     scores     what the loss is over: SEQUENCE, TOKEN or SPAN (where an answer begins and ends)
     path       of the last linear layer in the class          bias     it has one, or the field that says so
     early      the linear layers run over one token of each sequence, not over all of them; or the field that says
-               LATE, also by leaving it out, where they run over all
+               LATE, also by leaving it out, if they run over all
     dense      path of a linear layer before, h → h; ""       function  its activation
     dense_bias, norm_bias  whether it has one, and the norm behind it, or the fields that say so
     norm       path of a norm behind it; ""
     inner      the linear layer before is an MLP of the layers' width, with a norm (BigBird)
-    outputs    where they are not the labels
+    outputs    if they are not the labels
     pooler     what becomes of the body's
     width      of what it reads, in widths of the stream
     encoder    the class has the encoder of an encoder-decoder alone

@@ -53,7 +53,7 @@ def in_each_layer(model: Model, name: str, operations: Operations) -> Model:
 
 
 def beside_encoder(model: Model, config: Config, field: str) -> Model:
-    """Return a model of one stack, each layer of which also attends to an encoder where the field says so: weights that
+    """Return a model of one stack, each layer of which also attends to an encoder if the field says so: weights that
     are held."""
     if not config.flag(field, otherwise=False):
         return model

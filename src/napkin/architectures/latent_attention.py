@@ -39,7 +39,7 @@ class LatentAttention:
     q  = norm(x·Wqa)·Wqb  (or x·Wq without a rank)       each head: nope elements, then rope.dim rotary ones
     [c, kr] = x·Wkva      [kn, v] = norm(c)·Wkvb         k = [kn, rotary kr, the same for every head]
 
-    queries   makes the operations up to `q`, where they differ (and what a gate needs)
+    queries   makes the operations up to `q`, if they differ (and what a gate needs)
     index     makes the operation that chooses the keys, from the names of the input and of the latent query
     scaled    PARTS or LATENTS, or "" for neither
     rotates   else the rotary elements stay as they are, and queries whole (Kimi Linear, arXiv 2510.26692)

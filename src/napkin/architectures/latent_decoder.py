@@ -35,7 +35,7 @@ class LatentReading:
 
     index    makes the operation that chooses the keys, where sparse attention has one
     cast     the embedding's scale is an integer: the product has the integer's type first (operations.pointwise.Scale)
-    streams  of the residual, where there are hyper-connections
+    streams  of the residual, if there are hyper-connections
     """
 
     sizes: Dimensions
@@ -139,7 +139,7 @@ def _read(config: Config, of: LatentDecoder) -> LatentReading:
         dense,
         sparse,
         index,
-        # scale_emb: 12 where it is omitted, an integer like most that are stated
+        # scale_emb: 12 if it is omitted, an integer like most that are stated
         of.scaled and not isinstance(config.raw("scale_emb", required=False), float),
         streams,
         not tied(config),
@@ -183,12 +183,12 @@ def _experts(config: Config, of: LatentDecoder, hidden: int, function: str, bias
 
 def each_indexed(config: Config, layers: int) -> list[bool]:
     """Read whether each layer has an indexer of its own, or takes the keys that an earlier one chose; each has one
-    where a config does not say."""
+    if a config does not say."""
     return _indexers(config, [True] * layers)
 
 
 def each_fourth_indexed(config: Config, layers: int) -> list[bool]:
-    """Read the same where the first layer has one if a config does not say, and each fourth from the second on."""
+    """Read the same; by default the first layer has one, and each fourth from the second on."""
     return _indexers(config, [i == 0 or i % 4 == 1 for i in range(layers)])
 
 
@@ -260,7 +260,7 @@ def _build(of: LatentReading, kind: LatentDecoder, branches: Branches) -> Model:
 
 
 def _of_streams(after: Operations, width: int, streams: int, *, fp32: bool) -> Operations:
-    """Return final norm and head after the streams' collapse, the head's matmul in fp32 where its weight is its own."""
+    """Return final norm and head after the streams' collapse, the head's matmul in fp32 if its weight is its own."""
     norm, *rest = after
     collapse = ReadStreams("streams_read", ("x",), width, streams, False, last=True, behind=True)
     operations: Operations = (collapse, replace(norm, reads=("streams_read",)))

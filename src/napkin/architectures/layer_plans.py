@@ -16,8 +16,8 @@ class Plan:
 
     table   the number of the rotary table that it reads; None: no rotary positions
     sparse  its feed-forward is a mixture of experts
-    heads   its query heads, where they are its own (0: those of the model)
-    last    whether it is the last layer, where that matters
+    heads   its query heads, if they are its own (0: those of the model)
+    last    whether it is the last layer, if that matters
     """
 
     window: int | None = None
@@ -50,7 +50,7 @@ class Windows:
 
     switch    whether there are windows, or the field that says so
     field     size of the window, in tokens
-    required  the field must be given where a layer with a window is listed; else no size means no windows
+    required  the field must be given if a layer with a window is listed; else no size means no windows
     """
 
     pattern: Pattern
@@ -120,7 +120,7 @@ def in_windows(config: Config, seen: Seen, sparse: Sequence[bool]) -> Sequence[i
 
 
 def in_windows_if_any(config: Config, seen: Seen, sparse: Sequence[bool]) -> Sequence[int | None]:
-    """Rotary positions only in layers with a window; in all where the model has no window."""
+    """Rotary positions only in layers with a window; in all if the model has no window."""
     if seen.window is None or seen.kinds is None:
         return [0] * len(sparse)
     return [None if kind == FULL else 0 for kind in seen.kinds]
@@ -194,7 +194,7 @@ def stepped(config: Config, layers: int) -> Callable[[int], bool]:
 
 
 def listed_or(otherwise: Sparse) -> Sparse:
-    """As mlp_layer_types lists them, `otherwise` where it does not."""
+    """As mlp_layer_types lists them, `otherwise` if it does not."""
 
     def sparse(config: Config, layers: int) -> Callable[[int], bool]:
         given = config.items("mlp_layer_types", required=False)
@@ -209,7 +209,7 @@ def listed_or(otherwise: Sparse) -> Sparse:
 
 
 def by_type(config: Config, layers: int) -> Callable[[int], bool]:
-    """As mlp_layer_types lists them, or dense for the first k (1 where the class does not say)."""
+    """As mlp_layer_types lists them, or dense for the first k (1 if the class does not say)."""
 
     def after_first_or_one(config: Config, layers: int) -> Callable[[int], bool]:
         config.must_be("moe_layer_freq", 1)

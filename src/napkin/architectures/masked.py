@@ -25,7 +25,7 @@ ENCODER = replace(
 
 
 def purpose_of(config: Config, full: str | tuple[str, ...] = "ForMaskedLM", *, pretraining: bool = False) -> str:
-    """Return which head the class named under `architectures` has: MASKED (also where none is named), PRETRAINING or
+    """Return which head the class named under `architectures` has: MASKED (also if none is named), PRETRAINING or
     BARE. Another head is refused.
 
     full         the end of the name of the class with the language model's head
@@ -91,9 +91,9 @@ def heads_apart(model: Model, config: Config, *, biases: int = 2) -> Model:
 class MaskedSizes:
     """What config.json says of an encoder as a whole, read once.
 
-    kv_heads  key/value heads of attention, 0 where they are as many as query heads
+    kv_heads  key/value heads of attention, 0 if they are as many as query heads
     inner     width of the MLP            function    its activation
-    purpose   which head the class has    max_length  tokens that the model was trained for, where the file says so
+    purpose   which head the class has    max_length  tokens that the model was trained for, if the file says so
     """
 
     name: str

@@ -47,7 +47,7 @@ Routes = Callable[[Config, Routing], Routing]
 
 
 def jittered(field: str, times: int = 1) -> Routes:
-    """Noise multiplies the tokens `times` times, where the field that says how strong it is is not 0."""
+    """Noise multiplies the tokens `times` times, if the field that says how strong it is is not 0."""
     return lambda config, routing: replace(routing, jitter=times if config.real(field, required=False) else 0)
 
 
@@ -61,7 +61,7 @@ class Mixture:
     score, upcast, balanced  as in operations.experts.Router
     normalize  whether the chosen scores are divided by their sum, or the field that says so
     balances   output_router_logits adds a loss on how evenly the experts are used
-    function   of the experts, where it is not the dense layers'
+    function   of the experts, if it is not the dense layers'
     routing    reads what is particular about the router
     block      blocks.moe, or what this model has instead
     """

@@ -69,7 +69,7 @@ def on(config: Config, switch: Switch) -> bool:
 
 
 def head_size(config: Config, hidden: int, heads: int, own: bool = True, *, floor: bool = False) -> int:
-    """Read d: the `head_dim` field where the class reads one (`own`), else h / a, which must divide unless the class
+    """Read d: the `head_dim` field if the class reads one (`own`), else h / a, which must divide unless the class
     rounds it down (`floor`)."""
     if own:
         stated = config.optional_integer("head_dim")
@@ -95,7 +95,7 @@ def kv_heads_of(config: Config, heads: int, field: str = "num_key_value_heads") 
 
 
 def rotary_dim(config: Config, head_dim: int, part: float) -> int:
-    """Read how many elements of a head rotate: by the config's partial_rotary_factor or rotary_pct (`part` where
+    """Read how many elements of a head rotate: by the config's partial_rotary_factor or rotary_pct (`part` if
     neither)."""
     stated = config.optional_integer("rotary_dim")
     if stated is not None:
@@ -144,7 +144,7 @@ def activation(config: Config, *fields: str) -> str:
 def layer_types(
     config: Config, layers: int, otherwise: Callable[[int], str], field: str = "layer_types"
 ) -> Sequence[str]:
-    """Read the attention of each layer as config.json lists it, or as the class lays it out where it does not."""
+    """Read the attention of each layer as config.json lists it, or as the class lays it out if it does not."""
     given = listed(config, field, layers, (WINDOWED, FULL, CHUNKED))
     return [otherwise(i) for i in range(layers)] if given is None else given
 
@@ -164,7 +164,7 @@ def tied(config: Config) -> bool:
 
 
 def never_tied(config: Config) -> None:
-    """Read tie_word_embeddings where the class has nothing to tie: its head is its own whatever the file says."""
+    """Read tie_word_embeddings if the class has nothing to tie: its head is its own whatever the file says."""
     if config.flag("tie_word_embeddings", otherwise=False):
         config.notes.append("tie_word_embeddings is without effect: the class has a head of its own")
         config.restate("tie_word_embeddings", False)
@@ -192,7 +192,7 @@ BARE = ("Model", "EncoderModel")
 
 def class_names(config: Config) -> list[str]:
     """Return the classes named under `architectures`. Refused (3): one that transformers does not have for a model_type
-    that it has, where the name does not say that it is a language model: a draft model of speculative decoding, say."""
+    that it has, if the name does not say that it is a language model: a draft model of speculative decoding, say."""
     names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
     for name in names:
         if not _is_known(name) and registered(config.model_type):
@@ -266,7 +266,7 @@ def balance_loss(config: Config, experts: int, top_k: int, each: int = 1) -> Ope
 
 
 def listed(config: Config, field: str, layers: int, known: Collection[str]) -> list[str] | None:
-    """Read a list with one entry per layer, each of them known; None where the field is omitted."""
+    """Read a list with one entry per layer, each of them known; None if the field is omitted."""
     given = config.items(field, required=False)
     if given is None:
         return None

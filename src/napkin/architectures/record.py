@@ -28,7 +28,7 @@ REQUIRED: Final = object()
 
 @record
 class ConfigClass:
-    """A configuration class, where it is not a network's own: of a block of fields within config.json.
+    """A configuration class, if it is not a network's own: of a block of fields within config.json.
 
     model_type    the block's, by which a family asks for it
     config_class  the class that the facts were read from
@@ -48,18 +48,18 @@ class ConfigClass:
 class Wrapper:
     """A multimodal model_type whose config.json holds a language model's as `text_config`.
 
-    The block has the record's model_type where it does not state another.
+    The block has the record's model_type if it does not state another.
 
     config_class, defaults, aliases  as in `ConfigClass`
     path            where the language model is in this class
     flat            published files have the language model's fields on the outer level
-    within          (field, model_type) of the block that holds `text_config`, where that is not the file itself
+    within          (field, model_type) of the block that holds `text_config`, if that is not the file itself
     ignored         fields that describe other networks than the language model
     unread          a field of the language model that this class does not read
-    text            what this class gives fields that `text_config` omits, where that is not their class's default
+    text            what this class gives fields that `text_config` omits, if that is not their class's default
     sees            the field of the language model that its class sets to the width of the vision tower
     former          model_type of the language model in earlier files, which the class reads as its own
-    implementation  what its class does with text, where that differs from the language model's own class
+    implementation  what its class does with text, if that differs from the language model's own class
     refused         why napkin does not count it
     """
 
@@ -88,7 +88,7 @@ class Architecture:
     blocks          configuration classes of blocks within config.json
     implementation  how its class in transformers runs the operations
     wrappers        multimodal model_types that contain it
-    modules         {an operation's `module`, after `STACK/` where the stacks differ: path in the class}, where it
+    modules         {an operation's `module`, after `STACK/` where the stacks differ: path in the class}, if it
                     differs from module_paths.USUAL
     """
 
@@ -118,8 +118,8 @@ def like(
 ) -> Architecture:
     """Return the record of a relative of `other`.
 
-    `modules` and `defaults` are those that differ, of the latter REQUIRED where the relative's class has none.
-    `differences` are fields of the relative's `build`, where that is a record. Wrappers are not inherited."""
+    `modules` and `defaults` are those that differ, of the latter REQUIRED if the relative's class has none.
+    `differences` are fields of the relative's `build`, if that is a record. Wrappers are not inherited."""
     network = build or other.build
     changed = {**other.defaults, **defaults}
     return Architecture(

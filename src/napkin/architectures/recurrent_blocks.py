@@ -118,7 +118,7 @@ class KimiDelta:
         )
 
     def _through_rank(self, name: str, source: str) -> Operations:
-        """Return a projection to all heads, through the bottleneck where there is one."""
+        """Return a projection to all heads, through the bottleneck if there is one."""
         size = self.heads * self.head_dim
         if self.rank is None:
             return (Matmul(name, (source,), self.width, size, shard=COLUMN),)

@@ -62,7 +62,7 @@ def positive(config: Config, field: str, value: int, what: str) -> int:
 
 
 def scaled(config: Config, field: str, value: int) -> int:
-    """Return ⌊field · value⌋, where the field is any number above zero that keeps the result a dimension."""
+    """Return ⌊field · value⌋, if the field is any number above zero that keeps the result a dimension."""
     factor = config.real(field)
     assert factor is not None
     if not 0 < factor * value < LARGEST_DIMENSION:
@@ -97,8 +97,8 @@ def sizes_of(
 
     Without attention, `heads` are the channels or heads that the recurrence can be divided into.
 
-    layers     their number, where a list of them says it
-    tie        whether the head's weight is the embedding's, where no field says it
+    layers     their number, if a list of them says it
+    tie        whether the head's weight is the embedding's, if no field says it
     positions  the class says how many it was trained for
     """
     hidden, count = width(config), depth(config) if layers is None else layers

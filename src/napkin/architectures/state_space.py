@@ -90,7 +90,7 @@ class Ssd:
     groups        of heads that share B and C
     kernel        of the convolution
     chunk         tokens that the scan takes at once
-    out_bias      of the output projection, where it differs
+    out_bias      of the output projection, if it differs
     scaled        constants multiply what the projection makes
     prefix        of the operations' names
     """

@@ -20,7 +20,7 @@ def settle_tie(config: Config, text: Config, model_type: str) -> None:
 
     config, text  the outer level and the language model's block, which may be the same
     model_type    the whole's
-    Refused (3): levels that contradict each other, where neither a rule nor the file's version decides
+    Refused (3): levels that contradict each other, if neither a rule nor the file's version decides
     """
     outer = config.flag(FIELD) if config.has(FIELD) else None
     inner = text.flag(FIELD) if text is not config and text.has(FIELD) else None
@@ -56,9 +56,9 @@ def _first(*stated: bool | None) -> bool:
 def _ruled(rule: str, default: bool, outer: bool | None, inner: bool) -> bool:
     """Return whether the class shares the weight.
 
-    rule     own: by the outer level; text: by the language model; either: where one of both says so; first: by the
-             outer level where it states a value, else by the language model; never
-    default  the outer level's, where it states none
+    rule     own: by the outer level; text: by the language model; either: if one of both says so; first: by the
+             outer level if it states a value, else by the language model; never
+    default  the outer level's, if it states none
     inner    the language model's value, stated or its class's
     """
     own = default if outer is None else outer

@@ -13,7 +13,7 @@ PRODUCTS = ("linear", "frozen", "grouped_mm", "bmm", "matmul", "mul", "gather", 
 
 
 def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> tuple[Number, Number, Number]:
-    """Return the peak bytes of tensors that a forward pass creates where it saves for backward, where it saves nothing
+    """Return the peak bytes of tensors that a forward pass creates if it saves for backward, if it saves nothing
     (checkpointed), and where it is recomputed in backward until the last saved tensor exists.
 
     `holds`: (index of the last node that runs while a local variable refers to a tensor, that tensor). Tensors shared
@@ -37,7 +37,7 @@ def _passes(
     nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], end: int | None = None
 ) -> list[tuple[Node, _Parts, _Parts]]:
     """Return the nodes that run, each with what it makes and with what nothing reads after it. end: the pass ends
-    before this node, as soon as the last one has saved what it needs, before its output exists where that is only
+    before this node, as soon as the last one has saved what it needs, before its output exists if that is only
     its inputs."""
     makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
     reads = [

@@ -31,7 +31,7 @@ from napkin.record import record
 
 @record
 class Replay:
-    """Live bytes of a section's backward pass, relative to its start, where everything saved is still allocated.
+    """Live bytes of a section's backward pass, relative to its start, if everything saved is still allocated.
 
     peak     the maximum
     end      gradients of the weights and of the input, minus what was freed
@@ -225,7 +225,7 @@ class _Backward:
         return given
 
     def accumulate(self, given: Given) -> None:
-        """Hand gradients to their tensors; where there is one already, their sum is a new tensor."""
+        """Hand gradients to their tensors; if there is one already, their sum is a new tensor."""
         for tensor, gradient in given:
             key = id(tensor.root)
             there = self.gradients.get(key)

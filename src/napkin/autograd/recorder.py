@@ -24,7 +24,7 @@ from napkin.elementwise import Number, is_array, maximum
 class Recorder:
     """Records the primitives that run on it.
 
-    compute    dtype of linear weights, and of activations where nothing casts them
+    compute    dtype of linear weights, and of activations if nothing casts them
     autocast   dtype that autocast runs matmuls in, or "" when it is off
     linear_dtype  dtype of fewer than 16 bits in which linear layers save their inputs, or ""
     recomputed  what runs now is recomputed in backward: only autocast's weight copies are saved

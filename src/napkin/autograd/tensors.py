@@ -170,7 +170,7 @@ class Node:
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
-    """Return `yes` where the condition holds, else `no`.
+    """Return `yes` if the condition holds, else `no`.
 
     Where layouts differ in it, both branches stay on the tape and are replayed for all: only arrays that agree in every
     condition give the live bytes of each single layout."""

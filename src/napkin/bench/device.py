@@ -41,7 +41,7 @@ class DeviceLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reading of the device's sensors; None where a sensor is missing."""
+    """One reading of the device's sensors; None if a sensor is missing."""
 
     at: float
     sm_clock_mhz: float | None = None
@@ -147,7 +147,7 @@ class Device(Protocol):
         """Return a call that copies `size` bytes each way: h2d, d2h or both."""
 
     def graph(self, kernel: Kernel, calls: int) -> Kernel | None:
-        """Capture `calls` calls as one that replays without the host's launch cost; None where that is not possible."""
+        """Capture `calls` calls as one that replays without the host's launch cost; None if that is not possible."""
 
     def explain(self, error: Exception) -> Exception:
-        """Return an exception of the device's library as OutOfMemory or DeviceLost where it is one, else unchanged."""
+        """Return an exception of the device's library as OutOfMemory or DeviceLost if it is one, else unchanged."""

@@ -24,7 +24,7 @@ class MatmulFormat:
     m_above: int = 0
     k_multiple: int = 1
     n_multiple: int = 1
-    peak: str = ""  # the datasheet's word for the peak that applies, where it is not the key
+    peak: str = ""  # the datasheet's word for the peak that applies, if it is not the key
 
 
 FORMATS = {
@@ -57,7 +57,7 @@ def named(text: str) -> str:
 
 
 def unsupported(key: str, info: DeviceInfo) -> str | None:
-    """Return why this device has no matmul in this format; None where it has one."""
+    """Return why this device has no matmul in this format; None if it has one."""
     if info.kind == "cpu":
         return None if key in _CPU else f"no {key} matmul on a CPU"
     if info.kind == "mps":
@@ -82,7 +82,7 @@ def _unsupported_rocm(key: str, arch: str) -> str | None:
 
 
 def illegal(spec: MatmulSpec) -> str | None:
-    """Return why the format's kernels refuse this shape; None where they accept it."""
+    """Return why the format's kernels refuse this shape; None if they accept it."""
     form = FORMATS[spec.dtype]
     if spec.m <= form.m_above:
         return f"{spec.dtype} needs m above {form.m_above}, not {spec.m}"

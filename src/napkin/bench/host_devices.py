@@ -15,7 +15,7 @@ from napkin.bench.torch_device import TorchDevice
 from napkin.inputs.profile_cases import DeviceInfo
 
 MPS_CACHE_BYTES = 256 << 20  # above twice the system cache of every Apple chip so far (96 MB)
-CPU_CACHE_BYTES = 64 << 20  # where the system does not tell its last-level cache
+CPU_CACHE_BYTES = 64 << 20  # if the system does not tell its last-level cache
 
 
 class _HostEvent:
@@ -60,7 +60,7 @@ class CpuDevice(TorchDevice):
 
 
 def _available(total: int) -> int:
-    """Return the bytes that the system can give; half of its memory where it does not say."""
+    """Return the bytes that the system can give; half of its memory if it does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             for line in lines:

@@ -28,7 +28,7 @@ class MatmulSearch:
         sms: int | None,
         note: Callable[[str], None],
     ) -> None:
-        """note: shows progress; sms: multiprocessors whose waves the shapes fill, None where there are none."""
+        """note: shows progress; sms: multiprocessors whose waves the shapes fill, None if there are none."""
         self.note = note
         self.device = device
         self.mode = mode

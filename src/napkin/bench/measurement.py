@@ -21,7 +21,7 @@ class Measurement:
     values: Sequence[float]
     calls: int = 1
     launch_bound: bool = False
-    center: float | None = None  # the case's figure where it is not the median of the blocks
+    center: float | None = None  # the case's figure if it is not the median of the blocks
     figures: Mapping[str, float | None] = field(default_factory=dict)
     sustained: Sustained | None = None
     watch: Watch = field(default_factory=Watch)
@@ -36,7 +36,7 @@ class Measurement:
 
 
 def telemetry(watch: Watch) -> Telemetry | None:
-    """Return a summary of the sensor samples; None where there are none."""
+    """Return a summary of the sensor samples; None if there are none."""
     samples = watch.samples
     if not samples:
         return None

@@ -67,7 +67,7 @@ def gemms(model: Model, tp: int, sequences: int, length: int) -> list[ModelMatmu
 
 
 def attentions(model: Model, tp: int, sequences: int, length: int) -> list[ModelAttention]:
-    """Return the attention of each layer type, heads divided; omitted where it sees fewer or more keys than causal or
+    """Return the attention of each layer type, heads divided; omitted if it sees fewer or more keys than causal or
     full attention does: windows shorter than the sequence, chunks, blocks, cross-attention."""
     usual = {True: causal_pairs(length), False: square_pairs(length)}
     found: dict[ModelAttention, int] = {}

@@ -76,7 +76,7 @@ class Done:
     """What a run leaves behind."""
 
     profile: Profile
-    path: str | None  # where it was written
+    path: str | None  # if it was written
     status: int
     rank: int
     hardware: Hardware | None
@@ -103,7 +103,7 @@ def peaks_of(hardware: Hardware | None) -> dict[str, Peak]:
     for key, form in formats.FORMATS.items():
         name = peak_name(form.peak or key)
         if key == "fp64" and "fp64_tensor" in hardware.peaks:
-            name = "fp64_tensor"  # cuBLAS runs fp64 on the tensor cores where there are any
+            name = "fp64_tensor"  # cuBLAS runs fp64 on the tensor cores if there are any
         if name in hardware.peaks:
             found[key] = Peak(hardware.peaks[name], f"{hardware.slug}: {hardware.citation(f'peak/{name}')}")
     return found

@@ -220,7 +220,7 @@ def now() -> str:
 
 
 def resumable(path: str, profile: Profile) -> Profile | None:
-    """Return the earlier profile in `path`; None where there is none or its device or software differ."""
+    """Return the earlier profile in `path`; None if there is none or its device or software differ."""
     if not os.path.exists(path):
         return None
     old = read_profile(path)

@@ -46,7 +46,7 @@ def most_square(sides: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def candidates(sms: int | None) -> list[Shape]:
-    """Return the search grid: wave layouts × depths and three cubes; a few small cubes where there are no SMs."""
+    """Return the search grid: wave layouts × depths and three cubes; a few small cubes if there are no SMs."""
     if sms is None:
         return [(side, side, side) for side in SMALL_CUBES]
     grid = [(m, k, n) for m, n in layouts(sms) for k in DEPTHS]

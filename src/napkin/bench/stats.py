@@ -30,7 +30,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the middle value, interpolated between two where their number is even."""
+    """Return the middle value, interpolated between two if their number is even."""
     return quantile(values, 0.5)
 
 

@@ -1,4 +1,4 @@
-"""The sensors of a GPU: NVML through nvidia-ml-py where it is installed, torch's own readings on ROCm, else nothing.
+"""The sensors of a GPU: NVML through nvidia-ml-py if it is installed, torch's own readings on ROCm, else nothing.
 
 NVML numbers devices by PCI address; CUDA_VISIBLE_DEVICES renumbers CUDA's, so a handle is looked up by address.
 """
@@ -123,7 +123,7 @@ class NvmlSensors(Sensors):
         )
 
     def used_bytes(self) -> int | None:
-        """Return the bytes in use, without the driver's own where the binding can tell them apart."""
+        """Return the bytes in use, without the driver's own if the binding can tell them apart."""
         version = getattr(self._nvml, "nvmlMemory_v2", None)
         memory = None if version is None else self._ask("nvmlDeviceGetMemoryInfo", version)
         if memory is None:

@@ -16,7 +16,7 @@ from napkin.bench.stats import median
 
 ESTIMATE_CALLS = 5
 LAUNCH_FLOOR = 20e-6  # below it the host's launch rate (5 to 10 µs a call) may be what is measured
-SHORTEST_CALL = 1e-7  # guards the division where a clock is too coarse to see one call
+SHORTEST_CALL = 1e-7  # guards the division if a clock is too coarse to see one call
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 256  # bytes: what the caching allocator gives, and what tensor cores like best
 ARENA_BYTES = 4 << 30
-ARENA_SHARE = 0.2  # of free memory, where that is less
+ARENA_SHARE = 0.2  # of free memory, if that is less
 FILL_ELEMENTS = 1 << 26  # random numbers are made in chunks: the float32 scratch stays small
 SEED = 0  # of the inputs, random normal numbers: constant ones flip fewer bits, draw less power and clock higher
 STREAM_FACTORS = {"copy": 2, "write": 1, "read": 1, "triad": 3}  # buffers that the program reads or writes

@@ -1,7 +1,7 @@
 """A plain torch model made from napkin's own list of operations, so that what is timed is what was counted.
 
 Written as Hugging Face's modeling files are (norms in fp32, cos and sin once a forward pass, logits in fp32 for the
-loss), so that `napkin memory --implementation hf` speaks of the same tensors. Imported only where a step is measured.
+loss), so that `napkin memory --implementation hf` speaks of the same tensors. Imported only if a step is measured.
 """
 
 from __future__ import annotations

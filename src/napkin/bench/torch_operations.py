@@ -1,6 +1,6 @@
 """What each kind of operation computes, as torch runs it: one function a kind, registered by `builds`.
 
-A kind without a function is refused by name. Imported only where a step is measured.
+A kind without a function is refused by name. Imported only if a step is measured.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class TorchOperation(nn.Module):
         return self.run(self.op, self, inputs, context)
 
     def parameter(self, name: str) -> Tensor | None:
-        """Return the parameter of that name, None where the operation has none."""
+        """Return the parameter of that name, None if the operation has none."""
         found = getattr(self, name, None)
         return found if isinstance(found, Tensor) else None
 

@@ -56,7 +56,7 @@ def train(session: Session, device: TorchDevice, plan: StepPlan) -> list[Case]:
 
 
 def _fitting(device: TorchDevice, plan: StepPlan) -> int:
-    """Return the largest power of two predicted to fit at the greatest depth; 1 where there is no prediction."""
+    """Return the largest power of two predicted to fit at the greatest depth; 1 if there is no prediction."""
     deepest = at_depth(plan.model, min(max(plan.layers), plan.model.depth))
     free = FITS * device.free_bytes()
     best = 1

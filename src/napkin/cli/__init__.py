@@ -76,7 +76,7 @@ class _WriteFailed(Exception):
 
 
 def _abandon_stdout() -> int:
-    """Point stdout at nothing where its reader is gone, so that the interpreter does not complain at exit."""
+    """Point stdout at nothing if its reader is gone, so that the interpreter does not complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED
 

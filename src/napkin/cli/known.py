@@ -1,5 +1,5 @@
 """The names that an option or an argument may have as its value, for completion and hints. Each table is loaded only
-where it is asked for."""
+if it is asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from napkin.options.registry import OPTIONS
 
 @functools.cache
 def known(name: str) -> tuple[str, ...] | frozenset[str]:
-    """Return the values of an option by its name, in every spelling that is read; empty where they are not names."""
+    """Return the values of an option by its name, in every spelling that is read; empty if they are not names."""
     if name in ("hardware", "accelerator"):
         from napkin._tables import hardware
 

@@ -8,7 +8,7 @@ from napkin.options.training import SETUP_WORDS
 
 
 def said(option: Option, command: Command) -> str:
-    """Return what an option is, and the value that holds where it is left out."""
+    """Return what an option is, and the value that holds if it is left out."""
     default = default_of(option, command)
     return f"{what(option, command)} (default: {default})" if default else what(option, command)
 
@@ -21,7 +21,7 @@ def what(option: Option, command: Command) -> str:
 
 
 def default_of(option: Option, command: Command) -> str:
-    """Return the value that holds where an option is left out, in words; "" where none does."""
+    """Return the value that holds if an option is left out, in words; "" if none does."""
     stated = command.defaults.get(option.name)
     if isinstance(stated, bool):
         return "on" if stated else "off"

@@ -61,7 +61,7 @@ class Line(OtherTools):
         return True
 
     def _flag_before(self) -> str:
-        """Return the option before the current word, where it takes no value."""
+        """Return the option before the current word, if it takes no value."""
         name = self._words[self._at - 2].lstrip("-") if self._at > 1 else ""
         return name if name in self._taken and OPTIONS[name].flag else ""
 
@@ -152,7 +152,7 @@ class Line(OtherTools):
             self.problems.append(problem)
 
     def _ask_sweep(self) -> None:
-        """Refuse lists and ranges where one value belongs, with the sweep that answers them."""
+        """Refuse lists and ranges if one value belongs, with the sweep that answers them."""
         from napkin.cli.refusals import ask_sweep
 
         self.problems += ask_sweep(self.command, self.given, self._several)

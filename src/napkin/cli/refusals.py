@@ -1,4 +1,4 @@
-"""Errors for words that napkin cannot read, with the probable meaning. Loaded only where a line holds one."""
+"""Errors for words that napkin cannot read, with the probable meaning. Loaded only if a line holds one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
 
 
 def _elsewhere(spelling: str) -> str | None:
-    """Return a hint that names the commands with that option, where it is one of napkin's."""
+    """Return a hint that names the commands with that option, if it is one of napkin's."""
     from napkin._tables.takes import TAKES
     from napkin.cli.overview import ASKED
 
@@ -57,7 +57,7 @@ def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
 
 def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionText], flag: str = "") -> NapkinError:
     """Return the refusal of a word without dashes for which the command has no place; flag: the option before it,
-    where that takes no value."""
+    if that takes no value."""
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
     usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
     hint = (
@@ -78,7 +78,7 @@ def _of_shape(command: Signature, word: str) -> str | None:
 
 
 def _of_model(word: str, given: Mapping[str, OptionText]) -> str | None:
-    """Return a hint where the words before it and this one are a model's name: `llama 3 8b`."""
+    """Return a hint if the words before it and this one are a model's name: `llama 3 8b`."""
     from napkin.inputs.presets import is_preset
 
     before = [str(given[name].text) for name in ("model", "size") if name in given]
@@ -114,7 +114,7 @@ def _of_number(command: Signature, word: str, given: Container[str]) -> str | No
 
 
 def ask_sweep(command: Signature, given: Mapping[str, OptionText], several: Mapping[str, str]) -> list[NapkinError]:
-    """Return the refusals of lists and ranges where one value belongs, with the sweep that answers them."""
+    """Return the refusals of lists and ranges if one value belongs, with the sweep that answers them."""
     from napkin.cli.spellings import digits
     from napkin.options.command_line import pieces_of, typed
 

@@ -130,7 +130,7 @@ def is_accelerator(text: str) -> bool:
 
 
 def is_several(option: Option, text: str, parse: object) -> bool:
-    """Whether a text is a list or a range of an option's values, where one value belongs."""
+    """Whether a text is a list or a range of an option's values, if one value belongs."""
     if ("," not in text and ".." not in text) or option.metavar == "LIST" or "," in option.metavar:
         return False
     words = known(option.name)

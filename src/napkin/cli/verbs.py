@@ -71,7 +71,7 @@ ASKS = ("how", "what", "which", "can", "will", "does", "is", "should")
 
 
 def command_of(words: Sequence[str]) -> list[str]:
-    """Return a command line that begins with a command of napkin's. Raises NapkinError (2) where none is meant."""
+    """Return a command line that begins with a command of napkin's. Raises NapkinError (2) if none is meant."""
     word = words[0].lower().replace("_", "-")
     if word in MODULES:
         return [word, *words[1:]]

@@ -43,7 +43,7 @@ def answered(
     """Return the answer of a command to options by name, or what is wrong with them.
 
     texts    option → its text as typed, True or False for a flag
-    advice   also what would make it fit, where that takes long
+    advice   also what would make it fit, if that takes long
     explain  also the tree of every quantity
     width    of pictures, in pixels
     """
@@ -92,7 +92,7 @@ def _asked(command: Command, line: Line, advice: bool) -> Answer:
 
 
 def _problems(problem: NapkinError, name: str, texts: Mapping[str, Text]) -> list[Plain]:
-    """Return each problem with the option that it is about, where it names one."""
+    """Return each problem with the option that it is about, if it names one."""
     distinct = {one.message: one for one in problem.errors}.values()
     return [
         {"message": escaped(one.message), "hint": escaped(one.hint or ""), "option": _about(one.message, name, texts)}
@@ -101,7 +101,7 @@ def _problems(problem: NapkinError, name: str, texts: Mapping[str, Text]) -> lis
 
 
 def _about(message: str, name: str, texts: Mapping[str, Text]) -> str:
-    """Return the option that a message names first, or whose text it quotes; "" where it does neither."""
+    """Return the option that a message names first, or whose text it quotes; "" if it does neither."""
     taken = find(name).names
     if message.startswith(("MODEL", "./config.json", "config.json")) and "model" in taken:
         return "model"
@@ -142,7 +142,7 @@ def _cell(cell: str | Bar) -> object:
 
 
 def _line(text: str) -> Plain:
-    """Return a command line with the options that the page would be set to; none where it is not one of its own."""
+    """Return a command line with the options that the page would be set to; none if it is not one of its own."""
     said = shlex.split(text)[1:]
     if said[0] not in ASKED:
         return {"text": text, "command": "", "texts": {}}

@@ -21,7 +21,7 @@ class Words:
 
     given     options by name, in the order in which they were given last
     problems  what could not be understood
-    help      "help" or "help-all" where it is asked for
+    help      "help" or "help-all" if it is asked for
     unused    options of a pasted launch line that change nothing here
     """
 
@@ -66,7 +66,7 @@ class Words:
             self._problem(f"{head}: a flag takes no value, and {value[:60]!r} is given", f"write {head} alone")
 
     def _ahead(self) -> str | None:
-        """Return the next word where it can be a value."""
+        """Return the next word if it can be a value."""
         if self._at >= len(self._words) or is_option(self._words[self._at]) or self._words[self._at] == "--":
             return None
         return self._words[self._at]

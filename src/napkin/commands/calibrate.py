@@ -23,7 +23,7 @@ SHOWN = 4
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer for a file of measured steps, next to a profile where one is given."""
+    """Answer for a file of measured steps, next to a profile if one is given."""
     path = inputs.text("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them")
     profile = inputs.text_or_none("profile")
     return answer(path, None if profile is None else str(profile))

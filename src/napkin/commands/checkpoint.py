@@ -30,7 +30,7 @@ class CheckpointQuestion:
     """A checkpoint of `params` parameters.
 
     write   byte/s of the whole job            mtbf  seconds between its failures
-    gpus    that write to shared storage at published rates, where no rate is given
+    gpus    that write to shared storage at published rates, if no rate is given
     """
 
     params: Term
@@ -130,7 +130,7 @@ KEPT = {"parameters": "weights", "master": "master weights", "optimizer": "optim
 
 
 def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
-    """Return the screen: the bytes, and how often to write them where the failures are known."""
+    """Return the screen: the bytes, and how often to write them if the failures are known."""
     total = terms["checkpoint/bytes"]
     rows = [
         (KEPT[part.name.rpartition("/")[2]], human(part.value, "byte"), part.value / total.value, "")

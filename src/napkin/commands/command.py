@@ -95,11 +95,11 @@ def ask(
 ) -> Answer:
     """Answer one question; an option that changes nothing is refused.
 
-    only   the quantities that will be read; others may be omitted where they take long
+    only   the quantities that will be read; others may be omitted if they take long
     spare  takes the refusals of options that change nothing, for one of several questions with the same options
     """
     if "phases" in given:
-        from napkin.commands.phases import answer_phases  # only where a run file has parts
+        from napkin.commands.phases import answer_phases  # only if a run file has parts
 
         return answer_phases(command, given, lambda part, idle: ask(command, part, only, idle))
     inputs = Inputs(command, given, only)

@@ -26,7 +26,7 @@ from napkin.render.screen import Next
 
 SERVING = ("serve/output_tokens_per_second", "serve/tpot", "serve/cost_per_million_output_tokens")
 HEADLINES = (*SERVING, "time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
-"""What is explained where no quantity is named: the first three that both answers have and that differ."""
+"""What is explained if no quantity is named: the first three that both answers have and that differ."""
 LISTED = ("hardware", "params")
 """Commands whose two sides are listed: a model or an accelerator does not answer a question about one."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"

@@ -35,7 +35,7 @@ _FIGURES = (
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer with one accelerator where it is named, a profile's as an entry of a hardware file, else the list."""
+    """Answer with one accelerator if it is named, a profile's as an entry of a hardware file, else the list."""
     if inputs.has("from-profile"):
         inputs.because(inputs.command.names, "the entry is that of the profile's accelerator")
         return _entry(inputs.text("from-profile"))
@@ -107,7 +107,7 @@ def _list(table: hardware.HardwareTable, vendor: str | None, dtype: str | None) 
 
 def _one(h: hardware.Hardware, dtype: str | None) -> Answer:
     if dtype is not None:
-        h.peak(dtype)  # refused where it has none
+        h.peak(dtype)  # refused if it has none
     terms = list(_terms(h, [dtype] if dtype else list(h.peaks)))
     facts = {
         "slug": h.slug,

@@ -26,7 +26,7 @@ Reason = tuple[str, str]
 class Inputs:
     """The resolved inputs of one question, seen only by what reads it.
 
-    `text`, `integer`, `number` and `flag` return an option's value, or its default; `…_or_none` where it may be absent.
+    `text`, `integer`, `number` and `flag` return an option's value, or its default; `…_or_none` if it may be absent.
     An option that was given and whose value nothing has read is refused in the end (`unused`); `has` and `in` ask
     whether it was given and read nothing.
     """
@@ -38,7 +38,7 @@ class Inputs:
         self.notes: list[str] = []
         self.assumed: list[str] = []
         self.repeats: set[str] = set()  # options that give a figure the value that it has
-        self.minor: set[str] = set()  # options that are noted, and not refused, where they change nothing
+        self.minor: set[str] = set()  # options that are noted, and not refused, if they change nothing
         self._only = only
         self._seen: set[str] = set()
         self._matter: set[str] = set()
@@ -145,7 +145,7 @@ class Inputs:
         return self.peek(name) is not None
 
     def value(self, name: str) -> Cell:
-        """Return the value, the command's default where none was given, or None; for what treats options alike."""
+        """Return the value, the command's default if none was given, or None; for what treats options alike."""
         self._seen.add(name)
         if name in self.command.defaults:
             self._defaults.setdefault(name, self.command.defaults[name])
@@ -180,24 +180,24 @@ class Inputs:
         return value
 
     def flag_or_none(self, name: str) -> bool | None:
-        """Return whether a flag is set, or None where it was not given."""
+        """Return whether a flag is set, or None if it was not given."""
         value = self.value(name)
         if value is not None and not isinstance(value, bool):
             raise TypeError(f"--{name} is not a flag")
         return value
 
     def text(self, name: str, why: str = "", default: str | None = None) -> str:
-        """Return the value of an option that is a text; an error with `why` where it is missing."""
+        """Return the value of an option that is a text; an error with `why` if it is missing."""
         self._fill(name, why, default)
         return self.text_or_none(name) or ""
 
     def integer(self, name: str, why: str = "", default: str | None = None) -> int:
-        """Return the value of an option that is a whole number; an error with `why` where it is missing."""
+        """Return the value of an option that is a whole number; an error with `why` if it is missing."""
         self._fill(name, why, default)
         return self.integer_or_none(name) or 0
 
     def number(self, name: str, why: str = "", default: str | None = None) -> int | float:
-        """Return the value of an option that is a number; an error with `why` where it is missing."""
+        """Return the value of an option that is a number; an error with `why` if it is missing."""
         self._fill(name, why, default)
         return self.number_or_none(name) or 0
 
@@ -206,15 +206,15 @@ class Inputs:
         return bool(self.flag_or_none(name))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the value of an option that is a list of texts; empty where it was not given."""
+        """Return the value of an option that is a list of texts; empty if it was not given."""
         return tuple(str(one) for one in self._listed(name))
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Return the value of an option that is a list of whole numbers; empty where it was not given."""
+        """Return the value of an option that is a list of whole numbers; empty if it was not given."""
         return tuple(one for one in self._listed(name) if isinstance(one, int))
 
     def pairs(self, name: str) -> tuple[tuple[int, int], ...]:
-        """Return the value of an option that is a list of (times, number); empty where it was not given."""
+        """Return the value of an option that is a list of (times, number); empty if it was not given."""
         return tuple((one[0], one[1]) for one in self._listed(name) if isinstance(one, tuple))
 
     def _listed(self, name: str) -> tuple[Cell, ...]:
@@ -224,7 +224,7 @@ class Inputs:
         return tuple(value or ())
 
     def _fill(self, name: str, why: str, default: str | None) -> None:
-        """Take the default where there is no value; an error with `why` where there is no default either."""
+        """Take the default if there is no value; an error with `why` if there is no default either."""
         if default is not None:
             self.default(name, default)
         elif not self.has(name):
@@ -238,7 +238,7 @@ class Inputs:
         self, whys: Mapping[str, str], more: Iterable[NapkinError] = (), usages: Mapping[str, str] | None = None
     ) -> None:
         """Refuse a question that lacks any of these options, naming all that it lacks. whys: option → the question that
-        it answers; more: what else is missing; usages: what an option counts here, where that differs."""
+        it answers; more: what else is missing; usages: what an option counts here, if that differs."""
         said = usages or {}
         missing = [
             NapkinError(
@@ -313,7 +313,7 @@ class Inputs:
         return {other: one for other, one in self.given.items() if other != name}
 
     def is_default(self, name: str) -> bool:
-        """Whether the option's value is what this question takes where it is not given."""
+        """Whether the option's value is what this question takes if it is not given."""
         option = OPTIONS[name]
         if name in self.repeats:
             return True

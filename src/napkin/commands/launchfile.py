@@ -161,7 +161,7 @@ def files_of(stated: OptionText) -> list[str]:
 
 
 def _is_alone(reading: Reading, typed: Mapping[str, OptionText]) -> bool:
-    """Whether the run has one GPU, where a default for several says nothing."""
+    """Whether the run has one GPU, if a default for several says nothing."""
     stated = typed["gpus"].text if "gpus" in typed else reading.value_of("gpus")
     return str(stated) == "1" and "nodes" not in typed
 
@@ -205,7 +205,7 @@ def _take_model(
 
 
 def _ask(option: str, entry: StatedOption, command: Signature, problems: list[NapkinError], assumed: list[str]) -> None:
-    """Ask for an option that a file leaves open, where the command has it and its default would be a guess."""
+    """Ask for an option that a file leaves open, if the command has it and its default would be a guess."""
     if option not in command.names:
         return
     if option in NEEDED:

@@ -27,7 +27,7 @@ def check_one_word(word: str, size: str) -> None:
 
 
 def run_matmul_or_linear(inputs: Inputs) -> Answer | None:
-    """Return the answer where MODEL is matmul or linear; None where it is a model."""
+    """Return the answer where MODEL is matmul or linear; None if it is a model."""
     words = TAKES[inputs.command.name]
     word = inputs.text("model", f"a model, or {' or '.join(words)}").strip().lower()
     if word not in words:

@@ -31,7 +31,7 @@ class ModelsQuestion:
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer with one model where it is named, else with the list."""
+    """Answer with one model if it is named, else with the list."""
     name = inputs.text_or_none("model")
     if name is not None:
         inputs.because(inputs.command.options, "one model is named", "leave out its name to list models")

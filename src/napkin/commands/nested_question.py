@@ -71,13 +71,13 @@ def answer_quietly(
     only: Container[str] | None = None,
     spare: dict[str, NapkinError] | None = None,
 ) -> Answer:
-    """Return the answer; only: the quantities that will be read, all but advice where it is None; spare: takes the
+    """Return the answer; only: the quantities that will be read, all but advice if it is None; spare: takes the
     refusals of options that change nothing."""
     return ask(command, question, AllButAdvice() if only is None else only, spare)
 
 
 def assignments(text: str, command: Command, where: str) -> dict[str, str | bool]:
-    """Return `tp=8,pp=4,sp=false` as texts by option. A value keeps its commas where no `name=` follows them."""
+    """Return `tp=8,pp=4,sp=false` as texts by option. A value keeps its commas if no `name=` follows them."""
     parts: list[str] = []
     taken = {*command.names, *command.figures}
     for piece in text.split(","):
@@ -99,7 +99,7 @@ def assignments(text: str, command: Command, where: str) -> dict[str, str | bool
 
 
 def paths(text: str | None, answer_paths: Sequence[str], where: str = "--show") -> list[str] | None:
-    """Return the quantities that were asked for, by path; None where none was named."""
+    """Return the quantities that were asked for, by path; None if none was named."""
     if text is None:
         return None
     wanted = [word.strip() for word in text.split(",")]

@@ -147,7 +147,7 @@ def _list() -> Answer:
 
 
 LONGEST = 31
-"""Characters of a list of states, which ends in an ellipsis where it is longer."""
+"""Characters of a list of states, which ends in an ellipsis if it is longer."""
 
 
 def _shortened(states: Sequence[str]) -> str:

@@ -48,7 +48,7 @@ def options_of(
     options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name", "phases")}
     found = accepted(command, options, "run file", lambda key: document.place(*prefix, key), shared)
     if "phases" in data:
-        from napkin.commands.phases import accepted_phases, check_has_phases  # only where a run file has parts
+        from napkin.commands.phases import accepted_phases, check_has_phases  # only if a run file has parts
 
         if not apart:
             check_has_phases(command, document.place(*prefix, "phases"))

@@ -24,8 +24,8 @@ class Signature:
 
     summary    what it answers      brief  the same in the list of commands
     options    names of the options of its own      arguments  names of the words that need no dashes
-    defaults   option → the text it has where none was given   examples  command lines, which the tests run
-    reads      how this command reads an option's text, where it takes more than others do (plan: --gpus 1024..16384)
+    defaults   option → the text it has if none was given   examples  command lines, which the tests run
+    reads      how this command reads an option's text, if it takes more than others do (plan: --gpus 1024..16384)
     target     for a wrapper, the name of the command that it asks: its options are taken too
     opens      it reads the files of --from itself
     keeps      --output names a file of the command's own (bench: the profile), and the answer goes to stdout
@@ -68,7 +68,7 @@ class OptionText:
     """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`.
 
     A run file gives parsed values too: numbers, booleans, lists.
-    shared: it is given where several commands read their options (a run file that names no command, a launch line), so
+    shared: it is given if several commands read their options (a run file that names no command, a launch line), so
     that a note and no error says that this command does not use it.
     """
 

@@ -57,7 +57,7 @@ REASONS: dict[str, Reason] = {
     "active-params": ("a MODEL has its own count", "--params and --active-params, without a MODEL"),
     "profile": ("no rate is used", "leave it out"),
 }
-"""Option → why it changes nothing where no one said, and a hint."""
+"""Option → why it changes nothing if no one said, and a hint."""
 SAME = {"dtype": "the format computes as fast as the default one here"}
 """Option → why its value changes nothing, where the option itself would matter."""
 

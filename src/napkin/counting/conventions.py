@@ -41,7 +41,7 @@ SOURCES = {
 
 
 def of_parameters(active: Term) -> Term:
-    """Return the FLOPs per token by 6·N, where only the number of active parameters is known."""
+    """Return the FLOPs per token by 6·N, if only the number of active parameters is known."""
     return multiply("flops/per_token/6nd", six(), active, source=SOURCES["6nd"])
 
 

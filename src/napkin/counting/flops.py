@@ -86,7 +86,7 @@ def products_of(operation: Operation, work: Work) -> tuple[Gemm, ...]:
 
 
 def over_memory(operation: Operation, work: Work) -> Work:
-    """Return the work of an operation: the other stack's sequence where it reads nothing else."""
+    """Return the work of an operation: the other stack's sequence if it reads nothing else."""
     if operation.reads == (MEMORY,):
         return replace(work, length=work.memory, lengths=(), memory=0)
     return work

@@ -49,7 +49,7 @@ def truncation(cut: Term) -> Term:
 
 
 def truncated_output(each: Term, cut: Term) -> Term:
-    """Return the standard deviation of a layer's output, `each`, where the weights are truncated at ±cut."""
+    """Return the standard deviation of a layer's output, `each`, if the weights are truncated at ±cut."""
     return multiply("init/truncated/output_std", each, truncation(cut))
 
 

@@ -1,6 +1,6 @@
 """Stacks of linear layers, the lecture's examples: d₀ → d₁ → … → dₙ without biases, as a list of Matmul operations.
 
-For B examples: parameters Σ dᵢ·dᵢ₊₁; forward 2·B·Σ dᵢ·dᵢ₊₁ FLOP; backward twice that, less 2·B·d₀·d₁ where no one asks
+For B examples: parameters Σ dᵢ·dᵢ₊₁; forward 2·B·Σ dᵢ·dᵢ₊₁ FLOP; backward twice that, less 2·B·d₀·d₁ if no one asks
 for the gradient of the input; saved for backward: the input of each layer, of which the first is the data itself.
 """
 
@@ -31,7 +31,7 @@ class EqualLayers:
 
     @property
     def name(self) -> str:
-        """`linear3`, or `linear1-8` where there are several."""
+        """`linear3`, or `linear1-8` if there are several."""
         return f"linear{self.first}" + (f"-{self.first + self.layers - 1}" if self.layers > 1 else "")
 
     @property

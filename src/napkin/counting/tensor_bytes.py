@@ -1,7 +1,7 @@
 """Bytes of a tensor, as terms.
 
 A tensor of n elements of w bytes takes n·w. A format of less than a byte packs its elements: ⌈n·bits / 8⌉. A format
-with block scales adds a byte for each block of a row, and 4 bytes for the tensor where the scales have a scale of their
+with block scales adds a byte for each block of a row, and 4 bytes for the tensor if the scales have a scale of their
 own.
 """
 
@@ -19,7 +19,7 @@ class TensorBytes:
     """What a tensor and a view of it take.
 
     elements, viewed  of the view       storage  bytes of the storage that the view reads
-    total             bytes of all tensors of this kind, with the original where the view is a copy
+    total             bytes of all tensors of this kind, with the original if the view is a copy
     """
 
     elements: Term

@@ -125,12 +125,12 @@ def take(view: TensorView, selection: tuple[int | slice, ...]) -> TensorView:
 
 
 def contiguous(view: TensorView) -> TensorView:
-    """Return the same elements in a storage of their own; the view itself where it is already contiguous."""
+    """Return the same elements in a storage of their own; the view itself if it is already contiguous."""
     return view if view.contiguous else new(view.shape)
 
 
 def reshape_view(view: TensorView, shape: tuple[int, ...]) -> TensorView:
-    """Return another shape on the same storage (torch's `.view`). Refused where the strides do not allow it."""
+    """Return another shape on the same storage (torch's `.view`). Refused if the strides do not allow it."""
     if product(shape) != view.elements:
         raise NapkinError(
             f"{written(shape)} has {product(shape):,} elements, the tensor {view.elements:,}",

@@ -68,7 +68,7 @@ def repeated(model: Model, run: Model, over: Works, recompute: Recompute, others
 
 
 def repeated_of_parameters(recompute: Recompute) -> Term:
-    """Return 1 + the recomputed share where only a number of parameters is known: one forward of the three passes."""
+    """Return 1 + the recomputed share if only a number of parameters is known: one forward of the three passes."""
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
     if recompute.kind not in ("full", "group"):

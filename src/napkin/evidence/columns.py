@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from napkin.evidence.arrays import Floats, Indices, Mask
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
-"""Sizes among which a table's authors chose where it does not say: the fastest is taken, as they did."""
+"""Sizes among which a table's authors chose if it does not say: the fastest is taken, as they did."""
 INTERLEAVES = (1, 2, 3, 4)
 UNSTATED_VOCABULARY = 51200
-"""GPT-2's vocabulary padded to a multiple of 128 × 8, where a table does not say."""
+"""GPT-2's vocabulary padded to a multiple of 128 × 8, if a table does not say."""
 
 Structure = tuple["int | bool", ...]
 """What rows must share to be stacked: flags, the window, and which optional parts there are."""
@@ -110,7 +110,7 @@ def recomputed(row: StepRow, stack: software.SoftwareStack) -> tuple[float, floa
 
 
 def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout]:
-    """Return the row's plans: several where it does not state the micro-batch or the interleaving."""
+    """Return the row's plans: several if it does not state the micro-batch or the interleaving."""
     micro = (
         [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
     )

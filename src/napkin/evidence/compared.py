@@ -7,7 +7,7 @@ from napkin.record import record
 
 @record
 class Compared:
-    """One row of `validate`. None where nothing is predicted; then `why`. `verdict`: of runs that ran out of memory.
+    """One row of `validate`. None if nothing is predicted; then `why`. `verdict`: of runs that ran out of memory.
     `wrong`: a field holds what it cannot. `evidence`: the class that the interval rests on (intervals.py)."""
 
     id: str

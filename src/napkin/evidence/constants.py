@@ -12,7 +12,7 @@ NORMAL_90 = 1.645
 
 
 def constants(without: str = "") -> Mapping[str, float]:
-    """Return all constants, fitted without one source where it is named (a row never helps to predict itself)."""
+    """Return all constants, fitted without one source if it is named (a row never helps to predict itself)."""
     from napkin._tables import calibration as table
 
     if without not in table.WITHOUT:
@@ -21,7 +21,7 @@ def constants(without: str = "") -> Mapping[str, float]:
 
 
 def spreads(without: str = "") -> Mapping[str, float]:
-    """Return σ of each constant's logarithm, fitted without one source where it is named."""
+    """Return σ of each constant's logarithm, fitted without one source if it is named."""
     from napkin._tables import calibration as table
 
     return {**table.SPREADS, **table.SPREADS_WITHOUT.get(without, {})} if without else table.SPREADS

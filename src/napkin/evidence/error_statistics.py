@@ -16,7 +16,7 @@ class ErrorStatistics:
     """Errors of several predictions, as shares of what was measured.
 
     median, mean, p90  of the absolute errors         bias      median of the signed errors
-    coverage           share of the intervals that hold the measurement, or None where no row has an interval
+    coverage           share of the intervals that hold the measurement, or None if no row has an interval
     """
 
     rows: int

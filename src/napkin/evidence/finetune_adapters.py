@@ -63,7 +63,7 @@ def adapters_of(row: RowFields, model: Model, implementation: Implementation, ot
 
 
 def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tuning | None:
-    """Return adapters of a kind that is modeled, of the size that has as many parameters as the row states; None where
+    """Return adapters of a kind that is modeled, of the size that has as many parameters as the row states; None if
     the kind is another, or has that many in no size."""
     kind = OTHER_KINDS.get(row.text("method.kind"))
     if kind is None:

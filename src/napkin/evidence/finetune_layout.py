@@ -11,7 +11,7 @@ from napkin.training.recomputation import recompute
 
 DEGREES = ("tp", "pp", "cp", "ep")
 MOST_TOGETHER = 4
-"""Sequences of a pass where a row says nothing of them: one, to this many. Assumed."""
+"""Sequences of a pass if a row says nothing of them: one, to this many. Assumed."""
 UNSHARED = ("", "none", "ddp", "fsdp", "deepspeed")
 """Stacks that give each GPU micro-batches of its own, unless a row states otherwise."""
 
@@ -21,7 +21,7 @@ def _gpus_of(row: RowFields) -> int:
 
 
 def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
-    """Return the tensor, pipeline, context and expert parallel degrees: where none is stated and the batch is of fewer
+    """Return the tensor, pipeline, context and expert parallel degrees: if none is stated and the batch is of fewer
     micro-batches than there are GPUs, as many as possible of those that share one divide tensors within a node."""
     tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in DEGREES)
     cp = cp * (row.count("layout.ulysses") or 1)
@@ -37,7 +37,7 @@ def _per_node(row: RowFields) -> int:
 
 
 def _sharing(row: RowFields) -> int:
-    """Return how many GPUs share a micro-batch where the row does not state how: gpus · sums / batch; 1: none do."""
+    """Return how many GPUs share a micro-batch if the row does not state how: gpus · sums / batch; 1: none do."""
     states = any(row.count(f"layout.{name}") for name in (*DEGREES, "dp"))
     if states or row.text("layout.stack").lower() in UNSHARED:
         return 1
@@ -47,7 +47,7 @@ def _sharing(row: RowFields) -> int:
 
 
 def divisions_of(row: RowFields, layout: Layout) -> tuple[Layout, ...]:
-    """Return other degrees that share a micro-batch between as many GPUs, where the row states none."""
+    """Return other degrees that share a micro-batch between as many GPUs, if the row states none."""
     shared = _sharing(row)
     ways = [one for one in range(1, _per_node(row) + 1) if shared % one == 0 and one != layout.tp]
     return tuple(layout.replaced(tp=tp, cp=shared // tp, sp=min(tp - 1, 1)) for tp in ways) if shared > 1 else ()

@@ -13,7 +13,7 @@ LONGER = 4.0
 SPREAD = (0.5, 0.3, 0.7)
 """Standard deviation of the lengths of a data set over their mean: the likely one, the least, the most. Assumed."""
 USUAL = (1024, 256, 4096)
-"""Tokens of the longest samples where a row says nothing: the likely figure, the least, the most. Assumed."""
+"""Tokens of the longest samples if a row says nothing: the likely figure, the least, the most. Assumed."""
 
 
 @record
@@ -21,7 +21,7 @@ class RowLengths:
     """Tokens of a row's sequences.
 
     seq      of the usual one, with its padding
-    longest  where micro-batches are longest: the likely figure, the least, the most; all the same where none differ
+    longest  where micro-batches are longest: the likely figure, the least, the most; all the same if none differ
     untimed  why its speed is not predicted, ""
     varied   micro-batches differ in length, in no order        padded  each is padded to the longest of its micro-batch
     """

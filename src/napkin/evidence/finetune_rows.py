@@ -51,13 +51,13 @@ REFERENCES = {"second copy": SAME, "adapters switched off": ADAPTERS_OFF, "none"
 class FineTuning:
     """A row as a question.
 
-    hardware  None where it is not stated     software  the stack whose steps are most like its own
-    steps     of the whole run, 0 where it does not say
+    hardware  None if it is not stated     software  the stack whose steps are most like its own
+    steps     of the whole run, 0 if it does not say
     lengths   of its sequences                oom  the run was out of memory
     joined    a sequence is several samples of unknown length, each of which attends to itself alone
     run_kind  of the whole run: a benchmark's time to its target has evaluations in it
-    otherwise what else the setup can be, where a run that ran does not fit so
-    divisions other degrees that divide as many GPUs, where the row states none
+    otherwise what else the setup can be, if a run that ran does not fit so
+    divisions other degrees that divide as many GPUs, if the row states none
     adds_up   whether gradients of several micro-batches add up is not stated
     other     adapters of another kind than LoRA, which LoRA of as many parameters stands for
     """
@@ -101,7 +101,7 @@ def check_understood(row: RowFields) -> None:
 
 
 def fine_tuning(row: RowFields) -> FineTuning:
-    """Return a row as a question. Refused where something is missing, or stated and not understood."""
+    """Return a row as a question. Refused if something is missing, or stated and not understood."""
     check_understood(row)
     task, kind = row.text("task"), row.text("method.kind")
     if kind in PROJECTED:  # an optimizer of all weights
@@ -175,7 +175,7 @@ def reference_of(row: RowFields, task: Task) -> str:
 
 
 def teacher_of(row: RowFields, task: Task) -> Model | None:
-    """Return the model whose distribution is learned; None where a task has none."""
+    """Return the model whose distribution is learned; None if a task has none."""
     if not task.teacher:
         return None
     name = row.text("rl.teacher").rpartition("/")[2]
@@ -216,7 +216,7 @@ def model_of(row: RowFields) -> Model:
 
 
 def card_of(row: RowFields) -> Hardware | None:
-    """Return the accelerator; None where it is not stated."""
+    """Return the accelerator; None if it is not stated."""
     text = accelerator_of(row)
     if not text or text[0].isdigit():  # a size alone, or nothing
         return None

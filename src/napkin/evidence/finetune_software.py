@@ -31,7 +31,7 @@ and zero (mobiusml/hqq, BaseQuantizeConfig), NVFP4's of 16 with an 8-bit scale; 
 
 
 def trainer_of(row: RowFields) -> Trainer:
-    """Return the library that trained; a plain loop where none is named."""
+    """Return the library that trained; a plain loop if none is named."""
     return TRAINERS.get(row.text("layout.trainer").lower(), LOOP)
 
 
@@ -41,7 +41,7 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
         return FRAMEWORKS[trainer.implementation]
     if not stack and row.count("layout.zero", least=0):
         return FRAMEWORKS["deepspeed"]
-    if stack in ("", "none", "ddp"):  # torch's own data parallelism, where nothing else is named
+    if stack in ("", "none", "ddp"):  # torch's own data parallelism, if nothing else is named
         return PLAIN
     if stack not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
@@ -62,7 +62,7 @@ def _defers_fsdp2(row: RowFields) -> bool:
 
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str, usual: str = "bf16") -> Precision:
     """Return which type each kind of tensor has: as the row says it, else by the trainer's code. usual: the 16-bit
-    format where the row does not say."""
+    format if the row does not say."""
     text = row.text("layout.precision").lower()
     word = text.split(" ")[0].strip("(),")
     narrow = "fp16" if "fp16" in text else "bf16" if "bf16" in text else usual
@@ -85,7 +85,7 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
 
 
 EXPERTS_STORED = ("experts", "linearized")
-"""Words of formats, and of checkpoints, whose experts are quantized: as linear layers, where they are named so."""
+"""Words of formats, and of checkpoints, whose experts are quantized: as linear layers, if they are named so."""
 
 
 def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
@@ -125,7 +125,7 @@ USUAL_RANK, USUAL_RANKS = 8, {"megatron-core": 32}
 tuners/lora/config.py; llamafactory/hparams/finetuning_args.py; swift/arguments/tuner_args.py); by stack, Megatron
 Bridge's (peft/lora.py)."""
 USUAL_TARGETS = ("q_proj", "v_proj")
-"""Modules with adapters where a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
+"""Modules with adapters if a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
 WIDE_TRAINERS = ("ms-swift", "llama-factory", "unsloth")
 """Libraries whose adapters are on all linear layers unless told otherwise, as Megatron Bridge's are."""
 
@@ -141,7 +141,7 @@ def leaves_adapters_open(row: RowFields) -> bool:
 
 
 def _targets_text(row: RowFields) -> str:
-    """Return what a row says of the modules with adapters; "" where it only points elsewhere."""
+    """Return what a row says of the modules with adapters; "" if it only points elsewhere."""
     text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
     return "" if text.startswith(("see ", "default")) else text
 
@@ -162,7 +162,7 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
 
 
 def experts_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
-    """Return the experts' tensors where a row says that they have adapters, and not which."""
+    """Return the experts' tensors if a row says that they have adapters, and not which."""
     if row.text("method.experts_targeted") != "targeted" or row.text("method.lora_target_parameters"):
         return ()
     parts = [part for op in model.operations if op.routed() for part in op.linear_parts(implementation)]

@@ -94,13 +94,13 @@ def figures(row: RowFields, setup: Setup, model: Model, quantity: str, compiled:
 # --- what a row leaves open ------------------------------------------------------------------------------------------
 
 KNOWN_RECOMPUTE = ("megatron", "megatron-deepspeed", "nanotron", "litgpt", "torchtitan")
-"""Frameworks whose scripts say what is recomputed where a row does not."""
+"""Frameworks whose scripts say what is recomputed if a row does not."""
 NO_SEQUENCE_PARALLEL = ("megatron", "megatron-deepspeed")
 """Frameworks from before sequence parallelism (Korthikanti et al. 2022), or that never had it."""
 
 
 def layouts(row: RowFields, setup: Setup) -> Iterator[Setup]:
-    """Yield the setup with each value that the framework may choose where the row states none: sequence parallelism
+    """Yield the setup with each value that the framework may choose if the row states none: sequence parallelism
     under tensor parallelism, the ZeRO stage where several ranks hold the same weights, the states of embedding and head
     under an 8-bit optimizer, whether both are sharded separately (torchtune's `custom_sharded_layers`, which its
     configs set only for full fine-tuning)."""
@@ -176,7 +176,7 @@ def quantity_of(row: RowFields) -> str:
 
 
 def room_of(row: RowFields) -> float | None:
-    """Return the bytes that the row's accelerator holds; None where it is not stated. A source's own words for it may
+    """Return the bytes that the row's accelerator holds; None if it is not stated. A source's own words for it may
     be unknown, unless the question is whether the run fits."""
     chip, words = row.text("hardware.chip"), row.text("hardware.accelerator")
     if not chip and not words:

@@ -43,7 +43,7 @@ def kind_of(hardware: Hardware) -> str:
 
 
 def effects(without: str = "") -> Mapping[str, float]:
-    """Return the fitted effects, without one source of rows where it is named."""
+    """Return the fitted effects, without one source of rows if it is named."""
     from napkin._tables import serving_shares as table
 
     return {**table.EFFECTS, **table.WITHOUT.get(without, {})}

@@ -2,7 +2,7 @@
 
 Errors of one source are not independent, so every source weighs the same. The error grows with the distance to the
 evidence, and with what is not known of the chip and the software themselves: their constants are pooled toward a prior
-by as many sources as measured them, and keep its spread where none did (`own`):
+by as many sources as measured them, and keep its spread if none did (`own`):
 
     |ln error| ≈ s = √((base + slope·d (+ more for experts))² + own²)
 
@@ -147,7 +147,7 @@ def classes(rows: Sequence[Row]) -> list[str]:
 
 def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:
     """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, pooled
-    with neighbors where it would be narrower than one with more evidence."""
+    with neighbors if it would be narrower than one with more evidence."""
     scores: dict[str, list[tuple[str, float]]] = {}
     for row, of in zip(rows, classes(rows), strict=True):
         _, source, _, _, experts, _, _, _, _, error, far, own = row

@@ -89,7 +89,7 @@ PRICES = {
 
 
 def remark(slug: str, name: str) -> str:
-    """Return a line about the price of an accelerator, "" where none is known."""
+    """Return a line about the price of an accelerator, "" if none is known."""
     known = PRICES.get(slug)
     if known is None:
         return ""

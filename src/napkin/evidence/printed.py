@@ -49,7 +49,7 @@ class Measured:
 
 
 def printed_decoder(row: RowFields) -> PrintedDecoder | None:
-    """Return the dimensions that a row states, or None where one is missing that time or memory depends on."""
+    """Return the dimensions that a row states, or None if one is missing that time or memory depends on."""
     layers, hidden = row.count("model.layers"), row.count("model.hidden")
     heads, ffn = row.count("model.heads"), row.count("model.ffn")
     experts = row.part("model").get("experts") or {}
@@ -106,7 +106,7 @@ def block_weights(dims: PrintedDecoder, experts: int) -> float:
 
 
 def step_flops(rule: str, dims: PrintedDecoder, seq: int, sequences: float) -> float | None:
-    """Return the FLOPs of a step by the rule that a source counts with; None where it prints no FLOPs.
+    """Return the FLOPs of a step by the rule that a source counts with; None if it prints no FLOPs.
 
     narayanan  96·B·s·L·h²·(1 + s/6h + V/16Lh), recomputation counted (Narayanan et al. 2021, equation 3)
     full       per token 6·(matrix weights with logits) + 12·L·heads·head size·s

@@ -87,7 +87,7 @@ class Published:
 
 def read(path: str) -> Published:
     """Return the rows of a file, the facts of their prose filled in. The memory model reads its rows field by field. A
-    row that holds what it cannot is kept with the reason; the file is refused where it has no rows or schema."""
+    row that holds what it cannot is kept with the reason; the file is refused if it has no rows or schema."""
     document = read_rows(path)
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
@@ -128,7 +128,7 @@ def read(path: str) -> Published:
 
 
 def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
-    """Raise WrongRow where a row has no name of its own."""
+    """Raise WrongRow if a row has no name of its own."""
     if not isinstance(fields, dict):
         raise row.wrong("", "is not a mapping")
     name = fields.get("id")
@@ -213,7 +213,7 @@ def _words(said: object) -> str:
 
 
 def submitter(source: str) -> str:
-    """Return who submitted a benchmark's result, from the path in MLCommons' repositories, "" where it is none; joint
+    """Return who submitted a benchmark's result, from the path in MLCommons' repositories, "" if it is none; joint
     submissions are the last one's, whose software it is."""
     _, found, path = source.partition("training_results_v")
     parts = path.split()[1].split("/") if found and len(path.split()) > 1 else path.split("/")[1:]

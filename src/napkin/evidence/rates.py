@@ -59,7 +59,7 @@ def generation_note(hardware: Hardware) -> str:
 @record
 class Machine:
     """What the rates need of the hardware, each a number or one per row. units: matrix units that share the tiles;
-    chip: the accelerator's name; full: dense FLOP/s of fp32, 0 where it is not known."""
+    chip: the accelerator's name; full: dense FLOP/s of fp32, 0 if it is not known."""
 
     generation: str
     chip: str
@@ -87,9 +87,9 @@ WITHOUT_MATRIX_UNITS = ("kepler", "maxwell", "pascal")
 """Generations whose 16-bit products with fp32 sums, which torch asks cuBLAS for (ATen/cuda/CUDABlas.cpp:
 CUBLAS_COMPUTE_32F), run at the rate of fp32 ones: packed 16-bit arithmetic, the datasheet's fp16, sums in fp16."""
 NODE = 8
-"""GPUs of a node where neither the source nor the accelerator's entry says."""
+"""GPUs of a node if neither the source nor the accelerator's entry says."""
 SLOWEST_NETWORK = 12.5e9
-"""byte/s a GPU where neither the source nor the accelerator's entry states the network: one 100 Gbit/s card."""
+"""byte/s a GPU if neither the source nor the accelerator's entry states the network: one 100 Gbit/s card."""
 
 
 RACK = 8

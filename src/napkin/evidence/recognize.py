@@ -7,8 +7,8 @@ here. A spelling that is not known stays as it is, and whoever reads the field r
 
 Fields filled for a training step:
     layout.stack                software stack (software.py), from the framework, title and place of the source
-    layout.attention            attention kernel, where it is not the stack's usual one
-    layout.recompute_layers     share of the layers whose forward pass runs again, where only some do
+    layout.attention            attention kernel, if it is not the stack's usual one
+    layout.recompute_layers     share of the layers whose forward pass runs again, if only some do
     layout.recompute_matmuls    share of the matmuls that run again
     layout.gradient_dtype       fp32 where gradients are reduced in fp32
     layout.scaling              rowwise: one fp8 scale a row
@@ -110,7 +110,7 @@ def of_step(row: RowFields) -> Facts:
 
 
 def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:
-    """Return what is recomputed where a row says it in words alone; words that are not known stay as they are."""
+    """Return what is recomputed if a row says it in words alone; words that are not known stay as they are."""
     words = row.text("layout.recompute").strip().lower()
     if words == RECIPE:
         return {"recipe_defaults": True}
@@ -164,7 +164,7 @@ def stack_of(row: RowFields) -> str:
 
 def edition(stack: str, words: str) -> str:
     """Return the edition of Megatron's core by the release of a container that the words name, or of its stack for
-    MLPerf by the round; today's where they name none."""
+    MLPerf by the round; today's if they name none."""
     release = re.search(r"container (\d\d)\.(\d\d)", words)
     round_of = re.search(r"mlperf training v(\d)\.(\d)", words)
     if stack == "megatron-mlperf":
@@ -208,7 +208,7 @@ def network(words: str, node: int) -> float | None:
 
 
 def rule_of(formula: str) -> str:
-    """Return how a source counts FLOPs: narayanan, full or causal attention; "" where it prints none."""
+    """Return how a source counts FLOPs: narayanan, full or causal attention; "" if it prints none."""
     if formula == "narayanan":
         return formula
     if not formula or formula.startswith("none"):
@@ -253,7 +253,7 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
 
 
 def _dated(row: RowFields) -> int | None:
-    """Return the year and month (202506) that a source's place or title states, as 202506 or June 2025; None where it
+    """Return the year and month (202506) that a source's place or title states, as 202506 or June 2025; None if it
     states none."""
     for words in (row.text("source.where"), row.text("source.title")):
         if dated := re.search(r"20\d\d(0[1-9]|1[0-2])", words):

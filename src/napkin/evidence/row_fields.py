@@ -37,8 +37,8 @@ def title_of(row: RowFields) -> str:
 
 
 def accelerator_of(row: RowFields) -> str:
-    """Return the name of a row's accelerator, "" where it states none: its chip, or the product that the device itself
-    prints where that is another one ("Tesla V100-SXM2-32GB-LS" for a V100 SXM2 32GB)."""
+    """Return the name of a row's accelerator, "" if it states none: its chip, or the product that the device itself
+    prints if that is another one ("Tesla V100-SXM2-32GB-LS" for a V100 SXM2 32GB)."""
     chip, words = row.text("hardware.chip"), row.text("hardware.accelerator")
     try:
         printed, meant = hardware.find(words), hardware.find(chip)
@@ -49,13 +49,13 @@ def accelerator_of(row: RowFields) -> str:
 
 
 def unread_time(row: RowFields) -> str:
-    """Return a field of the layout that says something and that the time of a step here does not read; "" where there
+    """Return a field of the layout that says something and that the time of a step here does not read; "" if there
     is none."""
     return _unread(row, "layout", TIMED)
 
 
 def unread_memory(row: RowFields) -> str:
-    """Return a field of the layout or the model that says something and that memory here does not read; "" where there
+    """Return a field of the layout or the model that says something and that memory here does not read; "" if there
     is none."""
     offloads = [key for key, value in row.part("layout").items() if key in CPU_OFFLOADS and value is True]
     return _unread(row, "layout", f"{WEIGHED} {' '.join(offloads)}") or _unread(row, "model", SHAPE)
@@ -66,7 +66,7 @@ ON = ("flash", "master", "fused")
 
 
 def _unread(row: RowFields, part: str, known: str) -> str:
-    """Return which field of a part says something and is not among those that are known; "" where there is none."""
+    """Return which field of a part says something and is not among those that are known; "" if there is none."""
     names = known.split()
     for key, value in row.part(part).items():
         is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)

@@ -58,7 +58,7 @@ def model_of(dims: PrintedDecoder, seq: int) -> Model:
 
 
 def depth_from(row: RowFields, stages: int) -> int | None:
-    """Return the number of layers where only width and size are stated: the multiple of the pipeline's stages nearest
+    """Return the number of layers if only width and size are stated: the multiple of the pipeline's stages nearest
     to (N − V·h)/12h², or 4h² + 3hf of a gated block."""
     size = row.number("model.params") or row.number("model.params_nominal")
     hidden = row.count("model.hidden")

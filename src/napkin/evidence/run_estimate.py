@@ -17,13 +17,13 @@ from napkin.term import SEEN, Term, leaf
 from napkin.timing import time
 from napkin.timing.goodput import Goodput
 
-TYPE_CHECKING = False  # mypy takes it as true; these are loaded where a step is predicted
+TYPE_CHECKING = False  # mypy takes it as true; these are loaded if a step is predicted
 if TYPE_CHECKING:
     from napkin.evidence.one_run import StepPrediction
     from napkin.training.layout import Layout
 
 START = 70e9
-"""Parameters to begin with where they are what is asked for."""
+"""Parameters to begin with if they are what is asked for."""
 ROUNDS = 6
 
 
@@ -45,7 +45,7 @@ def solved(
     goodput: Goodput,
     of_step: runs.Estimate | None = None,
 ) -> tuple[dict[str, Term], runs.Estimate]:
-    """Return the run's quantities with an estimated whole-run MFU, and the estimate; of_step: the step model's, where
+    """Return the run's quantities with an estimated whole-run MFU, and the estimate; of_step: the step model's, if
     there is a layout. Where the size or the count is what is asked for, estimate and answer are found together, by
     iterating."""
 

@@ -44,7 +44,7 @@ ROBUST = 1.5
 CHOSEN_ON_THESE = 1.12
 """The rule's form was chosen on the same runs; intervals are wider by this power for it."""
 FARTHER = 1.25
-"""assumed: more width in ln where no such run is in the evidence (new chip, experts, size or count beyond it)."""
+"""assumed: more width in ln if no such run is in the evidence (new chip, experts, size or count beyond it)."""
 MOST_DEVICES = 16384
 BENCHMARK, PRODUCTION = "benchmark", "production"
 USUAL_DEVICES = 1024
@@ -291,7 +291,7 @@ def estimate(asked: PlannedRun, rule: FittedRule) -> Estimate:
 
 
 def _beyond(asked: PlannedRun, runs: Sequence[PublishedRun]) -> str:
-    """Say where the evidence does not reach; "" where it does."""
+    """Say where the evidence does not reach; "" if it does."""
     if asked.run_kind == BENCHMARK and asked.precision and not any(bits in asked.precision for bits in "48"):
         return "the published benchmark runs compute in 8 bits"
     if not any(run.era == asked.era for run in runs):

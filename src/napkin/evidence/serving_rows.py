@@ -58,9 +58,9 @@ class ServedRow:
     weights, computed   how weights are stored, and the format in which they are multiplied
     element, cache      bytes of an element of keys and values, and their format
     gpus                all of them          groups, dp    how they are divided; stated: the row says so
-    family              of the engine        share         of the memory that it takes, 0 where it is not stated
-    at_once             sequences in flight, 0 where the engine takes what fits
-    prompt, response    mean tokens, 0 where they are not stated
+    family              of the engine        share         of the memory that it takes, 0 if it is not stated
+    at_once             sequences in flight, 0 if the engine takes what fits
+    prompt, response    mean tokens, 0 if they are not stated
     alike               requests have one length, as stated
     limits              on latency
     kernels             what the engine's kernels move
@@ -88,7 +88,7 @@ class ServedRow:
 
 
 def served_row(row: RowFields) -> ServedRow:
-    """Return a row as a question. Refused where something is missing, or stated and not understood."""
+    """Return a row as a question. Refused if something is missing, or stated and not understood."""
     _check_understood(row)
     model, card = _model_of(row), _card_of(row)
     family = engine_of(row.text("engine.name"))
@@ -213,7 +213,7 @@ def _limits_of(row: RowFields, mode: str) -> LatencyLimits:
 
 
 def _at_once_of(row: RowFields, mode: str) -> int:
-    """Return the sequences in flight: 0 where the engine takes what fits."""
+    """Return the sequences in flight: 0 if the engine takes what fits."""
     if mode == STATIC:
         batch = row.count("load.batch")
         if batch is None:
@@ -228,7 +228,7 @@ def _at_once_of(row: RowFields, mode: str) -> int:
 
 
 def _share_of(row: RowFields) -> float:
-    """Return the share of the memory that the engine was told to take, 0 where the row does not say."""
+    """Return the share of the memory that the engine was told to take, 0 if the row does not say."""
     options = row.text("engine.options")
     names = r"gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|free_gpu_memory_fraction"
     found = re.search(rf"(?:{names})[^\d]{{0,3}}(0?\.\d+)", options)

@@ -83,18 +83,18 @@ MLPERF_PROMPTS = {
 openshift-psap/performance-dashboard at 71007029, mlperf-data/summaries/ (24,576, 8,313, 13,368, 15,000 and 4,388
 samples; their answers have the means that the benchmarks' pages print: 4,043.45 and 684.68)."""
 MLPERF_ANSWERS = {"llama3.1-8b": 128, "deepseek-r1": 4043, "llama3.1-405b": 685, "mixtral-8x7b": 145, "llama2-70b": 294}
-"""Mean tokens of an answer where a row does not say: MLCommons inference, README.md of each benchmark in language/; of
+"""Mean tokens of an answer if a row does not say: MLCommons inference, README.md of each benchmark in language/; of
 llama3.1-8b the most that it makes (SUT_VLLM.py, max_tokens, at 64eb7813), of 611 characters in the mean."""
 
 
 def engine_of(name: str) -> str:
-    """Return the family of an engine; UNKNOWN where its name says none."""
+    """Return the family of an engine; UNKNOWN if its name says none."""
     low = name.lower()
     return next((family for word, family in ENGINE_WORDS if word in low), UNKNOWN)
 
 
 def weights_of(words: str) -> StoredWeights:
-    """Return how weights are stored by a row's words. Refused where they do not say."""
+    """Return how weights are stored by a row's words. Refused if they do not say."""
     low = words.strip().lower().replace("-", "_")
     name = next((one for one in sorted(formats.GGUF, key=len, reverse=True) if one in low), "")
     if name:

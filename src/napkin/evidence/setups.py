@@ -22,7 +22,7 @@ from napkin.training.recomputation import OPERATIONS, Recompute
 from napkin.training.setup import Setup
 
 TYPICAL = 0.5
-"""A typical sample of an instruction set over the longest: where the peak is not in the first step, which takes the
+"""A typical sample of an instruction set over the longest: if the peak is not in the first step, which takes the
 longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
 LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
@@ -37,7 +37,7 @@ MANY = 4
 
 
 def framework_of(row: RowFields) -> Framework | None:
-    """Return the framework that a row names by its stack or framework, None where it names none that is modeled."""
+    """Return the framework that a row names by its stack or framework, None if it names none that is modeled."""
     stack = row.text("layout.stack").lower()
     return FRAMEWORKS.get(MEMORY_STACKS.get(stack, stack) if stack else row.text("layout.framework"))
 
@@ -100,7 +100,7 @@ def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
 
 
 def targets_of(row: RowFields) -> tuple[str, ...]:
-    """Return the LoRA target modules; () where the row does not say."""
+    """Return the LoRA target modules; () if the row does not say."""
     names = row.part("layout").get("lora_targets")
     if names is None:
         return ()
@@ -113,7 +113,7 @@ RECOMPUTATIONS = ("", "none", "selective", "full", OPERATIONS, "other")
 
 
 def stated_recompute(row: RowFields) -> str:
-    """Return none, selective, full, operations or other; "" where the row does not say, or names a recipe alone."""
+    """Return none, selective, full, operations or other; "" if the row does not say, or names a recipe alone."""
     kind = row.text("layout.recompute_kind")
     if kind not in RECOMPUTATIONS:
         raise NapkinError(f"the recomputation {kind[:40]} is not known")
@@ -180,7 +180,7 @@ def sequence_of(row: RowFields, step: StepRow, framework: Framework) -> int:
 
 
 def micro_of(row: RowFields, step: StepRow) -> int:
-    """Return the sequences of a micro-batch, from the global batch where only that is stated."""
+    """Return the sequences of a micro-batch, from the global batch if only that is stated."""
     sums = row.count("layout.grad_accum")
     micro = int(step.micro_batch or 0)
     if not micro and sums and step.global_batch and row.number("layout.global_batch"):
@@ -226,7 +226,7 @@ def offload_of(row: RowFields, step: StepRow, framework: Framework) -> tuple[str
 
 
 def contradiction(row: RowFields, step: StepRow) -> str:
-    """Return what a row states twice and differently; "" where there is nothing of the kind."""
+    """Return what a row states twice and differently; "" if there is nothing of the kind."""
     ways = step.tp * step.pp * step.cp
     dp = row.count("layout.dp")
     if step.gpus % ways or (dp is not None and dp * ways != step.gpus):
@@ -246,7 +246,7 @@ PAGED = "paged"
 
 
 def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
-    """Return the row's run by that framework. Refused where something is missing or not modeled that memory depends
+    """Return the row's run by that framework. Refused if something is missing or not modeled that memory depends
     on."""
     framework = adapted(framework, row)
     step = step_row(row)

@@ -21,7 +21,7 @@ COMPUTE, BOUND, COMMUNICATION = "step/compute", "step/memory_bound", "step/commu
 
 @record
 class Cause:
-    """What alone would explain a gap. term: the path of the part of the predicted step that it changes; "" where no
+    """What alone would explain a gap. term: the path of the part of the predicted step that it changes; "" if no
     part is known to. says: a sentence."""
 
     term: str

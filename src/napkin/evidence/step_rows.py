@@ -13,7 +13,7 @@ from napkin.training import optimizer_names, optimizers
 from napkin.training.precision import POLICIES
 
 UNSTATED_ACCUMULATION = 4
-"""Micro-batches of a step on several GPUs where a source states neither them nor the batch; a pipeline has at least
+"""Micro-batches of a step on several GPUs if a source states neither them nor the batch; a pipeline has at least
 one for each stage."""
 
 
@@ -26,7 +26,7 @@ class StepRow:
     network            byte/s per accelerator to other nodes
     shards             ranks that divide states under ZeRO
     recompute_stated   whether the row says anything of recomputation
-    recompute_layers   share of the layers whose forward pass runs again where only some do
+    recompute_layers   share of the layers whose forward pass runs again if only some do
     recompute_matmuls  share of the matmuls that run again
     gradient_bytes     bytes of a gradient element as it is reduced, where the row itself decides
     attention          its kernel, "" for the software's own
@@ -73,7 +73,7 @@ class StepRow:
 
 
 def step_row(row: RowFields) -> StepRow:
-    """Return a training step as its row states it, with what a planner assumes where it does not say."""
+    """Return a training step as its row states it, with what a planner assumes if it does not say."""
     dims = printed_decoder(row)
     chip = accelerator_of(row)
     node, seq = row.count("hardware.per_node"), row.count("model.seq")
@@ -138,7 +138,7 @@ def _degrees(row: RowFields) -> tuple[dict[str, int], int]:
 
 
 def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]:
-    """Return the ZeRO stage and the ranks that divide states under it; None where the row does not say."""
+    """Return the ZeRO stage and the ranks that divide states under it; None if the row does not say."""
     fsdp, shards = fsdp_of(row), row.count("layout.fsdp_shards")
     zero = row.count("layout.zero", 0, 3)
     if zero is None and row.count("layout.fsdp_group"):
@@ -153,12 +153,12 @@ def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]
 
 
 def fsdp_of(row: RowFields) -> str:
-    """Return how a row says that FSDP shards, in lower case; "" where it does not say."""
+    """Return how a row says that FSDP shards, in lower case; "" if it does not say."""
     return row.text("layout.fsdp").strip().lower().replace("-", "_").replace(" ", "_")
 
 
 def _optimizer(row: RowFields) -> str:
-    """Return the optimizer's name in napkin, "" where the row does not say; an unknown one as the row has it."""
+    """Return the optimizer's name in napkin, "" if the row does not say; an unknown one as the row has it."""
     words = row.text("layout.optimizer").strip()
     if not words:
         return ""
@@ -169,7 +169,7 @@ def _optimizer(row: RowFields) -> str:
 
 
 def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> float | None:
-    """Return the sequences of a global batch, from its tokens or from the micro-batch where the row does not state
+    """Return the sequences of a global batch, from its tokens or from the micro-batch if the row does not state
     them."""
     batch, tokens, micro = (row.positive(f"layout.{name}") for name in ("global_batch", "batch_tokens", "micro_batch"))
     if batch is None and tokens and seq:

@@ -64,7 +64,7 @@ def compared(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compare
 
 
 def usual_year(row: RunRow) -> float:
-    """Return the year where neither row nor evidence states it: the model's publication, else when such chips ran."""
+    """Return the year if neither row nor evidence states it: the model's publication, else when such chips ran."""
     from napkin._tables import models as presets  # a large table: on this path only
     from napkin.inputs.presets import spelling
 

@@ -148,7 +148,7 @@ def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Ter
 
 
 def _elements(step: PreparedStep, path: str, operations: tuple[Operation, ...], whole: Number) -> Term:
-    """Return the elements of a section's weights on one rank, each divided as it is sharded; one leaf where not all of
+    """Return the elements of a section's weights on one rank, each divided as it is sharded; one leaf if not all of
     them are its own (a tied head) or trained."""
     here = []
     for op in operations:
@@ -162,7 +162,7 @@ def _elements(step: PreparedStep, path: str, operations: tuple[Operation, ...], 
 
 
 def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -> Term:
-    """Return one state of the optimizer: weights × bytes where it has the shape of all of them."""
+    """Return one state of the optimizer: weights × bytes if it has the shape of all of them."""
     precision = step.setup.precision
     kind = precision.master if name == "master" and precision.master else precision.state
     width = leaf(f"bytes_of_{name}", sized(1, kind), "byte/param", TRUE, kind)

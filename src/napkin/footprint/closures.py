@@ -43,7 +43,7 @@ def embedded_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value
 
 
 def leaf_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value) -> Number:
-    """Return the bytes of the tokens' embeddings that are neither the residual stream nor kept by autograd: where they
+    """Return the bytes of the tokens' embeddings that are neither the residual stream nor kept by autograd: if they
     are made to require a gradient, they are a leaf, which the graph holds to its end."""
     own = {id(storage) for _, storage in x.tensor.storages}
     tensors = (lowering.values[op.name].tensor for op in operations if op.embeds() == TOKEN)
@@ -100,7 +100,7 @@ def masks_of(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], .
             ) and lowering.implementation.mask != "shared"
             made = ("mask" in refers or "masks" in refers) and hides and not core.cross
             size = sized(lowering.b * lowering.own * keys, stream)
-        else:  # boolean, made for windows and for both stacks' keys; one for all sequences, but where one is inverted
+        else:  # boolean, made for windows and for both stacks' keys; one for all sequences, but if one is inverted
             always = lowering.implementation.kernel_mask == ALWAYS and core.position != ALIBI
             made = "masks" in refers and (bounded or core.merged or always) and is_masked(lowering, core)
             size = lowering.own * keys * (lowering.b if inverts or core.merged else 1)

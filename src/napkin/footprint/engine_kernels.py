@@ -56,7 +56,7 @@ read; on Metal: 4 written, 4 + 4 softmax, 4 read."""
 
 
 def kernels_today(engine: str, vendor: str) -> EngineKernels:
-    """Return what a server of an engine runs by default: llama.cpp's takes flash attention where it has it
+    """Return what a server of an engine runs by default: llama.cpp's takes flash attention if it has it
     (common/arg.cpp, --flash-attn: auto)."""
     if engine != "llama.cpp":
         return FUSED
@@ -83,7 +83,7 @@ def widened(kernels: EngineKernels, weights: StoredWeights, read: Number, tokens
 
 
 def in_flight(kernels: EngineKernels, model: Model, weights: StoredWeights, stages: int, parts: Number) -> float:
-    """Return the parts of a prompt that the stages of a pipeline work on at a time: where one host launches the kernels
+    """Return the parts of a prompt that the stages of a pipeline work on at a time: if one host launches the kernels
     of all stages, as many as their streams hold next to the one that runs."""
     most = float(min(stages, parts))
     if not kernels.copies or stages == 1:

@@ -39,5 +39,5 @@ def gathered_bytes(
 
 
 def flat_gradient(part: LocalWeights, width: Number) -> Number:
-    """Return the bytes of the gradient of a section's flat parameter: all of it where any is trained."""
+    """Return the bytes of the gradient of a section's flat parameter: all of it if any is trained."""
     return where(part.all > 0, part.all * width + part.frozen, 0)

@@ -177,7 +177,7 @@ class Moments:
 
     @property
     def of_table(self) -> Number:
-        """Return the bytes of the gradient of the token embedding on a single stage, 0 where it is frozen."""
+        """Return the bytes of the gradient of the token embedding on a single stage, 0 if it is frozen."""
         return where(self.step.setup.layout.pp == 1, self.step.weights.table.all * self.gradients.width, 0)
 
     def at_seam(self, peak: LayerPeak) -> Moment:

@@ -64,7 +64,7 @@ def _alone(setup: Setup) -> Setup:
 
 def pass_peak(step: PreparedStep, stage: Stage) -> Number:
     """Return the most bytes that a pass without gradients has at a time, of those that run when the activations of the
-    model that is trained are there, with what the loss holds of its logits; 0 where there is none."""
+    model that is trained are there, with what the loss holds of its logits; 0 if there is none."""
     after = [one for one in step.setup.forwards if not one.first]
     if not after:
         return 0

@@ -34,7 +34,7 @@ class LayerPeak:
     bursts  the peak of the layer's forward pass beyond what it keeps, with what the layer before it returned
     later   copies of weights of it and of the layers after it, whether autograd keeps them or autocast's cache
     masks   causal masks that checkpointed layers up to it refer to
-    seam    the gradient of an encoder's output, where it is the encoder's end that is next
+    seam    the gradient of an encoder's output, if it is the encoder's end that is next
     leaf    the gradient of the zeros that layers after it read in place of position biases
     left    what the graphs that modules refer to save of the layers that were recomputed before
     lent    what the graphs of shared tensors save of the layers that were recomputed before
@@ -121,7 +121,7 @@ class StageLayers:
                 yield valid, variant, upto, ceil_div(high - stage.low, size), recomputed
 
     def _before(self, valid: Number, variant: int, upto: Counts) -> Iterator[Corner]:
-        """Yield the layer before a corner, where it is alike and adds to gradients that only the corner leaves."""
+        """Yield the layer before a corner, if it is alike and adds to gradients that only the corner leaves."""
         if not self.step.replays.shares(self.order.variants[variant].kind):
             return
         there = total(upto) - 1
@@ -236,7 +236,7 @@ class StageLayers:
         return section.burst - section.saved
 
     def seam(self, variant: int, upto: Counts) -> Number:
-        """Return the bytes of the gradient of the encoder's output where the next layer is the encoder's end. `upto`:
+        """Return the bytes of the gradient of the encoder's output if the next layer is the encoder's end. `upto`:
         layers of the complete stack up to it."""
         if not self.encoder:
             return 0

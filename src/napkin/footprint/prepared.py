@@ -44,7 +44,7 @@ class PreparedStep:
         return self.replays.of(self.setup, kind, recomputed=recomputed)
 
     def carrying(self, kind: int, recomputed: bool) -> Replay | None:
-        """Return the replay of a layer that adds to gradients which later layers have left; None where it has none."""
+        """Return the replay of a layer that adds to gradients which later layers have left; None if it has none."""
         if not self.replays.shares(kind):
             return None
         return self.replays.of(self.setup, kind, recomputed=recomputed, carried=True)
@@ -159,7 +159,7 @@ def shape_of(model: Model, layout: Layout) -> Shape:
 
 
 def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:
-    """Return the first layer's replay, which frees the rotary tables; None where no layer keeps any."""
+    """Return the first layer's replay, which frees the rotary tables; None if no layer keeps any."""
     number = next((kind for _, runs in run.patterns for _, kind in runs), None)
     if number is None or not run.layers[number][1].shared:
         return None

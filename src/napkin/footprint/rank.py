@@ -67,7 +67,7 @@ class MomentSums(Moment):
 
 
 def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
-    """Return the moment with more live bytes, entry by entry; the first where the second is not there."""
+    """Return the moment with more live bytes, entry by entry; the first if the second is not there."""
     least, most = first.live, second.live
     chosen = most > least
     if not is_array(chosen):

@@ -22,7 +22,7 @@ class Weights:
 
     before  of what runs before the layers        layers  of one layer of each type
     after   of what follows the layers            shared  of what several layers share
-    head    `after`, with the embedding where both are tied
+    head    `after`, with the embedding if both are tied
     table   of the embedding that a tied head shares
     """
 
@@ -35,7 +35,7 @@ class Weights:
 
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
-    """Return what a rank holds. A tied head's matrix is the embedding, frozen where that is; on another pipeline stage
+    """Return what a rank holds. A tied head's matrix is the embedding, frozen if that is; on another pipeline stage
     it is a copy."""
     after = head = local_weights(stack.after, setup if not model.tied else _as_tied(setup))
     table = local_weights((table_of(stack),), bare(setup))

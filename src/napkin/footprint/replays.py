@@ -76,7 +76,7 @@ KEPT_REPLAYS = 64
 def replayed(
     section: Section, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
 ) -> tuple[Replay, Replay]:
-    """Return a section's replays (live.py), from an earlier step of the same pass where that replayed the same."""
+    """Return a section's replays (live.py), from an earlier step of the same pass if that replayed the same."""
     late = (section.block, section.recomputed) if recomputed and 0 < section.block < len(section.nodes) else None
     if is_array(seed) or is_array(waits):
         return replays(section.nodes, seed, recomputed, alone, waits, carried, late)

@@ -123,7 +123,7 @@ class _OfRows(Replays):
 
 
 def _either(condition: Flag, yes: T, no: T) -> T:
-    """Return a record with the fields of one where the condition holds, and of the other where it does not."""
+    """Return a record with the fields of one if the condition holds, and of the other if it does not."""
     found: T = _either_of(condition, yes, no)
     return found
 

@@ -135,7 +135,7 @@ def _is_argument(step: PreparedStep, storage: Storage) -> bool:
 
 
 def _held_part(step: PreparedStep, storage: Storage) -> Number:
-    """Return which part of a storage that layers share is kept for backward: 1, or 0 where nothing keeps it."""
+    """Return which part of a storage that layers share is kept for backward: 1, or 0 if nothing keeps it."""
     return 1 if _is_argument(step, storage) else storage.kept
 
 
@@ -147,7 +147,7 @@ def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number
 
 
 def _uses(step: PreparedStep, variant: Variant, storage: Storage) -> bool:
-    """Return whether layers of a variant keep a storage, or refer to it where they are checkpointed."""
+    """Return whether layers of a variant keep a storage, or refer to it if they are checkpointed."""
     section = step.run.layers[variant.kind][1]
     reads = (*section.shared, *section.arguments) if variant.checkpointed else () if variant.no_grad else section.shared
     makes = variant.checkpointed and any(storage is other for other in section.made)  # and lets go of it

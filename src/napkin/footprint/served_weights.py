@@ -92,7 +92,7 @@ def _narrow(model: Model, kept: tuple[str, ...], stack: Stack, kind: str, count:
 @remembered
 def repeated(model: Model, ranks: int) -> int:
     """Return the parameters of the products of keys and values that are on more than one of `ranks` ranks, less once:
-    where there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
+    if there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
     QKVParallelLinear)."""
     found = 0
     for stack in model.stacks:

@@ -26,7 +26,7 @@ class Stage:
     variants         how many of them of each variant
     layers        how many of each type          kinds  the layer of each type
     checkpointed  how many of each type are checkpointed
-    first, last   1 where it is that stage of the pipeline, with the embedding or the head
+    first, last   1 if it is that stage of the pipeline, with the embedding or the head
     chunks        micro-batches in flight, counted in its `parts` model chunks
     delayed       micro-batches of which only the weight gradients are still to be computed (zero-bubble schedules)
     """

@@ -115,7 +115,7 @@ def _added(
     implementation: Implementation,
     tuning: Tuning,
 ) -> list[Weight]:
-    """Return what is trained next to an operation, which is the linear layer `linear` where that is one."""
+    """Return what is trained next to an operation, which is the linear layer `linear` if that is one."""
     found: list[Weight] = []
     core = op.attends()
     if tuning.method == "adapter_v2" and op.normalizes():

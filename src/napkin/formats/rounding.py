@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @record
 class StoredValue:
-    """What a value becomes: the number, or None where it is infinite; and what happened to it.
+    """What a value becomes: the number, or None if it is infinite; and what happened to it.
 
     event  exact, rounded, subnormal (rounded below the smallest normal), underflow (became 0), overflow"""
 

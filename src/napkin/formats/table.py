@@ -202,7 +202,7 @@ _MEANS = {
 
 def power_of_two(exponent: int) -> Fraction:
     """2^exponent, exactly."""
-    from fractions import Fraction  # brings decimal: loaded where a value is stored, not where bytes are asked for
+    from fractions import Fraction  # brings decimal: loaded if a value is stored, not where bytes are asked for
 
     return Fraction(2**exponent) if exponent >= 0 else Fraction(1, 2**-exponent)
 

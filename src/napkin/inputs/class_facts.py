@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def class_facts(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Return a model_type's class defaults and aliases; empty where none are known."""
+    """Return a model_type's class defaults and aliases; empty if none are known."""
     from napkin._tables.class_defaults import ALIASES, CLASS_DEFAULTS
 
     return CLASS_DEFAULTS.get(model_type, {}), ALIASES.get(model_type, {})
@@ -38,7 +38,7 @@ def registered(model_type: str) -> bool:
 
 def tie_rule(model_type: str) -> tuple[str, bool] | None:
     """Return whose tie_word_embeddings a multimodal class follows, as `architectures.tying` names the rules, and its
-    own level's where the file states none; None where no class was seen."""
+    own level's if the file states none; None if no class was seen."""
     from napkin._tables.class_ties import TIES
 
     return TIES.get(model_type)
@@ -61,7 +61,7 @@ def traced_steps(model_type: str) -> tuple[int, int, int, float] | None:
 
 
 def traced_error(model_type: str) -> float:
-    """Return the largest error, as a share, of napkin's peaks for traced steps of a model_type; where no step of it was
+    """Return the largest error, as a share, of napkin's peaks for traced steps of a model_type; if no step of it was
     traced, the error that nine in ten of the traced model_types stay below."""
     from napkin._tables.traced_steps import TRACED
 

@@ -109,7 +109,7 @@ KINDS = (
 
 
 def translated(data: Mapping[str, Any], where: str) -> tuple[foreign_block.Fields, str] | None:
-    """Return the config.json that another project's file means, and a note; None where the file is not recognized.
+    """Return the config.json that another project's file means, and a note; None if the file is not recognized.
     Refused (3): one that does not say enough, or that says what napkin does not know."""
     for kind in KINDS:
         block = _block(data, kind.inside)
@@ -130,7 +130,7 @@ def translated(data: Mapping[str, Any], where: str) -> tuple[foreign_block.Field
 
 
 def _block(data: Mapping[str, Any], keys: tuple[str, ...]) -> foreign_block.ForeignBlock | None:
-    """Return the block at a path of keys; None where there is none."""
+    """Return the block at a path of keys; None if there is none."""
     inner: Any = data
     for key in keys:
         inner = inner.get(key) if isinstance(inner, dict) else None

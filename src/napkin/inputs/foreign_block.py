@@ -52,7 +52,7 @@ class ForeignBlock:
         return int(value)
 
     def inner(self, field: str) -> ForeignBlock:
-        """Return the mapping in a field; an empty one where it is missing."""
+        """Return the mapping in a field; an empty one if it is missing."""
         value = self.get(field, {})
         if not isinstance(value, dict):
             raise ValueError(f"{field} is not a mapping")

@@ -54,16 +54,16 @@ _UNITS = {
 class Hardware:
     """One accelerator. None: napkin does not know the figure. Rates are bytes or FLOP per second, links one way.
 
-    generation              one of GENERATIONS; "" where a user's file does not state it
+    generation              one of GENERATIONS; "" if a user's file does not state it
     peaks                   dense FLOP/s by dtype
     memory                  the printed number of gigabytes × 10⁹
     capacity_reported       what the driver lets torch have
     nic_bandwidth           network per device, as nodes are usually built
     devices_per_node        devices that reach each other over the link
     devices_per_package     2 where software sees two devices with half of everything; device_name is one of them
-    sources                 citation by figure, where it is not `source`
-    kinds                   kind of number by figure, where it is not a published fact
-    run_year                year of most published training runs on it, where it is an old one
+    sources                 citation by figure, if it is not `source`
+    kinds                   kind of number by figure, if it is not a published fact
+    run_year                year of most published training runs on it, if it is an old one
     notes                   what an answer that uses this accelerator must say
     read_as                 `SXM 80GB`: what the name given, a family's, leaves open of this name
     """
@@ -139,11 +139,11 @@ class Hardware:
 
     @property
     def capacity(self) -> int:
-        """Bytes that a process can have: the driver's figure where it is known, else the printed size."""
+        """Bytes that a process can have: the driver's figure if it is known, else the printed size."""
         return self.memory if self.capacity_reported is None else self.capacity_reported
 
     def figure(self, figure: str) -> float:
-        """Return a figure by its field's name, or `peak/DTYPE`. Refused (3) where it is not known."""
+        """Return a figure by its field's name, or `peak/DTYPE`. Refused (3) if it is not known."""
         if figure.startswith("peak/"):
             return self.peak(figure[5:])
         value: float | None = getattr(self, figure)

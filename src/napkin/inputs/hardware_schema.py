@@ -1,6 +1,6 @@
 """The form of a hardware file (hardware_specs.yaml): its fields, their units, and messages that name the line.
 
-pydantic is imported here, so this module is loaded only where such a file is read.
+pydantic is imported here, so this module is loaded only if such a file is read.
 """
 
 from __future__ import annotations

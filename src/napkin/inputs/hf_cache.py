@@ -32,7 +32,7 @@ def _expanded(path: str) -> str:
 
 
 def cached_config(model: str) -> str | None:
-    """Return the path of the config.json that the cache holds for a Hugging Face id; None where it holds none of that
+    """Return the path of the config.json that the cache holds for a Hugging Face id; None if it holds none of that
     id. NapkinError (2): the cache has the id, but not one config.json."""
     if not _ID.fullmatch(model) or ".." in model:
         return None
@@ -49,7 +49,7 @@ def cached_config(model: str) -> str | None:
 
 
 def _repository(cache: str, name: str) -> str | None:
-    """Return a model's folder in the cache; letter case is free where only one model has the name."""
+    """Return a model's folder in the cache; letter case is free if only one model has the name."""
     exact = os.path.join(cache, name)
     if os.path.isdir(exact):
         return exact

@@ -1,6 +1,6 @@
 """Limits on the quantities of an answer: `<= 150d`, `30B .. 50B`, `== 144d ± 1%`, and on its verdict: `fits`.
 
-A limit holds, is broken, or is too close to call: where the quantity is an estimate and the limit lies inside its
+A limit holds, is broken, or is too close to call: if the quantity is an estimate and the limit lies inside its
 interval, or where the verdict itself is too close to call.
 """
 
@@ -41,7 +41,7 @@ class Limit:
 
 @record
 class LimitOutcome:
-    """One limit held against one quantity; `beyond` is how far outside the value is (0 where it holds). The value of
+    """One limit held against one quantity; `beyond` is how far outside the value is (0 if it holds). The value of
     a verdict is its word."""
 
     path: str
@@ -91,7 +91,7 @@ def _equal(plain: str, rest: str, unit: str) -> Limit:
 
 
 def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Number, Number] | None) -> LimitOutcome:
-    """Hold a limit against a quantity, and against the ends of its interval where it is an estimate."""
+    """Hold a limit against a quantity, and against the ends of its interval if it is an estimate."""
     admitted = limit.admits(value)
     status = HOLDS if admitted else BROKEN_WORD
     low, high = interval if interval is not None else (None, None)

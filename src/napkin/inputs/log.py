@@ -57,7 +57,7 @@ class Logged:
 
 
 def read_line(line: str) -> Logged:
-    """Return the figures of one log line. Refused (2) where it holds none that is known."""
+    """Return the figures of one log line. Refused (2) if it holds none that is known."""
     if len(line) > LONGEST:
         raise NapkinError(f"--log: the line is longer than {LONGEST:,} characters", "paste one line of the log")
     found = figures(line)
@@ -84,7 +84,7 @@ def may_hold_figures(line: str) -> bool:
 
 
 def figures(line: str) -> Logged:
-    """Return what one line says; nothing where it holds no figure that is known."""
+    """Return what one line says; nothing if it holds no figure that is known."""
     found: dict[str, float] = {}
     words: dict[str, str] = {}
     rest = " ".join(line.split())  # a pattern may try every division of a run of blanks
@@ -123,7 +123,7 @@ _OVER = re.compile(
 
 
 def progress_of(line: str) -> tuple[int, int | None] | None:
-    """Return the step that a line is about, and of how many where it says so."""
+    """Return the step that a line is about, and of how many if it says so."""
     found = _STEP.search(line) or _BAR.search(line)
     if found is None:
         return None

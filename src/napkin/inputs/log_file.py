@@ -49,7 +49,7 @@ def read_file(path: str) -> Logged:
 
 
 def _opened(path: str, name: str) -> TextIO:
-    """Open a log. Raises NapkinError (2) where it is neither a file nor a pipe."""
+    """Open a log. Raises NapkinError (2) if it is neither a file nor a pipe."""
     if path == "-":
         return os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8", errors="replace")
     mode = os.stat(path).st_mode
@@ -60,7 +60,7 @@ def _opened(path: str, name: str) -> TextIO:
 
 
 def _sample(stream: TextIO, name: str) -> list[Logged]:
-    """Return what evenly drawn lines say, in their order: all lines with figures where they are few."""
+    """Return what evenly drawn lines say, in their order: all lines with figures if they are few."""
     kept: list[tuple[int, Logged]] = []
     limit, tried = _WHOLE, 0
     for at, line in enumerate(_lines(stream, name)):

@@ -21,7 +21,7 @@ def follow(path: str, once: bool, sleep: Callable[[float], None]) -> Iterator[st
     """Yield the lines of a log as they come, and None each time that nothing new was there.
 
     once: end where the file ends now. Standard input and pipes end where their writer closes them. A file that became
-    shorter, or another file under its name, is read from its start. Raises NapkinError (2) where there is none.
+    shorter, or another file under its name, is read from its start. Raises NapkinError (2) if there is none.
     """
     lines = Lines()
     try:

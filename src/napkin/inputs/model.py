@@ -30,7 +30,7 @@ class Config:
     name      the model's, in messages and answers
     document  the file that the fields are from, for messages
     fields    the mapping as given
-    defaults  defaults of the model_type's configuration class, used where a field is omitted
+    defaults  defaults of the model_type's configuration class, used if a field is omitted
     aliases   other spellings of the model_type's fields: {alias: spelling used here}
     prefix    path of keys from the document's root to this mapping
     origin    origin of the fields that are given
@@ -145,7 +145,7 @@ class Config:
         return self._integer(field, self.raw(field, default=default), least)
 
     def optional_integer(self, field: str, *, least: int = 1) -> int | None:
-        """Return an integer, or None where the field is null or is omitted and has no default."""
+        """Return an integer, or None if the field is null or is omitted and has no default."""
         value = self.raw(field, required=False)
         return None if value is None else self._integer(field, value, least)
 
@@ -163,7 +163,7 @@ class Config:
         return value
 
     def real(self, field: str, *, required: bool = True) -> float | None:
-        """Return a finite number, or None where a field that is not required has no value."""
+        """Return a finite number, or None if a field that is not required has no value."""
         value = number_in(self.raw(field, required=required))
         if value is None:
             return None
@@ -173,7 +173,7 @@ class Config:
         return value
 
     def flag(self, field: str, *, otherwise: bool | None = None) -> bool:
-        """Return true or false; `otherwise` where the field is omitted and has no default."""
+        """Return true or false; `otherwise` if the field is omitted and has no default."""
         value = self.raw(field, required=otherwise is None)
         if value is None and otherwise is not None:
             return otherwise
@@ -183,7 +183,7 @@ class Config:
         return value
 
     def text(self, field: str, *, known: Iterable[str] = ()) -> str:
-        """Return a required string. Refuse (3) one that is not among `known`, where that is given."""
+        """Return a required string. Refuse (3) one that is not among `known`, if that is given."""
         value = self.raw(field)
         if not isinstance(value, str):
             raise self.wrong(field, f"{printable(repr(value), 60)} is not a text")
@@ -193,11 +193,11 @@ class Config:
         return value
 
     def optional_text(self, field: str, *, known: Iterable[str] = ()) -> str | None:
-        """Return a string, or None where the field has no value."""
+        """Return a string, or None if the field has no value."""
         return None if self.raw(field, required=False) is None else self.text(field, known=known)
 
     def items(self, field: str, *, required: bool = True) -> list[Any] | None:
-        """Return a list, or None where a field that is not required has no value."""
+        """Return a list, or None if a field that is not required has no value."""
         value = self.raw(field, required=required)
         if value is None:
             return None
@@ -208,7 +208,7 @@ class Config:
         return value
 
     def mapping(self, field: str, *, required: bool = True) -> Mapping[str, Any] | None:
-        """Return a mapping, or None where a field that is not required has no value."""
+        """Return a mapping, or None if a field that is not required has no value."""
         value = self.raw(field, required=required)
         if value is None:
             return None
@@ -217,7 +217,7 @@ class Config:
         return value
 
     def must_be(self, field: str, *values: object) -> None:
-        """Refuse (3) a value other than `values`, the only ones that napkin understands, where the class reads it. The
+        """Refuse (3) a value other than `values`, the only ones that napkin understands, if the class reads it. The
         field may be omitted."""
         value = self.raw(field, required=False)
         if value is not None and value not in values and self.matters(field):
@@ -239,7 +239,7 @@ class Config:
     def nested(self, field: str, model_type: str | None = None, former: str = "") -> Config:
         """Return a nested block (`text_config`) as a Config with its own model_type's defaults and aliases.
 
-        model_type  the block's, where it does not state one, or states the `former` one
+        model_type  the block's, if it does not state one, or states the `former` one
         """
         block = self.mapping(field)
         assert block is not None

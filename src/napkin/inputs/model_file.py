@@ -92,7 +92,7 @@ def load_config(model: str) -> Config:
 
 
 def _sniffed(path: str) -> Document:
-    """Read a file whose name does not tell its format: JSON where it begins like JSON, else YAML."""
+    """Read a file whose name does not tell its format: JSON if it begins like JSON, else YAML."""
     text = read_text(path)
     name = name_of(path)
     if path.endswith(".py"):

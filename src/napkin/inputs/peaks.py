@@ -39,7 +39,7 @@ GENERATIONS = (
     *("cdna", "rdna", "gaudi", "xe", "tpu", "trainium", "inferentia", "apple"),
     "other",
 )
-"""What `generation` of an accelerator may be; `other` where none of these describes it."""
+"""What `generation` of an accelerator may be; `other` if none of these describes it."""
 
 _PEAK_OF = {
     "fp8_e4m3": "fp8",

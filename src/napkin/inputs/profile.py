@@ -67,7 +67,7 @@ class Profile:
 
     def matmul_rate(self, dtype: str) -> tuple[float, str] | None:
         """Return FLOP/s and its origin: the model's own shapes, else sustained at the best shape; None if not measured.
-        fp8 means its format of weights and activations, mxfp8 too where it was not measured itself."""
+        fp8 means its format of weights and activations, mxfp8 too if it was not measured itself."""
         measured = self.summary["matmul"]
         if dtype not in measured:
             dtype = {"fp8": "fp8_e4m3", "mxfp8": "fp8_e4m3"}.get(dtype, dtype)
@@ -92,7 +92,7 @@ class Profile:
 
     def link_rate(self, operation: str, across: bool = False) -> tuple[float, float] | None:
         """Return (latency in s, bus bandwidth in byte/s) of a collective within a node, or across nodes with one GPU
-        each; fitted, and None where it was not measured."""
+        each; fitted, and None if it was not measured."""
         row = self._collective(f"{operation}/{'inter' if across else 'intra'}")
         if row is None and not across:
             row = self._collective(operation)
@@ -176,7 +176,7 @@ def _typed(text: str, name: str) -> Profile:
 
 
 def _consistent(profile: Profile, name: str) -> None:
-    """Check what types do not: known words, positive figures, a figure where the status is ok, the summary."""
+    """Check what types do not: known words, positive figures, a figure if the status is ok, the summary."""
 
     def wrong(where: str, what: str) -> NapkinError:
         return NapkinError(
@@ -213,7 +213,7 @@ SAME = 1e-9  # relative; the same sums in the same order differ by nothing
 
 
 def difference(expected: object, given: object, path: str = "") -> str | None:
-    """Return the path at which two JSON values differ; None where they are the same."""
+    """Return the path at which two JSON values differ; None if they are the same."""
     if isinstance(expected, dict) and isinstance(given, dict):
         for key in [*expected, *(k for k in given if k not in expected)]:
             if key not in expected or key not in given:

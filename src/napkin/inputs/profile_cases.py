@@ -71,7 +71,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What the sensors said meanwhile; null where a sensor is missing. Shares are of the samples."""
+    """What the sensors said meanwhile; null if a sensor is missing. Shares are of the samples."""
 
     __pydantic_config__ = STRICT
 

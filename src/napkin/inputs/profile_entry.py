@@ -54,7 +54,7 @@ def hardware_entry(profile: Profile) -> tuple[str, Json]:
 
 
 def generation_of(device: DeviceInfo) -> str:
-    """Return the generation that a GPU's compute capability or gfx architecture names; "" where neither does."""
+    """Return the generation that a GPU's compute capability or gfx architecture names; "" if neither does."""
     if device.arch is not None:
         return next((name for start, name in _GFX.items() if device.arch.startswith(start)), "")
     return _CAPABILITIES.get(device.compute_capability or (0, 0), "")

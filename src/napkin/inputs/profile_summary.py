@@ -33,7 +33,7 @@ class LatencyFit:
 def alpha_beta(points: Sequence[tuple[float, float]], factor: float) -> LatencyFit | None:
     """Fit t = α + S·factor/B to (bytes, seconds) by least squares of relative errors (weights 1/t²).
 
-    Unweighted, the largest sizes decide alone and α can come out negative. None where the points do not determine it.
+    Unweighted, the largest sizes decide alone and α can come out negative. None if the points do not determine it.
     """
     if len({size for size, _ in points}) < 2 or factor == 0:
         return None

@@ -14,7 +14,7 @@ _NUMBER = r"[+-]?[0-9][0-9.,_ ]*(e[+-]?[0-9]+)?([a-zµ%]{0,2}|thousand|million|b
 
 
 def size_of(model: str) -> int | None:
-    """Return the parameters that MODEL states in the place of a name; None where it is a name, a path or a file.
+    """Return the parameters that MODEL states in the place of a name; None if it is a name, a path or a file.
     NapkinError (2): a number that states no size."""
     written = model.strip()
     if not written or written[0] not in "+-0123456789":

@@ -32,7 +32,7 @@ _STARTS = {b"\x1f\x8b": "gzip", b"PK": "zip", b"BZ": "bzip2", b"\xfd7zXZ": "xz",
 class Snapshot:
     """Bytes of one device. None: the file does not say.
 
-    allocated, reserved  the largest of the recorded time (of the trace, where there is one)
+    allocated, reserved  the largest of the recorded time (of the trace, if there is one)
     at_dump              allocated when the snapshot was taken      requested  the same before the allocator rounded
     buckets              at_dump by who allocated it, from the stack of each block: BUCKETS
     at_peak              the same when most was allocated; None without a trace

@@ -22,7 +22,7 @@ _KINDS = (("optimizer", 1), ("gradients", 2), ("activations", 4), ("parameters",
 
 
 def byte_count(value: Any, where: str) -> int:
-    """Return a number of bytes as a file states it; refused (2) where it is none."""
+    """Return a number of bytes as a file states it; refused (2) if it is none."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise NapkinError(f"{where}: {_shown(value)} is not a number of bytes", "a whole number, 0 or more")
     return value
@@ -46,7 +46,7 @@ class StackBucket:
 
 
 def bucket_of(frames: Any) -> str:
-    """Return who allocated a block, by its stack; "unexplained" where the stack does not say.
+    """Return who allocated a block, by its stack; "unexplained" if the stack does not say.
 
     torch/optim is the optimizer; a backward pass leaves gradients; a module's forward leaves what it saves;
     a module's construction or move leaves parameters."""
@@ -198,7 +198,7 @@ class AllocationTrace:
     """The allocations and frees of one device, added up oldest first.
 
     torch writes the size that was asked for, up to 511 bytes less than the block's. What is allocated falls when a
-    free is requested; where a file has completed frees alone, then: both are followed until the first request."""
+    free is requested; if a file has completed frees alone, then: both are followed until the first request."""
 
     def __init__(self, totals: Totals) -> None:
         self.totals = totals

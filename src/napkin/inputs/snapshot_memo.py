@@ -34,7 +34,7 @@ class SnapshotMemo:
         self.recent: list[int] = []
 
     def put(self, place: int, thing: object) -> None:
-        """Keep a thing. Raises NapkinError (2) where a snapshot does not take so much memory."""
+        """Keep a thing. Raises NapkinError (2) if a snapshot does not take so much memory."""
         if not 0 <= place < MOST_PLACES:
             raise NapkinError(
                 f"{self.name}: asks for more memory than a snapshot takes", "write it with _dump_snapshot"

@@ -178,7 +178,7 @@ class _Machine:
     # --- containers -------------------------------------------------------------------------------------------------
 
     def _owner(self) -> tuple[Any, Any]:
-        """Return the container that what comes next belongs to, and its key where that is a dict."""
+        """Return the container that what comes next belongs to, and its key if that is a dict."""
         stack, start = self.stack, self.marks[-1] if self.marks else 0
         opened = stack[start - 1] if start else None
         if type(opened) is dict and (len(stack) - start) % 2:
@@ -193,7 +193,7 @@ class _Machine:
         return self.roles.get(id(container), ("", None))[0]
 
     def _new_role(self) -> str:
-        """Return what a container that is made now is to the snapshot; "" where it is a part of an item."""
+        """Return what a container that is made now is to the snapshot; "" if it is a part of an item."""
         if not self.stack:
             return "root"
         owner, key = self._owner()
@@ -271,7 +271,7 @@ class _Machine:
             raise Damaged(f"a dict of more than {MOST_KEYS:,} keys")
 
     def _extend(self, items: list[Any]) -> None:
-        """Put items into the list on top of the stack, or hand them on where it is streamed."""
+        """Put items into the list on top of the stack, or hand them on if it is streamed."""
         target = self.stack[-1]
         if type(target) is not list:
             raise Damaged("items of no list")

@@ -21,7 +21,7 @@ BATCH = ("global-batch", "grad-accum")
 class Forecast:
     """The prediction of one step.
 
-    tokens              that it processes; None, as the seconds are, where no step is predicted
+    tokens              that it processes; None, as the seconds are, if no step is predicted
     seconds, low, high  how long it takes, with its interval      parts  path → seconds of the parts of it
     mfu_of_rate, hfu_of_rate    utilization by `convention` of one token/s/GPU     question  the options that ask it
     """
@@ -42,7 +42,7 @@ class Forecast:
 
 
 class Forecaster:
-    """Forecasts of one job, by the number of micro-batches in a step. Raises NapkinError where the job is not one that
+    """Forecasts of one job, by the number of micro-batches in a step. Raises NapkinError if the job is not one that
     napkin can answer for."""
 
     def __init__(

@@ -26,7 +26,7 @@ class TrainerMeter(TrainerCallback):  # type: ignore[misc]
     options    those of napkin.Meter; batch, accumulation, precision, optimizer and recomputation are read from the
                TrainingArguments
 
-    Tokens are counted by the Trainer where it does (`include_num_input_tokens_seen`), else taken to be full sequences.
+    Tokens are counted by the Trainer if it does (`include_num_input_tokens_seen`), else taken to be full sequences.
     Evaluation and checkpoints are not part of a step. The numbers are in `meter.last` too, for other loggers.
     """
 
@@ -59,7 +59,7 @@ class TrainerMeter(TrainerCallback):  # type: ignore[misc]
         self.meter.start()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Go on where a pause was not ended by what it was for."""
+        """Go on if a pause was not ended by what it was for."""
         self._go_on()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

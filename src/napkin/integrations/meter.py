@@ -33,7 +33,7 @@ class MeterReading:
     step_seconds      the mean of the window       tokens_per_second, tokens_per_second_per_gpu
     mfu, hfu          by the named convention      convention   palm, 6nd, …
     predicted         seconds of the predicted step, low and high the ends of its interval
-    deviation         step_seconds over predicted; None where the step is not the predicted one, and `why` says so
+    deviation         step_seconds over predicted; None if the step is not the predicted one, and `why` says so
     seconds_left      until the total, at the run's speed so far with its pauses
     """
 
@@ -54,7 +54,7 @@ class MeterReading:
 
     @property
     def is_expected(self) -> bool | None:
-        """Whether the step is within the prediction's interval; None where they are not compared."""
+        """Whether the step is within the prediction's interval; None if they are not compared."""
         if self.deviation is None or self.low is None or self.high is None or self.step_seconds is None:
             return None
         return self.low <= self.step_seconds <= self.high
@@ -85,7 +85,7 @@ class Explanation:
 
     term      path of the part of the prediction that most likely explains the difference: the part that a cause
               changes whose own prediction meets the measured step, else the part that would have to change least; None
-              where the difference is within the interval
+              if the difference is within the interval
     is_known  whether there is such a cause     share   the term's share of the predicted step
     needed    path → how many times as long as predicted this part would take, if it alone made the difference
     says      all that in sentences
@@ -181,7 +181,7 @@ class Meter:
             self.end_pause()
 
     def begin_pause(self) -> None:
-        """Begin a pause, where a loop cannot use `with meter.pause()`."""
+        """Begin a pause, if a loop cannot use `with meter.pause()`."""
         self._pace.pause()
 
     def end_pause(self) -> None:

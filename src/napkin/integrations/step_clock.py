@@ -80,7 +80,7 @@ class StepClock:
         return (self.tokens_per_step or 0) / seconds if seconds else None
 
     def left(self, steps: int | None, tokens: int | None) -> float | None:
-        """Return the seconds until this many steps or tokens, at the speed since warm-up with its pauses; None where
+        """Return the seconds until this many steps or tokens, at the speed since warm-up with its pauses; None if
         neither is known or nothing moves."""
         if self._since is None or self._mark is None:
             return None

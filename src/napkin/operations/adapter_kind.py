@@ -64,7 +64,7 @@ class Math:
         self.products = narrow or self.stored
         """Type of matmuls: autocast's, or the adapter's own."""
         self.in_stream = narrow or self.stream
-        """The same where the adapter is first cast to its input's type."""
+        """The same if the adapter is first cast to its input's type."""
 
     def read(self, x: Tensor) -> Tensor:
         """Return the layer's input in the adapter's type (tuners_utils.py, _cast_input_dtype), after dropout."""
@@ -109,7 +109,7 @@ class AdapterKind:
     """How adapters of a kind change a frozen linear layer.
 
     name       peft's, and that of --adapter        title  for people
-    sized      the option that gives its size, "" where it has none        usual  peft's default of it
+    sized      the option that gives its size, "" if it has none        usual  peft's default of it
     measure    what the size is, for people
     quantizes  peft runs it on quantized weights (a delta of the weight's own shape needs that shape)
     drops      its input passes dropout, as LoRA's does

@@ -36,7 +36,7 @@ class AttentionCore(Ordinary):
                                                                            added (zeros in cross-attention, T5's code);
                                                                            dynamic: a mask that is read fourth is
                                                                            added; distance: scores that are read fourth
-    chunk    a query sees only keys of its own run of `chunk` tokens (None: all); where it sees later ones too, each run
+    chunk    a query sees only keys of its own run of `chunk` tokens (None: all); if it sees later ones too, each run
              is a call of its own, and no other pairs are ever computed
     upcast   in elementary operations, the scores are a product of fp32 tensors
     anywhere the window's keys are chosen among all that are past, which are cached
@@ -44,7 +44,7 @@ class AttentionCore(Ordinary):
     shared   one tensor is both key and value, the same for all heads of every rank
     compressed  next to those, a query sees one more key for each run of this many tokens that is past (0: none), which
                 it reads fourth; `chosen`: at most this many of these (None: all)
-    ahead    keys seen from the query on, itself included, where both ways have windows of their own
+    ahead    keys seen from the query on, itself included, if both ways have windows of their own
     merged   keys and values are this stack's and the other's, one behind the other
     copied   of what it reads, only copies by heads are in variables
     """

@@ -161,7 +161,7 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
 
 
 def written_out(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
-    """Run scaled_dot_product_attention's math backend, where no kernel takes the heads: elementary operations, in fp32
+    """Run scaled_dot_product_attention's math backend, if no kernel takes the heads: elementary operations, in fp32
     (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). Each product repeats its own operand
     for all heads; all that the call was given lives until it returns."""
     tape = run.tape

@@ -138,7 +138,7 @@ def by_kernel(
     masked: bool = False,
 ) -> Tensor:
     """Run one fused kernel, which saves query, key, value, result and log-sum-exp, the random generator's state, and a
-    mask where it is given one."""
+    mask if it is given one."""
     tape = run.tape
     q, k, v = qkv
     # transformers leaves grouped heads to the kernel only without a mask (integrations/sdpa_attention.py)

@@ -10,7 +10,7 @@ from napkin.record import record, replace
 class Learning:
     """What of an operation's backward pass runs, and what its frozen weights cost before they are multiplied.
 
-    weights  1 where the weights' gradients are computed        inputs  1 where those of what it reads are
+    weights  1 if the weights' gradients are computed        inputs  1 where those of what it reads are
     trained  whether its weights are updated; not those that adapters are merged into, whose gradients only pass on
     stored   format of frozen weights that every product expands to 16 bits first; "": they are multiplied as they are
     """
@@ -26,7 +26,7 @@ class Learning:
         return bool(self.weights or self.inputs)
 
     def launch_counts(self, weighs: bool) -> tuple[int, int]:
-        """Return the launches of an operation, forward and backward; one with weights expands them where they are
+        """Return the launches of an operation, forward and backward; one with weights expands them if they are
         stored in a format of their own, for the product and for the gradient of its input."""
         expands = int(weighs and self.stored != "")
         return 1 + expands, self.inputs * (1 + expands) + (weighs and self.weights)

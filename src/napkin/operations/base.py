@@ -81,7 +81,7 @@ class Operation:
 
     name    the name of its output tensor; carries no meaning
     reads   the names of the outputs that it reads
-    role    what folds may ask for (roles.py); "" where nothing asks
+    role    what folds may ask for (roles.py); "" if nothing asks
     module  the path of the linear layer, embedding, router or experts in the reference class: within the layer
             (`self_attn.q_proj`), or from the root (`model.embed_tokens`). LoRA targets match it. A builder states a
             key of the architecture's `modules`, `name` unless stated; building the model puts the path in its place
@@ -107,7 +107,7 @@ class Operation:
             raise TypeError(f"operation {cls.__name__} lacks {', '.join(lacking)} (operations/base.py, REQUIRED)")
 
     def _is_module(self) -> None:
-        """Name the module after the operation where nothing else is stated (for __post_init__)."""
+        """Name the module after the operation if nothing else is stated (for __post_init__)."""
         for field in ("module", "short"):
             if not self.__dict__[field]:
                 self.__dict__[field] = self.name
@@ -133,7 +133,7 @@ class Operation:
         raise NotImplementedError
 
     def elementary(self) -> tuple[Number, Number]:
-        """Return the bytes per token that its reference moves, forward and backward, where it is several elementary
+        """Return the bytes per token that its reference moves, forward and backward, if it is several elementary
         kernels; 0: it is one."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Operation:
 
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
         """Return the linear layers of the reference class that it consists of, and the parameters that are used as
-        one; () where it is one itself."""
+        one; () if it is one itself."""
         raise NotImplementedError
 
     def holds(self) -> tuple[Operation, ...]:
@@ -187,7 +187,7 @@ class Operation:
         raise NotImplementedError
 
     def launch_counts(self) -> tuple[int, int]:
-        """Return how many launches it counts as, forward and backward, where an operation is one, the gradient of its
+        """Return how many launches it counts as, forward and backward, if an operation is one, the gradient of its
         inputs one and that of its weights one."""
         raise NotImplementedError
 

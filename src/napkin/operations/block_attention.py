@@ -27,5 +27,5 @@ class BlockAttention(AttentionCore):
         return PairRule("own", "block_pairs", (("block", self.block), ("random", self.random)))
 
     def depends_on_shapes(self, length: int) -> bool:
-        """Return False where the attention is sparse: what it keeps is counted as full attention's, which is more."""
+        """Return False if the attention is sparse: what it keeps is counted as full attention's, which is more."""
         return length <= self.longest_full

@@ -139,7 +139,7 @@ class ConvPair(Ordinary):
 class FrameConv(Module):
     """Convolution over frames of sound, or over rows and columns of patches: `channels` outputs of `d_in` channels and
     `kernel` steps (of both directions together), with a bias. Each token is `frames` frames of the input and `rate`
-    results; it reads the batch itself where it reads nothing. FLOP: 2·T·rate·d_in·kernel·channels."""
+    results; it reads the batch itself if it reads nothing. FLOP: 2·T·rate·d_in·kernel·channels."""
 
     d_in: int
     channels: int

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Embedding(Lookup):
     """A lookup of rows of `width` elements in an embedding of `rows`. `role` is one of base.py's roles of embeddings.
 
-    `trained`: a gradient flows to the embedding. `decoder`: it is a decoder's, also where no encoder is next to it.
+    `trained`: a gradient flows to the embedding. `decoder`: it is a decoder's, also if no encoder is next to it.
     """
 
     rows: int
@@ -92,7 +92,7 @@ class Embedding(Lookup):
 @record
 class BoxEmbedding(Embedding):
     """A lookup by the place of each token's box on a page (LayoutLM, arXiv:1912.13318): by the coordinate of a
-    `corner`, where the step gives the four of a token in one tensor, or by a size.
+    `corner`, if the step gives the four of a token in one tensor, or by a size.
 
     table  the lookup whose rows it reads too; "": its own
     """
@@ -143,11 +143,11 @@ class PositionBias(Lookup):
         return 0, 0
 
     def scores(self, work: Work) -> Number:
-        """Return the score of each pair of a query and a key: once for all sequences but where it is of boxes."""
+        """Return the score of each pair of a query and a key: once for all sequences but if it is of boxes."""
         return work.length * work.length * self.heads * (1 + len(self.boxes) * work.sequences)
 
     def lower(self, run: Lowering) -> Value:
-        """Look up a bias for each pair of query and key, once for all sequences but where it is of boxes."""
+        """Look up a bias for each pair of query and key, once for all sequences but if it is of boxes."""
         heads = ceil_div(self.heads, run.split.tensor)
         run.bias = self._looked_up(run, self.buckets, heads, run.own * run.s)
         for count in self.boxes:

@@ -69,7 +69,7 @@ class Experts(Module):
         return tuple(weights)
 
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
-        """Return each expert's linear layers where it is a module, or the tensors of all experts' weights."""
+        """Return each expert's linear layers if it is a module, or the tensors of all experts' weights."""
         if implementation.expert_linears:
             up, down = (f"{self.module}.expert_0.{name}" for name in implementation.expert_linears)
             shapes = (up, self.d_model, self.d_ff), (down, self.d_ff, self.d_model)

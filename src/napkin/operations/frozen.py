@@ -1,5 +1,5 @@
 """What of a network is not trained, and where its backward pass ends: the records. trained.py says how a model is
-trained with them; where nothing is frozen, it is not needed."""
+trained with them; if nothing is frozen, it is not needed."""
 
 from __future__ import annotations
 

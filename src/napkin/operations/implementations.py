@@ -106,7 +106,7 @@ class Implementation:
                  layer: upcast in each layer, once · pair: upcast in each layer for the query and again for the key, in
                  their type · kernel: one kernel that keeps only cos and sin
     rotary_fp32  cos and sin stay fp32 where activations are 16-bit
-    joins        the rotated part is always concatenated with the rest, even where there is no rest
+    joins        the rotated part is always concatenated with the rest, even if there is no rest
     by_kind      layers with a window and layers without have cos and sin of their own
 
     Embeddings and loss
@@ -127,14 +127,14 @@ class Implementation:
     norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares in
                  elementary operations, the weight multiplied in fp32 before the cast · lowered: under autocast the
                  kernel runs in 16 bits, its arguments cast by the class
-    rstd         makes a norm's reciprocal deviation from the variance, where that is not rsqrt
+    rstd         makes a norm's reciprocal deviation from the variance, if that is not rsqrt
     fp32_norm_weight  a norm's weight is cast to fp32 before it multiplies
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
                  operations; else each is one kernel
     swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input · generated:
                  compiled kernels run any activation that a multiplication reads
     before_down  runs on the input of an MLP's last linear layer
-    linear       runs a linear layer, where it is not torch's F.linear
+    linear       runs a linear layer, if it is not torch's F.linear
     mixer        what runs a recurrence. whole: one kernel from the input projection to the output's, which keeps little
                  and recomputes the rest · apart: a kernel for the convolution and one for the scan · torch: elementary
                  operations
@@ -154,7 +154,7 @@ class Implementation:
                  one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
                  sorted tokens, in grouped matmuls
     unrouted     every expert runs every token, in batched matmuls; scores of those that were not chosen are 0
-    expert_linears  names of both linear layers of each expert, where it is a module of its own
+    expert_linears  names of both linear layers of each expert, if it is a module of its own
 
     Layouts and tuning
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
@@ -178,7 +178,7 @@ class Implementation:
     checkpoints  the class supports activation checkpointing
     late         a checkpointed layer is recomputed when its backward pass first needs a tensor (use_reentrant=False)
     wakes        with checkpointing, the embedding's output requires a gradient, though nothing before it is trained
-    fp32_weights weights (`module/weight`, of the module only the end; norm for a norm's, nothing where none is named)
+    fp32_weights weights (`module/weight`, of the module only the end; norm for a norm's, nothing if none is named)
                  that loading a checkpoint in a 16-bit type leaves in fp32 (_keep_in_fp32_modules_strict)
     fp16_excepts those that only loading in fp16 leaves in fp32 (_keep_in_fp32_modules)
     norms_last   a layer registers its norms after its linear layers
@@ -189,7 +189,7 @@ class Implementation:
                  masks (eager attention's, one for each window), mask (one for all), alibi (slopes times positions)
     embeddings   the model holds what it looked up until the layers are done: "layers", or the loss: "loss"
     counted      model types of which the bytes kept for backward were counted on its code, without recomputation; None
-                 where the table of class_facts.py says so for each mode
+                 if the table of class_facts.py says so for each mode
     """
 
     softmax: str = "fp32"
@@ -274,7 +274,7 @@ ONE, MANY, PLAIN, DROPS = "one", "many", "plain", "dropout"
 
 def mode(precision: str, attention: str, dropout: bool, sequences: int, recompute: str = "none") -> str:
     """Return the name of a mode: bf16, fp32 or autocast · the attention kernel · dropout or not · one sequence or more
-    (torch makes views where a dimension is 1) · what is recomputed, where anything is."""
+    (torch makes views if a dimension is 1) · what is recomputed, if anything is."""
     name = f"{precision}/{attention}/{DROPS if dropout else PLAIN}/{ONE if sequences == 1 else MANY}"
     return name if recompute == "none" else f"{name}/{recompute}"
 

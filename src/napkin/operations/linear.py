@@ -204,7 +204,7 @@ class PerSequence(Matmul):
 
 @record
 class JoinedHead(Module):
-    """logits = x·[E, R]ᵀ + bias, where the head's matrix is concatenated on every pass: the token embedding E of
+    """logits = x·[E, R]ᵀ + bias, if the head's matrix is concatenated on every pass: the token embedding E of
     `table` elements per token, and a matrix R of the others (MobileBERT). FLOP: 2·T·d_in·d_out."""
 
     d_in: int

@@ -73,7 +73,7 @@ def lora_pairs(
 
 
 def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
-    """Return how many times LoRA's rank the adapter of a linear layer is wide: 0 where no target names it."""
+    """Return how many times LoRA's rank the adapter of a linear layer is wide: 0 if no target names it."""
     if tuning is None or tuning.method != "lora":
         return 0
     if part.parameter:
@@ -82,8 +82,8 @@ def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
 
 
 def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKind, AdaptedLayer] | None:
-    """Return the kind of the adapter on a linear layer, where it is none of LoRA's, and the layer as it sees it; None
-    where no target names it."""
+    """Return the kind of the adapter on a linear layer, if it is none of LoRA's, and the layer as it sees it; None
+    if no target names it."""
     tuning = implementation.tuning
     if tuning is None or tuning.method == "lora" or not tuning.targeted or op.bare or tuning.saves(op.role, op.module):
         return None
@@ -157,7 +157,7 @@ def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
 
 
 def stored_format(op: Operation, implementation: Implementation, tuning: Tuning) -> str:
-    """Return the format that an operation's frozen matrices are stored in; "" where that is the parameters' own, in all
+    """Return the format that an operation's frozen matrices are stored in; "" if that is the parameters' own, in all
     layers.
 
     Experts are quantized where each is a module with linear layers of its own, or where that is asked for."""

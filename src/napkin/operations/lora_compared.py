@@ -1,4 +1,4 @@
-"""How far napkin's adapters of a model type lie from those that peft makes, where both were counted."""
+"""How far napkin's adapters of a model type lie from those that peft makes, if both were counted."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _targeted(
 
 
 def _known(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:
-    """Return the targets, peft's choice for the model type where that is asked for."""
+    """Return the targets, peft's choice for the model type if that is asked for."""
     if targets != (DEFAULT,):
         return targets
     known = DEFAULTS.get(model.family)
@@ -190,7 +190,7 @@ def found_targets(targets: tuple[str, ...], model: Model, implementation: Implem
 
 
 HEAD_MODULES = ("classifier", "score", "qa_outputs")
-"""What peft trains in full by itself where its task is classification or question answering (peft 0.21, peft_model.py,
+"""What peft trains in full by itself if its task is classification or question answering (peft 0.21, peft_model.py,
 PeftModelForSequenceClassification, PeftModelForTokenClassification, PeftModelForQuestionAnswering)."""
 
 
@@ -225,7 +225,7 @@ def _inside(path: str, name: str) -> bool:
 
 
 def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:
-    """Raise an error where a part of a fused parameter is named without the other, as peft does."""
+    """Raise an error if a part of a fused parameter is named without the other, as peft does."""
     for fused, some in named.items():
         parts = [name for name, one in mapped.items() if one == fused]
         if len(some) < len(parts):

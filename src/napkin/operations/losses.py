@@ -15,7 +15,7 @@ class Loss:
             are live together
     held    by the training loop, until the backward pass is over
     fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once.
-            chunks, where several: parts of equal size, `peak` bytes for each logit of one of them; the gradient of the
+            chunks, if several: parts of equal size, `peak` bytes for each logit of one of them; the gradient of the
             hidden state is fp32, and that of the head's weight goes into the parameter's own as each part is done
     local   held by the loss function next to what is kept, until it returns
     again   of a reference's logits there, at the peak

@@ -151,7 +151,7 @@ class Lowering(StackInputs):
             self.values[name] = replace(value, tensor=part)
 
     def run(self, program: Program, x: Value | None) -> Value:
-        """Run a program's operations in order and return the last one's output; x where there is none."""
+        """Run a program's operations in order and return the last one's output; x if there is none."""
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
         if x is None:
             self.handed = frozenset()
@@ -241,7 +241,7 @@ class Lowering(StackInputs):
         return self.gathered[id(x.tensor)]
 
     def _all_gather(self, x: Tensor, ranks: Number) -> Tensor:
-        """Return the parts of all ranks; the tensor itself where there is one."""
+        """Return the parts of all ranks; the tensor itself if there is one."""
         gathered = select(ranks == 1, x, self.tape.new(x.count * ranks, x.dtype, "gathered"))
         return self.tape.record("all_gather", (x,), gathered) if gathered is not x else x
 

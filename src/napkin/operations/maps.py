@@ -64,7 +64,7 @@ class AttentionDifference(Elementwise):
 @record
 class DynamicMask(Elementwise):
     """What is added to the scores of every query with a key: exp(a·softplus(x)) of that key, for each of `heads`
-    key/value heads, masked where it comes later; in sequences of more than `keep` keys only this many of the largest.
+    key/value heads, masked if it comes later; in sequences of more than `keep` keys only this many of the largest.
     Each serves `queries` query heads."""
 
     heads: int

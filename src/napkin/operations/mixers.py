@@ -86,7 +86,7 @@ def selective(
     tape: Tape, read: tuple[Tensor, Tensor, Tensor, Tensor], gate: Tensor, size: MixerSizes, *, turned: bool
 ) -> Tensor:
     """selective_scan_fn of u, Δ, B, C and a gate, which it wants with their tokens next to each other: the gate is
-    copied, and, except Δ, the others where they were `turned`."""
+    copied, and, except Δ, the others if they were `turned`."""
     u, delta, b, c = read
     copies = [tape.copy(x, what) if turned else x for x, what in ((u, "u"), (b, "B"), (c, "C"))]
     copies.append(tape.copy(gate, "gate"))

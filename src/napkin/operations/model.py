@@ -153,7 +153,7 @@ def _repeating(runs: Iterable[tuple[int, Layer]]) -> tuple[Pattern, ...]:
 
 @record
 class Checkpoint:
-    """How a published file stores its weights where they are quantized.
+    """How a published file stores its weights if they are quantized.
 
     method  of quantization, as the file names it
     format  of the matrices of layers; "" where napkin does not know it
@@ -176,10 +176,10 @@ class Model:
     extra     layers on request: multi-token prediction
     family    the config's model_type, which selects the reference implementation
     streams   residual streams of `hidden` elements each (hyper-connections)
-    vision    what a multimodal model does with images, where that is known
-    outputs     of the head, where they are not the vocabulary (0: they are)
-    max_target  tokens that the decoder's positions hold, where they are fewer than the encoder's
-    checkpoint  how the published file stores its weights, where they are quantized
+    vision    what a multimodal model does with images, if that is known
+    outputs     of the head, if they are not the vocabulary (0: they are)
+    max_target  tokens that the decoder's positions hold, if they are fewer than the encoder's
+    checkpoint  how the published file stores its weights, if they are quantized
     """
 
     name: str
@@ -240,8 +240,8 @@ class Vision:
     patches, tower, projector  models of one stack each
     merged   patches that make one token of the language model
     added    tokens of the tower in addition to the patches
-    grid     patches of an image of the config's size, 0 where the config does not fix it
-    tokens   tokens that the language model sees of it, 0 where the config does not fix it
+    grid     patches of an image of the config's size, 0 if the config does not fix it
+    tokens   tokens that the language model sees of it, 0 if the config does not fix it
     implementation  how the class runs the tower
     traced   whether what the class keeps with images was counted on it (tools/vision_bytes.py)
     across   layers of the language model attend to what it makes, in place of tokens of the sequence
@@ -266,7 +266,7 @@ class Vision:
 
     def lengths(self, tokens: int = 0) -> tuple[int, int, int] | None:
         """Return how many tokens each part has for an image: of the config's size, or one that makes `tokens` tokens of
-        the language model; None where neither says."""
+        the language model; None if neither says."""
         given = tokens and not self.queries
         patches, seen = (tokens * self.merged, tokens) if given else (self.grid, self.tokens)
         return (patches, patches + self.added, seen) if patches and seen else None

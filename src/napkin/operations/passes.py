@@ -21,7 +21,7 @@ class Ungraded(Ordinary):
     times: int
 
     def weights(self) -> tuple[Weight, ...]:
-        """Weights are counted where they are owned."""
+        """Weights are counted if they are owned."""
         return ()
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:

@@ -15,7 +15,7 @@ BY_HEADS = (KEY, VALUE, QKV)
 
 @record
 class AttentionMasks:
-    """What masks attention needs in a model: `merged` where it runs over both sides' keys at once; `bounds` are the
+    """What masks attention needs in a model: `merged` if it runs over both sides' keys at once; `bounds` are the
     windows and chunks, in tokens."""
 
     merged: bool

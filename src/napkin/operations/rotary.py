@@ -30,7 +30,7 @@ class Rotary(Elementwise):
     table    which of the network's tables of angles it reads, where layers have their own bases
     wide     this table is fp32 where activations are 16-bit
     narrow   the result is cast back to the type that was rotated
-    once     where it is computed in fp32, values are cast before both products, not for each
+    once     if it is computed in fp32, values are cast before both products, not for each
     first    for each, but before the halves are rotated, not after
     """
 

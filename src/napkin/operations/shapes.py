@@ -12,7 +12,7 @@ class Split:
     """How a layer is divided over ranks.
 
     tensor, context, expert  sizes of the parallel groups
-    sequence  ranks that divide the tokens outside of tensor-parallel regions (sequence parallelism); 1 where it is off
+    sequence  ranks that divide the tokens outside of tensor-parallel regions (sequence parallelism); 1 if it is off
     inner     ranks that divide each expert's width (expert tensor parallelism)"""
 
     tensor: Number = 1

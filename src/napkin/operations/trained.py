@@ -1,7 +1,7 @@
 """A model as it is trained: what of its backward pass runs, and its adapters as operations of their own.
 
-FLOPs and the time of a step are folds over the result. autograd computes the gradient of a weight where it is trained,
-and of an operation's inputs where anything that they depend on is."""
+FLOPs and the time of a step are folds over the result. autograd computes the gradient of a weight if it is trained,
+and of an operation's inputs if anything that they depend on is."""
 
 from __future__ import annotations
 
@@ -302,5 +302,5 @@ def head_of(model: Model) -> Operation | None:
 
 
 def learning_of(operations: Iterable[Operation]) -> Learning:
-    """Return how the first operation with weights learns; as all do where there is none."""
+    """Return how the first operation with weights learns; as all do if there is none."""
     return next((op.learning for op in operations if op.weights()), ALL)

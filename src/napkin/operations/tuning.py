@@ -19,7 +19,7 @@ class Tuning:
     library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
                and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
                MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
-    kept_in    number format of LoRA's matrices where it is not that of the network: they are multiplied in it, and what
+    kept_in    number format of LoRA's matrices if it is not that of the network: they are multiplied in it, and what
                they read is cast to it, or, under `autocast`, cast on to the network's again: a copy for each layer
                (peft 0.21, tuners/lora/layer.py, _cast_input_dtype)
     magnitude  each adapted weight is divided by its norm and multiplied by a learned vector of its outputs (DoRA:

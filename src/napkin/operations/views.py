@@ -32,7 +32,7 @@ class Reused(Ordinary):
         return self.again
 
     def weights(self) -> tuple[Weight, ...]:
-        """Weights are counted where they are owned."""
+        """Weights are counted if they are owned."""
         return ()
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
@@ -181,7 +181,7 @@ class ByHeads(View):
 @record
 class Concat(View):
     """A new tensor of `width` elements per token, copied together from all that it reads (one head's part repeated over
-    the heads where it is shared). `first_type`: in the first one's type; else in the widest of all."""
+    the heads if it is shared). `first_type`: in the first one's type; else in the widest of all."""
 
     width: int
     first_type: bool = False

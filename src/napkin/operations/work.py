@@ -10,7 +10,7 @@ from napkin.record import record, replace
 
 @record
 class Weight:
-    """A parameter: `copies` tensors of `shape` (one per expert), of which a token uses `used`; `trained` where it gets
+    """A parameter: `copies` tensors of `shape` (one per expert), of which a token uses `used`; `trained` if it gets
     a gradient."""
 
     name: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Given = TypeVar("Given")
 
 Text = str | bool | Sequence[str] | None
-"""An option's text as typed: True or False for a flag, several words, None where it is left out."""
+"""An option's text as typed: True or False for a flag, several words, None if it is left out."""
 Texts = Mapping[str, Text]
 
 OVERRULED = {
@@ -34,7 +34,7 @@ NAMES = tuple(OPTIONS)
 
 
 def quoted(text: str) -> str:
-    """Return a word for a POSIX shell: in quotes where it holds more than letters, digits and plain signs."""
+    """Return a word for a POSIX shell: in quotes if it holds more than letters, digits and plain signs."""
     return text if text and SAFE.issuperset(text) else "'" + text.replace("'", "'\"'\"'") + "'"
 
 

@@ -13,7 +13,7 @@ GROUP = "Layout"
 @record
 class Degree:
     """A number that a layout is made of. name: of its option; field: of a Layout; searched: whether `plan` tries
-    several values where it is not given; bounded: whether --max-… limits them."""
+    several values if it is not given; bounded: whether --max-… limits them."""
 
     name: str
     field: str
@@ -35,7 +35,7 @@ LAYOUT_DEGREES = (
 )
 """Every degree; what else lists some of them derives them from here."""
 SEARCHED = tuple(one.name for one in LAYOUT_DEGREES if one.searched)
-"""Degrees that `plan` searches where they are not given."""
+"""Degrees that `plan` searches if they are not given."""
 BOUNDED = tuple(one.name for one in LAYOUT_DEGREES if one.bounded)
 """Those of them that --max-… bounds."""
 OF_REPLICA = ("tp", "pp", "cp")

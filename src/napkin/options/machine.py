@@ -40,7 +40,7 @@ OPTIONS = (
 )
 
 FIGURES = ("peak-flops", "memory-size", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")
-"""Figures of the accelerator, given instead of the table's. They are parsed only where one is used, which keeps them
+"""Figures of the accelerator, given instead of the table's. They are parsed only if one is used, which keeps them
 out of every start-up."""
 
 

@@ -1,5 +1,5 @@
 """Names of other tools that take another form of value than the option of napkin that they mean, and values that people
-expect of napkin's own. Loaded only where a line holds such a name."""
+expect of napkin's own. Loaded only if a line holds such a name."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Option:
     name     as typed after the dashes          parse   text to value in base units; raises units.Unreadable
     unit     unit of the value                  flag    present or absent (--x / --no-x)
     many     an argument that takes several words       metavar  the placeholder of the value in help
-    short    one letter, with its dash: -o              default  what holds without it, where no command says
+    short    one letter, with its dash: -o              default  what holds without it, if no command says
     """
 
     name: str
@@ -51,7 +51,7 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the value may be, where it is one of a few."""
+        """The words that the value may be, if it is one of a few."""
         return self.parse.words if isinstance(self.parse, Choice) else ()
 
     @property
@@ -96,7 +96,7 @@ def choice(*words: str) -> Choice:
 
 
 def parsed(parse: Callable[[str], _Value], text: str, where: str) -> _Value:
-    """Return the value of a text; `where` begins the error's message where it cannot be read."""
+    """Return the value of a text; `where` begins the error's message if it cannot be read."""
     try:
         return parse(text)
     except units.Unreadable as problem:

@@ -75,7 +75,7 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     markdown paths theme run from emit pareto tensors size hardware-file snapshot confidence quiet plot
     checkpoint-interval save host-memory save-steps warmup-steps write-bandwidth mtbf gpu-mtbf"""
 SECOND_LEVEL = frozenset(_RARE.split())
-"""Options that `--help` leaves to `--help-all` where a command has too many to show."""
+"""Options that `--help` leaves to `--help-all` if a command has too many to show."""
 
 
 def spelled(spelling: str, taken: Container[str]) -> str | None:
@@ -83,6 +83,6 @@ def spelled(spelling: str, taken: Container[str]) -> str | None:
     name = spelling.strip().replace("_", "-").lower()
     if name in taken:
         return name
-    from napkin.options.synonyms import named  # only where a name is not napkin's own
+    from napkin.options.synonyms import named  # only if a name is not napkin's own
 
     return named(name, taken)

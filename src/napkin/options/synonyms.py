@@ -3,7 +3,7 @@
 Names are those of Megatron-LM, DeepSpeed, accelerate, torchrun, Hugging Face's Trainer and TRL, axolotl, LLaMA-Factory,
 torchtitan, torchtune, NeMo, nanotron, nanoGPT, litgpt, vLLM and slurm, in lowercase with dashes. A spelling that means
 exactly what one of napkin's options means is read as that option; another is refused with a hint that begins with the
-option to use. Loaded only where a line holds a name that its command does not have.
+option to use. Loaded only if a line holds a name that its command does not have.
 """
 
 from __future__ import annotations

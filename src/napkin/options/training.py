@@ -181,7 +181,7 @@ SETUP_WORDS: dict[str, str] = {
     "schedule": "1f1b",
     "stack": "typical of the layout",
 }
-"""What holds in that setup where something else decides, in words."""
+"""What holds in that setup if something else decides, in words."""
 
 STEP_MODEL = (
     *(name for name in DEGREES if name not in MACHINE_SIZE),

@@ -1,4 +1,4 @@
-"""The nearest question to the layout search that has an answer, where the one that was asked has none."""
+"""The nearest question to the layout search that has an answer, if the one that was asked has none."""
 
 from __future__ import annotations
 

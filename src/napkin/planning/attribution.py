@@ -37,7 +37,7 @@ class Attribution(Generic[Part]):
 
 
 def attribute(parts: Sequence[Part], ask: Ask[Part]) -> Attribution[Part] | None:
-    """Return the contributions that add up to ask(all) − ask(none), or None where no order of single steps gets
+    """Return the contributions that add up to ask(all) − ask(none), or None if no order of single steps gets
     there."""
     known: dict[frozenset[Part], Values | None] = {}
 
@@ -113,7 +113,7 @@ def _summed(
 
 
 Decide = Callable[[float], "str | None"]
-"""A decision's word for one value of an input; None where it cannot be asked, which is no change."""
+"""A decision's word for one value of an input; None if it cannot be asked, which is no change."""
 
 GRID = 2**0.5
 """Factor between the values that are tried on the way out from the present one."""

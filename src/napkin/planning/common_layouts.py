@@ -40,7 +40,7 @@ class UsualChoice:
 
 def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) -> Iterator[UsualChoice]:
     """Yield whether each usual choice fits, and by how much it loses to the winner; each recomputes what the request
-    asks for first, which is nothing where it leaves that open."""
+    asks for first, which is nothing if it leaves that open."""
     first = request.recomputes[0]
     for name, choice in USUAL:
         wanted = {**{name: 1 for name in BOUNDED if name != "zero"}, **choice}

@@ -29,7 +29,7 @@ BESIDES = Figure(
 class EngineMemory:
     """An engine's rule. shares: each with the most tensor-parallel ranks for which it holds, the last for more; chunk:
     tokens of prompts in one pass; divides: the degrees by which it divides a model unless it is told otherwise;
-    vendors: on whose accelerators alone it runs, where they are few."""
+    vendors: on whose accelerators alone it runs, if they are few."""
 
     name: str
     rule: str
@@ -82,7 +82,7 @@ ENGINES = {
 }
 USUAL = "vllm"
 BY_VENDOR = {"Apple": "llama.cpp"}
-"""Vendor → the engine where none is named, if it is not the usual one (vLLM by itself runs on the CPUs of Apple's chips
+"""Vendor → the engine if none is named, if it is not the usual one (vLLM by itself runs on the CPUs of Apple's chips
 alone: docs/getting_started/installation/cpu.apple.inc.md)."""
 
 

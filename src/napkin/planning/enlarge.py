@@ -13,7 +13,7 @@ MOST = 10**9
 
 
 def largest_that_fits(fits: Callable[[int], bool], unit: int = 1, most: int = MOST) -> int:
-    """Return the largest multiple of `unit` that fits, 0 where none does. More never takes less memory."""
+    """Return the largest multiple of `unit` that fits, 0 if none does. More never takes less memory."""
     if not fits(unit):
         return 0
     low, high = 1, 2
@@ -65,7 +65,7 @@ def with_layers(model: Model, layers: int) -> Model:
 
 
 def _without_tail(patterns: list[Pattern]) -> list[Pattern]:
-    """Return the patterns without the last where it is only the beginning of the one before."""
+    """Return the patterns without the last if it is only the beginning of the one before."""
     if len(patterns) < 2 or patterns[-1][0] > 1:
         return patterns
     begins, tail = patterns[-2][1], patterns[-1][1]

@@ -12,7 +12,7 @@ from napkin.record import record
 LIMIT = 1 << 20
 """GPUs beyond which none is tried."""
 EIGHTHS = 8
-"""Equal steps between two doublings where not every number is tried."""
+"""Equal steps between two doublings if not every number is tried."""
 TRIED = "powers of two up to a node, and whole nodes"
 TRIED_IN_EIGHTHS = "powers of two, and eighths between them, in whole nodes"
 
@@ -21,7 +21,7 @@ TRIED_IN_EIGHTHS = "powers of two, and eighths between them, in whole nodes"
 class Fewest:
     """What a search found.
 
-    gpus     the fewest that are enough; None where no number is
+    gpus     the fewest that are enough; None if no number is
     most     the largest number that there was to try
     asked    whether any number could be asked
     refused  why the first number that could not be asked is not a valid question, if there is one
@@ -33,7 +33,7 @@ class Fewest:
     refused: NapkinError | None
 
     def or_refuse(self, claim: str, hint: str) -> int:
-        """Return the number. Where none could be asked, what is wrong with all of them is raised; where none is enough,
+        """Return the number. Where none could be asked, what is wrong with all of them is raised; if none is enough,
         `claim` (status 1), with `hint` and why some could not be asked."""
         if self.gpus is not None:
             return self.gpus

@@ -50,7 +50,7 @@ class FittingLayouts:
     def ranked(self, most: int, among: Array | None = None) -> list[int]:
         """Return the indices of the best, in order; among equals the lowest ZeRO stage, then the most memory left,
         then the smaller degrees.
-        among: the indices to choose from, all where it is None."""
+        among: the indices to choose from, all if it is None."""
         near = np.arange(len(self)) if among is None else among
         if len(near) > most:
             near = near[self.score[near] <= np.partition(self.score[near], most)[most]]
@@ -97,7 +97,7 @@ def layout_at(request: Request, block: Block, at: int) -> Layout:
 
 
 def only_layout(request: Request) -> Layout | None:
-    """Return the layout of a request that holds every degree; None where it is not valid."""
+    """Return the layout of a request that holds every degree; None if it is not valid."""
     whole = grid(request)
     if whole is None:
         return None

@@ -99,7 +99,7 @@ class Grid:
 
 
 def grid(request: Request) -> Grid | None:
-    """Return every layout that divides the machine, the model and the batch; None where there is none.
+    """Return every layout that divides the machine, the model and the batch; None if there is none.
 
     tp divides the heads (operations/queries.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
     data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers; a step
@@ -173,7 +173,7 @@ def _columns(request: Request) -> Iterator[tuple[int, int]]:
 
 
 def _micro_batches(request: Request, largest: int) -> list[int]:
-    """Return the divisors of a given batch; powers of two where it is free."""
+    """Return the divisors of a given batch; powers of two if it is free."""
     sizes = divisors(request.batch, MOST_MICRO) if request.batch else [1 << i for i in range(MOST_MICRO.bit_length())]
     if "micro-batch" in request.only:
         sizes = [request.only["micro-batch"]]

@@ -36,10 +36,10 @@ class Binding:
 class LargestFit:
     """The largest value of what was asked for.
 
-    value     the largest that fits by the estimate, or surely where that was asked for; 0 where none does
+    value     the largest that fits by the estimate, or surely if that was asked for; 0 if none does
     surely    the largest whose interval lies within capacity         possibly  the largest whose lower end does
     unit      the step of the search                                  ended     whether no larger value was tried
-    model, setup, fit   of the value, or of `unit` where none fits    binding   what stops a larger one, if any fits
+    model, setup, fit   of the value, or of `unit` if none fits    binding   what stops a larger one, if any fits
     """
 
     value: int

@@ -49,7 +49,7 @@ def used_bytes(model: Model, setup: Setup) -> Number:
 
 def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used:
     """Return memory/used and the upper end of its interval as [recomputation, zero, cell]; wanted: of which, an array
-    of the same shape. Micro-batches of one sequence are evaluated with those of more where both run the same."""
+    of the same shape. Micro-batches of one sequence are evaluated with those of more if both run the same."""
     one = block.column("micro") == 1
     parts = [np.flatnonzero(one), np.flatnonzero(~one)]
     widths = [_width(request, block, micro) for micro in (1, 2)]
@@ -78,7 +78,7 @@ def _width(request: Request, block: Block, micro: int) -> Width:
 def _used(request: Request, block: Block, capacity: float, wanted: Array, width: Width) -> Used:
     """Return what `used` does of cells that run the same.
 
-    Of many cells, the first stage is evaluated for all and the others where it fits: no stage needs less than the worst
+    Of many cells, the first stage is evaluated for all and the others if it fits: no stage needs less than the worst
     one, so that what is left out is larger than the capacity anyway."""
     tapes: dict[bool, Rows] = {}  # the tape is the same for all but `selective`
     found = []
@@ -120,7 +120,7 @@ class _Some:
     """Stages of some bases, those of one base next to each other.
 
     bases   the base of each stage      place  the index of each, or of all
-    depth   the number of stages of all pipelines, where that is one number
+    depth   the number of stages of all pipelines, if that is one number
     """
 
     bases: Array

@@ -45,7 +45,7 @@ class Times:
     """Times of the layouts of some blocks, of the cells that are asked for. The formulas of time do not differ between
     the kinds of layouts, so that blocks are evaluated together.
 
-    seconds  step/time as [recomputation, zero, cell], the cells of one block after those of another; infinite where it
+    seconds  step/time as [recomputation, zero, cell], the cells of one block after those of another; infinite if it
              is not evaluated
     """
 
@@ -101,7 +101,7 @@ class Times:
         return ROUNDING * score(self._request, found, self._block.sequences)
 
     def scores(self, cells: Array) -> Array:
-        """Return the GPU-seconds of a token of the layouts of some cells, infinite where they are not valid."""
+        """Return the GPU-seconds of a token of the layouts of some cells, infinite if they are not valid."""
         some = self._block.kept(cells)
         return np.where(some.valid, score(self._request, self.seconds[..., cells], some.sequences), math.inf)
 

@@ -26,8 +26,8 @@ from napkin.training.setup import Setup
 COUNTED_TWICE = 2
 """Counted FLOPs over those that are computed at most: attention's full square, of which kernels compute half."""
 EVALUATED, MORE = 1 << 9, 8
-"""Fastest layouts of which one is taken first where the recommended one is all that is asked for; by how many times
-more where none of them fits."""
+"""Fastest layouts of which one is taken first if the recommended one is all that is asked for; by how many times
+more if none of them fits."""
 TRIED = 16
 """Layouts that surely fit by the arrays, of which the first that does by its own evaluation is taken."""
 
@@ -68,7 +68,7 @@ class LayoutQuestion:
         return Fastest(request, self.timed, self.hardware.capacity)
 
     def find_least(self, request: Request) -> FittingLayouts:
-        """Return the same, with the layout of least memory where none fits."""
+        """Return the same, with the layout of least memory if none fits."""
         return search(request, self.timed, self.hardware.capacity, prune=False)
 
     def setup(self, layout: Layout) -> Setup:
@@ -148,7 +148,7 @@ def best(question: LayoutQuestion, found: FittingLayouts) -> Scored:
 
 
 def recommended(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> Scored:
-    """Return the fastest layout that surely fits where it is within the interval of the leader, else the leader: no
+    """Return the fastest layout that surely fits if it is within the interval of the leader, else the leader: no
     prediction tells the two apart, and one of them may run out of memory."""
     if leader.fit == FITS:
         return leader
@@ -168,7 +168,7 @@ def _furthest(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -
 
 
 def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
-    """Return what `recommended` does of all layouts, from the fastest ones; None where none fits."""
+    """Return what `recommended` does of all layouts, from the fastest ones; None if none fits."""
     count = EVALUATED
     while True:
         found = fastest.found(count)
@@ -185,7 +185,7 @@ def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
 
 
 def chosen_on(question: LayoutQuestion, gpus: int) -> tuple[Scored | None, int]:
-    """Return the recommended layout of this many GPUs, None where none fits, and how many layouts there are."""
+    """Return the recommended layout of this many GPUs, None if none fits, and how many layouts there are."""
     if gpus not in question.chosen:
         _choose(question, gpus, lambda _: True)
     return question.chosen[gpus]

@@ -1,4 +1,4 @@
-"""A Llama-shaped model of a given size, for questions that need shapes where only a size is known.
+"""A Llama-shaped model of a given size, for questions that need shapes if only a size is known.
 
 The published member of nearest size gives the head size, the key/value heads, the vocabulary, and the proportions of
 width, depth and feed-forward. Widths are multiples of its grouped heads, depths multiples of 4, so that the model
@@ -65,7 +65,7 @@ def _shapeless(text: str) -> NapkinError:
 
 
 def _shaped(fields: Mapping[str, Any], size: int) -> dict[str, int] | None:
-    """Return the fields of the shape nearest to the proportions of `fields` that has the size; None where none has."""
+    """Return the fields of the shape nearest to the proportions of `fields` that has the size; None if none has."""
     found = list(_candidates(fields, size))
     return min(found, key=lambda one: one[0])[1] if found else None
 

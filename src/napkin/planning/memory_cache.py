@@ -1,4 +1,4 @@
-"""Memory of the layouts of a request, evaluated where it is asked for and kept for the next question.
+"""Memory of the layouts of a request, evaluated on demand and kept for later questions.
 
 Questions that differ in rates alone (a faster network, a deadline) share the memory of all their layouts; those that
 ask for some of the layouts, or for smaller GPUs, share what is known of them.

@@ -66,7 +66,7 @@ HOST_TOO_SMALL = "host"
 class RemedySearch:
     """What fits among the combinations of some axes, evaluated only where earlier evaluations do not tell.
 
-    evaluate  returns the memory of a combination, TOO_LARGE or HOST_TOO_SMALL, or None where it cannot be asked"""
+    evaluate  returns the memory of a combination, TOO_LARGE or HOST_TOO_SMALL, or None if it cannot be asked"""
 
     def __init__(self, found: Sequence[Axis], evaluate: Callable[[Options], Fit | str | None]) -> None:
         self.axes = [axis for axis in found if axis.levels]
@@ -95,7 +95,7 @@ class RemedySearch:
         return tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
 
     def evaluated(self, choice: Choice) -> Fit | str | None:
-        """Return the memory of a combination, TOO_LARGE, or None where it cannot be asked."""
+        """Return the memory of a combination, TOO_LARGE, or None if it cannot be asked."""
         if choice not in self._known:
             self._known[choice] = self._evaluate(self.options(choice))
         return self._known[choice]
@@ -128,7 +128,7 @@ class RemedySearch:
         return choice
 
     def remedy(self, choice: Choice) -> Remedy | None:
-        """Return the combination as a remedy; None where its own evaluation does not fit."""
+        """Return the combination as a remedy; None if its own evaluation does not fit."""
         fit = self.evaluated(choice)
         if not isinstance(fit, Fit) or not _fits(fit):
             return None
@@ -150,7 +150,7 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
     orders += [(here, RELAXED)]
     for group, order in orders:
         drastic = group[-1] in ("offload", "seq") or group is here
-        last = group is here or group[-1] in (LORA, QLORA)  # only where nothing else serves
+        last = group is here or group[-1] in (LORA, QLORA)  # only if nothing else serves
         if (last and found) or len(found) >= (ENOUGH if drastic else MOST):
             continue
         strongest = search.strongest(group)
@@ -166,12 +166,12 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
 ADVICE = (LORA, QLORA, "quantized", "quantize-experts", "optimizer", "lora-rank", "recompute", "loss", "seq")
 """What people who fine-tune try, in this order; then the host's memory."""
 SAME_TRAINING = ("attention", "optimizer-form", "sp", "zero", "micro-batch", "recompute", "loss", "cp")
-"""What leaves the training as it is, on the same GPUs; the last two where the others are not enough."""
+"""What leaves the training as it is, on the same GPUs; the last two if the others are not enough."""
 
 
 def advice(search: RemedySearch) -> Iterator[Remedy]:
     """Yield what makes a fine-tuning step fit, in the order in which people try it: states sharded over the GPUs that
-    are there, which changes nothing of the training; each change that is enough by itself; where no adapters are, as
+    are there, which changes nothing of the training; each change that is enough by itself; if no adapters are, as
     many changes together as it takes, before what is kept in the host's memory."""
     names = [name for name in ADVICE if name in {axis.name for axis in search.axes}]
     singles = {name: search.strongest((name,)) for name in (*names, "offload")}

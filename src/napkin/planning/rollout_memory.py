@@ -101,7 +101,7 @@ def hosted_between(terms: dict[str, Term], away: tuple[str, ...]) -> dict[str, T
 
 
 def moved_away(terms: dict[str, Term], away: tuple[str, ...]) -> Term | None:
-    """Return the bytes that leave a GPU for the time of generation, as in `hosted_between`; None where nothing does."""
+    """Return the bytes that leave a GPU for the time of generation, as in `hosted_between`; None if nothing does."""
     return add("offload/bytes", *hosted_between(terms, away).values()) if away else None
 
 

@@ -27,7 +27,7 @@ APART = 0.9
 """Share of the memory that an engine on GPUs of its own takes (vLLM, config/cache.py, gpu_memory_utilization)."""
 
 PARTS = (0.5, 0.25, 0.75)
-"""Shares of the GPUs that an engine on GPUs of its own may have where nothing says how many. The half is in NeMo RL's
+"""Shares of the GPUs that an engine on GPUs of its own may have if nothing says how many. The half is in NeMo RL's
 recipes (examples/configs/recipes/llm/performance/*async*.yaml: all but two) and verl's (docs/advance/fully_async.md:
 all tables but one)."""
 
@@ -120,8 +120,8 @@ def unpadded(setup: Setup, means: Sequence[RolloutLengths], unpads: bool) -> lis
 @record
 class Engine:
     """An inference engine on `gpus` GPUs in groups of `ranks`, which has a `share` of each one's memory. apart: on GPUs
-    of its own; family: of engines, "" where nothing says it; broadcast: byte/s at which its trainer's library sends it
-    all weights there, 0 where nothing says it; form: number format of its weights; shared: they are the trainer's."""
+    of its own; family: of engines, "" if nothing says it; broadcast: byte/s at which its trainer's library sends it
+    all weights there, 0 if nothing says it; form: number format of its weights; shared: they are the trainer's."""
 
     model: Model
     gpus: int

@@ -94,7 +94,7 @@ class Proportions:
             for name in self.config.spellings(field):
                 fields.pop(name, None)
         if self.deep == DEPTH:
-            fields.pop(DOUBLE_LAYERS, None)  # the same, where a file says both
+            fields.pop(DOUBLE_LAYERS, None)  # the same, if a file says both
         title = f"like {self.config.name}"
         try:
             return build(config_from(title, Document(title, fields | changed), fields | changed))
@@ -111,7 +111,7 @@ class Proportions:
 
 def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, Listed]:
     """Return (prefix, repeating pattern) of a config field that lists layers: the shortest pattern that occurs at least
-    twice and makes up at least half of the layers. Refused (3) where there is none."""
+    twice and makes up at least half of the layers. Refused (3) if there is none."""
     for period in range(1, len(listed) // 2 + 1):
         ahead = next(n for n in range(len(listed)) if listed[n + period :] == listed[n : len(listed) - period])
         if max(2 * ahead, ahead + 2 * period) <= len(listed):
@@ -120,7 +120,7 @@ def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, List
 
 
 def nearest_of_family(family: str, limit: int) -> Config | None:
-    """Return the published member of a family whose size is nearest to `limit`; None where no family has this name."""
+    """Return the published member of a family whose size is nearest to `limit`; None if no family has this name."""
     members = [preset_config(one) for one in presets() if spelling(one.family) == spelling(family)]
     sized = [(abs(math.log(count(build(config)) / limit)), at) for at, config in enumerate(members)]
     return members[min(sized)[1]] if sized else None
@@ -170,7 +170,7 @@ def largest_of_family(
 def _deepest(
     shape: Proportions, heads: int, fewest: int, chunks: int, fits: Callable[[int, int], bool]
 ) -> Model | None:
-    """Return the deepest model of a width that fits, its depth within SLACK of the proportion; None where none does."""
+    """Return the deepest model of a width that fits, its depth within SLACK of the proportion; None if none does."""
     usual = shape.depth(heads)
     shallow = max(fewest, math.ceil(usual * (1 - SLACK)) // chunks * chunks)
     deep = max(fewest, int(usual * (1 + SLACK)) // chunks * chunks) + chunks

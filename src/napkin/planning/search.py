@@ -19,7 +19,7 @@ from napkin.record import replace
 FIRST = 1 << 10
 """Cells that are timed first; then as many more as there are."""
 AHEAD = 1 << 12
-"""Layouts at least whose memory is evaluated where it is not known: the next question, in which other rates order them
+"""Layouts at least whose memory is evaluated if it is not known: the next question, in which other rates order them
 a little differently, asks for few others."""
 
 
@@ -69,7 +69,7 @@ class Fastest:
             self._scores = np.full(self._times.seconds.shape, math.inf)
 
     def _timed(self, count: int) -> Array:
-        """Return the GPU-seconds of a token of layouts, infinite where they are not timed: the `count` fastest are."""
+        """Return the GPU-seconds of a token of layouts, infinite if they are not timed: the `count` fastest are."""
         while not self._all_timed and np.count_nonzero(self._scores < self._least[self._begun]) < count:
             cells = self._order[self._begun : self._begun + max(self._begun, FIRST)]
             self._begun += len(cells)
@@ -109,7 +109,7 @@ class Fastest:
 
 
 def _last_of(scores: Array, count: int) -> float:
-    """Return the score of the last of the `count` best layouts, of all where there are fewer."""
+    """Return the score of the last of the `count` best layouts, of all if there are fewer."""
     finite = scores[np.isfinite(scores)]
     last = min(count, len(finite)) - 1
     return float(np.partition(finite, last)[last]) if len(finite) else -math.inf

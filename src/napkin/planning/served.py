@@ -16,7 +16,7 @@ from napkin.timing.generation import DECODE
 
 def undivided_when_served(model: Model, ranks: int) -> str:
     """Return what this many tensor-parallel ranks of an engine do not divide, or "": an engine repeats keys and values
-    where their heads are fewer."""
+    if their heads are fewer."""
     return undivided(model, replace(implementation_of("hf", model.family), gathers_heads=True), ranks)
 
 
@@ -27,7 +27,7 @@ class Serving:
     weights    number format of the weights            element      bytes of one element of the KV cache
     sequences  sequences at a time                     cache_name   its number format
     seq        tokens in each sequence                 ranks        tensor-parallel ranks
-    source     tokens of the encoder's sequence, where the model has one (0: none)
+    source     tokens of the encoder's sequence, if the model has one (0: none)
     """
 
     model: Model

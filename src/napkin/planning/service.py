@@ -43,7 +43,7 @@ class HeldCache:
 
 @record
 class Service:
-    """Times and rates. step: seconds of one decoding step; tpot: mean seconds of a token after the first, None where
+    """Times and rates. step: seconds of one decoding step; tpot: mean seconds of a token after the first, None if
     a response is one token; at_once: sequences of a replica; waiting: requests that its cache cannot hold."""
 
     ttft: Term
@@ -83,7 +83,7 @@ def serve(setup: ServingSetup, traffic: Traffic, rates: GenerationRates, left: T
         cycle = add("serve/cycle", prefill, multiply("serve/decode", later, step))
     replicas = constant("replicas", setup.dp)
     in_flight = multiply("serve/in_flight", replicas, leaf("sequences_of_a_replica", at_once, "1", TRUE))
-    if traffic.mode == CLOSED:  # some replicas have one fewer where they do not share evenly
+    if traffic.mode == CLOSED:  # some replicas have one fewer if they do not share evenly
         in_flight = smallest("serve/in_flight", in_flight, leaf("requests", traffic.at_once, "1", GIVEN))
     requests = divide("serve/requests_per_second", in_flight, cycle)
     rate = multiply("serve/output_tokens_per_second", requests, response)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Found = TypeVar("Found")
 
 MOST_GPUS = 1024
-"""GPUs beyond which none is tried where their number is not given, and tensor-parallel ranks in any case."""
+"""GPUs beyond which none is tried if their number is not given, and tensor-parallel ranks in any case."""
 
 
 @record
@@ -71,7 +71,7 @@ def _numbers(given: int | None, most: int, divided: int | None) -> Iterable[int]
 
 
 def _expert_ranks(model: Model, given: GivenRanks, tp: int, most: int) -> list[int]:
-    """Return the ranks that experts can be divided over: 1 where they stay with the tensor-parallel ranks of a replica,
+    """Return the ranks that experts can be divided over: 1 if they stay with the tensor-parallel ranks of a replica,
     else several times as many."""
     if given.ep is not None:
         return [given.ep] if max(given.ep, tp) % min(given.ep, tp) == 0 else []
@@ -106,8 +106,8 @@ def fastest(
 ) -> Found | None:
     """Return what is found on the setup of the largest rate of tokens, of equal ones the earliest; None: nothing fits.
 
-    found_on: raises an error or returns None where a setup does not serve what is asked; the last error is raised where
-    nothing is found. limited: what is left of it within limits, never a larger rate; None where it is not above the
+    found_on: raises an error or returns None if a setup does not serve what is asked; the last error is raised if
+    nothing is found. limited: what is left of it within limits, never a larger rate; None if it is not above the
     rate that is given."""
     found, problem = [], None
     for setup in setups:
@@ -140,10 +140,10 @@ def fewest(
     needed: Callable[[ServingSetup], int],
     within: Callable[[ServingSetup], bool],
 ) -> list[ServingSetup]:
-    """Return the layouts on the fewest GPUs that serve what is asked; none where no number up to MOST_GPUS does.
+    """Return the layouts on the fewest GPUs that serve what is asked; none if no number up to MOST_GPUS does.
 
-    needed  the replicas that a layout needs for its memory to hold what is asked, 0 where none are enough
-    within  whether a layout keeps limits, as one of more replicas does where one of fewer does"""
+    needed  the replicas that a layout needs for its memory to hold what is asked, 0 if none are enough
+    within  whether a layout keeps limits, as one of more replicas does if one of fewer does"""
     found: list[ServingSetup] = []
     least = MOST_GPUS
     for one in layouts(setup, given):
@@ -178,7 +178,7 @@ def _enough(
 
 
 def largest_batch(served: Callable[[int], Service], most: int, limits: LatencyLimits, above: float = 0.0) -> int:
-    """Return the most sequences of a replica that keep the limits, 0 where none do at a rate above `above`; most: that
+    """Return the most sequences of a replica that keep the limits, 0 if none do at a rate above `above`; most: that
     memory holds. More sequences have a larger rate and longer latency."""
     if limits == LatencyLimits():
         return most

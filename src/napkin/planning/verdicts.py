@@ -104,7 +104,7 @@ def narrow_copies(setup: Setup, rank: Rank) -> Number:
 
 
 def verdict(found: Reported, capacity: Number | None) -> str:
-    """Return whether the reported bytes fit into a capacity; "" where none is given."""
+    """Return whether the reported bytes fit into a capacity; "" if none is given."""
     if capacity is None:
         return ""
     if found.least > capacity:

@@ -29,7 +29,7 @@ class Shown:
     """An input as resolved: value in base units, the text as typed, and where it came from.
 
     origin: given, run file, profile, preset, class default, default, evidence or solved.
-    where: what it was read from (a file, with line and key where it has them; a preset); "" where it has no place.
+    where: what it was read from (a file, with line and key if it has them; a preset); "" if it has no place.
     """
 
     __slots__ = ("origin", "text", "unit", "value", "where")
@@ -135,7 +135,7 @@ class Answer:
 
 
 def number_in(row: Row, name: str) -> float:
-    """Return a number of a row; 0 where it has none of that name."""
+    """Return a number of a row; 0 if it has none of that name."""
     value = row.get(name)
     return float(value) if isinstance(value, (int, float)) else 0.0
 
@@ -147,7 +147,7 @@ def suggested(answer: Answer) -> list[Row]:
 
 
 def reasons_in(answer: Answer) -> str:
-    """Return why an answer has none of what was asked for; "" where it says nothing of that."""
+    """Return why an answer has none of what was asked for; "" if it says nothing of that."""
     found = answer.extra.get("reasons")
     return "; ".join(str(one) for one in found) if isinstance(found, (list, tuple)) else ""
 

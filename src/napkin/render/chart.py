@@ -9,7 +9,7 @@ from napkin.record import record
 
 @record
 class Series:
-    """One named run of points. `low` and `high` are the ends of each point's interval, where there is one; `labels` are
+    """One named run of points. `low` and `high` are the ends of each point's interval, if there is one; `labels` are
     written next to the points of a chart of points.
 
     style  of a run in a chart of lines: "" a line with a dot at each point, "line", "dashed", "points"; in a chart of
@@ -50,7 +50,7 @@ class Chart:
     whisker  an interval on a stack's column: (column, low, high)
     diagonal draw y = x (predicted against measured), on two axes of one range
     spans    a timeline's bars                        rows  names of a timeline's rows
-    until    where a timeline is cut, 0 for its end   idle  what the empty parts of a timeline's rows are
+    until    if a timeline is cut, 0 for its end   idle  what the empty parts of a timeline's rows are
     """
 
     kind: str

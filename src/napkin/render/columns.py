@@ -1,4 +1,4 @@
-"""A table as lines of text: columns that go and remarks that are cut where the terminal is narrow."""
+"""A table as lines of text: columns that go and remarks that are cut if the terminal is narrow."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _row(row: Sequence[str | Bar], columns: Sequence[Column], widths: Sequence[i
 
 
 def _set(text: str, width: int, right: bool, length: int | None = None) -> str:
-    """Return a cell padded to its width; length: the cells that the text takes, where it holds color codes."""
+    """Return a cell padded to its width; length: the cells that the text takes, if it holds color codes."""
     blanks = " " * (width - (len(text) if length is None else length))
     return blanks + text if right else text + blanks
 

@@ -27,7 +27,7 @@ def size(value: Number, largest: Number | None = None) -> str:
 
 
 def size_of(value: Number, whole: Number) -> str:
-    """Return bytes of a capacity with the unit once where both have the same: `55.3 of 79.2 GiB`."""
+    """Return bytes of a capacity with the unit once if both have the same: `55.3 of 79.2 GiB`."""
     (scale, unit), other = _scale(float(value)), _scale(float(whole))
     if (scale, unit) != other or scale == 1:
         return f"{size(value)} of {size(whole)}"
@@ -78,7 +78,7 @@ def briefly(value: Number, unit: str) -> str:
 
 
 def between(low: Number, high: Number, unit: str, value: Number | None = None) -> str:
-    """Return an interval with its unit once where both ends have the same: `160 to 386 days`; value: what it is of,
+    """Return an interval with its unit once if both ends have the same: `160 to 386 days`; value: what it is of,
     which says the unit of a time."""
     if unit == "second" and float(high) < WIDE * float(low):
         scale, name = duration_unit(float(low if value is None else value))
@@ -94,5 +94,5 @@ def between(low: Number, high: Number, unit: str, value: Number | None = None) -
 
 
 def interval(ends: Sequence[Number] | None, of: Number, unit: str, level: float = 0.9) -> str:
-    """Return the interval of a value with its level: `90%: 160 to 386 days`; nothing where there is none."""
+    """Return the interval of a value with its level: `90%: 160 to 386 days`; nothing if there is none."""
     return "" if ends is None else f"{level:.0%}: {between(ends[0], ends[1], unit, of)}"

@@ -146,7 +146,7 @@ def _cell(cell: str | Bar, column: Column, tone: str = "") -> str:
 
 
 def _bar(bar: Bar, tone: str) -> str:
-    """Return a bar as a picture that takes the width of its cell; nothing where its share is not known."""
+    """Return a bar as a picture that takes the width of its cell; nothing if its share is not known."""
     if bar.start != bar.start or bar.end != bar.end:
         return ""
     start, end = (100 * min(max(share, 0.0), 1.0) for share in (bar.start, bar.end))

@@ -186,7 +186,7 @@ def _waterfall(chart: Chart, axis: Axes, ink: str) -> None:
 
 
 def _timeline(chart: Chart, axis: Axes, ink: str) -> None:
-    """Draw each row's spans; where a row is empty up to the end, its color says what that is."""
+    """Draw each row's spans; if a row is empty up to the end, its color says what that is."""
     end = max(span.start + span.length for span in chart.spans)
     shown = chart.until or end
     kinds = list(dict.fromkeys(span.kind for span in chart.spans))

@@ -44,7 +44,7 @@ def draw_panel(chart: Chart, axis: Axes, ink: str) -> None:
 
 
 def _legend(axis: Axes) -> float:
-    """Put the legend between the title and the axes; return its height in points, 0 where one is not needed."""
+    """Put the legend between the title and the axes; return its height in points, 0 if one is not needed."""
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) < 2:
         return 0.0
@@ -93,7 +93,7 @@ def _every_x(chart: Chart) -> list[float | str]:
 
 
 def _plain_ticks(axis: Axis, at: Sequence[float] = (), span: tuple[float, float] | None = None) -> None:
-    """Write plain numbers on a logarithmic axis: at the points where they are few and apart, else at 1, 2 and 5,
+    """Write plain numbers on a logarithmic axis: at the points if they are few and apart, else at 1, 2 and 5,
     at round steps where it spans less than a factor of ten, at powers of ten where more than a thousand."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 

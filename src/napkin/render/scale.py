@@ -22,7 +22,7 @@ _PLURAL = {"param": "parameters", "token": "tokens", "GPU": "GPUs", "GPU-hour": 
 
 
 def axis(values: Iterable[float], unit: str) -> tuple[float, str]:
-    """Return what to divide the numbers by, and the unit's name next to the axis ("" where there is none)."""
+    """Return what to divide the numbers by, and the unit's name next to the axis ("" if there is none)."""
     largest = max((abs(v) for v in values), default=0.0)
     if unit == "second":
         return next((scale, name) for least, scale, name in (*_TIMES, *_SMALL_TIMES) if largest >= least)
@@ -58,5 +58,5 @@ def spoken(path: str) -> str:
 
 
 def titled(name: str, unit: str) -> str:
-    """Return an axis title: `time (days)`; the unit alone where it says the same (`GPUs`)."""
+    """Return an axis title: `time (days)`; the unit alone if it says the same (`GPUs`)."""
     return f"{name} ({unit})" if unit and unit.lower() != name.lower() else unit or name

@@ -75,7 +75,7 @@ class Screen:
     """The text form of an answer.
 
     question  line 1 as clauses              headline  line 2: the answer first, then its range, then what goes with it
-    verdict   the word that colors line 2; "" where nothing is judged
+    verdict   the word that colors line 2; "" if nothing is judged
     table     the one table                  remarks   lines below it
     more      a table of other columns below them, such as what would fit
     next      what to ask now: the question's options changed, or a command line as it is

@@ -11,7 +11,7 @@ from napkin.render.text import explained, lines_of
 
 
 def to_csv(answer: Answer) -> str:
-    """Return rows as they are; path,value,unit where there are none."""
+    """Return rows as they are; path,value,unit if there are none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     if answer.rows:

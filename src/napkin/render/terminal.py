@@ -17,7 +17,7 @@ PLAIN = str.maketrans(
 
 
 def width_of(stream: TextIO) -> int:
-    """Return the columns of a terminal; COLUMNS, else 80, where the stream is none."""
+    """Return the columns of a terminal; COLUMNS, else 80, if the stream is none."""
     if stream.isatty():
         try:
             columns = os.get_terminal_size(stream.fileno()).columns

@@ -48,7 +48,7 @@ def to_text(answer: Answer, view: Display) -> str:
 
 
 def quantity_lines(answer: Answer, width: int, how: bool = False) -> list[str]:
-    """Return a line for every published quantity: its path, its value, its interval; how: its formula below it where
+    """Return a line for every published quantity: its path, its value, its interval; how: its formula below it if
     that is too long for the line."""
     lines = []
     rows = [(path, value, f"= {said}" if how and said else "") for path, value, said in lines_of(answer)]

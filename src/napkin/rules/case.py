@@ -24,7 +24,7 @@ SURELY = 2
 
 
 def grade(fit: Fit) -> int:
-    """Return how well a step fits: 2 surely, 1 perhaps, 0 not; 2 where nothing is judged."""
+    """Return how well a step fits: 2 surely, 1 perhaps, 0 not; 2 if nothing is judged."""
     return {NOT: 0, FITS: SURELY, "": SURELY}.get(fit.verdict, 1)
 
 
@@ -40,7 +40,7 @@ class Stated:
 
     texts    every option that was given, as text
     options  every option with a value, given or default
-    node     GPUs that the fast link joins; 0 where no accelerator is named
+    node     GPUs that the fast link joins; 0 if no accelerator is named
     fields   of the model's config.json
     """
 
@@ -52,12 +52,12 @@ class Stated:
     fields: Callable[[], Mapping[str, object]]
 
     def number(self, name: str) -> int:
-        """Return an option that is a whole number, 0 where it has no value."""
+        """Return an option that is a whole number, 0 if it has no value."""
         value = self.options.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
     def word(self, name: str) -> str:
-        """Return an option that is a text, "" where it has no value."""
+        """Return an option that is a text, "" if it has no value."""
         value = self.options.get(name)
         return value if isinstance(value, str) else ""
 
@@ -86,8 +86,8 @@ class Run:
 class Configuration:
     """A configuration that can be run, with its step's memory and time.
 
-    fit      its memory, against the accelerator where one is named; None where the memory model does not know it
-    step     its time; None where it is not modeled, for which `untimed` says why
+    fit      its memory, against the accelerator if one is named; None if the memory model does not know it
+    step     its time; None if it is not modeled, for which `untimed` says why
     stack    the software whose steps the time is of; guessed: napkin's own choice
     """
 
@@ -142,7 +142,7 @@ class Configuration:
 
     @property
     def cost(self) -> float | None:
-        """USD of the run without interruptions, where its tokens and a price are stated."""
+        """USD of the run without interruptions, if its tokens and a price are stated."""
         if self.token_seconds is None or self.run.tokens is None or self.run.price is None:
             return None
         return self.run.tokens * self.token_seconds / 3600 * self.run.price
@@ -157,7 +157,7 @@ class Configuration:
 
     @property
     def verdict(self) -> int:
-        """How well it fits: 2 surely, 1 perhaps, 0 not; 2 where nothing is judged."""
+        """How well it fits: 2 surely, 1 perhaps, 0 not; 2 if nothing is judged."""
         return SURELY if self.fit is None else grade(self.fit)
 
     def same_batch(self) -> Options:

@@ -21,7 +21,7 @@ BEFORE_AMPERE = ("pascal", "volta", "turing")
 
 
 def _leaves_replicas(stated: Stated, **degrees: int) -> bool:
-    """Return whether the GPUs, where they are stated, are a multiple of a replica's ranks with other degrees."""
+    """Return whether the GPUs, if they are stated, are a multiple of a replica's ranks with other degrees."""
     together = math.prod(degrees.get(name, stated.number(name)) or 1 for name in ("tp", "pp", "cp"))
     return not stated.number("gpus") or stated.number("gpus") % together == 0
 
@@ -62,7 +62,7 @@ def _heads(stated: Stated) -> Iterator[Hit]:
 
 
 def _implementation(stated: Stated) -> Implementation:
-    """Return the implementation that runs the model: the framework's, where one is named."""
+    """Return the implementation that runs the model: the framework's, if one is named."""
     word = stated.word("implementation")
     framework = FRAMEWORKS.get(stated.word("framework").strip().lower())
     if framework is not None and "implementation" not in stated.texts:
@@ -115,7 +115,7 @@ def _batch(stated: Stated) -> Iterator[Hit]:
 
 
 def _data_parallel(stated: Stated) -> int:
-    """Return the data-parallel ranks that the configuration states, 0 where its degrees do not make any."""
+    """Return the data-parallel ranks that the configuration states, 0 if its degrees do not make any."""
     together = math.prod(stated.number(name) or 1 for name in ("tp", "pp", "cp"))
     gpus, dp = stated.number("gpus"), stated.number("dp")
     return dp or (gpus // together if gpus and not gpus % together else 1 if not gpus else 0)

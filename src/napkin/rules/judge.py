@@ -48,7 +48,7 @@ def rank(case: Configuration, one: BrokenRule) -> tuple[int, float]:
 
 
 def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[BrokenRule]:
-    """Yield the finding with its best change, where that is worth a line."""
+    """Yield the finding with its best change, if that is worth a line."""
     if rule.gains == OWN:
         change = rule.fix(case, ask) if rule.fix is not None else _first(hit)
         yield BrokenRule(rule, hit, change, hit.price or Gain())
@@ -103,7 +103,7 @@ def together(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> tupl
 
 
 def joined(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> BrokenRule | None:
-    """Return the changes that help together as one finding; None where there are not several."""
+    """Return the changes that help together as one finding; None if there are not several."""
     change, after = together(case, found, ask)
     if sum(bool(one.change) for one in found) < 2 or not change:
         return None

@@ -25,5 +25,5 @@ def divisors(whole: int) -> list[int]:
 
 
 def nearest(wanted: int, values: Iterable[int]) -> list[int]:
-    """Return the values nearest to one that is asked for, the smaller first where two are as far away."""
+    """Return the values nearest to one that is asked for, the smaller first if two are as far away."""
     return sorted(values, key=lambda value: (abs(value - wanted), value))[:NEAR]

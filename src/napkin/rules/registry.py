@@ -70,7 +70,7 @@ def prefixes(text: str, where: str) -> tuple[str, ...]:
 
 def is_selected(rule: Law, select: Sequence[str], ignore: Sequence[str]) -> bool:
     """Return whether a rule is asked for: of what selects and what ignores it, the longer beginning of its number
-    decides, as in ruff; the one that ignores where both are as long."""
+    decides, as in ruff; the one that ignores if both are as long."""
     chosen = max((len(one) for one in select if rule.number.startswith(one)), default=-1)
     left = max((len(one) for one in ignore if rule.number.startswith(one)), default=-1)
     return chosen > left

@@ -38,8 +38,8 @@ class Hit:
     says     what was found, in one clause           option   the option that it is about
     changes  the changes that may fix it, the best of which is taken; empty: none that an option says
     ordered  the first of them with which the step fits is taken: those after it are slower
-    price    where the rule states it                edit     what to edit where no option says it
-    where    file, line and key, where no option is stated there
+    price    where the rule states it                edit     what to edit if no option says it
+    where    file, line and key, if no option is stated there
     """
 
     says: str
@@ -58,7 +58,7 @@ class Law:
     number   N101                                    name      a few words with dashes
     summary  what is wrong, in one line              why       the law behind it, with what the price rests on
     sources  where the law is from
-    example  a command line's options on which the rule is broken; "" where only a file can break it
+    example  a command line's options on which the rule is broken; "" if only a file can break it
     close    whether it is open if the finding is an error (exit status 4)
     whole    what its price in time is a share of
     """
@@ -82,7 +82,7 @@ class Law:
 
 @record
 class Ask:
-    """The configuration with a change: all of it, or its memory alone; None where it cannot be asked."""
+    """The configuration with a change: all of it, or its memory alone; None if it cannot be asked."""
 
     case: Callable[[Options], Configuration | None]
     fit: Callable[[Options], Fit | None]

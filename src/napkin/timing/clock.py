@@ -34,7 +34,7 @@ def zero(name: str) -> Term:
 
 
 def total(name: str, terms: Iterable[Term]) -> Term:
-    """Return the sum of seconds; 0 where there are none."""
+    """Return the sum of seconds; 0 if there are none."""
     parts = tuple(terms)
     return term.add(name, *parts) if parts else zero(name)
 
@@ -131,7 +131,7 @@ class Clock:
         grouped: Term | None = None,
         learning: Learning = ALL,
     ) -> tuple[Term, Term]:
-        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n), where they are computed.
+        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n), if they are computed.
         The rows of all three operands are k or n long, so that these two decide how they load."""
         slowed = alignment(f"{name}/alignment", self.rate("misaligned", self.rates.misaligned), k, n)
         if grouped is not None:

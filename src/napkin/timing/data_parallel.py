@@ -37,7 +37,7 @@ class Shards:
 
 
 def tables(stages: Stages, model: Model) -> Term:
-    """Return how many of embedding and head, one where they are tied, are on one GPU and are trained: those of one
+    """Return how many of embedding and head, one if they are tied, are on one GPU and are trained: those of one
     stage where there are several."""
     head = head_of(model)
     learns = [learning_of(model.stacks[0].before).trained]
@@ -58,7 +58,7 @@ def frozen_tables(stages: Stages, model: Model) -> Term:
 
 
 def _on_ends(name: str, stages: Stages, each: list[int]) -> Term:
-    """Return the sum over embedding and head; the larger of them where they are on different stages."""
+    """Return the sum over embedding and head; the larger of them if they are on different stages."""
     several = term.greater("pipeline/several", stages.pp, ONE)
     largest, every = (
         term.constant(f"{name}/{what}", count, source="embedding and head")
@@ -68,7 +68,7 @@ def _on_ends(name: str, stages: Stages, each: list[int]) -> Term:
 
 
 def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
-    """Return the parameters on a mean stage, and both embedding and head on one GPU where there is no pipeline and they
+    """Return the parameters on a mean stage, and both embedding and head on one GPU if there is no pipeline and they
     are not tied."""
     layout, runs = clock.layout, stages.layers.runs
 

@@ -12,7 +12,7 @@ import math
 from napkin.record import record, replace
 from napkin.term import GIVEN, Term, add, constant, divide, multiply
 
-TYPE_CHECKING = False  # mypy takes it as true; failures are loaded where they are predicted
+TYPE_CHECKING = False  # mypy takes it as true; failures are loaded if they are predicted
 if TYPE_CHECKING:
     from napkin.timing.interruptions import Interruptions
 
@@ -35,7 +35,7 @@ class Goodput:
     own: float = 0.0
 
     def on(self, gpus: Term) -> Goodput:
-        """Return the share on a machine of this size: predicted from its failures, where nothing else was given."""
+        """Return the share on a machine of this size: predicted from its failures, if nothing else was given."""
         failing = self.interruptions
         if failing is None or self.gpus is not None:
             return self
@@ -52,7 +52,7 @@ class Goodput:
 
     def expected(self, lasting: Term) -> list[Term]:
         """Return the failures to expect in a calendar time, how far apart, and how often to write a checkpoint; nothing
-        where the share is not predicted."""
+        if the share is not predicted."""
         if self.interruptions is None or self.gpus is None:
             return []
         return self.interruptions.terms(self.gpus, lasting)
@@ -95,6 +95,6 @@ class Goodput:
 
 
 IN_MFU = Goodput(constant("goodput", 1, "1", "the given MFU is that of the whole run"))
-"""The share where a whole-run MFU is given, which has all losses in it."""
+"""The share if a whole-run MFU is given, which has all losses in it."""
 UNBROKEN = Goodput(constant("goodput", 1, "1", "a trainer's own clock: of its steps"))
 """The share of the time that a trainer prints."""

@@ -78,7 +78,7 @@ class CheckpointWrite:
     fixed   seconds: gathering, planning, waiting for the last rank
     rate    byte/s/node of shared storage; all nodes, of NODE GPUs, write
     states  bytes of the job's checkpoint, where known; else `each`, bytes for each GPU, as in published runs
-    whole   byte/s of the whole job where it is given, next to which nothing is fixed
+    whole   byte/s of the whole job if it is given, next to which nothing is fixed
     """
 
     fixed: Term
@@ -105,7 +105,7 @@ class Interruptions:
     write     how long a checkpoint blocks training        restart  seconds from a failure to the next step
     rest      share of the other losses: slow steps, evaluation, ramps, instabilities
     spreads   σ of the logarithms of the first three
-    every     seconds between two checkpoints, where they are given; else Young's interval
+    every     seconds between two checkpoints, if they are given; else Young's interval
     """
 
     gpu_mtbf: Term

@@ -39,7 +39,7 @@ class LayerTime:
              waits for the host. None of the head's: its backward pass is first, before any gradient is complete
     ahead    the time in which updated parameters can be gathered ahead of the layers that follow: the forward pass
     weights  parameters that are trained, before ZeRO divides them
-    frozen   bytes of those that are not, once for each pass that gathers them: forward, and backward where it runs;
+    frozen   bytes of those that are not, once for each pass that gathers them: forward, and backward if it runs;
              both without the embedding and head matrices, which shards_of counts
     works    seconds of the optimizer's products and decompositions, before ZeRO divides them"""
 

@@ -215,7 +215,7 @@ class LayerClock(Timer):
         self.moved_scores(op)
 
     def moved_scores(self, op: Operation) -> None:
-        """Add the way of an operation's attention scores through memory; backward, where its products have one, or it
+        """Add the way of an operation's attention scores through memory; backward, if its products have one, or it
         has none and a gradient flows through what it adds to the scores."""
         scores = op.scores(self.work)
         if not is_array(scores) and not scores:
@@ -260,7 +260,7 @@ class LayerClock(Timer):
 
     def fused(self, linears: Iterable[FusedLinear]) -> Term | None:
         """Linear layers, those that read the same tensor and are divided the same way as one GEMM; the casts of their
-        inputs where they run in 8 or 4 bits. Returns the last one's seconds, of which recomputation skips a part."""
+        inputs if they run in 8 or 4 bits. Returns the last one's seconds, of which recomputation skips a part."""
         clock = self.clock
         last: Term | None = None
         inputs: list[Term] = []

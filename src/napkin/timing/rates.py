@@ -15,7 +15,7 @@ class Rates:
     """What the machine and the software reach, each a number or one per layout.
 
     peak, peak_wide     dense FLOP/s of linear layers' dtype and of 16 bits (attention and head)
-    peak_full           dense FLOP/s of fp32, 0 where it is not known
+    peak_full           dense FLOP/s of fp32, 0 if it is not known
     bandwidth, link, network, node, units
                         byte/s of memory, of the link one way, of the network card; GPUs that the link joins; matrix
                         units

@@ -85,7 +85,7 @@ def verdict(found: dict[str, Term]) -> str:
 
 
 def smallest_batch(product: Gemm, width: Term, out: Term, ridge: Term) -> Term | None:
-    """Return the fewest rows m for which (m×k)(k×n) is compute bound; None where no number of rows is.
+    """Return the fewest rows m for which (m×k)(k×n) is compute bound; None if no number of rows is.
 
     2·m·k·n ≥ R·(w·(m·k + k·n) + o·m·n)  ⟺  m ≥ R·w·k·n / (2·k·n − R·(w·k + o·n)), w and o bytes of an element."""
     k, n = leaf("k", product.k, "1"), leaf("n", product.n, "1")

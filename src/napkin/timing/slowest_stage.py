@@ -1,6 +1,6 @@
-"""Which layers the slowest stage of a pipeline holds, where a model's layers are of several kinds.
+"""Which layers the slowest stage of a pipeline holds, if a model's layers are of several kinds.
 
-Stages hold neighboring layers: where the first layers are frozen, or the first ones are dense, the stages differ."""
+Stages hold neighboring layers: if the first layers are frozen, or the first ones are dense, the stages differ."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def step_of_passes(
     passes: Passes, layout: StepLayout, rates: Rates, layers: tuple[Layers, ...] | None = None
 ) -> StepTime:
     """Return the seconds of one optimizer step with the passes without gradients, each of which is a part of its own.
-    layers: `layers_of_passes`, where it is known."""
+    layers: `layers_of_passes`, if it is known."""
     each = layers or layers_of_passes(passes, layout, rates)
     found = step(passes.trained, layout, rates, each[0])
     if not passes.others:
@@ -85,7 +85,7 @@ def pass_time(one: Passing, found: StepTime) -> Term:
 
 
 def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number, LayerTime]]:
-    """Return the time of a vision tower's embedding of patches, of its layers and of its projector, where there are
+    """Return the time of a vision tower's embedding of patches, of its layers and of its projector, if there are
     images."""
     if model.vision is None or (not is_array(layout.images) and not layout.images):
         return []
@@ -116,7 +116,7 @@ def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
 
 def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None = None) -> StepTime:
     """Return the seconds of one optimizer step: m micro-batches through the slowest stage, the pipeline's bubble, what
-    of the gradients' reduction nothing hides, the optimizer. layers: `layers_of_step`, where it is known.
+    of the gradients' reduction nothing hides, the optimizer. layers: `layers_of_step`, if it is known.
 
     1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
     clock = Clock(rates, layout)

@@ -15,8 +15,8 @@ class StepLayout:
                         that hold the same weights)
     layers_recomputed   share of the layers whose forward runs again in backward
     attention_recomputed, products_recomputed
-                        1 where the attention core alone runs again; share of the forward matrix products that do
-    flash               1 for a fused attention kernel, 0 where the scores are written to memory
+                        1 if the attention core alone runs again; share of the forward matrix products that do
+    flash               1 for a fused attention kernel, 0 if the scores are written to memory
     idle                share of the plain pipeline's idle slots that the schedule keeps: 1 for GPipe and 1F1B, 1/3
                         where weight gradients fill them (zero bubble, ZB-H1: Qi et al. 2023)
     low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
@@ -24,8 +24,8 @@ class StepLayout:
     gradient_bytes      bytes of one gradient element as it is reduced
     gathered_bytes      bytes of one trained parameter as ranks gather it    frozen_bytes  of one that is not trained
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
-    works               what the optimizer does with a matrix, None where it works element by element
-    works_on_tables     1 where it does so with embedding and head too
+    works               what the optimizer does with a matrix, None if it works element by element
+    works_on_tables     1 if it does so with embedding and head too
     etp                 ranks that each expert's width is divided over
     gathers_adapters, gathers_modules
                         1 where each matrix of an adapter, and each module with weights, is gathered by itself
@@ -39,7 +39,7 @@ class StepLayout:
                         images in a sequence, and of one of them the tokens of the tower and those that the language
                         model sees
     layers_before, layers_last
-                        layers of the fullest stage before the last one and of the last, where they are assigned by hand
+                        layers of the fullest stage before the last one and of the last, if they are assigned by hand
                         (0: ⌈L/p⌉, and what is left)
     """
 

@@ -112,7 +112,7 @@ def work(peak: Term, mfu: Term, busy: Term, goodput: Goodput) -> Term:
 
 
 def _take_rest(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term | None) -> None:
-    """Add what is missing where the run's FLOPs are known: the MFU, the time, or the GPUs."""
+    """Add what is missing if the run's FLOPs are known: the MFU, the time, or the GPUs."""
     if "mfu" not in have:
         assert busy is not None
         promised = multiply("flops/promised", peak, goodput.uninterrupted(busy).renamed("gpu_seconds/training"))

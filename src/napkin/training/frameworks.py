@@ -19,7 +19,7 @@ class Edition:
     """What a framework changed: from year and month `since` on (202504 is April 2025).
 
     loss      its cross entropy (operations/losses.py)
-    compiled  its cross entropy where the step is compiled
+    compiled  its cross entropy if the step is compiled
     divided   its cross entropy where tensor-parallel ranks divide the vocabulary; "": the framework's
     """
 
@@ -69,13 +69,13 @@ class Framework:
                   leaf with a trained weight; the Trainer of transformers and accelerate take it)
     unit_of_module  ZeRO-3 gathers each module with weights by hooks of its own
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
-    pads          the vocabulary is padded to a multiple of this · tp, where a launch line does not say otherwise
+    pads          the vocabulary is padded to a multiple of this · tp, if a launch line does not say otherwise
     reference_first  a reference model's passes over all micro-batches of a step come before those of the model that is
                   trained (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
     reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
     program       it is a training program itself: no other library runs on it
     differs       fields of the `Implementation` that the framework sets to other values
-    divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, where no edition says otherwise
+    divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, if no edition says otherwise
     editions      what it changed later, oldest first; a run that states no version is of the newest
     """
 
@@ -259,7 +259,7 @@ def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Frame
 
     The least: a loss that works in place of its logits; fused norms, rotary embedding and gating; inputs of
     column-parallel layers gathered again in backward; gradients only in their own dtype. The most: a loss with fp32
-    copies; unfused norms and rotary embedding, keys repeated for every head, gathered inputs kept; where several GPUs
+    copies; unfused norms and rotary embedding, keys repeated for every head, gathered inputs kept; if several GPUs
     hold complete parameters, an fp32 buffer that micro-batch gradients are added up in."""
     says = "a framework that is not named"
     source = "what the frameworks of this file do, at both ends"

@@ -22,7 +22,7 @@ class Layout:
               the tp·cp·dp ranks of a stage
     vp        model chunks a stage (1: none)      sp  sequence parallelism (0 or 1)     zero  ZeRO stage 0..3
     micro     samples in one forward pass         micro_batches  forward passes of one rank in one step
-    rows      sequences of a sample: 2 where an answer that is preferred is paired with another
+    rows      sequences of a sample: 2 if an answer that is preferred is paired with another
     seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: as many)
     scored    tokens of a sequence, its last ones, of which logits are made (0: of all)
     images    in a sequence                         image_tokens  what the language model sees of one (0: as the

@@ -39,7 +39,7 @@ class Optimizer:
     """An optimizer: what it keeps and what its step allocates.
 
     states         kept for a tensor of two or more dimensions
-    vectors        kept for a vector where that differs (factored optimizers)
+    vectors        kept for a vector if that differs (factored optimizers)
     forms          implementations of its step (foreach, forloop, fused)
     only_matrices  takes matrices alone: embeddings, heads and vectors stay with `rest`
     whole          works on matrices that tensor parallelism does not divide
@@ -75,7 +75,7 @@ class Optimizer:
         return self.update(form, sizes, all_elements, width, self.in_fp32)
 
     def kept(self, shape: tuple[int, ...]) -> tuple[State, ...]:
-        """Return the states of a tensor of that shape. Refused (2) where the optimizer does not take it."""
+        """Return the states of a tensor of that shape. Refused (2) if the optimizer does not take it."""
         if self.only_matrices and len(shape) != 2:
             raise NapkinError(
                 f"{self.name} takes matrices only, not a tensor of {len(shape)} dimension{'s' * (len(shape) != 1)}",

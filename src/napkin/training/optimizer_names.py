@@ -38,7 +38,7 @@ _SPELLINGS = {
 
 def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:
     """(optimizer, form) of a name such as adamw, adamw-fused or AdamW_fused. `form`: what --optimizer-form said, which
-    must not contradict the name. None where no form was named."""
+    must not contradict the name. None if no form was named."""
     word = text.strip().lower().replace("_", "-")
     named = next((f for f in FORMS if word.endswith(f"-{f}")), None)
     if named is not None:

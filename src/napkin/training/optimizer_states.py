@@ -78,7 +78,7 @@ def quantized_bytes(n: Number, bits: int, width: Number) -> Number:
 
 
 def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
-    """Return the bytes of a state of one tensor; `width`: bytes of the state's number format where it follows the
+    """Return the bytes of a state of one tensor; `width`: bytes of the state's number format if it follows the
     parameter."""
     n = elements_of(state, shape)
     if state.layout == SCALAR:
@@ -182,7 +182,7 @@ def of_params(params: Term, each: Term) -> Term:
 
 
 def bytes_in(optimizer: Optimizer, dtype: str) -> float | None:
-    """Return the bytes per parameter where parameters have this number format; None where they depend on shapes."""
+    """Return the bytes per parameter where parameters have this number format; None if they depend on shapes."""
     if optimizer.factored:
         return None
     each: float = of_large_tensors(optimizer, formats.element_bytes(formats.find(dtype))).value

@@ -107,7 +107,7 @@ ADAMW = Accesses(4, 2, 14)
 
 def step_traffic(policy: Precision, states: int, gradient: float, each: Accesses | None = None) -> float:
     """Return the bytes that a step moves per parameter: gradient read; states and the copy that it updates read and
-    written; the parameter written too where that copy is a master. each: of elementary kernels, where they run.
+    written; the parameter written too where that copy is a master. each: of elementary kernels, if they run.
 
     Formats other than fp32 and fp64 are taken to move 2 bytes."""
     state, param, master = (_MOVED.get(kind or "", 2) for kind in (policy.state, policy.param, policy.master))

@@ -166,7 +166,7 @@ class Order:
 def _corners(
     segment: Segment, start: int, count: int, low: Number, high: Number
 ) -> Iterator[tuple[Number, Number, Number]]:
-    """Yield the layers of a run where a linear quantity can be the largest, from the last to the first, as (whether it
+    """Yield the layers of a run if a linear quantity can be the largest, from the last to the first, as (whether it
     exists, complete repetitions before it, place in its run)."""
     period, most = segment.period, segment.times - 1
     places = (count - 1, 0) if count > 1 else (0,)

@@ -41,7 +41,7 @@ class Precision:
 
     @property
     def stated(self) -> str:
-        """The policy as --precision takes it, by its parts where it has no name."""
+        """The policy as --precision takes it, by its parts if it has no name."""
         if self.name in POLICIES:
             return self.name
         parts = {field: getattr(self, field) for field in _FIELDS}

@@ -74,7 +74,7 @@ class Setup:
     task     what it is trained for            forwards  the passes without gradients that this needs
     save     how the state is saved where ranks divide it (footprint/saving.py)
     widths   how far figures can lie from the formulas, on one GPU and on several: where what is kept was counted on
-             the code itself, where not
+             the code itself, if not
     """
 
     implementation: Implementation
@@ -140,7 +140,7 @@ class Setup:
 
     @property
     def layers_in(self) -> Precision:
-        """The policy as the layers see it: that of frozen parameters, where there are; sharded fp32 parameters reach
+        """The policy as the layers see it: that of frozen parameters, if there are; sharded fp32 parameters reach
         them in the compute type."""
         if self.precision.frozen:
             return self.precision.network

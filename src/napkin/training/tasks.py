@@ -79,7 +79,7 @@ class ForwardPass:
 
 
 def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") -> str:
-    """Return the form of a task's loss where an implementation has `loss` for text: over log-probabilities of the type
+    """Return the form of a task's loss if an implementation has `loss` for text: over log-probabilities of the type
     that the logits have, or over both models' distributions; reference: where the other one's come from."""
     wide = precision.autocast or precision.param == "fp32"
     if task.teacher and reference != PRECOMPUTED:
@@ -211,7 +211,7 @@ TASKS: dict[str, Task] = {
 
 def forward_passes(task: Task, reference: str, model: Model | None, first: bool) -> tuple[ForwardPass, ...]:
     """Return the passes without gradients of a task. reference: where the reference's log-probabilities come from;
-    model: the reference, where it is another model; first: the framework runs the reference before the model."""
+    model: the reference, if it is another model; first: the framework runs the reference before the model."""
     found = []
     if task.mismatched:
         found.append(ForwardPass(MISMATCHED, adapters=True, first=True))

@@ -20,17 +20,17 @@ class Trainer:
     """A library on top of a framework.
 
     implementation  of the model that it trains, by name
-    full      the policy of training all weights where a run says no more than "16 bits"
+    full      the policy of training all weights if a run says no more than "16 bits"
     adapters  number format of adapters next to 16-bit weights      beside_quantized  next to quantized ones
     dropout   of the adapters' inputs unless a run says otherwise
     autocast  the step runs under autocast
     widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
-    framework  that it runs on where none is named, ""        also  others, on which the model is transformers'
+    framework  that it runs on if none is named, ""        also  others, on which the model is transformers'
     divides   the ZeRO stage in which it divides states unless a run says otherwise, by framework
     share     of each GPU's memory that an inference engine there takes
-    engine    family of the inference engines that it starts, "" where it starts none or nothing says it
+    engine    family of the inference engines that it starts, "" if it starts none or nothing says it
     ranks     tensor-parallel ranks of the engine unless a run says otherwise
     shares    adapters are trained on the engine's own copy of the other weights
     sleeps    the engine gives its memory back while the model is trained
@@ -38,7 +38,7 @@ class Trainer:
     unpads    sequences of a micro-batch of reinforcement learning follow each other without padding
     scores    tasks whose logits are of the responses alone, not of the prompts
     penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
-    broadcast byte/s at which it sends all weights to an engine on GPUs of its own, 0 where nothing says it
+    broadcast byte/s at which it sends all weights to an engine on GPUs of its own, 0 if nothing says it
     defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
               1.11)
@@ -82,7 +82,7 @@ class Trainer:
         return wraps and not framework.program
 
     def stage(self, framework: Framework) -> int:
-        """Return the ZeRO stage in which the library divides states on a framework, 0 where nothing says it."""
+        """Return the ZeRO stage in which the library divides states on a framework, 0 if nothing says it."""
         return dict(self.divides).get(framework.name, 0)
 
     def on(self, framework: Framework) -> Framework:
@@ -109,7 +109,7 @@ class Trainer:
         """Return which type each kind of tensor has where all weights are trained; narrow: the type of 16 bits.
 
         Engines with master copies keep theirs (DeepSpeed, Megatron-core). accelerate casts the parameters that FSDP
-        trains to fp32 where the run is under autocast (accelerator.py, prepare_model)."""
+        trains to fp32 if the run is under autocast (accelerator.py, prepare_model)."""
         if framework.name in ENGINES:
             return POLICIES[f"{narrow}-mixed"]
         casts = self.autocast if autocast is None else autocast
@@ -121,7 +121,7 @@ class Trainer:
         self, framework: Framework, quantized: bool, narrow: str = "bf16", autocast: bool | None = None, kept: str = ""
     ) -> Precision:
         """Return the same where adapters are trained next to frozen weights, of which layers' may be quantized; kept:
-        the adapters' type, where it is known."""
+        the adapters' type, if it is known."""
         if framework.name in ENGINES:
             return replace(POLICIES[f"{narrow}-mixed"], frozen=narrow)
         kept = kept or (self.beside_quantized if quantized else self.adapters)

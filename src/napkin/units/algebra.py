@@ -49,7 +49,7 @@ _COMBINED: dict[tuple[tuple[str, int], ...], str] = {}
 
 
 def same(*parts: str) -> str:
-    """Return the common unit of a sum's parts; raise ValueError where they differ: a defect in a formula."""
+    """Return the common unit of a sum's parts; raise ValueError if they differ: a defect in a formula."""
     for unit in parts[1:]:
         if unit != parts[0] and exponents(unit) != exponents(parts[0]):
             raise ValueError(f"units differ: {parts[0]} and {unit}")

@@ -18,7 +18,7 @@ class Unreadable(ValueError):
 
 
 EXAMPLES = "for example 70B, 1.5e12, 80GiB, 30d"
-"""The hint where no more is known of what a number is for."""
+"""The hint if no more is known of what a number is for."""
 DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12, "p": 10**15, "e": 10**18}
 BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "pi": 2**50}
 _DIGITS = "0123456789"
@@ -79,7 +79,7 @@ def split(text: str) -> tuple[int, int, str]:
 
 
 def value_of(digits: int, exponent: int, top: int, bottom: int, text: str) -> Value:
-    """Return digits · 10^exponent · top / bottom: an integer where it is one."""
+    """Return digits · 10^exponent · top / bottom: an integer if it is one."""
     numerator = digits * top * (10**exponent if exponent > 0 else 1)
     denominator = bottom * (10**-exponent if exponent < 0 else 1)
     if abs(numerator) > 10**300 * denominator:
@@ -145,7 +145,7 @@ def exact(text: str) -> tuple[int, int]:
 
 
 def plain(text: str) -> int | None:
-    """Return the whole number that at most 18 digits 0 to 9 spell, after a minus where it is negative; else None."""
+    """Return the whole number that at most 18 digits 0 to 9 spell, after a minus if it is negative; else None."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_PLAIN else None
 
@@ -203,7 +203,7 @@ def degree(text: str) -> int:
 
 
 def above_zero(value: Value, text: str) -> Value:
-    """Return the value; raise Unreadable where it is not above zero."""
+    """Return the value; raise Unreadable if it is not above zero."""
     if not value > 0:
         raise Unreadable(f"{text.strip()!r} is not above zero", "write a number above zero")
     return value

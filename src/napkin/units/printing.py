@@ -11,7 +11,7 @@ _WORDED = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
 
 
 def figures(value: float, digits: int = 4, strip: bool = False) -> str:
-    """`value` with four significant digits (`strip`: without trailing zeros) and no exponent where it can be read."""
+    """`value` with four significant digits (`strip`: without trailing zeros) and no exponent if it can be read."""
     if value == 0:
         return "0"
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Multimodal model_types: which tower they have where the file does not say, which of its layers they read, and what
+"""Multimodal model_types: which tower they have if the file does not say, which of its layers they read, and what
 projects the result. Facts are those of Hugging Face transformers 5.23.0."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NONE: Mapping[str, str] = {}
 class Sight:
     """How one multimodal model_type sees.
 
-    tower     model_type of the vision_config where the file says none
+    tower     model_type of the vision_config if the file says none
     named     the vision_config's model_type says which tower it is (an AutoConfig); else the class has one, whatever
               the file says
     build     builds the whole, in place of a tower and a projector

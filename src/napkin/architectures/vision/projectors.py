@@ -23,7 +23,7 @@ class Sees:
 
     config   of the multimodal model, with its class's defaults      vision  its vision_config
     width    of the tower's results     several  layers of the tower that are concatenated
-    rows, columns  of an image's patches, 0 where the config does not fix them
+    rows, columns  of an image's patches, 0 if the config does not fix them
     added    learned tokens next to the patches, of which `without` are left out
     hidden   width of the language model
     """
@@ -182,7 +182,7 @@ def normed_linears(
 
 
 def lfm2(sees: Sees) -> Projected:
-    """Return LFM2-VL's: a norm over squares of patches, where there is one, and two linear layers."""
+    """Return LFM2-VL's: a norm over squares of patches, if there is one, and two linear layers."""
     config = sees.config
     return normed_linears(
         sees,
@@ -196,7 +196,7 @@ def lfm2(sees: Sees) -> Projected:
 
 def gated(sees: Sees, norm: bool, usual: int) -> Projected:
     """Return Cohere's: a gated unit over squares of patches; Aya Vision's has a norm before it. `usual`: the width
-    between, where the config does not state it (0: the language model's)."""
+    between, if the config does not state it (0: the language model's)."""
     squares = sees.config.integer("downsample_factor") ** 2
     inner = sees.config.optional_integer("alignment_intermediate_size") or usual or sees.hidden
     wide = squares * sees.width

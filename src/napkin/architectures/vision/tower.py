@@ -47,7 +47,7 @@ def patch_sides(config: Config) -> tuple[int, int]:
 
 
 def grid(config: Config) -> tuple[int, int]:
-    """Read the rows and columns of patches of an image of the config's size; (0, 0) where it states none."""
+    """Read the rows and columns of patches of an image of the config's size; (0, 0) if it states none."""
     patch, image = patch_sides(config), sides(config.raw("image_size", required=False) or 0)
     return (image[0] // patch[0], image[1] // patch[1]) if image else (0, 0)
 

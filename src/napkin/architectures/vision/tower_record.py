@@ -24,7 +24,7 @@ PACKED = replace(WHOLE, packed=True, positions="each")
 
 @record
 class Names:
-    """The fields of vision_config that state its sizes. An `inner` that ends in "ratio" is relative to the width; where
+    """The fields of vision_config that state its sizes. An `inner` that ends in "ratio" is relative to the width; if
     no field states the size of a `head`, the heads share the width."""
 
     width: str = "hidden_size"

@@ -55,7 +55,7 @@ def _terms(profile: Profile, hardware: Hardware | None) -> list[Term]:
             path = f"memory/{operation}"
             if path in terms:
                 terms[f"{path}/of_peak"] = term.divide(f"{path}/of_peak", terms[path], bandwidth)
-    for variant in profile.summary["train"]:  # the last is the fastest: compiled where it was measured
+    for variant in profile.summary["train"]:  # the last is the fastest: compiled if it was measured
         _train_terms(profile, variant, terms, peaks)
     return list(terms.values())
 

@@ -23,12 +23,12 @@ from napkin.units import plain
 
 _MOST = 1000
 POSSIBLE = "possible"
-"""What is asked of a verdict where nothing else is."""
+"""What is asked of a verdict if nothing else is."""
 
 
 @record
 class HeldLimit:
-    """One limit of a file, held against its answer. label: the check's name or command; line: None where the file has
+    """One limit of a file, held against its answer. label: the check's name or command; line: None if the file has
     no lines."""
 
     file: str
@@ -82,7 +82,7 @@ def _path(name: str) -> str:
 
 
 def _without_place(message: str, file: str) -> tuple[int | None, str]:
-    """Return the line of a message that begins with `file:line: `, None where it has none, and what it says."""
+    """Return the line of a message that begins with `file:line: `, None if it has none, and what it says."""
     rest = message.removeprefix(file)
     if rest == message:
         return None, message
@@ -94,7 +94,7 @@ def _without_place(message: str, file: str) -> tuple[int | None, str]:
 
 
 def run(inputs: Inputs) -> Answer:
-    """Check the limits of run files; status 1 where one is broken."""
+    """Check the limits of run files; status 1 if one is broken."""
     named = inputs.texts("files")
     if inputs.flag("init"):
         if len(named) > 1:

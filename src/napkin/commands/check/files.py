@@ -85,6 +85,6 @@ def is_run_file(document: Document) -> bool:
 
 
 def read_found(path: str) -> Document | None:
-    """Return a run file that was found in a folder, or None where it is another kind of YAML file."""
+    """Return a run file that was found in a folder, or None if it is another kind of YAML file."""
     document = runfile.read(path, any_data=True)
     return document if isinstance(document.data, dict) and is_run_file(document) else None

@@ -33,7 +33,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The first file's name for messages; "" where there is none."""
+        """The first file's name for messages; "" if there is none."""
         return name_of(self.files[0]) if self.files else ""
 
 
@@ -60,7 +60,7 @@ class ReadTarget:
 
     @property
     def name(self) -> str:
-        """The file's name, and the phase's where it has several."""
+        """The file's name, and the phase's if it has several."""
         return f"{self.target.name}, {self.phase}" if self.phase else self.target.name
 
     def place(self, finding: BrokenRule) -> Place:

@@ -36,7 +36,7 @@ NO_HARDWARE = "no accelerator is named: --hardware"
 
 
 def read_stated(inputs: Inputs, known: Model | None = None) -> Stated:
-    """Return what the configuration states, its values one by one. known: its model, where that was read before."""
+    """Return what the configuration states, its values one by one. known: its model, if that was read before."""
     inputs.depends(OF_MODEL if known is not None else (), True)
     model = read_model(inputs) if known is None else known
     hardware = read_hardware(inputs, (*RATES, "memory-size")) if inputs.has("hardware") else None
@@ -85,7 +85,7 @@ def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -
 
 
 def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
-    """Return the memory of the step; None where the memory model does not know the architecture."""
+    """Return the memory of the step; None if the memory model does not know the architecture."""
     capacity = stated.hardware.capacity if stated.hardware is not None else None
     try:
         return evaluate(stated.model, setup, implementation, capacity)
@@ -129,7 +129,7 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
 
 
 def _same_model(case: Configuration, options: Options) -> Model | None:
-    """Return the model of a configuration with a change, where the change leaves it as it is: padding its vocabulary
+    """Return the model of a configuration with a change, if the change leaves it as it is: padding its vocabulary
     depends on the tensor-parallel ranks."""
     padded = "vocab-multiple" in case.given and "tp" in options
     return None if padded or set(OF_MODEL) & set(options) else case.model

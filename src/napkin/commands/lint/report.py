@@ -19,7 +19,7 @@ from napkin.rules.rule import ERROR, BrokenRule
 
 @record
 class Linted:
-    """A configuration and what the rules find in it. stated: None where its files clash; case: None where it cannot be
+    """A configuration and what the rules find in it. stated: None where its files clash; case: None if it cannot be
     run; typed: the options of the command line; together: all changes that help next to each other, as one finding."""
 
     read: ReadTarget
@@ -32,7 +32,7 @@ class Linted:
 
     @property
     def status(self) -> int:
-        """Exit status: 1 for an error, 4 where it is open whether there is one."""
+        """Exit status: 1 for an error, 4 if it is open whether there is one."""
         if any(one.rule.severity == ERROR for one in self.findings):
             return BROKEN
         return CLOSE if any(one.rule.close for one in self.findings) else OK
@@ -75,7 +75,7 @@ class Linted:
         return " ".join([first, *(f"--from {quoted(path)}" for path in others), *pieces])
 
     def _line(self, change: Options) -> str | None:
-        """Return the command line for JSON; none where nothing changes, or one phase of several does: in the file."""
+        """Return the command line for JSON; none if nothing changes, or one phase of several does: in the file."""
         return self.command(change) if change and not self.read.phase else None
 
     def row(self, finding: BrokenRule) -> Row:

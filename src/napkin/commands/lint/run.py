@@ -42,7 +42,7 @@ def read_run(inputs: Inputs, model: Model, setup: Setup, seconds: float | None) 
 def _read_operation(
     inputs: Inputs, model: Model, setup: Setup, seconds: float | None
 ) -> tuple[Term | None, Term | None, Term | None]:
-    """Return the time between checkpoints, that to write one, and that between failures of the job; None where they
+    """Return the time between checkpoints, that to write one, and that between failures of the job; None if they
     are not all stated."""
     stated = "write-bandwidth" in inputs and ("mtbf" in inputs or "gpu-mtbf" in inputs)
     paced = "checkpoint-interval" in inputs or ("save-steps" in inputs and seconds is not None)

@@ -131,7 +131,7 @@ def _read_layout_fit(inputs: Inputs) -> LayoutFit:
 
 
 def answer(question: MaxParamsQuestion) -> Answer:
-    """Answer with the largest number of parameters, and the largest shape where one is named."""
+    """Answer with the largest number of parameters, and the largest shape if one is named."""
     hardware = question.hardware
     per_gpu = hardware.term("memory", "memory/capacity_per_gpu", "byte/GPU")
     total = capacity.total_capacity(per_gpu, question.gpus)

@@ -32,7 +32,7 @@ class LayoutFit:
 
 
 def fitted(terms: list[Term]) -> int:
-    """Return the parameters of the shape that fits; 0 where none does."""
+    """Return the parameters of the shape that fits; 0 if none does."""
     return next((int(term.value) for term in terms if term.name == "fits/params"), 0)
 
 
@@ -50,7 +50,7 @@ def keeps(config: Config) -> str:
 
 
 def deep_enough(config: Config, least: int) -> Model:
-    """Return the published shape, with as many layers as are frozen where it has fewer."""
+    """Return the published shape, with as many layers as are frozen if it has fewer."""
     from napkin.architectures import build
     from napkin.planning.scaling import Proportions
 

@@ -81,7 +81,7 @@ def answer(question: MemoryQuestion) -> Answer:
 
 
 def _account(question: MemoryQuestion, found: Fit) -> Answer:
-    """Answer with the buckets of one layout, against capacity where an accelerator is named."""
+    """Answer with the buckets of one layout, against capacity if an accelerator is named."""
     capacity = question.capacity
     terms = terms_of(found, question.source)
     answer = Answer("memory", tuple(terms.values()))

@@ -59,7 +59,7 @@ def check_free(inputs: Inputs, names: Iterable[str]) -> None:
 def run_on_fewest(
     gpus: int, inputs: Inputs, options: Options, answer: Callable[[Inputs], Answer], which: str
 ) -> Answer:
-    """Answer on this many GPUs, as the solution; options: what was taken where nothing was given, which: of which
+    """Answer on this many GPUs, as the solution; options: what was taken if nothing was given, which: of which
     numbers it is the fewest."""
     options = _on(gpus, options)
     chosen = inputs.changed({"gpus": str(gpus), **options})

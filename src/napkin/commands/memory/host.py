@@ -42,7 +42,7 @@ def keeps(setup: Setup) -> bool:
 def read_host(
     inputs: Inputs, setup: Setup, hardware: Hardware | None, away: tuple[str, ...] = ()
 ) -> tuple[int, float | None]:
-    """Return the GPUs of a node, and the bytes of its host's memory where they are given. away: what is there between
+    """Return the GPUs of a node, and the bytes of its host's memory if they are given. away: what is there between
     phases of a step."""
     kept = bool(away) or keeps(setup)
     read_whether_kept(inputs, kept)
@@ -50,7 +50,7 @@ def read_host(
 
 
 def read_whether_kept(inputs: Inputs, kept: bool) -> None:
-    """Refuse --host-memory where nothing is kept there."""
+    """Refuse --host-memory if nothing is kept there."""
     hint = (
         "--offload, or --save full, keeps something there" if "save" in TAKES[inputs.command.name] else "leave it out"
     )
@@ -58,9 +58,9 @@ def read_whether_kept(inputs: Inputs, kept: bool) -> None:
 
 
 def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[int, float | None]:
-    """Return the GPUs of a node, and the bytes of its host's memory where they are given."""
+    """Return the GPUs of a node, and the bytes of its host's memory if they are given."""
     given = inputs.number_or_none("host-memory")
-    from napkin.evidence.rates import NODE, RACK, gpus_per_node  # only where something is kept there
+    from napkin.evidence.rates import NODE, RACK, gpus_per_node  # only if something is kept there
 
     stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
     joined = stated if hardware is None else gpus_per_node(hardware)
@@ -73,7 +73,7 @@ def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[
 
 
 def host_of(terms: Mapping[str, Term], node: int) -> Term | None:
-    """Return the bytes in the memory of the host of the first rank's node; None where nothing is kept there."""
+    """Return the bytes in the memory of the host of the first rank's node; None if nothing is kept there."""
     kept = [terms[f"memory/host/{name}"] for name in EACH if f"memory/host/{name}" in terms]
     parts = []
     if kept:
@@ -91,7 +91,7 @@ def holds(terms: Mapping[str, Term], node: int, capacity: float | None) -> bool:
 
 
 def judge(answer: Answer, terms: Mapping[str, Term], node: int, capacity: float | None) -> None:
-    """Add what the host of a node of this many GPUs holds, and its memory in bytes where that is given: the verdict is
+    """Add what the host of a node of this many GPUs holds, and its memory in bytes if that is given: the verdict is
     that on both. terms: of a GPU."""
     held = host_of(terms, node)
     if held is None:

@@ -58,7 +58,7 @@ def _note_sizes(answer: Answer, question: MemoryQuestion) -> None:
 
 
 def _add_binding(answer: Answer, question: MemoryQuestion, found: LargestFit, hardware: Hardware) -> None:
-    """Add what stops a larger one; or set the status where nothing fits."""
+    """Add what stops a larger one; or set the status if nothing fits."""
     unit, binding = found.unit, found.binding
     if binding is None:
         closely = f"; {found.possibly:,} may, at the lower end of the interval" if found.possibly else ""

@@ -67,8 +67,8 @@ def read_axes(asked: Inputs, model: Model, setup: Setup, hardware: Hardware) -> 
 
 
 def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) -> Fit | str | None:
-    """Return the memory of the question with these options; TOO_LARGE where its states alone are more than a GPU has,
-    HOST_TOO_SMALL where only the host lacks room; None where the options do not go together."""
+    """Return the memory of the question with these options; TOO_LARGE if its states alone are more than a GPU has,
+    HOST_TOO_SMALL if only the host lacks room; None if the options do not go together."""
     asked = question.asked.changed(options)
     try:
         setup = read_setup(asked, question.model)
@@ -123,7 +123,7 @@ def command_line(question: MemoryQuestion, one: Remedy) -> str:
 
 
 def on_host(question: MemoryQuestion, one: Remedy, hardware: Hardware) -> dict[str, int]:
-    """Return the bytes that a suggestion keeps in the memory of a node's host, and those that there are, where they
+    """Return the bytes that a suggestion keeps in the memory of a node's host, and those that there are, if they
     are given."""
     node, there = read_node(question.asked.changed(one.options), one.fit.step.setup, hardware)
     found = host_of(terms_of(one.fit, question.source), node)

@@ -25,7 +25,7 @@ from napkin.render.chart import Chart, Series
 from napkin.term import TRUE, Term, leaf
 
 CACHE = "bf16"
-"""Number format of keys and values where none is given."""
+"""Number format of keys and values if none is given."""
 WEIGHT_FORMATS = ("fp32", "bf16", "fp8", "int8", "nf4", "int4", "nvfp4")
 """Formats of weights that are listed next to the one asked for."""
 CACHE_FORMATS = ("bf16", "fp8")
@@ -100,7 +100,7 @@ def _read_ranks(inputs: Inputs, model: Model) -> int:
 
 
 def answer(question: ServingQuestion) -> Answer:
-    """Answer with the bytes per GPU of serving; against capacity and with its pace where an accelerator is named."""
+    """Answer with the bytes per GPU of serving; against capacity and with its pace if an accelerator is named."""
     serving, hardware = question.serving, question.hardware
     found = served.held(serving)
     answer = Answer("memory", (found.weights, found.cache, found.context, found.total))

@@ -113,7 +113,7 @@ class Difference:
 
     @property
     def error(self) -> float | None:
-        """Return measured over predicted, less one; None where nothing is predicted."""
+        """Return measured over predicted, less one; None if nothing is predicted."""
         return self.seen / self.predicted - 1 if self.predicted else None
 
     def row(self) -> Row:

@@ -15,13 +15,13 @@ from napkin.record import record
 from napkin.term import ASSUMED, GIVEN, Term, leaf
 
 LOGGED_BY = "megatron"
-"""The convention of a logged TFLOP/s, where it can be counted."""
+"""The convention of a logged TFLOP/s, if it can be counted."""
 RATED = "for example --tokens-per-second 98000"
 
 
 @record
 class Counted:
-    """What a rate is read with: FLOPs per token by convention, and the tokens of a sample, where they are known;
+    """What a rate is read with: FLOPs per token by convention, and the tokens of a sample, if they are known;
     basis: the convention whose MFU is judged."""
 
     per_token: Mapping[str, Term]

@@ -31,7 +31,7 @@ from napkin.training.recomputation import recompute
 from napkin.training.tasks import Passes
 
 VERDICT_BY = "palm"
-"""The convention whose MFU the verdict is about, where none is named and nothing is frozen."""
+"""The convention whose MFU the verdict is about, if none is named and nothing is frozen."""
 STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --global-batch and layout are given"
 MODEL = "name a model instead of --params"
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", *BATCH[1:]))

@@ -18,7 +18,7 @@ from napkin.record import record, replace
 from napkin.render.answer import Answer, Cell, Shown
 from napkin.term import TRUE, Term, add, constant, divide, floor, leaf, multiply, subtract
 
-TYPE_CHECKING = False  # mypy takes it as true; it is loaded where a person reads the answer
+TYPE_CHECKING = False  # mypy takes it as true; it is loaded if a person reads the answer
 if TYPE_CHECKING:
     from napkin.commands.optimal.published import NearestModel
 
@@ -78,7 +78,7 @@ def _law_rows(question: OptimalQuestion, found: Allocation) -> Iterator[dict[str
 
 
 def of_serving(published: NearestModel) -> dict[str, Cell]:
-    """Return what serving the published model gives, where it was asked."""
+    """Return what serving the published model gives, if it was asked."""
     one = published.served
     if one is None:
         return {}
@@ -88,7 +88,7 @@ def of_serving(published: NearestModel) -> dict[str, Cell]:
 
 @record
 class Allocation:
-    """A division of a budget by a law, and the run that spends it where there is a machine."""
+    """A division of a budget by a law, and the run that spends it if there is a machine."""
 
     compute: Term
     params: Term
@@ -108,7 +108,7 @@ def _with_loss(law: ScalingLaw) -> ScalingLaw:
 
 
 def _published(question: OptimalQuestion, found: Allocation) -> NearestModel | None:
-    """Return the published model that is nearest, laid out where there is a machine whose MFU is not given."""
+    """Return the published model that is nearest, laid out if there is a machine whose MFU is not given."""
     from napkin.commands.optimal.published import NearestModel, laid_out, nearest, serving_rate
 
     if question.law.mixture:
@@ -190,7 +190,7 @@ def _cheapest(question: OptimalQuestion) -> tuple[Term, Term]:
 
 
 def _of_mixture(found: Allocation) -> list[Term]:
-    """Return all parameters of a mixture, where the law says how many there are for each active one, and what was
+    """Return all parameters of a mixture, if the law says how many there are for each active one, and what was
     chosen of it."""
     law = found.law
     terms = [leaf(name, value, "1", TRUE, law.source) for name, (value, _) in law.at.items()]
@@ -238,7 +238,7 @@ def _of_deviation(question: OptimalQuestion, found: Allocation, others: Deviatio
 
 
 def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw) -> dict[str, tuple[Number, Number]]:
-    """Return the spread of today's laws, and of the fit where it is known, at either end of the compute."""
+    """Return the spread of today's laws, and of the fit if it is known, at either end of the compute."""
     compute, half = float(found.compute.value), found.run.half if found.run is not None else 0.0
     wide = deviations(question.confidence)
     ends: dict[str, tuple[Number, Number]] = {}
@@ -293,7 +293,7 @@ def _loss_ends(question: OptimalQuestion, found: Allocation, losses: ScalingLaw,
 
 
 def notes(question: OptimalQuestion, params: Term, tokens: Term, losses: ScalingLaw) -> list[str]:
-    """Return what the law counts, where it is stretched, and what its loss means."""
+    """Return what the law counts, if it is stretched, and what its loss means."""
     law = question.law
     said = [
         f"{law.title}: {law.source}",

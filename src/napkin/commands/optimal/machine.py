@@ -33,7 +33,7 @@ SPEED, STATES = "tokens_per_second_per_gpu", "checkpoint/bytes"
 class Speed:
     """How fast a machine trains a model: tokens per second and GPU, with half the interval of its logarithm.
 
-    states  bytes of its checkpoints, None where nothing depends on them
+    states  bytes of its checkpoints, None if nothing depends on them
     """
 
     model: str
@@ -49,7 +49,7 @@ class FundedRun:
 
     terms  mfu, goodput, gpus, time, gpu_hours, cost
     half   half the interval of ln(compute)
-    planned  the shape that the plan was asked for; "" where the MFU is given
+    planned  the shape that the plan was asked for; "" if the MFU is given
     """
 
     compute: Term
@@ -106,7 +106,7 @@ def of_shape(machine: Available, params: float, known: dict[str, Speed]) -> Spee
 def solve(machine: Available, named: str, params_of: Callable[[Term], float], confidence: float) -> FundedRun:
     """Return the run whose compute is what the machine does in its time with the model that this compute asks for.
 
-    named  the model, where it is given; params_of: the parameters for a compute
+    named  the model, if it is given; params_of: the parameters for a compute
     """
     assert machine.time is not None
     if machine.mfu is not None:
@@ -164,7 +164,7 @@ def _run(
     confidence: float,
     compute: Term | None = None,
 ) -> FundedRun:
-    """Return the run at an MFU of its steps for a time; compute: where it is given."""
+    """Return the run at an MFU of its steps for a time; compute: if it is given."""
     busy = multiply("gpu_seconds", machine.gpus, lasting)
     goodput = machine.goodput
     done = time.work(machine.peak, used, busy, goodput) if compute is None else compute

@@ -18,7 +18,7 @@ WIDEST = 3.0
 
 
 def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tuple[Chart, ...]:
-    """Return the two panels; the second in money where the run has a price."""
+    """Return the two panels; the second in money if the run has a price."""
     sizes = [others.best * 16 ** (2 * i / (POINTS - 1) - 1) for i in range(POINTS)]
     billions = [size / 1e9 for size in sizes]
     repeated = others.aims.repeated

@@ -36,8 +36,8 @@ class ServingRate:
 
 @record
 class NearestModel:
-    """A published model; layout, in words, and command (`step …`) of the best layout, "" where there is no machine;
-    served: what serving it gives, None where that is not asked."""
+    """A published model; layout, in words, and command (`step …`) of the best layout, "" if there is no machine;
+    served: what serving it gives, None if that is not asked."""
 
     name: str
     params: int
@@ -48,7 +48,7 @@ class NearestModel:
 
 def nearest(params: float) -> NearestModel | None:
     """Return the preset of a dense decoder without recurrence whose published count is nearest, of those of one size
-    the latest; None where none is near."""
+    the latest; None if none is near."""
     sizes = {name: fields.get("params_published", {}).get("total") for name, fields in PRESETS.items()}
     near = {name: abs(math.log(size / params)) for name, size in sizes.items() if isinstance(size, int)}
 
@@ -67,7 +67,7 @@ def nearest(params: float) -> NearestModel | None:
 
 
 def laid_out(machine: Available, name: str, params: int) -> NearestModel:
-    """Return a model in the layout that the plan recommends on a machine; without one where none fits."""
+    """Return a model in the layout that the plan recommends on a machine; without one if none fits."""
     try:
         answer = planned(machine, name, None)
     except NapkinError:
@@ -87,7 +87,7 @@ PACE = "50ms"
 
 def serving_rate(hardware: str, name: str, price: Term | None) -> ServingRate | None:
     """Return what `napkin serve` says of a model on the fewest GPUs of an accelerator that hold it, with as many
-    requests as keep the pace; None where it does not fit or keep it."""
+    requests as keep the pace; None if it does not fit or keep it."""
     given = {"model": name, "hardware": hardware, "max-tpot": PACE}
     if price is not None:
         given["price"] = f"{float(price.value):g}"

@@ -33,7 +33,7 @@ OF_MACHINE = (
 )
 """Options that only matter with --hardware."""
 USUAL = 30 * 86400
-"""Seconds of a run where a budget says neither how many GPUs nor how long: its GPU-hours depend little on it."""
+"""Seconds of a run if a budget says neither how many GPUs nor how long: its GPU-hours depend little on it."""
 
 
 @record
@@ -59,7 +59,7 @@ class OptimalQuestion:
     """A budget to divide between parameters and tokens.
 
     compute  FLOP, where given; else the machine's, or that of params and tokens
-    params, tokens  where given; named: the MODEL whose parameters they are, "" where none is
+    params, tokens  where given; named: the MODEL whose parameters they are, "" if none is
     like     whether params and tokens say how good the model must be, and serving it what is made cheap
     brief    whether only quantities are read, and no advice
     suited   whether the compute is looked for that suits the parameters, or the tokens
@@ -242,7 +242,7 @@ def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available |
 
 
 def _read_extent(inputs: Inputs, hardware: Hardware, price: Term | None, bounded: bool) -> tuple[Term, Term | None]:
-    """Return how many GPUs, and for how long; None where the compute is given, which says how long."""
+    """Return how many GPUs, and for how long; None if the compute is given, which says how long."""
     gpus = inputs.term("gpus") if inputs.has("gpus") else None
     within = inputs.term("within", "time") if inputs.has("within") else None
     if bounded:

@@ -36,7 +36,7 @@ class Deviations:
     surface  whose losses are compared           best      parameters of its optimum for this compute
     compute  FLOP of training                    target    the loss of the optimum
     spent    FLOP of training and serving the optimum
-    cost     USD of that compute, None where it has no price
+    cost     USD of that compute, None if it has no price
     """
 
     surface: Surface
@@ -57,7 +57,7 @@ class Deviations:
         return training if served is None else training + self.surface.price.serving(params) * float(served.value)
 
     def extra(self, params: float) -> float | None:
-        """Return how much more compute, as a share, a model of this size takes to be as good; None where none is."""
+        """Return how much more compute, as a share, a model of this size takes to be as good; None if none is."""
         training = same_loss(self.surface, params, self.target, self.aims.repeated)
         return None if training is None else max(self.lifetime(params, training) / self.spent - 1, 0.0)
 
@@ -96,7 +96,7 @@ def rows_of(deviations: Deviations, chosen: float) -> list[dict[str, Cell]]:
 
 
 def wasted(others: Deviations, params: float, loss: float) -> float:
-    """Return the share of the compute, in a life of serving where there is one, that a size wastes: the best division
+    """Return the share of the compute, in a life of serving if there is one, that a size wastes: the best division
     reaches its loss with the rest."""
     if others.aims.served is None:
         return max(1 - least_compute(others.surface, loss, others.aims.repeated) / others.compute, 0.0)

@@ -136,7 +136,7 @@ def _says_enough(question: PlanQuestion, gpus: int | None) -> str:
 
 
 def _fewest_of(question: PlanQuestion) -> int | None:
-    """Return the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any; None where no
+    """Return the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any; None if no
     number that is tried does."""
     layouts = question.layouts
 

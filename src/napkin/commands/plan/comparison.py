@@ -13,7 +13,7 @@ from napkin.units import human
 
 
 def says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
-    """Say why the recommended layout is not the fastest, where it is not."""
+    """Say why the recommended layout is not the fastest, if it is not."""
     if chosen.layout == leader.layout:
         return ()
     slower = chosen.token / leader.token - 1

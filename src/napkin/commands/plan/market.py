@@ -25,7 +25,7 @@ class PlannedOffer:
     """What the plan of an accelerator found.
 
     rows    its layouts, or one that says why there is none        problem  what it was refused for
-    unused  refusals of options that changed nothing, by name, None where nothing was planned
+    unused  refusals of options that changed nothing, by name, None if nothing was planned
     inputs  as that plan read them
     """
 

@@ -51,7 +51,7 @@ def on_one(question: PlanQuestion, request: Request) -> Answer:
 
 
 def judge_host(question: PlanQuestion, answer: Answer, layout: Layout) -> None:
-    """Add what a node's host holds of the recommended layout, against its memory where that is given."""
+    """Add what a node's host holds of the recommended layout, against its memory if that is given."""
     layouts, inputs = question.layouts, question.asked
     request, setup = layouts.request, layouts.setup(layout)
     read_whether_kept(inputs, keeps(setup))

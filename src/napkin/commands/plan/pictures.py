@@ -16,7 +16,7 @@ from napkin.render.scale import titled
 
 
 def mfu_of(question: PlanQuestion, found: FittingLayouts, i: int | Sequence[int]) -> Array:
-    """Return the MFU of layouts by index, comparable also where the batch is free."""
+    """Return the MFU of layouts by index, comparable also if the batch is free."""
     request = found.request
     return question.layouts.per_sequence / (question.layouts.peak * found.score[i] * request.seq)
 

@@ -60,7 +60,7 @@ class PlanQuestion:
 
     @property
     def limits(self) -> dict[str, float]:
-        """What the run may take at most, by path: its deadline and its budget, where it has one."""
+        """What the run may take at most, by path: its deadline and its budget, if it has one."""
         return {path: most for path, most in (("time", self.deadline), ("cost", self.budget)) if most is not None}
 
 
@@ -111,7 +111,7 @@ def read(inputs: Inputs) -> PlanQuestion:
 
 
 def read_least(inputs: Inputs) -> str | None:
-    """Return --min, None where it is left out; --objective must not say another."""
+    """Return --min, None if it is left out; --objective must not say another."""
     least = inputs.text_or_none("min")
     if least is not None and "objective" in inputs and inputs.text("objective") != least:
         raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
@@ -119,7 +119,7 @@ def read_least(inputs: Inputs) -> str | None:
 
 
 def _read_objective(inputs: Inputs, fewest: bool) -> None:
-    """Read what is made small: --min, its older spelling --objective, else the GPUs where they are left out."""
+    """Read what is made small: --min, its older spelling --objective, else the GPUs if they are left out."""
     least = read_least(inputs)
     one = isinstance(inputs.peek("gpus"), int)
     if one and "gpus" in (least, inputs.text("objective")):
@@ -140,7 +140,7 @@ def read_given(inputs: Inputs) -> dict[str, Text]:
 
 
 def _read_tokens(inputs: Inputs, seq: int) -> int | None:
-    """Return the tokens of the whole run, padding among them; None where nothing says."""
+    """Return the tokens of the whole run, padding among them; None if nothing says."""
     return (
         int(read_amount(inputs, seq).tokens.value) if read_whether_stated(inputs) else inputs.integer_or_none("tokens")
     )

@@ -48,7 +48,7 @@ class _Changed:
         """The changed question and its recommended layout, by what changes."""
 
     def evaluated(self, options: Options) -> Fit | str | None:
-        """Return the memory of the recommended layout; TOO_LARGE where none fits, None where the options do not go
+        """Return the memory of the recommended layout; TOO_LARGE if none fits, None if the options do not go
         together."""
         try:
             if "offload" in options:

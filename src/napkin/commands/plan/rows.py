@@ -107,7 +107,7 @@ def run_half(question: PlanQuestion, half: float, gpus: int) -> float:
 
 
 def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:
-    """Return calendar time, goodput, GPU-hours and cost of all tokens, where they are given."""
+    """Return calendar time, goodput, GPU-hours and cost of all tokens, if they are given."""
     return run_of(question, int(one.layout.gpus), one.token)
 
 
@@ -124,7 +124,7 @@ def run_of(question: PlanQuestion, gpus: int, token: float) -> dict[str, float]:
 
 
 def missed(question: PlanQuestion, run: Mapping[str, float]) -> str | None:
-    """Return which limits a whole run misses, in words; None where it keeps them."""
+    """Return which limits a whole run misses, in words; None if it keeps them."""
     words = []
     if question.deadline is not None and run["time"] > question.deadline:
         words.append(f"misses --within by {human(run['time'] - question.deadline, 'second')}")

@@ -32,7 +32,7 @@ def read_whether_stated(inputs: Inputs) -> bool:
 
 
 def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | None = None) -> Amount:
-    """Return how much is trained on. seq: tokens of a sequence, where a model says; None: --params alone. of_layout:
+    """Return how much is trained on. seq: tokens of a sequence, if a model says; None: --params alone. of_layout:
     gives the sequences of a step where a layout says them."""
     given = [name for name in AMOUNT if name in inputs]
     if "tokens" in inputs:
@@ -63,7 +63,7 @@ def _read_steps(inputs: Inputs, seq: int, of_layout: Callable[[], int] | None) -
 
 def _read_samples(inputs: Inputs, seq: int) -> Amount:
     """Return the tokens of all passes over the samples, packed without padding, or each padded to the longest of its
-    micro-batch where the lengths are known, else to the sequence."""
+    micro-batch if the lengths are known, else to the sequence."""
     lengths = read_lengths(inputs.text("lengths")) if inputs.has("lengths") else None
     if lengths is not None:
         lengths = _read_cut(inputs, lengths, seq)

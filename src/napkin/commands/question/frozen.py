@@ -31,7 +31,7 @@ def read_implementation(inputs: Inputs) -> str:
 
 
 def read_quantized(inputs: Inputs) -> str:
-    """Return the format of the frozen weights, "" where they are not quantized."""
+    """Return the format of the frozen weights, "" if they are not quantized."""
     stored = inputs.text_or_none("quantized")
     return "" if stored in (None, UNQUANTIZED) else str(stored)
 
@@ -63,7 +63,7 @@ def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, wo
 
 
 def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -> Model:
-    """Return a model as it is trained, for commands that ask for no layout; itself where nothing is frozen. again:
+    """Return a model as it is trained, for commands that ask for no layout; itself if nothing is frozen. again:
     recomputation, which lets gradients pass through frozen layers."""
     if not any(name in inputs for name in FROZEN):
         return model
@@ -133,7 +133,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
 
 
 def _read_exceptions(inputs: Inputs, model: Model) -> tuple[tuple[str, float], ...]:
-    """Return the modules that a checkpoint keeps in 16 bits where the weights are stored as its file has them."""
+    """Return the modules that a checkpoint keeps in 16 bits if the weights are stored as its file has them."""
     if "quantized" in inputs or model.checkpoint is None or not model.checkpoint.kept:
         return ()
     from napkin.footprint.stored_modules import narrow_shares  # patterns are slow to load

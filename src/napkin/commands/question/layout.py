@@ -49,7 +49,7 @@ def _nearest_divisor(n: int, wanted: int) -> int:
 
 
 def check_divides(option: str, value: int, whole: int, what: str) -> None:
-    """Raise NapkinError with the nearest divisor where an option's value does not divide `whole`."""
+    """Raise NapkinError with the nearest divisor if an option's value does not divide `whole`."""
     if whole % value:
         near = _nearest_divisor(whole, value)
         raise NapkinError(f"--{option} {value:,} does not divide {what} ({whole:,})", f"--{option} {near} does")
@@ -117,7 +117,7 @@ def _check_experts(inputs: Inputs, model: Model, tp: int, ep: int, etp: int) -> 
 
 
 def _check_stages(model: Model, pipeline: Pipeline) -> None:
-    """Raise an error where a pipeline cannot divide the layers."""
+    """Raise an error if a pipeline cannot divide the layers."""
     pp, vp, depth = pipeline.pp, pipeline.vp, model.stacks[-1].depth
     if pp > 1 and model.shares_tensors:
         raise Refused(f"--pp {pp:,}: layers of {model.name} read what layers of other stages compute", "--pp 1")
@@ -228,7 +228,7 @@ def read_machines(inputs: Inputs, node: int) -> list[int]:
 
 
 def _read_data_parallel(inputs: Inputs, model_parallel: int, heads: int = 0) -> int:
-    """Return dp, from --gpus and the other degrees where it is not given; heads: what tp must divide, for hints."""
+    """Return dp, from --gpus and the other degrees if it is not given; heads: what tp must divide, for hints."""
     gpus, dp = inputs.integer_or_none("gpus"), inputs.integer_or_none("dp")
     if gpus is not None and gpus > LARGEST_DEGREE:
         raise NapkinError("--gpus is out of range", "at most 1e15")

@@ -28,7 +28,7 @@ def read_hardware_table(inputs: Inputs) -> HardwareTable:
 
 
 RATES = ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")
-"""Figures that a step's time depends on (its power, where it is what limits the clock)."""
+"""Figures that a step's time depends on (its power, if it is what limits the clock)."""
 
 
 WHICH = "which accelerator?"
@@ -53,7 +53,7 @@ def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
         inputs.assume(hardware.read_as)
     inputs.depends(uses, True)
     if inputs.has("gpus-per-node"):
-        from napkin.record import replace  # only where a figure is given
+        from napkin.record import replace  # only if a figure is given
 
         hardware = replace(hardware, devices_per_node=inputs.integer("gpus-per-node"))
     given = [name for name in FIGURES if name in inputs]
@@ -85,7 +85,7 @@ FIELDS = {
 
 def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardware:
     """Return the accelerator with the figures that are given; the other peaks move in proportion."""
-    from napkin.record import replace  # only where a figure is given
+    from napkin.record import replace  # only if a figure is given
 
     inputs.repeats.update(name for name in given if _read_as_own(inputs, hardware, name))
     changes: dict[str, object] = {FIELDS[name]: inputs.peek(name) for name in given if name in FIELDS}
@@ -181,7 +181,7 @@ def record_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[fl
 
 
 def read_roof(inputs: Inputs, hardware: Hardware, dtype: str) -> tuple[Term, Term]:
-    """Return (FLOP/s, byte/s) of one accelerator: the datasheet's, or those of --profile where it measured them."""
+    """Return (FLOP/s, byte/s) of one accelerator: the datasheet's, or those of --profile if it measured them."""
     peak = hardware.term(f"peak/{peak_name(dtype)}", "peak", "FLOP/s")
     bandwidth = hardware.term("memory_bandwidth", "memory_bandwidth")
     path = inputs.text_or_none("profile")

@@ -70,7 +70,7 @@ def _read_config(inputs: Inputs) -> Config:
 
 
 def _read_padded(inputs: Inputs, model: Model) -> Model:
-    """Return the model with the vocabulary that is trained, where it is padded."""
+    """Return the model with the vocabulary that is trained, if it is padded."""
     multiple = inputs.integer_or_none("vocab-multiple")
     if multiple is None:
         if inputs.command.name in COUNTS:
@@ -99,7 +99,7 @@ def _record_defaults(inputs: Inputs, config: Config) -> None:
 
 
 def read_sequence(inputs: Inputs, model: Model) -> int:
-    """Return the tokens in a sequence: --seq, else 4096 or the model's maximum where that is smaller."""
+    """Return the tokens in a sequence: --seq, else 4096 or the model's maximum if that is smaller."""
     if not inputs.has("seq"):
         documents = inputs.integers("document-lengths")
         length = sum(documents) if documents else min(DEFAULT_SEQ, model.max_length or DEFAULT_SEQ)
@@ -111,7 +111,7 @@ def read_sequence(inputs: Inputs, model: Model) -> int:
 
 
 def read_target(inputs: Inputs, model: Model) -> int | None:
-    """Return the tokens of the decoder's sequence, where they differ from the encoder's: --target-seq, or as many as
+    """Return the tokens of the decoder's sequence, if they differ from the encoder's: --target-seq, or as many as
     its positions hold, where these are fewer; else None."""
     second = len(model.stacks) > 1
     inputs.depends(("target-seq",), second, f"{model.name} has no second stack")
@@ -224,7 +224,7 @@ def parse_convention(name: str) -> str:
 
 
 def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
-    """Return FLOPs per token in the convention asked for (--flops, else 6nd, or the count where something is frozen),
+    """Return FLOPs per token in the convention asked for (--flops, else 6nd, or the count if something is frozen),
     and as counted."""
     from napkin.counting import conventions, flops
 

@@ -1,4 +1,4 @@
-"""The price of a GPU-hour where a budget is given without one: what sellers ask, with its date."""
+"""The price of a GPU-hour if a budget is given without one: what sellers ask, with its date."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from napkin.inputs.hardware import Hardware
 
 
 def read_market_price(inputs: Inputs, hardware: Hardware) -> None:
-    """Take the published price of the accelerator for --price, where a budget needs one and none is given."""
+    """Take the published price of the accelerator for --price, if a budget needs one and none is given."""
     if not inputs.has("budget") or inputs.has("price"):
         return
     from napkin.evidence.prices import PRICES, remark

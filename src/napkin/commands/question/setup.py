@@ -137,7 +137,7 @@ def _read_shard(inputs: Inputs, layout: Layout) -> int:
 
 
 def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
-    """Return the optimizer, and the form that its name states or that is given; sgd has momentum only where it is asked
+    """Return the optimizer, and the form that its name states or that is given; sgd has momentum only if it is asked
     for, as torch's."""
     optimizer, form = optimizer_names.find(inputs.text("optimizer", default="adamw"), form=form)
     if optimizer.name == "sgd":
@@ -184,7 +184,7 @@ def _read_trainer(inputs: Inputs) -> Trainer | None:
 
 
 def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
-    """Return the precision policy: the trainer's where none is given."""
+    """Return the precision policy: the trainer's if none is given."""
     trainer = _read_trainer(inputs)
     if trainer is not None:
         adapters = read_whether_adapted(inputs)
@@ -197,7 +197,7 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
 
 
 def _read_framework(inputs: Inputs) -> Framework:
-    """Return the training framework, plain torch where none is named; its defaults replace those of the command."""
+    """Return the training framework, plain torch if none is named; its defaults replace those of the command."""
     trainer = _read_trainer(inputs)
     name = inputs.text_or_none("framework")
     if name is None:
@@ -239,7 +239,7 @@ def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Pr
 
 
 def _check_ranks(model: Model, implementation: Implementation, word: str, tp: int) -> None:
-    """Raise NapkinError where the implementation cannot run on this many tensor-parallel ranks."""
+    """Raise NapkinError if the implementation cannot run on this many tensor-parallel ranks."""
     what = undivided(model, implementation, tp)
     if not what:
         return

@@ -12,7 +12,7 @@ from napkin.inputs.sizes import size_of
 def read_size(inputs: Inputs, shaped: Iterable[str]) -> None:
     """Read a bare size in the place of MODEL as --params, for a command that needs no more than a count.
 
-    shaped  options that need a model's shapes: where one is given, the size stays MODEL
+    shaped  options that need a model's shapes: if one is given, the size stays MODEL
     """
     if "model" not in inputs or any(name in inputs for name in shaped):
         return

@@ -167,7 +167,7 @@ def _read_usual_stack(inputs: Inputs, setup: Setup) -> str:
 def memory_terms(
     model: Model, setup: Setup, implementation: str, capacity: int | None = None
 ) -> tuple[list[Term], str | None, list[str]]:
-    """Return memory/total, the verdict on it, and what is to say about it: where the memory model does not know the
+    """Return memory/total, the verdict on it, and what is to say about it: if the memory model does not know the
     architecture, or where the step does not surely fit in `capacity` bytes."""
     from napkin.planning.verdicts import FITS, evaluate
 

@@ -9,7 +9,7 @@ from napkin.footprint.served_weights import WIDE, StoredWeights
 from napkin.operations.model import Model
 
 WEIGHTS = "bf16"
-"""Number format of weights where neither says one."""
+"""Number format of weights if neither says one."""
 
 
 def read_weights(inputs: Inputs, model: Model) -> StoredWeights:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def read_task(inputs: Inputs) -> Task:
-    """Return the task; pretraining where none is named. Fine-tuning on text alone trains as pretraining does."""
+    """Return the task; pretraining if none is named. Fine-tuning on text alone trains as pretraining does."""
     if "task" not in inputs.command.names:
         return PRETRAIN
     task = TASKS[inputs.text("task")] if inputs.has("task") else PRETRAIN
@@ -135,14 +135,14 @@ def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
 
 
 def read_trainer(inputs: Inputs) -> Trainer:
-    """Return the library that trains; a plain loop where none is named."""
+    """Return the library that trains; a plain loop if none is named."""
     from napkin.training.trainers import LOOP, find
 
     return find(inputs.text("trainer")) if inputs.has("trainer") else LOOP
 
 
 def _read_teacher(inputs: Inputs, task: Task) -> tuple[ForwardPass, ...]:
-    """Return the teacher's pass; none where the logits that it would make are read with the data."""
+    """Return the teacher's pass; none if the logits that it would make are read with the data."""
     hint = "--reference MODEL, or precomputed for logits that are stored"
     if not inputs.has("reference"):
         raise NapkinError("--reference is missing: which teacher?", hint)

@@ -16,7 +16,7 @@ from napkin.training.trainers import LOOP, Trainer
 
 @record
 class EnginePlace:
-    """Where responses are generated: `word` is none, colocated, separate, or "" where nothing says it; share: of each
+    """Where responses are generated: `word` is none, colocated, separate, or "" if nothing says it; share: of each
     GPU's memory; gpus: of an engine on GPUs of its own, else 0."""
 
     word: str
@@ -32,7 +32,7 @@ def read_place(inputs: Inputs, trainer: Trainer) -> EnginePlace:
 
 
 def read_away(inputs: Inputs) -> tuple[str, ...]:
-    """Return the states that --offload moves to the host while responses are generated; empty where it names none."""
+    """Return the states that --offload moves to the host while responses are generated; empty if it names none."""
     return tuple(one for one in inputs.texts("offload") if one in STATES)
 
 
@@ -47,7 +47,7 @@ def read_shares(inputs: Inputs, trainer: Trainer) -> bool:
 
 
 def read_form(inputs: Inputs, trainer: Trainer) -> str:
-    """Return the number format of the weights of an engine on the trainer's GPUs: the trainer's where they share
+    """Return the number format of the weights of an engine on the trainer's GPUs: the trainer's if they share
     them."""
     return (read_quantized(inputs) or FORMAT) if read_shares(inputs, trainer) else FORMAT
 

@@ -38,13 +38,13 @@ def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
 
 
 def _read_model_type(inputs: Inputs) -> str:
-    """Return the type of the model, "" where none is named yet."""
+    """Return the type of the model, "" if none is named yet."""
     return read_model(inputs).family if inputs.has("model") else ""
 
 
 def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[RolloutLengths, ...]:
     """Return the lengths with the likely means of `spans` (option → range), then with the least and the most means; the
-    lengths as they are where there are no spans."""
+    lengths as they are if there are no spans."""
     if not spans:
         return (lengths,)
     means = [{name: found.all[place] for name, found in spans.items()} for place in range(3)]
@@ -59,7 +59,7 @@ def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[Rol
 
 
 def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLengths, ...]:
-    """Return what `read_spans` returns, where only memory is asked for: `lengths` have the longest in place of means
+    """Return what `read_spans` returns, if only memory is asked for: `lengths` have the longest in place of means
     that are not stated."""
     longest = {"prompt-tokens": max(lengths.longest_prompt, lengths.prompt), "response-tokens": lengths.longest}
     kind = _read_model_type(inputs)
@@ -109,7 +109,7 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
 
 
 def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
-    """Return the mean and the longest length of a prompt or response, in tokens. rest: the longest where no option
+    """Return the mean and the longest length of a prompt or response, in tokens. rest: the longest if no option
     states it; None: the mean."""
     most = f"max-{name}"
     mean = inputs.integer_or_none(name)

@@ -34,7 +34,7 @@ ELSEWHERE = ("objective", "within", "budget", "max-global-batch", "pareto", "emi
 
 @record
 class RolloutPlan:
-    """The question. gpus: 0, the fewest are asked for; steps: of the whole run, None where nothing says; given: options
+    """The question. gpus: 0, the fewest are asked for; steps: of the whole run, None if nothing says; given: options
     that a line for `step` repeats."""
 
     search: RolloutSearch
@@ -176,7 +176,7 @@ MOST = 12
 
 
 def _run_terms(plan: RolloutPlan, use: RolloutLayout, step: Term) -> list[Term]:
-    """Return what the whole run takes, where its steps are stated."""
+    """Return what the whole run takes, if its steps are stated."""
     if plan.steps is None or plan.goodput is None:
         return []
     return run_of(plan.steps, step, use.gpus, plan.goodput, plan.price)

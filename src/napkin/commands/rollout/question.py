@@ -37,7 +37,7 @@ class RolloutQuestion:
                 are not stated, over those of the likely means, then of the least and the most
     sharing     the engine, and how it shares GPUs with the trainer
     spans       the likely lengths; then those with the least and the most mean tokens, where means are not stated
-    predictions of an optimizer step over sequences of each mean length; none where only memory is asked for
+    predictions of an optimizer step over sequences of each mean length; none if only memory is asked for
     averaged    mean lengths are stated
     """
 

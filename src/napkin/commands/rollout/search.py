@@ -28,8 +28,8 @@ TRIED = 5
 class Freedom:
     """What is open about the engine.
 
-    share    of each GPU's memory where it is colocated    asleep, away  what the trainer's library does meanwhile
-    where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, where they are given
+    share    of each GPU's memory if it is colocated    asleep, away  what the trainer's library does meanwhile
+    where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, if they are given
     ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
     scores   tasks whose logits are of the responses alone
@@ -56,7 +56,7 @@ class Freedom:
 @record
 class RolloutLayout:
     """One way to run a step: the trainer's layout, the engine, the time of a step and the memory of its phases; open:
-    its time with other mean lengths, where they are not stated."""
+    its time with other mean lengths, if they are not stated."""
 
     layout: Layout
     sharing: Sharing
@@ -86,7 +86,7 @@ class RolloutLayout:
 @record
 class RolloutSearch:
     """The question. layouts: of the trainer, over the longest sequences; prediction: of a step, for what no layout
-    changes; lengths: of prompts and responses; others: the least and the largest mean that they may have, where
+    changes; lengths: of prompts and responses; others: the least and the largest mean that they may have, if
     that is not stated."""
 
     layouts: LayoutQuestion
@@ -119,7 +119,7 @@ class RolloutSearch:
                 yield from self._fastest(part, APART, apart=True)
 
     def _fastest(self, gpus: int, share: float, apart: bool) -> Iterator[Engine]:
-        """Yield the engine on this many GPUs with the ranks that generate fastest; none where no number holds it."""
+        """Yield the engine on this many GPUs with the ranks that generate fastest; none if no number holds it."""
         node, capacity = self.layouts.request.node, float(self.capacity.value)
         form = FORMAT if apart else self.freedom.form
         try:
@@ -151,7 +151,7 @@ class RolloutSearch:
         return seconds_of(prediction, engine, lengths, self.layouts.hardware, self.model, away)
 
     def _with(self, engine: Engine, gpus: int) -> Iterator[RolloutLayout]:
-        """Yield the fastest layouts of the trainer with an engine; where one does not surely fit, also with the
+        """Yield the fastest layouts of the trainer with an engine; if one does not surely fit, also with the
         trainer's states on the host while responses are generated."""
         free = self.freedom
         request = self.layouts.on(gpus - engine.gpus if engine.apart else gpus)
@@ -206,7 +206,7 @@ def _generating(found: RolloutSeconds) -> float:
 
 
 def chosen(ways: list[RolloutLayout]) -> RolloutLayout | None:
-    """Return the fastest way that surely fits, else the fastest that may; None where none does."""
+    """Return the fastest way that surely fits, else the fastest that may; None if none does."""
     for verdicts in ((FITS,), None):
         found = [one for one in ways if one.fit.verdict != NOT and (verdicts is None or one.fit.verdict in verdicts)]
         if found:

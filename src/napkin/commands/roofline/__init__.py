@@ -179,7 +179,7 @@ def _chart(title: str, named: Sequence[tuple[str, float]], roof: Roof) -> Chart:
 
 
 def _answer_transfer(question: TransferQuestion) -> Answer:
-    """Answer with the time over a link, and over the accelerator's own memory where one is named."""
+    """Answer with the time over a link, and over the accelerator's own memory if one is named."""
     over = roofline.transfer(question.size, question.rate, "time/link")
     terms = [over, question.size, question.rate]
     if question.memory is not None:

@@ -70,7 +70,7 @@ class ModelQuestion:
 
 @record
 class TransferQuestion:
-    """Bytes over a link; `memory`: the bandwidth of `hardware`'s own memory, where one is named."""
+    """Bytes over a link; `memory`: the bandwidth of `hardware`'s own memory, if one is named."""
 
     size: Term
     link: str
@@ -90,7 +90,7 @@ def _read_sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
 
 
 def _read_roof(inputs: Inputs) -> Roof:
-    """Return peak and bandwidth, the profile's where it measured them."""
+    """Return peak and bandwidth, the profile's if it measured them."""
     hardware = read_hardware(inputs, ("peak-flops", "memory-bandwidth"))
     dtype = read_dtype(inputs, hardware)
     given = inputs.text_or_none("dtype")

@@ -124,6 +124,6 @@ def changes(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[str
 
 
 def _times(a: float, b: float) -> str:
-    """Return how many times the first the second is, or nothing where that is out of range."""
+    """Return how many times the first the second is, or nothing if that is out of range."""
     times = float(ratio(b, a))
     return f"{times:.3g} ×" if math.isfinite(times) else ""

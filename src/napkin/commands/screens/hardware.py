@@ -45,7 +45,7 @@ def of_list(rows: Sequence[Row]) -> Screen:
 
 
 def _or_none(value: Cell, unit: str) -> str:
-    """Return a figure, or a dash where it is not known."""
+    """Return a figure, or a dash if it is not known."""
     return human(value, unit) if isinstance(value, (int, float)) else "–"
 
 

@@ -19,7 +19,7 @@ def screen(
     answer: Answer, machine: str, weights: str | None, like: str | None, laid_out: bool, part: Sequence[str] = ()
 ) -> Screen:
     """Return the screen; weights: the number format of inference, like: whose proportions the shape keeps, laid_out:
-    whether the shape must fit under a layout, part: what is trained of it, where not all is."""
+    whether the shape must fit under a layout, part: what is trained of it, if not all is."""
     terms = answer.by_path()
     if "params/max" not in terms:
         return _of_trained_part(terms, machine, str(like), part)

@@ -29,7 +29,7 @@ PHASES = {
     "step": "optimizer step",
     "save": "saving of the gathered state",
 }
-"""Phase of a step → how a sentence calls it, where that is not its name."""
+"""Phase of a step → how a sentence calls it, if that is not its name."""
 WORKSPACE = {
     "forward": "one layer's workspace",
     "forward_only": "logits of both models",

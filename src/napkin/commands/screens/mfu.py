@@ -40,7 +40,7 @@ def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], rem
 
 
 def _next(terms: dict[str, Term], named: bool) -> Next:
-    """Return what to ask next: the whole job's rate where one GPU's is impossible, else the step as it is predicted."""
+    """Return what to ask next: the whole job's rate if one GPU's is impossible, else the step as it is predicted."""
     each, job = terms["tokens_per_second_per_gpu"], terms.get("tokens_per_second")
     if job is not None and not each.parts and 1 < terms["mfu"].value <= job.value / each.value:
         return Next({"tokens-per-second-per-gpu": None, "tokens-per-second": f"{each.value:.12g}"})
@@ -48,7 +48,7 @@ def _next(terms: dict[str, Term], named: bool) -> Next:
 
 
 def _conventions(terms: dict[str, Term], basis: str) -> Table:
-    """Return MFU, HFU where anything is recomputed, and FLOP/s in each convention, the judged one first."""
+    """Return MFU, HFU if anything is recomputed, and FLOP/s in each convention, the judged one first."""
     names = [path.removeprefix("mfu/") for path in terms if path.startswith("mfu/") and path != "mfu/claimed"]
     names.sort(key=lambda name: name != basis)
     again = any(terms[f"hfu/{name}"].value != terms[f"mfu/{name}"].value for name in names)

@@ -58,7 +58,7 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
 
 
 def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
-    """Return the machine where it was asked for, the time of the run and of a step, MFU and memory."""
+    """Return the machine if it was asked for, the time of the run and of a step, MFU and memory."""
     terms = answer.by_path()
     head = []
     if "reasons" in answer.extra:

@@ -78,7 +78,7 @@ def of_model(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, rows
 
 
 def of_transfer(terms: Mapping[str, Term], link: str) -> Screen:
-    """Return the screen of bytes over a link, next to the accelerator's own memory where one is named."""
+    """Return the screen of bytes over a link, next to the accelerator's own memory if one is named."""
     headline = [human(terms["time/link"].value, "second"), f"at {human(terms['link'].value, 'byte/s')}"]
     rows = []
     if "time/memory" in terms:

@@ -25,7 +25,7 @@ FLIPS = (Column("flips at", right=True), Column("becomes"))
 def screen(
     asked: Sequence[str], path: str, value: float, unit: str, moved: Sequence[Moved], verdict: str | None
 ) -> Screen:
-    """Return the screen; verdict: the present decision, where one is watched."""
+    """Return the screen; verdict: the present decision, if one is watched."""
     headline = [f"{path} is {compact(value, unit)}"]
     if moved and moved[0].swing:
         first = moved[0]

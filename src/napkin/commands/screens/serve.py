@@ -14,7 +14,7 @@ from napkin.timing.generation import CLOSED, LatencyLimits
 from napkin.units import human
 
 SMALLER = ("fp8", "int4")
-"""Formats of weights to try next where they do not fit."""
+"""Formats of weights to try next if they do not fit."""
 
 
 def screen(found: ServedModel, answer: Answer, shown: Sequence[int]) -> Screen:
@@ -76,7 +76,7 @@ def _headline(found: ServedModel, answer: Answer) -> list[str]:
 
 
 def _rows(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
-    """Return rates and times where it may fit, then what a GPU holds of what the engine may take."""
+    """Return rates and times if it may fit, then what a GPU holds of what the engine may take."""
     return [*([] if found.verdict == NOT else _speeds(found, answer)), *_memory(found, answer)]
 
 
@@ -142,7 +142,7 @@ def _interval(answer: Answer, path: str, unit: str) -> str:
 
 
 def _batches(found: ServedModel, rows: list[Row]) -> Table | None:
-    """Return other batches; none where one is all."""
+    """Return other batches; none if one is all."""
     if len(rows) < 2:
         return None
     names = {
@@ -174,7 +174,7 @@ def _batches(found: ServedModel, rows: list[Row]) -> Table | None:
 
 
 def _next(found: ServedModel, answer: Answer) -> Next:
-    """Return what to ask next: more GPUs or a smaller format where it does not fit, else the largest batch, or the
+    """Return what to ask next: more GPUs or a smaller format if it does not fit, else the largest batch, or the
     price."""
     question, setup = found.question, found.setup
     if answer.verdict != FITS:

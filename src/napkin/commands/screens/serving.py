@@ -16,7 +16,7 @@ from napkin.units import human
 POWERS, ENOUGH = tuple(2**power for power in range(1, 11)), 0.95
 """Tensor-parallel degrees to try, and how full a GPU may be by a rough division."""
 SMALLER = ("fp8", "nf4", "nvfp4")
-"""Formats of weights to try next where they do not fit, the widest first."""
+"""Formats of weights to try next if they do not fit, the widest first."""
 
 
 def screen(

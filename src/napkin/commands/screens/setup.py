@@ -20,7 +20,7 @@ def degrees_of(layout: Layout) -> list[str]:
 
 
 def run_on(model: str, gpus: int, hardware: str) -> str:
-    """Return the model and the machine: `llama3-8b on 8 × H100 SXM 80GB`; hardware: "" where none is named."""
+    """Return the model and the machine: `llama3-8b on 8 × H100 SXM 80GB`; hardware: "" if none is named."""
     if hardware:
         return f"{model} on {f'{gpus:,} × ' if gpus > 1 else ''}{hardware}"
     return f"{model} on {gpus:,} GPUs" if gpus > 1 else model
@@ -59,7 +59,7 @@ def adapter_words(tuning: Tuning) -> str:
 
 
 def _reference(setup: Setup) -> list[str]:
-    """Return where a reference's log-probabilities come from, as a clause; none where nothing runs for them."""
+    """Return where a reference's log-probabilities come from, as a clause; none if nothing runs for them."""
     for one in setup.forwards:
         if one.name == REFERENCE:
             held = one.model.name if one.model is not None else "a copy"

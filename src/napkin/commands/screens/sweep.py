@@ -14,7 +14,7 @@ from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table
 
 MOST_COLUMNS = 5
-"""Quantities that are shown where none is named; --csv and --json have all that change."""
+"""Quantities that are shown if none is named; --csv and --json have all that change."""
 
 LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second", "serve/output_tokens_per_second")
 """Quantities of which more is better."""
@@ -77,7 +77,7 @@ def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]
 
 
 def _fitting(points: Sequence[Point], swept: Sequence[str]) -> list[str]:
-    """Return for which values it fits, where it does for some."""
+    """Return for which values it fits, if it does for some."""
     fits = [point for point in points if point.answer is not None and point.answer.verdict == FITS]
     judged = [point for point in points if point.answer is not None and point.answer.verdict in VERDICTS]
     if judged and not fits and len(judged) == len(points):
@@ -105,7 +105,7 @@ def _next(points: Sequence[Point], shown: Sequence[str]) -> Next:
     known = [point for point in points if point.answer is not None]
     path = shown[0] if shown else ""
     fits = [point for point in known if point.answer is not None and point.answer.verdict == FITS]
-    sign = -1 if path in LARGER or 0 < len(fits) < len(known) else 1  # where some do not fit, what uses most
+    sign = -1 if path in LARGER or 0 < len(fits) < len(known) else 1  # if some do not fit, what uses most
     known = fits or known
     best = min(known, key=lambda point: sign * point.quantities[path][0] if path in point.quantities else math.inf)
     gone: Mapping[str, None] = {"over": None, "by": None, "show": None}

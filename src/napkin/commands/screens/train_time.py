@@ -15,7 +15,7 @@ from napkin.term import Term
 from napkin.units import OUT_OF_RANGE, figures, human
 
 SOLVED = ("mfu", "gpus", "tokens", "params")
-"""What can be left out besides the time, which is solved next to any of them where there is a budget."""
+"""What can be left out besides the time, which is solved next to any of them if there is a budget."""
 ROUND = (("30d", 2592000), ("7d", 604800), ("1d", 86400), ("1h", 3600))
 """Times that people ask for, as typed and in seconds."""
 COMPARABLE = 0.001
@@ -37,14 +37,14 @@ def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
 
 
 def _remarks(question: TrainTimeQuestion, wanted: str) -> list[str]:
-    """Return why `plan` answers otherwise, where a model's run is estimated without a layout."""
+    """Return why `plan` answers otherwise, if a model's run is estimated without a layout."""
     if question.confidence is None or question.step is not None or not question.named or wanted not in ("time", "gpus"):
         return []
     return ["by the MFU of published runs; napkin plan times the best layout instead"]
 
 
 def _published(answer: Answer) -> list[str]:
-    """Return what the same run took where it is published."""
+    """Return what the same run took if it is published."""
     rows = answer.extra.get("published_runs")
     if not isinstance(rows, list) or not rows:
         return []
@@ -166,7 +166,7 @@ def _rows(
 
 
 def _losses(terms: Mapping[str, Term]) -> str:
-    """Return what takes the rest of the calendar time: how many failures, where they are predicted."""
+    """Return what takes the rest of the calendar time: how many failures, if they are predicted."""
     if "failures" not in terms or terms["failures"].value < 1:
         return "of the time is training; the rest failures and checkpoints"
     apart = human(terms["mtbf"].value, "second", 3)

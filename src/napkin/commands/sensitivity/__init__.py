@@ -30,7 +30,7 @@ REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
 
 Asked = Callable[[Changes, Container[str]], "Answer | None"]
-"""The answer to the question with these changes, of which these quantities are read; None where it cannot be asked."""
+"""The answer to the question with these changes, of which these quantities are read; None if it cannot be asked."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -155,7 +155,7 @@ def _interval_of(base: Answer, name: str) -> tuple[float, float] | None:
 def _moved(
     asked: Asked, option: Option, now: float, reach: tuple[float, float], path: str, value: float
 ) -> Moved | None:
-    """Return the answer with one input at each end of its reach; by halves and doubles where a small step cannot be
+    """Return the answer with one input at each end of its reach; by halves and doubles if a small step cannot be
     asked."""
     whole = is_whole(option)
     ends: dict[str, tuple[float, float] | None] = {}

@@ -12,7 +12,7 @@ from napkin.render.answer import Row
 class Moved:
     """One input moved both ways.
 
-    value       of the input, as asked             low, high   (input, answer) where it is lower and higher, or None
+    value       of the input, as asked             low, high   (input, answer) if it is lower and higher, or None
     swing       between the least and the largest answer
     elasticity  d log(answer) / d log(input)       jump        it could only be halved or doubled
     estimated   it is an estimate, moved over its interval

@@ -68,8 +68,8 @@ def _asked(question: ServeQuestion, setup: ServingSetup, batch: int | None = Non
 
 
 def _fitting(question: ServeQuestion, setup: ServingSetup) -> ServedModel | None:
-    """Return the service on a setup, of as many sequences as surely fit where the largest batch is asked for; None
-    where they do not surely fit."""
+    """Return the service on a setup, of as many sequences as surely fit if the largest batch is asked for; None
+    if they do not surely fit."""
     if not question.maximize:
         found = _asked(question, setup)
         return found if found.verdict == FITS else None
@@ -78,7 +78,7 @@ def _fitting(question: ServeQuestion, setup: ServingSetup) -> ServedModel | None
 
 
 def _within(question: ServeQuestion, found: ServedModel, above: float) -> ServedModel | None:
-    """Return the service of as many sequences as keep the limits; None where none do at a larger rate."""
+    """Return the service of as many sequences as keep the limits; None if none do at a larger rate."""
     if not question.maximize or keeps(found.service, question.limits):
         return found
     batch = largest_batch(

@@ -22,7 +22,7 @@ from napkin.render.chart import Chart, Series
 from napkin.timing.generation import LatencyLimits
 
 TIMES = 4
-"""Times the fewest GPUs up to which more are tried, where their number is not given: more cache, larger batches."""
+"""Times the fewest GPUs up to which more are tried, if their number is not given: more cache, larger batches."""
 DRAWN = 10
 """Accelerators that fit in a plot."""
 UNITS: dict[str, str | None] = {
@@ -166,7 +166,7 @@ def _row(one: ServingOffer) -> dict[str, Cell]:
 
 
 def _pace(row: Mapping[str, Cell]) -> float:
-    """Return the time of a token: of each further one, or of the first where an answer has one."""
+    """Return the time of a token: of each further one, or of the first if an answer has one."""
     return number_in(row, "tpot" if row["tpot"] is not None else "ttft")
 
 

@@ -25,7 +25,7 @@ from napkin.timing.generation import CLOSED, SINGLE, STATIC, GenerationRates, La
 
 CACHE = "bf16"
 LENGTH = 1024
-"""Tokens of a prompt, and of an answer, where none are given."""
+"""Tokens of a prompt, and of an answer, if none are given."""
 
 
 @record
@@ -156,8 +156,8 @@ def _read_price(inputs: Inputs, hardware: Hardware) -> Price | None:
 
 
 def _read_largest(inputs: Inputs, ranks: GivenRanks) -> str:
-    """Return which requests are to be found, "" where they are given: the largest batch, or the most in flight, which a
-    bound on latency asks for too where it says no requests."""
+    """Return which requests are to be found, "" if they are given: the largest batch, or the most in flight, which a
+    bound on latency asks for too if it says no requests."""
     bounds = [name for name in ("max-tpot", "max-ttft") if name in inputs]
     asked = inputs.text("max") if inputs.has("max") else ""
     given = [name for name in ("batch", "concurrency") if name in inputs]

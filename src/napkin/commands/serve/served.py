@@ -35,7 +35,7 @@ class ServedModel:
 
     @property
     def cost(self) -> Term | None:
-        """USD of a million output tokens; None where no price is known."""
+        """USD of a million output tokens; None if no price is known."""
         if self.price is None:
             return None
         spent = multiply("serve/cost_per_hour", self.price.term, leaf("gpus", self.setup.gpus, "GPU", TRUE))

@@ -172,7 +172,7 @@ class Panels:
         )
 
     def _capacity(self, path: str, scale: float) -> list[tuple[float, str]]:
-        """Return the line of what a GPU has, where its memory is drawn and the same at every point."""
+        """Return the line of what a GPU has, if its memory is drawn and the same at every point."""
         found = {point.quantities[CAPACITY][0] for point in self.points if CAPACITY in point.quantities}
         if path not in HELD or len(found) != 1:
             return []

@@ -59,7 +59,7 @@ def answer(question: TrainTimeQuestion) -> Answer:
 
 
 def _weigh(question: TrainTimeQuestion, answer: Answer) -> str | None:
-    """Add the memory of the layout's step as `step` gives it; return whether it fits, None where that is not known."""
+    """Add the memory of the layout's step as `step` gives it; return whether it fits, None if that is not known."""
     step = question.step
     if step is None or not question.weighed:
         return None
@@ -142,7 +142,7 @@ def _compared_with_count(convention: str, found: Mapping[str, Term], counted: Te
 
 
 def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[list[Term], list[str]]:
-    """Return energy and carbon; omitted, with a note, where the accelerator's TDP is not known."""
+    """Return energy and carbon; omitted, with a note, if the accelerator's TDP is not known."""
     hardware = question.hardware
     if hardware.tdp_w is None and question.draw is None:
         return [], [f"{hardware.name}: no TDP is known, so energy is omitted"]

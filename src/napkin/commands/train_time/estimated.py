@@ -15,7 +15,7 @@ from napkin.render.answer import Answer, Shown
 from napkin.term import Term
 from napkin.timing.goodput import Goodput
 
-TYPE_CHECKING = False  # mypy takes it as true; these are loaded where a step is predicted
+TYPE_CHECKING = False  # mypy takes it as true; these are loaded if a step is predicted
 if TYPE_CHECKING:
     from napkin.commands.question.step_model import StepQuestion
 
@@ -111,6 +111,6 @@ def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> 
 
 
 def _price(hardware: Hardware) -> list[str]:
-    """Return what such GPUs are rented for, where it is known."""
+    """Return what such GPUs are rented for, if it is known."""
     line = prices.remark(hardware.slug, hardware.name)
     return [line] if line else []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @record
 class SolvedMachine:
     """The fewest GPUs with which a layout meets a deadline; ends: how many at either end of the interval of a step's
-    time, None where no number that was tried is certain to; options: what was taken, where nothing was given, for the
+    time, None if no number that was tried is certain to; options: what was taken, if nothing was given, for the
     step to fit."""
 
     gpus: Term
@@ -30,7 +30,7 @@ class SolvedMachine:
 class TrainTimeQuestion:
     """A training run with something left out.
 
-    known      what is given among params, tokens, gpus, mfu and time; per_token: FLOPs per token where they differ
+    known      what is given among params, tokens, gpus, mfu and time; per_token: FLOPs per token if they differ
                from 6 a parameter
     counted    FLOPs per token as counted, for a model, next to `convention`, in which per_token is
     peak       of one accelerator, FLOP/s/GPU
@@ -42,9 +42,9 @@ class TrainTimeQuestion:
     step       the layout whose step the estimate rests on, if any
     weighed    whether that step's memory is evaluated too
     measured   whether the MFU is that of a measured rate, of training alone: goodput comes on top
-    named      what the model is called; "" where only its size is given
+    named      what the model is called; "" if only its size is given
     data       of samples: their real tokens, and the share that padding wastes
-    solved     the GPUs that a given layout takes to meet a deadline, where they are what is asked for
+    solved     the GPUs that a given layout takes to meet a deadline, if they are what is asked for
     """
 
     known: Mapping[str, Term]

@@ -113,7 +113,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
 def _read_goodput(
     inputs: Inputs, known: Mapping[str, Term], confidence: float | None, step: StepQuestion | None, measured: bool
 ) -> Goodput:
-    """Return the share of the calendar time that is training: predicted from its failures where the speed of a step is
+    """Return the share of the calendar time that is training: predicted from its failures if the speed of a step is
     predicted or measured."""
     trained = None if step is None else (step.model, step.setup)
     timed = measured or step is not None
@@ -146,7 +146,7 @@ def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) 
 
 
 def _read_draw(inputs: Inputs, hardware: Hardware) -> Term | None:
-    """Return what an accelerator was measured to draw in training, where that is asked for; None for its TDP."""
+    """Return what an accelerator was measured to draw in training, if that is asked for; None for its TDP."""
     if inputs.text_or_none("power") != "measured":
         return None
     from napkin.evidence.power import drawn
@@ -188,7 +188,7 @@ def _check_enough(inputs: Inputs, known: Mapping[str, Term]) -> None:
 
 
 def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
-    """Refuse what --min or --max asks for where it is given too; what is left out is answered with or without them."""
+    """Refuse what --min or --max asks for if it is given too; what is left out is answered with or without them."""
     asked = [(word, name) for word in ("min", "max") if (name := inputs.text_or_none(word)) is not None]
     if len(asked) > 1:
         raise NapkinError("--min and --max ask different things", "ask one at a time")
@@ -275,7 +275,7 @@ def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:
 
 
 def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
-    """Return the confidence level of an estimated MFU, and the step that it rests on where a model has a layout."""
+    """Return the confidence level of an estimated MFU, and the step that it rests on if a model has a layout."""
     from napkin.commands.question.confidence import read_confidence
     from napkin.evidence.rates import generation_note
 

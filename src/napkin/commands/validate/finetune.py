@@ -59,7 +59,7 @@ def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
 
 
 def compared(row: RowFields, level: float, inside: bool = False) -> list[Compared]:
-    """Return what a row measured next to the predictions; where one is not made, why: a row has an entry at least.
+    """Return what a row measured next to the predictions; if one is not made, why: a row has an entry at least.
     inside: whether constants saw the row's own source."""
     try:
         return _compared(row, level, inside) or [_silent(row, _unmeasured(row))]
@@ -130,7 +130,7 @@ class TunedRow:
     asked: FineTuning
     setup: Setup
     source: str = ""
-    """Key of the source of the evidence that it is of, which is held out; "" where it is not."""
+    """Key of the source of the evidence that it is of, which is held out; "" if it is not."""
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""

@@ -15,7 +15,7 @@ USUAL = {"dapo": (512, 16, 32)}
 DAPO's paper (arXiv:2503.14476, section 4.1) and verl's scripts (verl/experimental/*/shell/dapo_7b_math_*.sh), with 12
 or 16 responses per prompt."""
 LONGEST_PROMPT = 1000
-"""Most tokens of a mean prompt where a row says nothing of prompts."""
+"""Most tokens of a mean prompt if a row says nothing of prompts."""
 SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
 """Words of runs whose phases follow each other: what libraries do unless a row says otherwise (verl ray_trainer.py, TRL
 grpo_trainer.py, OpenRLHF without --async_train)."""
@@ -37,8 +37,8 @@ def behind_of(row: RowFields) -> int:
 
 
 def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
-    """Return the likely lengths, then the least and the most that a row leaves open, where it leaves anything open:
-    where only a sequence's mean is stated, all of it is the response."""
+    """Return the likely lengths, then the least and the most that a row leaves open, if it leaves anything open:
+    if only a sequence's mean is stated, all of it is the response."""
     means = [row.number("rl.response_length_mean") or row.number("rl.response_length")]
     prompts = [row.number("rl.prompt_length_mean") or row.number("rl.prompt_length")]
     whole = row.number("rl.sequence_length_mean")

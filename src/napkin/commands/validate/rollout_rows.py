@@ -44,8 +44,8 @@ class RolloutRow:
     """A row as a question.
 
     seconds   of a step, with the likely lengths and division of the GPUs, then with the others that the row leaves open
-    lengths   the same      gpus  in total      steps  of the whole run, 0 where it does not say
-    held      memory of its phases, where it measured any        apart  its engine has GPUs of its own
+    lengths   the same      gpus  in total      steps  of the whole run, 0 if it does not say
+    held      memory of its phases, if it measured any        apart  its engine has GPUs of its own
     bound     bytes of a GPU that it did not run out of
     streams   responses are generated while the model is trained      source  that the row is of, which is held out
     """
@@ -115,7 +115,7 @@ class RolloutRow:
 
 
 def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
-    """Return a row as a question, its source held out unless `inside`. Refused where something is missing, or stated
+    """Return a row as a question, its source held out unless `inside`. Refused if something is missing, or stated
     and not understood, with all of it."""
     problems: list[NapkinError] = []
 
@@ -154,7 +154,7 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
 
 
 def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
-    """Return the steps of the whole run, 0 where the row does not say how much it is."""
+    """Return the steps of the whole run, 0 if the row does not say how much it is."""
     return row.number("measured.steps") or (row.number("measured.tokens") or 0.0) / lengths.tokens
 
 
@@ -219,7 +219,7 @@ def _card_of(row: RowFields) -> Hardware:
 
 def _places_of(row: RowFields) -> tuple[Places, ...]:
     """Return the GPUs of the trainer and the engine: the same where phases follow each other and nothing else is
-    stated; where they do not, the likely division, then others."""
+    stated; if they do not, the likely division, then others."""
     gpus = row.count("hardware.count")
     if gpus is None:
         raise NapkinError("how many GPUs it ran on is not stated")
@@ -238,5 +238,5 @@ def _places_of(row: RowFields) -> tuple[Places, ...]:
 
 
 def _narrow(hardware: Hardware) -> str:
-    """Return the 16-bit format of a run that states none: bf16, fp16 where the accelerator has no rate of it."""
+    """Return the 16-bit format of a run that states none: bf16, fp16 if the accelerator has no rate of it."""
     return "bf16" if "bf16" in hardware.peaks else "fp16"

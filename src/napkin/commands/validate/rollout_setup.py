@@ -39,8 +39,8 @@ COPY, OFF = "copy", "switched off"
 
 
 def setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int, narrow: str) -> Setup:
-    """Return what the trainer runs in an optimizer step: one sequence at a time where the row does not say; a reference
-    as its library has it. narrow: the format of 16 bits where the row does not say."""
+    """Return what the trainer runs in an optimizer step: one sequence at a time if the row does not say; a reference
+    as its library has it. narrow: the format of 16 bits if the row does not say."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
@@ -120,8 +120,8 @@ def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ..
 
 
 def _other_of(row: RowFields, field: str, policy: Model) -> Model | None:
-    """Return the model of rewards or values that a row names: of the policy's shape where it only says that there is
-    one; None where it says that there is none."""
+    """Return the model of rewards or values that a row names: of the policy's shape if it only says that there is
+    one; None if it says that there is none."""
     said = row.text(f"rl.{field}")
     if said.lower() in ("none", "no", "false"):
         return None

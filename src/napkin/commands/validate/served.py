@@ -36,7 +36,7 @@ class Predicted:
 
     @property
     def engine(self) -> EngineMemory:
-        """The rule by which the engine takes memory: that of the usual one where its own is not known."""
+        """The rule by which the engine takes memory: that of the usual one if its own is not known."""
         return engines.ENGINES.get(self.asked.family, engines.ENGINES[engines.USUAL])
 
     @property
@@ -110,7 +110,7 @@ class Predicted:
         return self.known[key]
 
     def _answered(self, traffic: Traffic) -> Service:
-        """Return the engine's answer: where the row does not say how GPUs are divided, or how many requests are in
+        """Return the engine's answer: if the row does not say how GPUs are divided, or how many requests are in
         flight, that of the largest rate."""
         asked = self.asked
         if asked.mode == OFFLINE:

@@ -42,7 +42,7 @@ THOUSANDS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}
 
 @record
 class MeasuredServing:
-    """A quantity that a row measured. over: tokens of which it is the rate, 0 where the load says it; value: None where
+    """A quantity that a row measured. over: tokens of which it is the rate, 0 if the load says it; value: None where
     what is printed is not a number."""
 
     name: str
@@ -72,7 +72,7 @@ def measured(row: RowFields) -> Iterator[MeasuredServing]:
 
 
 def _number(row: RowFields, name: str, value: object) -> float | None:
-    """Return a figure as printed (30k, ~23), None where it is words."""
+    """Return a figure as printed (30k, ~23), None if it is words."""
     if isinstance(value, str):
         found = PRINTED.fullmatch(value.strip())
         return float(found[1].replace(",", "")) * THOUSANDS[found[2]] if found else None
@@ -82,7 +82,7 @@ def _number(row: RowFields, name: str, value: object) -> float | None:
 
 
 def compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
-    """Return what a row measured next to the predictions; where one is not made, why: a row has an entry at least."""
+    """Return what a row measured next to the predictions; if one is not made, why: a row has an entry at least."""
     try:
         return _compared(row, level, inside) or [_silent(row, _unmeasured(row))]
     except WrongRow as problem:

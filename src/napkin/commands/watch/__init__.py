@@ -112,7 +112,7 @@ def _of_log(logged: Logged) -> list[Term]:
 
 
 def _read_job(inputs: Inputs, logged: Logged) -> list[Term]:
-    """Return the whole job's tokens per second, where the log says one GPU's and --gpus how many there are."""
+    """Return the whole job's tokens per second, if the log says one GPU's and --gpus how many there are."""
     each = "tokens_per_second_per_gpu"
     if each not in logged.quantities or "tokens_per_second" in logged.quantities or not inputs.has("gpus"):
         return []

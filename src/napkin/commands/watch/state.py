@@ -15,7 +15,7 @@ WINDOW = 20
 
 @record
 class RunProgress:
-    """How far a run is. step, total, seconds (of a step): None where the log does not say; over: the run has ended."""
+    """How far a run is. step, total, seconds (of a step): None if the log does not say; over: the run has ended."""
 
     step: int | None
     total: int | None

@@ -22,7 +22,7 @@ class Aims:
     """What the model is for, next to its loss.
 
     served    tokens that it will process in its life, prompts and responses together
-    repeated  the unique tokens that there are, where they are few
+    repeated  the unique tokens that there are, if they are few
     """
 
     served: Term | None = None
@@ -98,7 +98,7 @@ def value_of(surface: Surface, params: float, tokens: float, repeated: Repetitio
 
 
 def tokens_for(surface: Surface, params: float, target: float, repeated: Repetition | None = None) -> float | None:
-    """Return the tokens with which N parameters reach a loss; None where no number does."""
+    """Return the tokens with which N parameters reach a loss; None if no number does."""
 
     def above(log_d: float) -> float:
         return value_of(surface, params, math.exp(log_d), repeated) - target
@@ -109,7 +109,7 @@ def tokens_for(surface: Surface, params: float, target: float, repeated: Repetit
 
 
 def same_loss(surface: Surface, params: float, target: float, repeated: Repetition | None = None) -> float | None:
-    """Return the FLOP with which N parameters reach a loss; None where no number does."""
+    """Return the FLOP with which N parameters reach a loss; None if no number does."""
     tokens = tokens_for(surface, params, target, repeated)
     return None if tokens is None else surface.price.training(params) * tokens
 

@@ -39,7 +39,7 @@ class FittedRange:
 class Surface:
     """L(N, D) = E + A/N^alpha + B/D^beta, in nats per token of its own data and tokenizer.
 
-    covariance  of (ln A, ln B, ln E, alpha, beta), where the fit's uncertainty is known
+    covariance  of (ln A, ln B, ln E, alpha, beta), if the fit's uncertainty is known
     price       what a token costs a model of N parameters
     """
 
@@ -111,7 +111,7 @@ class Surface:
         return self._deviation((size, data, self.E, -size * math.log(params), -data * math.log(tokens)))
 
     def deviation_of_params(self, compute: float) -> float:
-        """Return the standard error of ln(optimal N); 0 where the covariance is unknown."""
+        """Return the standard error of ln(optimal N); 0 if the covariance is unknown."""
         total, log_c = self.alpha + self.beta, math.log(compute / six().value)
         log_g = math.log(self.alpha * self.A / (self.beta * self.B)) / total
         by_alpha = (1 / self.alpha - log_g) / total - self.beta / total**2 * log_c
@@ -151,7 +151,7 @@ class Frontier:
 @record
 class Dimension:
     """What a law has next to parameters and tokens: the option that states it, the values it was fitted to, the usual
-    one ("" where the compute says which is best)."""
+    one ("" if the compute says which is best)."""
 
     option: str
     values: tuple[int, ...]
@@ -180,11 +180,11 @@ class ScalingLaw:
     flop, params, tokens  where it was fitted
     stands    whether its answer belongs to the spread of today's laws for dense models
     remark    what to know before using it
-    variants  its further dimensions, where it has some        told  their values, in words
+    variants  its further dimensions, if it has some        told  their values, in words
     at        values that were searched, and where they were fitted
     mixture   whether a token takes some of its parameters only
     choices   the law at each value of what is left free, of which a compute chooses
-    total     parameters for each one that is counted, where the law says so
+    total     parameters for each one that is counted, if the law says so
     """
 
     name: str
@@ -217,7 +217,7 @@ class ScalingLaw:
 
     @property
     def surface(self) -> Surface | None:
-        """Its loss, where it has one."""
+        """Its loss, if it has one."""
         return self.form if isinstance(self.form, Surface) else None
 
 
@@ -260,7 +260,7 @@ class Repetition:
 
 
 def loss(surface: Surface, params: Term, tokens: Term, repeated: Repetition | None) -> Term:
-    """Return the loss of N parameters on D tokens, drawn again and again from the different ones where they are few."""
+    """Return the loss of N parameters on D tokens, drawn again and again from the different ones if they are few."""
     if repeated is None:
         return surface.loss(params, tokens)
     return surface.loss(repeated.params(surface, params), repeated.tokens(tokens))

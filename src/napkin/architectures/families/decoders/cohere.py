@@ -42,7 +42,7 @@ def _averaged_moe(source: str, *, width: int, shared: Block | None, **options: A
 
 def cohere2_moe(config: Config) -> Model:
     """Return Command A+: experts after a dense prefix whose pattern of windows is its own; rotary positions in layers
-    with a window, and in all of the prefix where it has none."""
+    with a window, and in all of the prefix if it has none."""
     prefix = config.optional_integer("first_k_dense_replace", least=0) or 0
     own = config.integer("prefix_dense_sliding_window_pattern")
     period = config.integer("sliding_window_pattern")

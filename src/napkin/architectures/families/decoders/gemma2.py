@@ -26,7 +26,7 @@ _bidirectional = bidirectional("use_bidirectional_attention")
 
 
 def _softcapped(config: Config, usual: Attention) -> Attention:
-    """Cap the scores, and let every token see every other where the config says so (PaliGemma's prefix)."""
+    """Cap the scores, and let every token see every other if the config says so (PaliGemma's prefix)."""
     return _bidirectional(config, softcapped("attn_logit_softcapping")(config, usual))
 
 

@@ -113,7 +113,7 @@ def _read(config: Config) -> _Gemma4:
 
 
 def _inputs(config: Config) -> tuple[int, int]:
-    """Read rows and width of the embedding of each layer's own input; 0 where there is none."""
+    """Read rows and width of the embedding of each layer's own input; 0 if there is none."""
     if "hidden_size_per_layer_input" not in config.defaults:  # files of the other class name what theirs does not have
         config.must_be("hidden_size_per_layer_input", 0)
         config.must_be("enable_moe_block", False)
@@ -204,7 +204,7 @@ def _listed(
 
 
 def _mixture(config: Config, hidden: int, function: str) -> Operations:
-    """Read the experts, which read what the MLP's norm reads, and both branches' norms and sum; nothing where there are
+    """Read the experts, which read what the MLP's norm reads, and both branches' norms and sum; nothing if there are
     none."""
     if not config.flag("enable_moe_block", otherwise=False):
         config.ignore("num_experts", "top_k_experts", "moe_intermediate_size")

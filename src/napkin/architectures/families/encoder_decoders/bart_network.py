@@ -79,7 +79,7 @@ class Bart:
     computed        it is a sinusoid that is not a parameter
     apart           the stacks' position embeddings have lengths of their own
     may_share       the field that says whether one token embedding serves both stacks, of `decoder_vocab_size` rows in
-                    the decoder where not ("": one serves both)
+                    the decoder if not ("": one serves both)
     root            the class holds a shared token embedding next to those of the stacks
     bias            of the linear layers around attention
     bands           the encoder's attention is a band of a window to both sides
@@ -152,7 +152,7 @@ class Bart:
         )
 
     def _rows(self, config: Config, vocabulary: int, same: bool, tie: bool) -> tuple[int, int]:
-        """Read the rows of the encoder's token embedding and of the decoder's. `same`: one serves both, where they are
+        """Read the rows of the encoder's token embedding and of the decoder's. `same`: one serves both, if they are
         tied."""
         rows = config.optional_integer("decoder_vocab_size") if self.may_share else None
         if not self.may_share or (same and tie):

@@ -40,7 +40,7 @@ from napkin.record import record, replace
 class T5Sizes:
     """What config.json says of a network in T5's style; layers are (encoder, decoder).
 
-    buckets      buckets of distances            decoder_layers  0 where the class is the encoder only
+    buckets      buckets of distances            decoder_layers  0 if the class is the encoder only
     every_layer  each layer has its own distance biases; else the first of a stack has them for all
     """
 
@@ -181,7 +181,7 @@ def _layer(sizes: T5Sizes, decoder: bool, distances: bool, feed: Block, routed: 
 
 
 def _head(sizes: T5Sizes) -> Operations:
-    """Return the head, which scales its input where the embeddings are tied."""
+    """Return the head, which scales its input if the embeddings are tied."""
     last, scaled = "final_dropped", Scale("head_scaled", ("final_dropped",), sizes.hidden)
     if sizes.tied:
         last = scaled.name

@@ -47,14 +47,14 @@ class Side:
 
 
 def side(config: Config, period: int, *, caps_scores: bool = True) -> Side:
-    """Read one side's block. Every `period`-th layer attends to all tokens where the block does not list its layers."""
+    """Read one side's block. Every `period`-th layer attends to all tokens if the block does not list its layers."""
     width, layers = reading.width(config), reading.depth(config)
     heads = config.integer("num_attention_heads")
     config.divides("num_attention_heads", width, heads, "(hidden_size)")  # as the class insists
     kinds = reading.layer_types(config, layers, lambda i: WINDOWED if (i + 1) % period else FULL)
     if CHUNKED in kinds:
         raise config.refuse("layer_types", "napkin does not know chunks in this class")
-    # attention's cap is on where the file leaves it out, off where it is null
+    # attention's cap is on where the file leaves it out, off if it is null
     scores = "attn_logit_softcapping" not in config.fields or _stated(config, "attn_logit_softcapping")
     logits = _stated(config, "final_logit_softcapping")
     config.must_be("use_bidirectional_attention", False)
@@ -119,7 +119,7 @@ def feed(of: Side) -> Block:
 
 
 def layers_of(of: Side, make: Callable[[str], Operations], stack: str) -> Parts:
-    """Return a side's layers; both kinds of attention are named where it has both."""
+    """Return a side's layers; both kinds of attention are named if it has both."""
     both = len(set(of.kinds)) > 1
     words = {WINDOWED: "sliding", FULL: "full"}
     return assembly.runs_of(of.kinds, lambda kind: Layer(words[kind] if both else stack, make(kind)))

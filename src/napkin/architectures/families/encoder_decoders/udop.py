@@ -20,7 +20,7 @@ from napkin.operations.views import reuse
 from napkin.record import replace
 
 BUCKETS = 32
-"""Of a bias by distance, where its arguments do not say."""
+"""Of a bias by distance, if its arguments do not say."""
 DISTANCES = ({"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"})
 """The biases by distance of an encoder: between tokens, and between their places on the page."""
 

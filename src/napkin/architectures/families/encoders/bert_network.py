@@ -90,15 +90,15 @@ class Bert:
     pooler          the class without a head has a pooler         masked_pooler  so has the class with the masked head
     gated           the MLP is gated, with a bias on its last linear layer only
     mlp_dropout     dropout after the MLP
-    embedding_size, head_size  fields of the widths of the token embedding and of the masked head, where they have
+    embedding_size, head_size  fields of the widths of the token embedding and of the masked head, if they have
                     widths of their own
-    head            the activation of the masked head, where it is not the layers'
+    head            the activation of the masked head, if it is not the layers'
     causal          the field that says whether no token sees a later one
     named           the end of the name of the class with the head
     plain_head      the head is a linear layer only
     crosses         the field that says whether layers also attend to an encoder, which text alone does not run
     windows         reads the tokens to both sides that each layer sees
-    biases          of the head in the class, of which untied embeddings leave one unused where there are two
+    biases          of the head in the class, of which untied embeddings leave one unused when there are two
     only            fields, and the values that napkin knows of them
     ignored         fields that change no count
     """

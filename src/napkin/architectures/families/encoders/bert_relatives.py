@@ -99,7 +99,7 @@ def _roc_bert(config: Config) -> Model:
 
 
 def _xlm(config: Config) -> Model:
-    """Return XLM (arXiv:1901.07291): an MLP four times as wide, a plain head, embeddings of languages where there are
+    """Return XLM (arXiv:1901.07291): an MLP four times as wide, a plain head, embeddings of languages if there are
     several."""
     hidden = config.integer("hidden_size", default=False)
     config.restate("intermediate_size", 4 * hidden)

@@ -236,7 +236,7 @@ def _norms_distances(config: Config) -> bool:
 
 def deberta_v2(config: Config) -> Model:
     """Return DeBERTa v2 and v3 (arXiv:2111.09543): distances in logarithmic buckets, projections that may be the
-    content's own, a convolution next to the first layer where the config has one."""
+    content's own, a convolution next to the first layer if the config has one."""
     read = _read(config, buckets=True)
     hidden, heads, head_dim = read.sizes.hidden, read.sizes.heads, read.sizes.head_dim
     if config.optional_integer("attention_head_size") not in (None, head_dim):

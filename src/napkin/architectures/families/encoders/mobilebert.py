@@ -33,7 +33,7 @@ NORMS = {"no_norm": NormStyle("affine", "affine", bias=True), "layer_norm": LAYE
 class _MobileBert:
     """MobileBERT, as config.json describes it.
 
-    narrow             width of a layer between its bottlenecks; hidden_size where there are none (`between`)
+    narrow             width of a layer between its bottlenecks; hidden_size if there are none (`between`)
     shared             queries and keys read a bottleneck of their own
     values_narrow      values read the bottleneck, like queries and keys
     mlps               of each layer

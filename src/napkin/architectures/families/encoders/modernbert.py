@@ -129,7 +129,7 @@ def _layer(read: _ModernBert, key: tuple[bool, str]) -> Layer:
 
 
 def _read_input(op: Operation) -> Operation:
-    """Return the operation reading the layer's input where it read its norm."""
+    """Return the operation reading the layer's input if it read its norm."""
     return replace(op, reads=tuple("x" if read == "attention_norm" else read for read in op.reads))
 
 

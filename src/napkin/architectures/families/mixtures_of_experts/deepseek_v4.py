@@ -35,11 +35,11 @@ BY_RATE = {0: WINDOW, 4: CHOSEN, 128: ALL}
 """How published files write them: by the tokens of a run."""
 HASHED, LEARNED = "hash_moe", "moe"
 HASHED_LAYERS = 3
-"""Layers whose experts a table chooses, where a config does not say (DeepseekV4Config.default_num_hash_layers)."""
+"""Layers whose experts a table chooses, if a config does not say (DeepseekV4Config.default_num_hash_layers)."""
 RATES = {CHOSEN: 4, ALL: 128}
 ROTARY_PART = 64 / 512
 SCORES = ("sqrtsoftplus", "sigmoid")
-"""How the router scores, the first where a config does not say (DeepseekV4Config)."""
+"""How the router scores, the first if a config does not say (DeepseekV4Config)."""
 
 
 class V4Plan(NamedTuple):

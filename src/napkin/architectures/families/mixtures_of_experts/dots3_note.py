@@ -51,9 +51,9 @@ IN_WINDOWS = {
     "qk_nope_head_dim": 192,
     "v_head_dim": 128,
 }
-"""Layers with a window, where a config says nothing of them (Dots3NoteTextConfig)."""
+"""Layers with a window, if a config says nothing of them (Dots3NoteTextConfig)."""
 WINDOW = 512
-"""Tokens of a window, where a config does not say."""
+"""Tokens of a window, if a config does not say."""
 
 
 class DotsPlan(NamedTuple):

@@ -24,7 +24,7 @@ def _flint_windows(i: int, layers: int) -> str:
 
 
 def _after_two(config: Config, layers: int) -> Callable[[int], bool]:
-    """Experts in each n-th layer, except those listed as dense: the first two where no list says it."""
+    """Experts in each n-th layer, except those listed as dense: the first two if no list says it."""
     sparse = stepped(config, layers)
     if config.items("mlp_only_layers", required=False) is not None:
         return sparse

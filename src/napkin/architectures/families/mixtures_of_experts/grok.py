@@ -29,7 +29,7 @@ def read(config: Config) -> GrokReading:
     """Read a config.json; Grok-1 has no configuration class, so no defaults."""
     config.ignore("attn_output_multiplier", "embedding_multiplier_scale", "output_multiplier_scale")
     config.must_be("hidden_act", "gelu")
-    config.integer("num_key_value_heads")  # required here; where a class has the field, null means one per query head
+    config.integer("num_key_value_heads")  # required here; if a class has the field, null means one per query head
     experts, top_k = chosen_experts(config, "num_experts", "num_experts_per_tok")
     return GrokReading(dimensions(config), config.integer("intermediate_size"), Routing(experts, top_k, upcast=True))
 

@@ -35,7 +35,7 @@ from napkin.record import record, replace
 FULL, WINDOWED = "hybrid", "hybrid_sliding"
 SPARSE, DENSE = "sparse", "dense"
 PERIOD = 6
-"""Every PERIOD-th layer sees all keys, where a config does not say which (InklingTextConfig)."""
+"""Every PERIOD-th layer sees all keys, if a config does not say which (InklingTextConfig)."""
 
 
 class InklingPlan(NamedTuple):
@@ -221,7 +221,7 @@ def _networks(config: Config, hidden: int, feeds: list[str]) -> dict[str, Block]
     function = activation(config, "hidden_act")
     config.ignore("intermediate_size", "moe_intermediate_size", "dense_intermediate_size")
     config.ignore("n_routed_experts", "num_experts_per_tok", "n_shared_experts")
-    # where it is stated, the experts' width has the other name
+    # if it is stated, the experts' width has the other name
     dense_stated = config.optional_integer("dense_intermediate_size")
     networks: dict[str, Block] = {}
     if DENSE in feeds:

@@ -30,7 +30,7 @@ from napkin.record import record, replace
 
 FULL, WINDOWED = "hybrid", "hybrid_sliding"
 PERIOD = 6
-"""Every PERIOD-th layer sees all keys, where a config does not say which."""
+"""Every PERIOD-th layer sees all keys, if a config does not say which."""
 
 
 class _InklingPlan(NamedTuple):

@@ -69,7 +69,7 @@ def _rotated_by_kind(dims: Mapping[str, int]) -> Vary:
 
 
 def _softcapped(config: Config, routing: Routing) -> Routing:
-    """Cap the router's logits softly where the field is more than 0."""
+    """Cap the router's logits softly if the field is more than 0."""
     return replace(routing, softcap=(config.real("moe_router_logit_softcapping", required=False) or 0) > 0)
 
 

@@ -20,7 +20,7 @@ from napkin.record import replace
 
 
 def _chunks(config: Config, layers: int) -> Seen:
-    """Attention in chunks where there are rotary positions, as layer_types lists them or by no_rope_layers."""
+    """Attention in chunks if there are rotary positions, as layer_types lists them or by no_rope_layers."""
     chunk = config.optional_integer("attention_chunk_size")
     tables = _ROTATES(config, Seen(), [False] * layers)
     return Seen(layer_types(config, layers, lambda i: FULL if tables[i] is None else CHUNKED), chunk=chunk)

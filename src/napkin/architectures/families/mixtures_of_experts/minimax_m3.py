@@ -71,7 +71,7 @@ class MiniMaxReading:
     """What a config.json says of MiniMax-M3's language model.
 
     rotary   elements of a head that rotate
-    experts  None where all layers are dense; `dense`: width of those, None where there are none
+    experts  None where all layers are dense; `dense`: width of those, None if there are none
     """
 
     sizes: Dimensions
@@ -177,7 +177,7 @@ def _swiglu(source: str, *, width: int, inner: int, prefix: str = "") -> Operati
 
 
 def _rotary(config: Config, head_dim: int) -> int:
-    """Read how many elements of a head rotate, in pairs: all where no field says so."""
+    """Read how many elements of a head rotate, in pairs: all if no field says so."""
     config.ignore("rotary_dim")  # rope_parameters say it
     parameters = config.mapping("rope_parameters", required=False) or {}
     part = parameters.get("partial_rotary_factor", config.real("partial_rotary_factor", required=False))

@@ -165,7 +165,7 @@ def _experts(config: Config, hidden: int, function: str) -> Block:
 
 
 def _rotated(config: Config, layers: int) -> list[bool]:
-    """Read which layers have rotary positions: all but each fourth where the file does not say."""
+    """Read which layers have rotary positions: all but each fourth if the file does not say."""
     given = config.items("no_rope_layers", required=False)
     if given is None:
         every = config.optional_integer("no_rope_layer_interval") or 4

@@ -35,7 +35,7 @@ from napkin.record import record, replace
 
 HYBRID, SLIDING = "hybrid", "hybrid_sliding"
 ROTARY_SHARE = 0.5
-"""Of a head, where the file says nothing of rotation."""
+"""Of a head, if the file says nothing of rotation."""
 
 
 @record

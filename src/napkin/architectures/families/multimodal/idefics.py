@@ -19,7 +19,7 @@ from napkin.operations.model import Model
 from napkin.record import replace
 
 IMAGE_WIDTH = 768
-"""Width of the vision tower where its block does not say."""
+"""Width of the vision tower if its block does not say."""
 
 
 def _sizes(config: Config) -> Dimensions:

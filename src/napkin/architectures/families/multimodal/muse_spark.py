@@ -31,7 +31,7 @@ from napkin.operations.router import Router
 from napkin.record import replace
 
 PERIOD = 4
-"""Of layers, counted from the last, each such has full attention without positions where the file does not say."""
+"""Of layers, counted from the last, each such has full attention without positions if the file does not say."""
 BARE = replace(RMS_BARE, power=True)
 WEIGHTED = NormStyle(arithmetic="fp32", power=True)
 

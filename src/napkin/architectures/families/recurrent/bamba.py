@@ -132,7 +132,7 @@ def _side_by_side(source: str, *, mix: Block, attention: Block, hidden: int) -> 
 
 
 def granite_moe_hybrid(config: Config) -> Model:
-    """Return Granite 4: Mamba-2 or attention, then an always-on gated MLP next to a mixture of experts where it has
+    """Return Granite 4: Mamba-2 or attention, then an always-on gated MLP next to a mixture of experts if it has
     any."""
     return hybrid(_read_granite(config), scale=True, logits_scale=True)
 

@@ -29,7 +29,7 @@ MOST_EMBEDDINGS = 1_000
 class HashedRuns:
     """Embeddings of hashed runs of tokens, as config.json describes them.
 
-    rows    of each layer's embeddings together; 0 where it has none
+    rows    of each layer's embeddings together; 0 if it has none
     width   of what is looked up       reach   tokens of a run before the last
     heads   embeddings in each layer   kernel  of the dilated convolution
     """

@@ -65,7 +65,7 @@ def _mamba(config: Config) -> Block:
 
 
 def _layers(config: Config, layers: int, sparse: bool) -> tuple[tuple[str, str], ...]:
-    """Read which layers attend, and which have experts where there are any (`sparse`)."""
+    """Read which layers attend, and which have experts if there are any (`sparse`)."""
     attends, routes = (_every_so_often(config, name, layers) for name in ("attn", "expert"))
     if config.has("layers_block_type"):
         listed = [FULL if one else LINEAR for one in attends]

@@ -89,7 +89,7 @@ def _read(config: Config) -> _NemotronH:
 
 
 def _kinds(config: Config) -> Sequence[str]:
-    """Read what each layer is: a list or a pattern of letters, which must agree where both are given."""
+    """Read what each layer is: a list or a pattern of letters, which must agree if both are given."""
 
     def pattern() -> Sequence[str]:
         text = config.text("hybrid_override_pattern")

@@ -58,7 +58,7 @@ class _Adapters:
 
 def zamba2(config: Config) -> Model:
     """Return Zamba2 (arXiv:2411.15242): Mamba-2 layers; before some, `num_mem_blocks` attention blocks taken in turn,
-    with low-rank adapters of their own at each use (always on gate and up, on q, k, v where the config says so)."""
+    with low-rank adapters of their own at each use (always on gate and up, on q, k, v if the config says so)."""
     read = _read(config)
     depths = [i for i, kind in enumerate(read.kinds) if kind == HYBRID]
     adapters = _read_adapters(config, read.sizes, depths)
@@ -170,7 +170,7 @@ def _of_other_uses(adapters: _Adapters, turn: int) -> Operations:
 
 
 def _adapted(block: Operations, adapters: _Adapters, use: int) -> Operations:
-    """Return the block with W·x + B·A·x in place of W·x where it has adapters."""
+    """Return the block with W·x + B·A·x in place of W·x if it has adapters."""
     places = {place.name: place for place in adapters.places}
     operations: list[Operation] = []
     renamed: dict[str, str] = {}
