@@ -1,4 +1,4 @@
-"""napkin: the napkin maths of training language models, done exactly.
+"""napkin: time, memory, layout and cost of training a language model.
 
     >>> import napkin
     >>> answer = napkin.memory("llama3-8b", gpus=8, hardware="h100", zero=3)
@@ -19,12 +19,12 @@ RECORDS = {
     "NapkinError": "napkin.errors",
     "Quantity": "napkin.api.quantity",
 }
-"""What is offered besides the questions, and where it is."""
+"""Names offered in addition to the commands, and the modules that define them."""
 
 
 def __getattr__(name: str) -> object:
-    """Import what Python code asks for (PEP 562): `import napkin` itself imports nothing, so that a command starts
-    fast. Asked by `from napkin import units` too, before the package of that name is looked for."""
+    """Import a name on first access (PEP 562): `import napkin` itself imports nothing, so that a command starts fast.
+    `from napkin import units` calls this too, before Python looks for the package."""
     from napkin._tables.commands import FUNCTIONS
 
     found: object

@@ -140,7 +140,8 @@ def where(condition: Number | Flag, yes: Number, no: Number) -> Number:
 
 
 def combinations(*values: Number) -> tuple[list[tuple[int, ...]], Array | None]:
-    """Return the different combinations of whole numbers, and of arrays which of them each layout has."""
+    """Return the distinct combinations of integers, and for arrays the index of the combination that each layout
+    has."""
     if not any(is_array(value) for value in values):
         return [tuple(int(value) for value in values)], None
     key: Operand = 0.0
@@ -158,7 +159,7 @@ def combinations(*values: Number) -> tuple[list[tuple[int, ...]], Array | None]:
 
 
 def chosen(values: Sequence[Number], which: Array | None) -> Number:
-    """Return the value that each layout has; which: as `combinations` returns it."""
+    """Return the value for each layout; which: the indices that `combinations` returns."""
     return values[0] if which is None else _numpy().array(values, float)[which]
 
 
@@ -171,7 +172,7 @@ def floor_log2(x: Number) -> Number:
 
 
 def ceil_div(a: Number, b: Number) -> Number:
-    """Return ⌈a / b⌉, exact for integers; in arrays exact below 2⁵³, where no proper fraction rounds to an integer.
+    """Return ⌈a / b⌉, exact for integers, and in arrays below 2⁵³, where no proper fraction rounds to an integer.
 
     numpy's own floor division of floats takes ten times as long."""
     if is_array(a) or is_array(b):

@@ -1,12 +1,12 @@
-"""What can go wrong, as one exception: a fact, a hint, an exit status. It is printed in exactly one place, the CLI."""
+"""The exception for every user-visible error: a message, a hint and an exit status. Only the CLI prints it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
 OK, BROKEN, USAGE, REFUSED, CLOSE, ABSENT = 0, 1, 2, 3, 4, 5
-"""Exit statuses: answered · a limit is broken or it does not fit · bad usage or input · cannot be answered
-truthfully · too close to call · what must be measured is not here."""
+"""Exit statuses: answered · a limit is broken or it does not fit · bad usage or input · no truthful answer · too close
+to call · what must be measured is not here."""
 WRITE_FAILED = 74
 """The answer, its plot or its report could not be written."""
 IMPOSSIBLE = "impossible"
@@ -14,13 +14,13 @@ IMPOSSIBLE = "impossible"
 DOES_NOT_FIT = "does not fit"
 """The verdict on memory that is too large."""
 UNDECIDED = "too close to call"
-"""The verdict whose status is CLOSE: whether something holds is open."""
+"""The verdict with status CLOSE: whether a limit holds is open."""
 HELD = {OK: "holds", BROKEN: "broken", CLOSE: UNDECIDED}
-"""Exit status → the verdict on a deadline or a budget that was asked to hold."""
+"""Exit status → the verdict on a deadline or a budget."""
 
 
 def escaped(text: str, kept: Callable[[str], bool] = str.isprintable) -> str:
-    """Return text with Python's escapes in place of the characters that are not kept: control characters."""
+    """Return text with control characters replaced by Python escapes, except for those in `kept`."""
     if kept is str.isprintable and text.isprintable():
         return text
     return "".join(c if kept(c) else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -43,14 +43,14 @@ class NapkinError(Exception):
 
     @property
     def errors(self) -> tuple[NapkinError, ...]:
-        """Each problem that was found, with its own hint and status."""
+        """Each problem found, with its own hint and status."""
         return (self,)
 
     def __str__(self) -> str:
         return "\n".join(f"{one.message}\nhint: {one.hint}" if one.hint else one.message for one in self.errors)
 
     def at(self, where: str) -> NapkinError:
-        """Return the same problem with its place in front."""
+        """Return the same problem with its location in front of the message."""
         return type(self)(f"{where}: {self.message}", self.hint, self.status)
 
 
@@ -61,7 +61,7 @@ class Refused(NapkinError):
 
 
 class Problems(NapkinError):
-    """Several problems found in one go; the highest status wins, and at most ten are printed."""
+    """Several problems at once; the highest status wins, and at most ten are printed."""
 
     def __init__(self, problems: Sequence[NapkinError]) -> None:
         super().__init__("; ".join(p.message for p in problems), None, max(p.status for p in problems))
@@ -90,7 +90,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a sentence lists them: `a, b and c`."""
+    """Return words as a list in a sentence: `a, b and c`."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 

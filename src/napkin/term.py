@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 GIVEN, TRUE, SEEN, MEASURED, ASSUMED = "given", "exact", "published", "measured", "assumed"
-"""Kinds of number: what the user said · a fact or formula · a published measurement · measured here · assumed."""
+"""Kinds of number: given by the user · exact (a fact or formula) · a published measurement · measured here ·
+assumed."""
 
 
 class Term:
@@ -75,8 +76,8 @@ class Term:
 
 
 class Op:
-    """One operation: how it folds values, how it folds units, and how it is written. units: those that were asked for
-    before, by the units of the parts."""
+    """One operation: how it combines values, how it combines units, and how it is printed. units: a cache, by the units
+    of the parts."""
 
     __slots__ = ("fold", "unit", "units", "write")
 
@@ -166,12 +167,12 @@ OPS: dict[str, Op] = {
 def define(name: str, formula: Callable[..., Number]) -> None:
     """Add an operation to `OPS`: a formula that takes and returns numbers without units, written as a call.
 
-    For a formula whose inputs a reader wants to see, but not its hundred intermediate values."""
+    For a formula with many intermediate values, of which a reader wants to see only the inputs and the result."""
     OPS[name] = Op(lambda v: formula(*v), _no_unit, _call(name.replace("_", " ")))
 
 
 def leaf(name: str, value: Number, unit: str, kind: str = GIVEN, source: str = "") -> Term:
-    """Return a number that comes from outside the formulas."""
+    """Return an input of the formulas."""
     op = {GIVEN: "given", MEASURED: "measured"}.get(kind, "table" if source else "constant")
     return Term(name, value, unit, op, (), source, kind)
 
@@ -273,12 +274,12 @@ def greater(name: str, a: Term, b: Term, source: str = "") -> Term:
 
 
 def fold(term: Term, found: dict[int, Number] | None = None) -> Number:
-    """Return the value recomputed from the leaves; `found` keeps those of nodes that other trees share, by id."""
+    """Return the value recomputed from the leaves; `found` caches values by node id, for nodes that trees share."""
     return _fold(term, {} if found is None else found)
 
 
 def _fold(node: Term, found: dict[int, Number]) -> Number:
-    """Return the value of a node, each node that is shared computed once."""
+    """Return the value of a node, computing each shared node once."""
     if id(node) not in found:
         found[id(node)] = OPS[node.op].fold([_fold(part, found) for part in node.parts]) if node.parts else node.value
     return found[id(node)]

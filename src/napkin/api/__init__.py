@@ -1,9 +1,8 @@
-"""The API of `import napkin`: every command as a function that is asked like the command line.
+"""The API of `import napkin`: every command as a function that takes the same options.
 
-`napkin.memory("llama3-8b", gpus=8)` writes the words of `napkin memory --gpus=8 -- llama3-8b`, which the command line's
-own reader reads: the same spellings, values, defaults, refusals and hints, and one way to an answer. The signatures
-that type checkers and editors read are in napkin/__init__.pyi, written by tools/stubs.py from the registry of options.
-"""
+`napkin.memory("llama3-8b", gpus=8)` is translated into the words of `napkin memory --gpus=8 -- llama3-8b` and parsed by
+the command-line parser, so spellings, values, defaults, errors and hints are the same. The signatures that type
+checkers and editors read are in napkin/__init__.pyi, written by tools/stubs.py from the registry of options."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 
 AS_WRITTEN = WRITTEN - {"run", "from"} | {"theme", "annotations"}
-"""Options of how a command writes its answer: in Python, methods of the answer do that."""
+"""Options that select the form of the output; in Python, methods of the answer do that."""
 
 
 def function(word: str) -> Callable[..., Result]:
-    """Return the function that asks a command."""
+    """Return the API function of a command."""
 
     def asked(*arguments: object, **options: object) -> Result:
         return ask(word, arguments, options)
@@ -36,8 +35,8 @@ def function(word: str) -> Callable[..., Result]:
 
 
 def ask(name: str, arguments: Sequence[object], options: Mapping[str, object]) -> Result:
-    """Answer a command's question from Python values. Raises NapkinError with status and hint if there is none; an
-    answer that is impossible, or that does not hold, is an answer with status 1."""
+    """Answer a command's question from Python values. Raises NapkinError, with status and hint, if there is no answer.
+    An answer that is impossible or breaks a limit is returned with status 1."""
     from napkin.cli.reader import read
 
     target = [str(arguments[0]).replace("_", "-")] if name in WRAPPERS and arguments else []
@@ -56,7 +55,7 @@ def ask(name: str, arguments: Sequence[object], options: Mapping[str, object]) -
 
 
 def line_of(words: Sequence[str], options: Sequence[str]) -> str:
-    """Return the command line of a question, to paste into a shell."""
+    """Return the command line that asks the same question, to paste into a shell."""
     from napkin.options.command_line import quoted
 
     parts = [part for option in options for part in option.split("=", 1)]
@@ -66,12 +65,12 @@ def line_of(words: Sequence[str], options: Sequence[str]) -> str:
 
 
 def asked_about() -> tuple[str, ...]:
-    """Return the commands that a wrapper such as sweep can ask."""
+    """Return the commands that a wrapper such as sweep can run."""
     return tuple(name for name in FUNCTIONS.values() if name not in WRAPPERS)
 
 
 def parameters_of(command: Command) -> tuple[tuple[Option, ...], tuple[Option, ...]]:
-    """Return what the function of a command takes: by position, and by keyword."""
+    """Return the positional and the keyword parameters of a command's function."""
     names = dict.fromkeys((*command.takes, *command.figures))
     if command.name in WRAPPERS:
         names |= dict.fromkeys(other for one in asked_about() for other in find(one).names)
@@ -81,7 +80,7 @@ def parameters_of(command: Command) -> tuple[tuple[Option, ...], tuple[Option, .
 
 
 def _described(command: Command) -> str:
-    """Return what help() shows of a function."""
+    """Return the text that help() shows for a function."""
     arguments, options = ((), ()) if command.name in WRAPPERS else parameters_of(command)
     lines = [f"{command.summary}.", "", f"Asks what `napkin {command.name}` does, with the same options:", ""]
     lines += [f"  {option.key:<24} {option.help}" for option in (*arguments, *options)]

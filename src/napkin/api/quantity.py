@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Whole(Protocol):
-        """The answer that a number belongs to, as far as a number asks it."""
+        """The part of an answer's interface that its numbers use."""
 
         @property
         def low(self) -> Mapping[str, float]: ...
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 OWN = ("total", "time")
-"""Last words of the path that is a bucket's own number: `memory` is memory/total, `step` is step/time."""
+"""Last component of the path that holds a bucket's total: `memory` is memory/total, `step` is step/time."""
 
 
 class _Known:
-    """What a number of an answer knows besides its value.
+    """The attributes of a number besides its value.
 
-    path   where the answer has it (`memory/optimizer/exp_avg`); what is below it is an attribute (`.exp_avg`)
+    path   its path in the answer (`memory/optimizer/exp_avg`); numbers below it are attributes (`.exp_avg`)
     unit   canonical unit: byte, second, FLOP, param, …; "1" if there is none
     """
 
@@ -58,7 +58,7 @@ class _Known:
 
     @property
     def expression(self) -> str:
-        """How it is computed from its parts, by their names; "" for a number that comes from outside."""
+        """The formula, in the names of its parts; "" for an input, which is not computed."""
         return "" if self._term is None else expression(self._term)
 
     @property
@@ -68,16 +68,16 @@ class _Known:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of number that it rests on: given, exact, published, measured, assumed."""
+        """The kinds of number that it depends on: given, exact, published, measured, assumed."""
         return frozenset() if self._term is None else frozenset(self._term.kinds())
 
     @property
     def parts(self) -> tuple[Quantity, ...]:
-        """What it is computed from."""
+        """The numbers that it is computed from."""
         return () if self._term is None else tuple(quantity(self._answer, part) for part in self._term.parts)
 
     def explain(self) -> str:
-        """Return the tree of how it is computed, down to the numbers that come from outside."""
+        """Return the tree of its computation, down to the inputs."""
         return self._answer.explain(self.path)
 
     def _value(self) -> int | float:
@@ -96,7 +96,7 @@ class _Known:
 
 
 class Count(_Known, int):
-    """A whole number of an answer, exact however large."""
+    """An integer of an answer, exact at any size."""
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:  # copied or pickled, it is a plain number
         return int, (int(self),)
@@ -125,7 +125,7 @@ def quantity(answer: Whole, term: Term) -> Quantity:
 
 
 def numbered(answer: Whole, path: str, value: int | float, unit: str, term: Term | None = None) -> Quantity:
-    """Return a number of the answer by its path; term: what it is computed from, where it has a tree."""
+    """Return a number of the answer by its path; term: the tree of its computation, if there is one."""
     found = Count(value) if isinstance(value, int) else Measure(value)
     found._know(answer, path, unit, term)
     return found

@@ -32,7 +32,7 @@ class Result:
     __slots__ = ("_found", "_numbers", "_terms", "line")
 
     line: str
-    """The command line that asks the same."""
+    """The command line that asks the same question."""
     _found: Answer
     _numbers: Quantities
     _terms: dict[str, Term] | None
@@ -67,12 +67,12 @@ class Result:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed, left out or not used, in sentences."""
+        """What was assumed, omitted or not used, in sentences."""
         return tuple(self._found.notes)
 
     @property
     def inputs(self) -> Mapping[str, Shown]:
-        """Every input that was used, by its option: .value in base units, .origin, .text as given, .unit, .where."""
+        """Every input, by its option: .value in base units, .origin, .text as typed, .unit, .where (file and line)."""
         return MappingProxyType(self._found.inputs)
 
     @property
@@ -87,12 +87,12 @@ class Result:
 
     @property
     def errors(self) -> tuple[NapkinError, ...]:
-        """What went wrong in a part of the question, if the rest was answered."""
+        """Errors in parts of the question, if the rest was answered."""
         return tuple(one for problem in self._found.problems for one in problem.errors)
 
     @property
     def values(self) -> Mapping[str, int | float]:
-        """Every number that is published, by its path, in base units."""
+        """Every published number, by its path, in base units."""
         return MappingProxyType({path: value for path, (value, _) in self._numbers.items()})
 
     @property
@@ -112,7 +112,7 @@ class Result:
 
     @property
     def terms(self) -> Mapping[str, Term]:
-        """The tree of terms as a table: what is published, and all that it is computed from."""
+        """The tree of terms as a table: the published numbers and all terms that they are computed from."""
         table = self._terms
         if table is None:
             from napkin.render.term_table import table_of
@@ -155,7 +155,7 @@ class Result:
         return self.below("", name)
 
     def below(self, bucket: str, name: str) -> Quantity:
-        """Return the number of this name below a path; "" for the top."""
+        """Return the number with this name below a path; "" is the root."""
         path = self._path(bucket, name)
         if path is None:
             buckets = (bucket,) if bucket else ("", self.command)
@@ -167,7 +167,8 @@ class Result:
         return self[path]
 
     def _path(self, bucket: str, name: str) -> str | None:
-        """Return the path that an attribute means: one of this name, or the own number of the bucket of this name."""
+        """Return the path that an attribute refers to: a number with this name, or the total of the bucket with this
+        name."""
         for spelling in dict.fromkeys((name, name.rstrip("_"), name.replace("_", "-"))):
             path = f"{bucket}/{spelling}" if bucket else spelling
             for one in (path, *(f"{path}/{own}" for own in OWN)):
@@ -176,7 +177,7 @@ class Result:
         return None
 
     def names_below(self, bucket: str) -> list[str]:
-        """Return the attributes below a path, as identifiers of Python."""
+        """Return the attributes below a path, as Python identifiers."""
         start = f"{bucket}/" if bucket else ""
         words = (path[len(start) :].partition("/")[0].replace("-", "_") for path in self if path.startswith(start))
         return [word for word in dict.fromkeys(words) if word.isidentifier()]
@@ -185,7 +186,7 @@ class Result:
         return [*super().__dir__(), *self.names_below(""), *self.names_below(self.command)]
 
     def to_dict(self, explain: bool = False) -> dict[str, object]:
-        """Return what the command's --json prints; explain: with the tree of terms."""
+        """Return the object that --json prints; explain: include the tree of terms."""
         from napkin.render.json import to_data
 
         return to_data(self._found, explain)
@@ -216,7 +217,7 @@ class Result:
         return frame
 
     def explain(self, path: str | None = None) -> str:
-        """Return how each number is computed, down to those that come from outside; path: of this one only."""
+        """Return how each number is computed, down to the inputs; path: only for this number."""
         from napkin.render.text import explained, explained_term
 
         if path is None:

@@ -12,17 +12,16 @@ from napkin.options.option import Option
 from napkin.options.registry import OPTIONS, spelled
 
 HELD = ("help", "h", "help-all")
-"""Words that ask a command for its help, which are not options of a question."""
+"""Options that print a command's help; they are not part of a question."""
 
 
 def words_of(
     command: Command, arguments: Sequence[object], options: Mapping[str, object], written: Container[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the words that ask a command the same: options (`--gpus=8`), and what is given by position.
+    """Return the command-line words for Python arguments: options (`--gpus=8`) and positional arguments.
 
-    None leaves an option out, True and False set a flag. written: options of how an answer is written, refused here.
-    Raises NapkinError (2) for values that have no words.
-    """
+    None omits an option; True and False set a flag. written: options that select the form of the output, which are
+    rejected. Raises NapkinError (2) for values that cannot be written as text."""
     words: list[str] = []
     loose: list[str] = []
     problems: list[NapkinError] = []
@@ -56,7 +55,7 @@ def words_of(
 
 
 def _instead(name: str) -> str:
-    """Return what does in Python what an option of the output does in a shell."""
+    """Return the Python equivalent of an output option."""
     methods = {
         "json": "answer.to_dict() or answer.to_json()", "csv": "answer.to_frame().to_csv()",
         "explain": "answer.explain()", "plot": "answer.plot(FILE)", "theme": "answer.plot(FILE, theme='dark')",
@@ -78,14 +77,15 @@ def _option_words(name: str, option: Option | None, value: object) -> list[str]:
 
 
 def _several(option: Option, value: object) -> list[str]:
-    """Return the words of an option that takes several."""
+    """Return the words of an option that takes several values."""
     if isinstance(value, (list, tuple)):
         return [text_of(option.key, one) for one in value]
     return [text_of(option.key, value)]
 
 
 def _argument(name: str, value: object) -> str:
-    """Return the word of an argument; a mapping, or what has one such as a config of transformers, is a config.json."""
+    """Return the word of a positional argument. A mapping, or an object with to_dict() such as a transformers config,
+    becomes a config.json."""
     if isinstance(value, Mapping):
         return _config(value)
     return text_of(name, value)
@@ -104,8 +104,8 @@ def _config(value: Mapping[object, object]) -> str:
 
 
 def text_of(name: str, value: object) -> str:
-    """Return a value as it is typed: `70B`, `7e+10`, `256,512` for a list. Raises NapkinError (2) for one that has no
-    text."""
+    """Return a value as it is typed: `70B`, `7e+10`, `256,512` for a list. Raises NapkinError (2) if it cannot be
+    written as text."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -130,7 +130,7 @@ def text_of(name: str, value: object) -> str:
 
 
 def _number_text(value: object) -> str | None:
-    """Return a number or duration as it is typed; None for what is neither."""
+    """Return a number or duration as it is typed; None for other values."""
     unit = "s" if isinstance(value, (Count, Measure)) and value.unit == "second" else ""
     if hasattr(value, "__index__"):
         return f"{value.__index__()}{unit}"

@@ -1,4 +1,5 @@
-"""The command line: read from the registry of options, one module loaded a command, one place that prints an error."""
+"""The command line: it parses the options of the registry, loads the module of one command, and prints errors in one
+place."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ INTERRUPTED, PIPE_CLOSED, DEFECT = 130, 141, 70
 
 
 def main(argv: list[str]) -> int:
-    """Run the command line; returns the exit status and never raises."""
+    """Run the command line and return the exit status. Never raises."""
     _reserve()
     try:
         status = _main(argv)
@@ -60,8 +61,8 @@ def main(argv: list[str]) -> int:
 
 
 def _reserve() -> None:
-    """Open what the caller closed, so that no file of ours takes its number: nothing to read on standard input, no room
-    on standard output, no reader on standard error."""
+    """Reopen standard streams that the caller closed, so that no other file takes their descriptors: reading standard
+    input returns nothing, and writing to standard output or standard error fails."""
     for number, name, how in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, how)
@@ -76,7 +77,7 @@ class _WriteFailed(Exception):
 
 
 def _abandon_stdout() -> int:
-    """Point stdout at nothing if its reader is gone, so that the interpreter does not complain at exit."""
+    """Redirect stdout to the null device after its reader is gone, so that the interpreter reports no error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED
 
@@ -165,8 +166,8 @@ def _answer(command: Command, line: Line) -> int:
 
 
 def options_of(command: Command, line: Line) -> tuple[dict[str, OptionText], Launch | None]:
-    """Return the options of a line and those of the files that it names, of which the line wins; and what the launch
-    files say besides."""
+    """Return the options of a command line and of the files that it names (the command line wins), and what else the
+    launch files state."""
     given = line.given
     if "run" in given:
         from napkin.commands.runfile import options_of_file
@@ -189,8 +190,8 @@ def answer_of(
 ) -> Answer:
     """Return the answer to a question.
 
-    idle       options of a pasted line that change nothing, for a note
-    as_object  that there is no answer (status 1) is an answer too, with the verdict `impossible`
+    idle       options of a pasted line that do not change the answer, for a note
+    as_object  return an answer with the verdict `impossible` instead of raising an error with status 1
     only       the quantities that will be read; None: all
     """
     from napkin.commands.command import ask
@@ -210,7 +211,7 @@ def answer_of(
 
 
 def _impossible(command: Command, given: dict[str, OptionText], problem: NapkinError) -> Answer:
-    """Return the answer that there is none: an object for who reads JSON."""
+    """Return an answer with the verdict `impossible`, for JSON readers."""
     from napkin.commands.inputs import Inputs
     from napkin.render.answer import Answer
 
@@ -220,26 +221,26 @@ def _impossible(command: Command, given: dict[str, OptionText], problem: NapkinE
 
 
 _SEEN = ("verbose", "quiet", "paths")
-"""Options of the text that a person reads."""
+"""Options of the text output."""
 _ENDS = {".json": "json", ".csv": "csv", ".md": "markdown"}
-"""Ends of an output file's name, and the form that they ask for."""
+"""File name endings and the output form that they select."""
 
 
 def _forms(given: dict[str, OptionText]) -> list[str]:
-    """Return the forms other than text that are asked for."""
+    """Return the requested output forms other than text."""
     return [form for form in ("json", "csv", "markdown") if form in given and given[form].text]
 
 
 def _forms_by_name(target: str, given: dict[str, OptionText]) -> list[str]:
-    """Return the form that the output file's name ends with, unless an option of the text is given."""
+    """Return the form that the output file's name selects, unless an option of the text output is given."""
     if any(name in given and given[name].text for name in _SEEN):
         return []
     return [form for end, form in _ENDS.items() if target.lower().endswith(end)]
 
 
 def _clash(given: dict[str, OptionText], forms: list[str]) -> tuple[str, str] | None:
-    """Return two options that cannot be combined: two forms, a form and an option of the
-    text, --quiet and what shows more."""
+    """Return two options that cannot be combined: two forms, a form and an option of the text output, or --quiet and an
+    option that shows more."""
     more = [name for name in ("verbose", "paths", "explain") if name in given and given[name].text]
     quiet = "quiet" in given and bool(given["quiet"].text)
     text = [name for name in more if name != "explain"]

@@ -1,9 +1,8 @@
 """What a shell offers after <Tab>: commands, options, and the names that an option's value may be.
 
-The scripts hand over the words before the cursor and the word under it; candidates come from the registry of options,
-one a line, after a tab what each is. typer is not asked: it would load every command and, from 0.29 on, pydantic for
-each press of the key.
-"""
+The scripts pass the words before the cursor and the word under it. Candidates come from the registry of options, one
+per line, each followed by a tab and a description. typer is not used: it would load every command and, from 0.29 on,
+pydantic at every key press."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ PAIRS = ("over", "by", "against", "vary")
 """Options whose value begins with the name of another option."""
 
 Candidate = tuple[str, str]
-"""A word that can follow, and what it is."""
+"""A completion and its description."""
 
 
 def answer(task: str) -> str:
-    """Return what a shell's script asks for: `source_bash` is the script, `complete_bash` the candidates."""
+    """Return what a shell's script requests: `source_bash` is the script, `complete_bash` the candidates."""
     what, _, shell = task.partition("_")
     if what == "source":
         from napkin.cli.shells import script
@@ -47,7 +46,8 @@ def answer(task: str) -> str:
 
 
 def _words(line: str, cursor: str, shell: str) -> tuple[list[str], str]:
-    """Return the words before the cursor and the word under it. cursor: that word's number, in fish the word itself."""
+    """Return the words before the cursor and the word under it. cursor: the index of that word; in fish the word
+    itself."""
     words = line.split("\n") if "\n" in line else line.split(" ")
     if shell == "fish":
         return (words[:-1] if words[-1] == cursor else words), cursor
@@ -56,8 +56,8 @@ def _words(line: str, cursor: str, shell: str) -> tuple[list[str], str]:
 
 
 def candidates(before: Sequence[str], word: str, splits: bool = False) -> list[Candidate]:
-    """Return what can replace `word` after the words before it (without the program's name). splits: the
-    shell hands over `--x=v` as three words."""
+    """Return what can replace `word` after the words before it (without the program's name). splits: the shell passes
+    `--x=v` as three words."""
     if not before:
         found: Iterable[Candidate] = TOP.items() if word[:1] == "-" else [(n, s) for n, (_, s) in MODULES.items()]
         return _starting(found, word)
@@ -123,7 +123,7 @@ def _options(command: Command, before: Sequence[str]) -> list[Candidate]:
 
 
 def _values(option: Option, command: Command, word: str) -> list[Candidate]:
-    """Return the names that an option's value may be; after a comma, those of the next name in a list."""
+    """Return the names that an option accepts as its value; after a comma, those for the next item of the list."""
     if option.name in PAIRS:
         ends = "" if option.name == "vary" else "="
         names = [n for n in (*command.takes, *command.figures) if not OPTIONS[n].flag and n not in option.name]
@@ -135,6 +135,6 @@ def _values(option: Option, command: Command, word: str) -> list[Candidate]:
 
 
 def _starting(found: Iterable[Candidate], word: str) -> list[Candidate]:
-    """Return the candidates that begin with the word, in any letter case where none does in its own."""
+    """Return the candidates that begin with the word; letter case is ignored if none matches exactly."""
     exact = [(value, says) for value, says in found if value.startswith(word)]
     return exact or [(value, says) for value, says in found if value.lower().startswith(word.lower())]

@@ -1,5 +1,5 @@
-"""Help of a command, which typer renders from the registry of options. Imported for help only: an answer never loads
-typer."""
+"""Help of a command, rendered by typer from the registry of options. Only help imports this module: an answer never
+loads typer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from napkin.options.training import UNTIMED
 WIDTH = 80
 LINES = 58
 NAMES = 22
-"""Columns of an option's name; a longer one has a line of its own."""
+"""Width of the column of option names; a longer name gets its own line."""
 EXAMPLES = 2
 _TWO_WAYS = ("sp", "moe")
 """Flags whose `--no-` form is not a default."""
@@ -38,14 +38,14 @@ class _Shown(Protocol):
 
 
 class _Context(Protocol):
-    """What help reads of click's context."""
+    """The part of click's context that help reads."""
 
     @property
     def command_path(self) -> str: ...
 
 
 class _Formatter(Protocol):
-    """What help asks of click's formatter."""
+    """The part of click's formatter that help uses."""
 
     width: int
 
@@ -55,9 +55,8 @@ class _Formatter(Protocol):
 class GroupedCommand(TyperCommand):
     """A command whose help has its options under headings, each with its default.
 
-    examples  command lines                   says  what is said of each parameter by its name: an argument's own help
-                                                    is lost where typer 0.20 meets click 8.5
-    """
+    examples  command lines                   says  help text by parameter name: typer 0.20 with click 8.5 drops that of
+    an argument"""
 
     examples: Sequence[str] = ()
     says: Mapping[str, str] = MappingProxyType({})
@@ -97,7 +96,7 @@ def _names(param: _Shown) -> str:
 
 
 def _entry(names: str, text: str) -> str:
-    """Return the lines of one option: its names, and the text in a column of its own."""
+    """Return the lines of one option: its names, and the text in the second column."""
     lines = textwrap.wrap(text, WIDTH - NAMES - 2, break_on_hyphens=False) or [""]
     head = f"  {names}"
     if len(head) > NAMES and len(head) + 2 + len(text) <= WIDTH:
@@ -109,14 +108,14 @@ def _entry(names: str, text: str) -> str:
 
 
 def _example(line: str) -> str:
-    """Return an example, continued on a second line where it is long."""
+    """Return an example, with a line continuation if it is long."""
     words = line.replace(" --", "\n--").replace(" ", "\0").replace("\n", " ")  # an option stays with its value
     lines = textwrap.wrap(f"napkin\0{words}", WIDTH - 5, break_on_hyphens=False, break_long_words=False)
     return "  " + " \\\n        ".join(lines).replace("\0", " ") + "\n"
 
 
 def _parameter(option: Option, group: str, command: Command) -> inspect.Parameter:
-    """Return the parameter that typer shows; an argument is a word of its own in this command (MODEL in most)."""
+    """Return the parameter that typer shows: an option, or a positional argument of this command (MODEL in most)."""
     kind = inspect.Parameter.KEYWORD_ONLY
     shown: dict[str, Any] = {"help": said(option, command), "rich_help_panel": group}
     short = (option.short,) if option.short else ()

@@ -1,5 +1,5 @@
-"""The names that an option or an argument may have as its value, for completion and hints. Each table is loaded only
-if it is asked for."""
+"""The names that an option or an argument may have as its value, for completion and hints. Each table is loaded on
+demand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from napkin.options.registry import OPTIONS
 
 @functools.cache
 def known(name: str) -> tuple[str, ...] | frozenset[str]:
-    """Return the values of an option by its name, in every spelling that is read; empty if they are not names."""
+    """Return the names that an option accepts, in every accepted spelling; empty if its value is not a name."""
     if name in ("hardware", "accelerator"):
         from napkin._tables import hardware
 
@@ -20,7 +20,7 @@ def known(name: str) -> tuple[str, ...] | frozenset[str]:
 
 @functools.cache
 def offered(name: str) -> tuple[str, ...]:
-    """Return the values of an option that completion offers, in their first spelling."""
+    """Return the names that completion offers for an option, in their first spelling."""
     read = _TABLES.get(name)
     return OPTIONS[name].choices if read is None else read()
 

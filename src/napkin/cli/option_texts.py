@@ -1,4 +1,4 @@
-"""What help, the reference and the page in a browser say about an option of a command."""
+"""Descriptions of a command's options, for help, the reference and the browser page."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from napkin.options.training import SETUP_WORDS
 
 
 def said(option: Option, command: Command) -> str:
-    """Return what an option is, and the value that holds if it is left out."""
+    """Return the description of an option with its default."""
     default = default_of(option, command)
     return f"{what(option, command)} (default: {default})" if default else what(option, command)
 
 
 def what(option: Option, command: Command) -> str:
-    """Return what an option is in this command."""
+    """Return the description of an option in this command."""
     read = command.reads.get(option.name)
     verb = option.help.partition(":")[0]
     return f"{verb}: {', '.join(read.words)}" if isinstance(read, Choice) else option.help
 
 
 def default_of(option: Option, command: Command) -> str:
-    """Return the value that holds if an option is left out, in words; "" if none does."""
+    """Return the default of an option in words; "" if it has none."""
     stated = command.defaults.get(option.name)
     if isinstance(stated, bool):
         return "on" if stated else "off"

@@ -11,14 +11,15 @@ from napkin.options.registry import OPTIONS
 
 
 class PastedLine(Exception):
-    """The line is one of Megatron-LM: what was read before that was seen may mean something else."""
+    """The line is a Megatron-LM launch; the words read before this was recognized may mean something else."""
 
 
 class OtherTools(Words):
-    """Words that are not options of the command: each means one, changes nothing here, or is refused with a hint."""
+    """Words that are not options of the command. Each is a synonym of an option, has no effect here, or is rejected
+    with a hint."""
 
     def _otherwise(self, head: str, spelling: str, value: str | None) -> None:
-        """Read an option under another name than its own."""
+        """Read an option given under a synonym."""
         from napkin.cli.spellings import is_megatron
         from napkin.options import meanings, synonyms
 
@@ -42,7 +43,7 @@ class OtherTools(Words):
         self._unknown(head, spelling, value)
 
     def _of_another_command(self, head: str, names: Iterable[str], value: str | None) -> bool:
-        """Pass over an option of a launch that this command does not have, but others do; whether it was one."""
+        """Skip an option of a launch that only other commands have; return whether it was one."""
         from napkin.options.registry import spelled
 
         found = [option for name in names if (option := spelled(name, OPTIONS)) is not None]
@@ -54,7 +55,7 @@ class OtherTools(Words):
         return True
 
     def _in_its_place(self, option: Option) -> Option:
-        """Return the option that a name means in this line."""
+        """Return the option that a name refers to in this line."""
         from napkin.cli.spellings import is_count_of
         from napkin.options.synonyms import INSTEAD
 
@@ -66,7 +67,7 @@ class OtherTools(Words):
         return option
 
     def _mean(self, head: str, means: Mapping[str, str], value: str | None) -> None:
-        """Read a spelling with another form of value than the option that it means."""
+        """Read a synonym whose value has another form than the option's."""
         from napkin.cli.spellings import filled, meaning
 
         found = meaning(means, value, self._ahead())
@@ -95,20 +96,20 @@ class OtherTools(Words):
             self._put(OPTIONS[name], True if OPTIONS[name].flag else text, shown)
 
     def _has(self, name: str) -> bool:
-        """Return whether the line has an option, by any of its names."""
+        """Return whether the line has an option, under any of its names."""
         from napkin.options.synonyms import SAME
 
         names = {name, *SAME[name].split()}
         return any(word.partition("=")[0].lstrip("-").replace("_", "-").lower() in names for word in self._words)
 
     def _texts(self) -> dict[str, str]:
-        """Return the options of the whole line as texts, for hints that compute with them."""
+        """Return the options of the entire line as texts, for hints that compute with them."""
         pairs = zip(self._words, self._words[1:], strict=False)
         first = {"params": self._words[0]} if self._words and not self._words[0].startswith("-") else {}
         return {**first, **{word[2:]: text for word, text in pairs if word.startswith("--")}}
 
     def _of_megatron(self, head: str, spelling: str, value: str | None) -> bool:
-        """Read an option of a line pasted from a Megatron launch; whether Megatron gives it a meaning of its own."""
+        """Read an option of a line pasted from a Megatron launch; return whether Megatron gives it another meaning."""
         from napkin.options import launches, meanings
 
         means = meanings.meanings(spelling, launches.MEGATRON_MEANS)
@@ -134,14 +135,14 @@ class OtherTools(Words):
         return True
 
     def _fill_samples(self) -> None:
-        """Take a launch's samples as whole sequences, unless something else is said of their length."""
+        """Take the samples of a launch as full sequences, unless their length is given."""
         if self.given.get("seq") is None or any(name in self.given for name in ("sample-tokens", "lengths")):
             return
         if self.given["samples"].where == "--train-samples":
             self.given["sample-tokens"] = OptionText(self.given["seq"].text, where="--train-samples", shared=True)
 
     def _skip(self, number: str) -> None:
-        """Pass over the values of an option: this many, or all (`*`)."""
+        """Skip the values of an option: this many, or all (`*`)."""
         left = len(self._words) if number == "*" else int(number)
         while left and self._next() is not None:
             left -= 1

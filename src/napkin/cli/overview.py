@@ -1,4 +1,4 @@
-"""`napkin --help`: the commands, sorted by what people ask."""
+"""`napkin --help`: the commands, grouped by question."""
 
 from __future__ import annotations
 

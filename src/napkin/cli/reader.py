@@ -18,7 +18,7 @@ HELP = {"--help": "help", "-h": "help", "--help-all": "help-all", "-hh": "help-a
 
 
 class Line(OtherTools):
-    """What a command line says, as far as it can be understood."""
+    """A command line, parsed as far as possible."""
 
     def __init__(self, command: Command, words: Sequence[str], megatron: bool = False) -> None:
         super().__init__(command, words, megatron)
@@ -49,7 +49,8 @@ class Line(OtherTools):
             self._ask_sweep()
 
     def _is_unit_of_value(self, word: str) -> bool:
-        """Whether a word is the unit of the number before it, which it joins: `--within 14 days`, `--params 7 B`."""
+        """Return whether a word is the unit of the number before it, and append it to that number: `--within 14 days`,
+        `--params 7 B`."""
         head, number = self._words[max(self._at - 3, 0)], self._words[max(self._at - 2, 0)]
         name = head.lstrip("-")
         one = self.given.get(name)
@@ -90,7 +91,7 @@ class Line(OtherTools):
             self._otherwise(head, spelling, value)
 
     def _arguments(self, loose: list[str]) -> None:
-        """Give the words without dashes to the command's arguments, in their order."""
+        """Assign the words without dashes to the command's positional arguments, in order."""
         plain = [word for word in loose if not self._misplaced(word, len(loose) > 1)]
         for name in self.command.arguments:
             option = OPTIONS[name]
@@ -122,7 +123,8 @@ class Line(OtherTools):
             )
 
     def _misplaced(self, word: str, among_others: bool) -> bool:
-        """Refuse a word that belongs to an option: `seq=8192`, or `h100` next to a model; whether it was one."""
+        """Reject a word that belongs to an option, such as `seq=8192`, or `h100` next to a model. Return whether it was
+        one."""
         head, equals, text = word.partition("=")
         if equals and "{" not in head and "/" not in head:
             from napkin.options.registry import spelled
@@ -152,14 +154,14 @@ class Line(OtherTools):
             self.problems.append(problem)
 
     def _ask_sweep(self) -> None:
-        """Refuse lists and ranges if one value belongs, with the sweep that answers them."""
+        """Reject a list or range for an option that takes one value, with the `sweep` command that answers it."""
         from napkin.cli.refusals import ask_sweep
 
         self.problems += ask_sweep(self.command, self.given, self._several)
 
 
 def _reads(name: str, text: str) -> bool:
-    """Return whether a text is a value of an option."""
+    """Return whether an option accepts a text as its value."""
     try:
         OPTIONS[name].parse(text)
     except Unreadable:
@@ -173,8 +175,8 @@ def _is_shape(word: str) -> bool:
 
 
 def _is_another_size(option: Option, word: str) -> bool:
-    """Return whether a word is a size, `300B`, in the place of an argument that takes one of a few words: it belongs to
-    an option."""
+    """Return whether a word is a size such as `300B`, given for an argument that takes one of a few words: it belongs
+    to an option."""
     if not option.choices or word.lower() in option.choices:
         return False
     from napkin.cli.spellings import is_size
@@ -183,8 +185,8 @@ def _is_another_size(option: Option, word: str) -> bool:
 
 
 def read(command: Command, words: Sequence[str]) -> Line:
-    """Return what the words say. Raises NapkinError (2) with all that is wrong: unknown options, missing and unreadable
-    values, surplus words."""
+    """Return the parsed command line. Raises NapkinError (2) with every problem: unknown options, missing and
+    unreadable values, surplus words."""
     try:
         line = Line(command, words)
     except PastedLine:
@@ -199,7 +201,7 @@ def read(command: Command, words: Sequence[str]) -> Line:
 
 
 def _unreadable(command: Command, given: dict[str, OptionText]) -> Sequence[NapkinError]:
-    """Return what is wrong with the values that were given."""
+    """Return the errors of the given values."""
     try:
         Inputs(command, given)
     except Problems as several:

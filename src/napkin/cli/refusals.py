@@ -10,7 +10,7 @@ from napkin.options.registry import OPTIONS, spelled
 
 
 def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
-    """Return the refusal of an option that no table knows, with the nearest one."""
+    """Return the error for an unknown option, with the nearest known one as the hint."""
     from napkin.options.launches import needless
 
     what = needless(spelling)
@@ -27,7 +27,7 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
 
 
 def _elsewhere(spelling: str) -> str | None:
-    """Return a hint that names the commands with that option, if it is one of napkin's."""
+    """Return a hint that names the commands with that option, if there are any."""
     from napkin._tables.takes import TAKES
     from napkin.cli.overview import ASKED
 
@@ -38,7 +38,7 @@ def _elsewhere(spelling: str) -> str | None:
 
 
 def refuse_trainer_line(command: Signature, words: Sequence[str]) -> None:
-    """Refuse a line pasted from a launch of Hugging Face's Trainer as one problem: its options differ in meaning."""
+    """Reject a pasted Hugging Face Trainer launch as one problem, because its options have other meanings."""
     from napkin.cli.spellings import is_trainer
 
     if "from" not in command.takes or not is_trainer(words):
@@ -48,7 +48,7 @@ def refuse_trainer_line(command: Signature, words: Sequence[str]) -> None:
 
 
 def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
-    """Return the refusal of `-tp` and `—gpus`, with the option that is meant."""
+    """Return the error for `-tp` and `—gpus`, with the intended option as the hint."""
     name = spelled(spelling, {*command.names, *command.figures})
     if name is not None:
         return NapkinError(f"{head[:60]} is not an option", f"--{name} {OPTIONS[name].metavar}, with two hyphens")
@@ -56,8 +56,7 @@ def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
 
 
 def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionText], flag: str = "") -> NapkinError:
-    """Return the refusal of a word without dashes for which the command has no place; flag: the option before it,
-    if that takes no value."""
+    """Return the error for an unexpected word without dashes; flag: the option before it, if that takes no value."""
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
     usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
     hint = (
@@ -71,14 +70,14 @@ def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionTex
 
 
 def _of_shape(command: Signature, word: str) -> str | None:
-    """Return a hint for a model's name where a command takes its proportions alone: `max-params llama3-8b`."""
+    """Return a hint for a model's name given to a command that takes only a shape: `max-params llama3-8b`."""
     from napkin.inputs.presets import is_preset
 
     return f"--like {word}" if "like" in command.names and "model" not in command.names and is_preset(word) else None
 
 
 def _of_model(word: str, given: Mapping[str, OptionText]) -> str | None:
-    """Return a hint if the words before it and this one are a model's name: `llama 3 8b`."""
+    """Return a hint if this word and those before it spell a model's name: `llama 3 8b`."""
     from napkin.inputs.presets import is_preset
 
     before = [str(given[name].text) for name in ("model", "size") if name in given]
@@ -114,7 +113,8 @@ def _of_number(command: Signature, word: str, given: Container[str]) -> str | No
 
 
 def ask_sweep(command: Signature, given: Mapping[str, OptionText], several: Mapping[str, str]) -> list[NapkinError]:
-    """Return the refusals of lists and ranges if one value belongs, with the sweep that answers them."""
+    """Return the errors for lists and ranges given where one value is expected, with the `sweep` command that answers
+    them."""
     from napkin.cli.spellings import digits
     from napkin.options.command_line import pieces_of, typed
 

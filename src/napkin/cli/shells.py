@@ -1,4 +1,4 @@
-"""The scripts that make bash, zsh and fish ask napkin what can follow, and their installation."""
+"""Completion scripts for bash, zsh and fish, and their installation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PLACES = {
     "zsh": ("~/.local/share/napkin/completion.zsh", "~/.zshrc"),
     "fish": ("~/.config/fish/completions/napkin.fish", ""),
 }
-"""Shell → (where the script goes, the file that must read it; fish finds it by itself)."""
+"""Shell → (path of the script, the file that must source it; fish finds it by itself)."""
 
 
 def script(shell: str) -> str:

@@ -1,4 +1,4 @@
-"""What other spellings mean: options of other tools, accelerators with a count, lists where one value belongs."""
+"""The meaning of other spellings: options of other tools, accelerators with a count, lists given for one value."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 @record
 class Meaning:
-    """What a spelling means: (option, text) each, or the hint of a refusal. used: the next word belongs to it; unless:
-    the option that makes the refusal needless."""
+    """The meaning of a spelling: pairs (option, text), or the hint of an error. used: it takes the next word as its
+    value; unless: an option that makes the error unnecessary."""
 
     options: tuple[tuple[str, str], ...] = ()
     refusal: str = ""
@@ -32,8 +32,8 @@ def plain(text: str) -> str:
 
 
 def meaning(means: Mapping[str, str], value: str | None, ahead: str | None) -> Meaning | None:
-    """Return what a spelling means with its value, given in the same word or `ahead` in the next one; None where a
-    value is missing."""
+    """Return the meaning of a spelling with its value, which is in the same word or in the next one (`ahead`); None if
+    the value is missing."""
     text = ahead if value is None else value
     if text is not None:
         found = _meaning_of(means, plain(text))
@@ -91,7 +91,7 @@ def is_trainer(words: Sequence[str]) -> bool:
 
 
 def machine(text: str) -> tuple[str, str] | None:
-    """Return (count, name) of `8xh100`, `h100x8`, `8 × H100` or `h100:8`; None for an accelerator alone."""
+    """Return (count, name) of `8xh100`, `h100x8`, `8 × H100` or `h100:8`; None for an accelerator without a count."""
     from napkin.inputs.hardware import normal
 
     if normal(text) in known("hardware"):
@@ -117,7 +117,7 @@ def is_size(text: str) -> bool:
 
 
 def is_accelerator(text: str) -> bool:
-    """Return whether a word names an accelerator, alone or with a count."""
+    """Return whether a word names an accelerator, with or without a count."""
     from napkin.inputs.hardware import normal
 
     name = normal(text)
@@ -130,7 +130,7 @@ def is_accelerator(text: str) -> bool:
 
 
 def is_several(option: Option, text: str, parse: object) -> bool:
-    """Whether a text is a list or a range of an option's values, if one value belongs."""
+    """Return whether a text is a list or range although the option takes one value."""
     if ("," not in text and ".." not in text) or option.metavar == "LIST" or "," in option.metavar:
         return False
     words = known(option.name)
@@ -157,14 +157,15 @@ def is_several(option: Option, text: str, parse: object) -> bool:
 
 
 def digits(text: str) -> str:
-    """Return the number that commas may only group: `8,192` is 8192; empty for what can only be a list."""
+    """Return the number in which commas can only be digit grouping: `8,192` is 8192; empty for what can only be a
+    list."""
     head, *groups = text.split(",")
     grouped = bool(groups) and head.isdigit() and len(head) < 4 and all(len(g) == 3 and g.isdigit() for g in groups)
     return "".join((head, *groups)) if grouped else ""
 
 
 def filled(hint: str, texts: Mapping[str, str]) -> str:
-    """Return a hint with the figures that the line gives for it."""
+    """Return a hint with its placeholders filled in from the line."""
     if "{twenty}" in hint:
         return hint.replace("{twenty}", _times(texts.get("params"), 20) or "20 × the parameters")
     return hint

@@ -65,13 +65,13 @@ QUESTIONS = {
     "parameters params weights": "napkin params MODEL",
     "flops flop compute": "napkin flops MODEL",
 }
-"""Words of a question in plain English → the command that answers it; the first that is found counts."""
+"""Words of a question in plain English → the command that answers it; the first match counts."""
 ASKS = ("how", "what", "which", "can", "will", "does", "is", "should")
 """Words that such a question begins with."""
 
 
 def command_of(words: Sequence[str]) -> list[str]:
-    """Return a command line that begins with a command of napkin's. Raises NapkinError (2) if none is meant."""
+    """Return a command line that begins with a napkin command. Raises NapkinError (2) if there is none."""
     word = words[0].lower().replace("_", "-")
     if word in MODULES:
         return [word, *words[1:]]

@@ -1,8 +1,8 @@
-"""An answer for the page in a browser, as plain data: the same reading, the same command, the same JSON and words.
+"""An answer for the browser page, as plain data: the same parsing, command, JSON and wording as in a shell.
 
     answered("memory", {"model": "llama3-8b", "gpus": "8", "hardware": "h100"})
 
-Nothing is written for the page alone: what it shows is the answer's Screen, its Charts and its terms.
+The page has no texts of its own: it shows the answer's Screen, Charts and terms.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Plain = dict[str, object]
 ASKED = frozenset(question.command for question in QUESTIONS)
 ANSI = {"32": "good", "31": "bad", "33": "open"}
 WIDE = 10**6
-"""Columns of a page: nothing is left out."""
+"""Width of the page in columns; nothing is cut."""
 
 
 def answered(
     name: str, texts: Mapping[str, Text], advice: bool = True, explain: bool = False, width: float = 640
 ) -> Plain:
-    """Return the answer of a command to options by name, or what is wrong with them.
+    """Return the answer of a command to options given by name, or the errors in them.
 
     texts    option → its text as typed, True or False for a flag
-    advice   also what would make it fit, if that takes long
-    explain  also the tree of every quantity
+    advice   include remedies, even if they take long to find
+    explain  include the tree of every quantity
     width    of pictures, in pixels
     """
     pieces = pieces_of(name, texts)
@@ -70,12 +70,12 @@ def answered(
 
 
 def _none(problem: NapkinError, name: str, texts: Mapping[str, Text]) -> Plain:
-    """Return that there is no answer, and why."""
+    """Return an empty answer with the reason."""
     return {"line": pieces_of(name, texts), "status": problem.status, "problems": _problems(problem, name, texts)}
 
 
 def _words(command: Command, texts: Mapping[str, Text]) -> list[str]:
-    """Return the words of the command line that states these options."""
+    """Return the command-line words of these options."""
     arguments = [str(texts[name]) for name in command.arguments if name in texts]
     options = [(name, text) for name, text in texts.items() if name not in command.arguments]
     flags = [f"--{'' if text else 'no-'}{name}" for name, text in options if isinstance(text, bool)]
@@ -84,7 +84,7 @@ def _words(command: Command, texts: Mapping[str, Text]) -> list[str]:
 
 
 def _asked(command: Command, line: Line, advice: bool) -> Answer:
-    """Return the answer with its pictures; that there is none (status 1) is an answer too."""
+    """Return the answer with its pictures; an impossible question (status 1) has an answer too."""
     drawn = {**line.given, "plot": OptionText("page.svg")} if "plot" in command.names else line.given
     answer = answer_of(command, drawn, None, line.unused, True, None if advice else AllButAdvice())
     answer.inputs.pop("plot", None)  # no one asked for a file
@@ -142,7 +142,7 @@ def _cell(cell: str | Bar) -> object:
 
 
 def _line(text: str) -> Plain:
-    """Return a command line with the options that the page would be set to; none if it is not one of its own."""
+    """Return a command line and the form fields that it corresponds to; no fields if the page cannot ask it."""
     said = shlex.split(text)[1:]
     if said[0] not in ASKED:
         return {"text": text, "command": "", "texts": {}}
@@ -153,7 +153,7 @@ def _line(text: str) -> Plain:
 
 
 def _remedies(answer: Answer) -> list[Plain]:
-    """Return what would make it fit, each as a line to go to."""
+    """Return the remedies, each as a command line to follow."""
     found = answer.extra.get("suggestions")
     rows: Sequence[object] = found if isinstance(found, (list, tuple)) else ()
     return [

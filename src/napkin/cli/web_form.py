@@ -1,9 +1,7 @@
-"""The form of the page in a browser: for each question its options, as the registry declares them.
+"""The form of the browser page: the options of each question, as the registry declares them.
 
-tools/page.py writes it as a file, so that the form is there before Python is. An option that a command takes is a field
-without being named here; what is said here is which fields come first, what they hold at the start, and where sliders
-stop.
-"""
+tools/page.py writes it as a file, so that the form is there before Python is. Every option of a command becomes a field
+without being named here; this module says which fields come first, their initial values, and the stops of sliders."""
 
 from __future__ import annotations
 
@@ -21,9 +19,9 @@ from napkin.record import record
 
 @record
 class Question:
-    """A question of the page: the command that answers it, its name there, the fields shown first, and their texts.
+    """A question of the page: its command, its title, the fields shown first, and their initial texts.
 
-    kept  fields that take over what another question was asked with; None: those shown first
+    kept  fields that take over values from another question; None: those shown first
     """
 
     command: str
@@ -96,13 +94,13 @@ STOPS: Mapping[str, list[str]] = {
 """Option → the texts that its slider stops at, the lowest first."""
 
 HIDDEN = frozenset((*(option.name for option in output.OPTIONS), "run", "from", "plot", "theme"))
-"""Options of files and of forms of output, which a page has no use for."""
+"""Options of files and output forms, which a page does not need."""
 TWO_WAYS = ("sp", "packing")
-"""Flags whose absence means something else than `--no-…`."""
+"""Flags whose absence differs from `--no-…`."""
 
 
 def fields_of(command: Command) -> list[Option]:
-    """Return the options of a command that the page asks for."""
+    """Return the options of a command that are fields of the page."""
     taken = {*command.names, *command.figures}
     return [
         option
@@ -113,7 +111,7 @@ def fields_of(command: Command) -> list[Option]:
 
 
 def _field(option: Option, command: Command) -> dict[str, object]:
-    """Return what the page draws of an option."""
+    """Return the form field of an option."""
     names = list(offered(option.name))
     kind = "two-way" if option.name in TWO_WAYS else "flag" if option.flag else "choice" if option.choices else "text"
     return {

@@ -1,4 +1,4 @@
-"""The words of a command line, one after the other, and the values of options among them."""
+"""The words of a command line, read in order, with the values of its options."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from napkin.options.registry import OPTIONS
 TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
 HINTED = ("adapter", "max", "min", "precision", "task")
-"""The options in VALUES of options/meanings.py, which is read where one of them is given."""
+"""The options in VALUES of options/meanings.py, a module loaded only if one of them is given."""
 
 
 class Words:
-    """The words of a line, as far as they are read, and what they gave.
+    """The words of a line and the result of parsing them so far.
 
-    given     options by name, in the order in which they were given last
+    given     options by name, in the order of their last occurrence
     problems  what could not be understood
     help      "help" or "help-all" if it is asked for
-    unused    options of a pasted launch line that change nothing here
+    unused    options of a pasted launch line that have no effect here
     """
 
     def __init__(self, command: Command, words: Sequence[str], megatron: bool = False) -> None:
@@ -42,7 +42,7 @@ class Words:
         return next((o for name in self.command.takes if (o := OPTIONS[name]).short == letter), None)
 
     def _value(self, option: Option, head: str, value: str | None) -> None:
-        """Read the value of an option, a flag's too."""
+        """Read the value of an option or a flag."""
         if option.flag:
             self._flag(option, head, value, True)
             return
@@ -94,7 +94,7 @@ class Words:
         self.given[option.name] = OptionText(text, where="" if head == option.shown else head, shared=self._megatron)
 
     def _has_another_value(self, option: Option, text: str, head: str) -> bool:
-        """Refuse a value that the option does not have, but people expect; whether it was one."""
+        """Reject a value that users expect but the option does not have; return whether it was one."""
         from napkin.options.meanings import VALUES
 
         hint = VALUES[option.name].get(text.strip().lower().replace("_", "-"))
@@ -114,7 +114,7 @@ class Words:
         return not own and is_several(option, text, self.command.reads.get(option.name, option.parse))
 
     def _machine(self, option: Option, text: str, head: str) -> bool:
-        """Read `8xh100` where an accelerator or a count of them belongs; whether that is what it was."""
+        """Read `8xh100` given as an accelerator or as a count; return whether it was that."""
         letters = any(c.isalpha() for c in text) if option.name == "gpus" else any(c in "xX×*:" for c in text)
         if not letters or not any(c.isdigit() for c in text):
             return False

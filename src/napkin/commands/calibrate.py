@@ -1,4 +1,4 @@
-"""`napkin calibrate`: your own measured steps against the shipped constants, and what they change."""
+"""`napkin calibrate`: compare your own measured steps with the predictions and refit the shipped constants."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from napkin.render.screen import Next, Screen, quantities
 from napkin.term import MEASURED, Term, leaf
 
 SHOWN = 4
-"""Rows that cannot be compared and that the screen names."""
+"""Number of rows without a comparison that the screen lists."""
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer for a file of measured steps, next to a profile if one is given."""
+    """Answer for a file of measured steps, and for a profile if one is given."""
     path = inputs.text("file", "which rows? a YAML of schema steps/1, as configs/evidence/steps.yaml has them")
     profile = inputs.text_or_none("profile")
     return answer(path, None if profile is None else str(profile))
 
 
 def answer(path: str, profile: str | None) -> Answer:
-    """Answer with the factor between the measured and the predicted steps, and the constants that they move."""
+    """Answer with the ratio of measured to predicted step time, and the constants that the steps change."""
     rows = read(path)
     if rows.schema != STEPS:
         raise NapkinError(f"{path}: calibrate takes {STEPS}, not {rows.schema}", "measured training steps")
@@ -67,8 +67,8 @@ def answer(path: str, profile: str | None) -> Answer:
 def _screen(
     path: str, found: Mapping[str, Number], changes: Sequence[MovedConstant], left_out: Sequence[str]
 ) -> Screen:
-    """Return the screen: the factor of this software and cluster, what errors it leaves, the constants that move;
-    left_out: rows that cannot be compared, and why."""
+    """Return the screen: the factor of this software and cluster, the remaining errors, the constants that change.
+    left_out: rows that cannot be compared, with the reason."""
     factor = float(found["factor"])
     side = "longer" if factor >= 1 else "shorter"
     rows = [
@@ -94,7 +94,7 @@ def _screen(
 
 
 def _add_profile(answer: Answer, path: str) -> None:
-    """Add what `napkin bench` measured, next to the constants of that chip."""
+    """Add the rates that `napkin bench` measured, with the constants of that chip."""
     from napkin.evidence.constants import constants
     from napkin.evidence.rates import constants_of
     from napkin.inputs.hardware import find

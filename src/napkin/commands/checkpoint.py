@@ -1,4 +1,4 @@
-"""`napkin checkpoint`: what one holds, how long it takes to write, how often to write one."""
+"""`napkin checkpoint`: the size of a checkpoint, its write time, and how often to write one."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from napkin.units import human
 class CheckpointQuestion:
     """A checkpoint of `params` parameters.
 
-    write   byte/s of the whole job            mtbf  seconds between its failures
-    gpus    that write to shared storage at published rates, if no rate is given
+    write   byte/s of the entire job           mtbf  mean seconds between failures of the job
+    gpus    GPUs that write to shared storage at published rates, if no rate is given
     """
 
     params: Term
@@ -126,11 +126,11 @@ def _write_time(question: CheckpointQuestion, size: Term) -> Term | None:
 
 
 KEPT = {"parameters": "weights", "master": "master weights", "optimizer": "optimizer states"}
-"""Part of a checkpoint → what a person calls it."""
+"""Part of a checkpoint → its name on the screen."""
 
 
 def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
-    """Return the screen: the bytes, and how often to write them if the failures are known."""
+    """Return the screen: the bytes, and how often to write them if the failure rate is known."""
     total = terms["checkpoint/bytes"]
     rows = [
         (KEPT[part.name.rpartition("/")[2]], human(part.value, "byte"), part.value / total.value, "")
@@ -159,7 +159,7 @@ def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
 
 
 def _is_hopeless(terms: Mapping[str, Term], mtbf: Term) -> bool:
-    """Whether writing takes longer than the mean time between failures."""
+    """Return whether writing takes longer than the mean time between failures."""
     return bool(terms["checkpoint/write_time"].value >= mtbf.value)
 
 

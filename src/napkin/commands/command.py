@@ -1,5 +1,5 @@
-"""A command: its options, its defaults, and the function that answers. Asked the same way by the command line, by run
-files, and by the commands that ask others (check, sweep, compare)."""
+"""A command: its options, its defaults, and the function that answers. The command line, run files and commands that
+run others (check, sweep, compare) all call it the same way."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MODULES: dict[str, tuple[str, str]] = _index.COMMANDS
 """Command → (module in napkin.commands, one line of help)."""
 
 WRAPPERS = ("sweep", "compare", "sensitivity")
-"""Commands that ask another one: `sweep train-time` takes its own options and those of train-time."""
+"""Commands that run another one: `sweep train-time` takes its own options and those of train-time."""
 
 
 WRITTEN = frozenset((*COMMON, "plot"))
-"""Options of how the answer is written, which whoever writes it reads."""
+"""Options of the output, which the code that writes it reads."""
 
 PROBED = frozenset(
     (
@@ -41,18 +41,18 @@ PROBED = frozenset(
         "schedule",
     )
 )
-"""Options that often change nothing for reasons deep inside (no traffic leaves the node, the kernel keeps no mask): the
-question is asked without them too, and the answer says where it is the same."""
+"""Options that often have no effect for internal reasons (no traffic leaves the node, the kernel saves no mask). The
+question is answered without them as well, and a note says if the answer is the same."""
 
 
 @record
 class Command(Signature):
-    """A command: what it is called and takes, and the function that answers."""
+    """A command: its signature and the function that answers."""
 
     run: Callable[[Inputs], Answer]
 
     def around(self, target: Command) -> Command:
-        """Return this wrapper, asking `target`."""
+        """Return this wrapper around the command `target`."""
         if target.name in WRAPPERS:
             raise NapkinError(f"{self.name} cannot ask {target.name}", "name a command that answers by itself")
         return replace(
@@ -68,8 +68,8 @@ class Command(Signature):
 
 
 def find(name: str) -> Command:
-    """Return the command of that name, or a wrapper with the one it asks (`sweep train-time`); only their own modules
-    are loaded."""
+    """Return the command with that name, or a wrapper with the command that it runs (`sweep train-time`). Only their
+    own modules are loaded."""
     outer, _, inner = name.partition(" ")
     if outer not in MODULES:
         raise NapkinError(
@@ -82,7 +82,8 @@ def find(name: str) -> Command:
 
 
 def named(words: Sequence[str]) -> tuple[Command, list[str]]:
-    """Return the command that a command line begins with (two words for a wrapper and what it asks), and the rest."""
+    """Return the command that a command line begins with (two words for a wrapper and its command), and the remaining
+    words."""
     together = 2 if words[0] in WRAPPERS and len(words) > 1 and words[1] in MODULES else 1
     return find(" ".join(words[:together])), list(words[together:])
 
@@ -93,10 +94,10 @@ def ask(
     only: Container[str] | None = None,
     spare: dict[str, NapkinError] | None = None,
 ) -> Answer:
-    """Answer one question; an option that changes nothing is refused.
+    """Answer one question; reject options that have no effect.
 
     only   the quantities that will be read; others may be omitted if they take long
-    spare  takes the refusals of options that change nothing, for one of several questions with the same options
+    spare  collects the errors for options that have no effect, for one of several questions with the same options
     """
     if "phases" in given:
         from napkin.commands.phases import answer_phases  # only if a run file has parts
@@ -124,9 +125,9 @@ def ask(
 def accepted(
     command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str], shared: bool = False
 ) -> dict[str, OptionText]:
-    """Return options by any spelling as OptionText by canonical name; unknown names are all refused at once.
+    """Return options, given in any spelling, as OptionText by canonical name. All unknown names are reported at once.
 
-    shared: they are for several commands, so that options of another command are kept too
+    shared: the options are for several commands, so options of other commands are kept
     """
     result: dict[str, OptionText] = {}
     problems: list[NapkinError] = []

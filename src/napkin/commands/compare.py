@@ -26,16 +26,16 @@ from napkin.render.screen import Next
 
 SERVING = ("serve/output_tokens_per_second", "serve/tpot", "serve/cost_per_million_output_tokens")
 HEADLINES = (*SERVING, "time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
-"""What is explained if no quantity is named: the first three that both answers have and that differ."""
+"""Quantities explained by default: the first three that both answers have and that differ."""
 LISTED = ("hardware", "params")
-"""Commands whose two sides are listed: a model or an accelerator does not answer a question about one."""
+"""Commands that are compared by listing both sides, because they take a model or an accelerator and no options."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
 
 Names = tuple[str, ...]
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer for two sides, or for one question and what is different in the other."""
+    """Answer for two sides, or for one question and its differences (--against)."""
     sides = inputs.texts("sides")
     if len(sides) == 2 and all(_is_profile(word) for word in sides):
         return nested_question.answer_quietly(find("bench"), {"what": OptionText(["compare", *sides])})
@@ -95,7 +95,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]]:
-    """Return what is asked twice: from --against, or from two words."""
+    """Return the two sides: from --against, or from two words."""
     if inputs.command.target:
         command, a = nested_question.read_target(inputs)
         changes = nested_question.assignments(inputs.text("against", "what is different?"), command, "--against")
@@ -118,7 +118,7 @@ def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str,
 
 
 def _unquoted(first: str, second: str) -> str:
-    """Return how to compare two command lines, each of which was given as one text."""
+    """Return a hint for comparing two command lines that were each given as one quoted word."""
     words, other = (side.removeprefix("napkin ").split() for side in (first, second))
     given = dict(pairwise(words))
     stated = {name: value for name, value in pairwise(other) if name.startswith("--")}
@@ -161,7 +161,7 @@ def _word(word: str) -> tuple[Command, Question]:
 
 
 def _is_profile(word: str) -> bool:
-    """Return whether the word names a profile of `napkin bench`; those are told apart by its own statistics."""
+    """Return whether the word names a profile of `napkin bench`; bench itself compares profiles."""
     from napkin.inputs.load import read_json
     from napkin.inputs.profile_cases import KIND
 
@@ -172,7 +172,7 @@ def _is_profile(word: str) -> bool:
 
 
 def _next(changed: bool, command: Command, b: Question, named: str) -> Next:
-    """Return B's own question; changed: it is A's with other options, no word."""
+    """Return B's question as the next command; changed: B is A with other options."""
     if changed:
         texts = {name: one.text for name, one in b.items() if isinstance(one.text, (str, bool))}
         return Next({**texts, "against": None, "show": None}, command.name)
@@ -200,7 +200,8 @@ def _text(question: Question, name: str, answer: Answer | None = None) -> str:
 def _contributions(
     command: Command, a: Question, b: Question, differing: Sequence[str], shown: Sequence[str]
 ) -> tuple[dict[Names, tuple[float, ...]], bool]:
-    """Return what each difference adds to each quantity: singly if that can be asked, else the layout or all as one."""
+    """Return the contribution of each difference to each quantity: one by one if each can be changed separately, else
+    the layout or all of them as one."""
     layout = tuple(name for name in differing if name in DEGREES)
     rest = [(name,) for name in differing if name not in DEGREES]
     singly = [(name,) for name in differing]
@@ -224,7 +225,7 @@ def _contributions(
 
 
 def _change(path: str, unit: str, parts: dict[Names, tuple[float, ...]], at: int) -> term.Term:
-    """Return the whole change as the sum of its contributions."""
+    """Return the total change as the sum of its contributions."""
     leaves = [
         term.leaf(f"{path}/change/{'+'.join(part)}", adds[at], unit, term.TRUE, SHAPLEY) for part, adds in parts.items()
     ]
@@ -234,7 +235,7 @@ def _change(path: str, unit: str, parts: dict[Names, tuple[float, ...]], at: int
 def _chart(
     command: Command, steps: Sequence[Contribution], path: str, start: tuple[float, str], names: tuple[str, str]
 ) -> Chart:
-    """Draw a waterfall for one quantity, from A to B; names: of both."""
+    """Draw a waterfall for one quantity, from A to B; names: those of A and B."""
     value, unit = start
     scale, name = axis([value, value + sum(one.adds[path] for one in steps)], unit)
     labels = [f"{one.name}: {one.a} → {one.b}"[:60] for one in steps]

@@ -1,4 +1,4 @@
-"""`napkin dtype`: number formats side by side, and what a value becomes in each."""
+"""`napkin dtype`: number formats side by side, and a value rounded to each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from napkin.term import TRUE, Term, leaf
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer for all formats or one of them, and a number to store."""
+    """Answer for all formats or one, and for a number to store."""
     value, named = _read_value(inputs)
     if inputs.has("dtype") and named is not None:
         raise NapkinError("VALUE and --dtype both name a format", "a number and a format, or one format")
@@ -29,7 +29,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def answer(value: Fraction | None, text: str, named: Format | Integer | None) -> Answer:
-    """Answer with the figures of the formats, and what a value, written as `text`, becomes in each."""
+    """Answer with the properties of the formats, and a value (`text` as typed) rounded to each."""
     notes: list[str] = []
     chosen = list(formats.FORMATS.values()) if named is None else [named]
     terms: list[Term] = []
@@ -62,7 +62,7 @@ def answer(value: Fraction | None, text: str, named: Format | Integer | None) ->
 
 
 def _listing(rows: Sequence[Mapping[str, Cell]], text: str, value: Fraction | None) -> Screen:
-    """Return the screen of all formats, with what a value becomes in each."""
+    """Return the screen of all formats, with a value rounded to each."""
     columns = [Column("dtype")]
     names: list[str] = []
     if value is not None:
@@ -79,13 +79,13 @@ def _listing(rows: Sequence[Mapping[str, Cell]], text: str, value: Fraction | No
 
 
 def _kept(rows: Sequence[Mapping[str, Cell]]) -> str:
-    """Return in how many formats the value is neither 0 nor infinite."""
+    """Return a sentence on the number of formats in which the value is neither 0 nor infinite."""
     lost = [row for row in rows if str(row["event"]).startswith(_LOST)]
     return f"representable in {len(rows) - len(lost)} of {len(rows)} formats, lost in {len(lost)}"
 
 
 def _one(form: Format | Integer, row: Mapping[str, Cell], text: str, value: Fraction | None) -> Screen:
-    """Return the screen of one format, with what a value becomes in it."""
+    """Return the screen of one format, with a value rounded to it."""
     bits = "" if isinstance(form, Integer) else f"1 sign, {form.exponent} exponent, {form.fraction} fraction bits"
     headline = [f"{_shown('bytes', row['bytes'])} {'byte' if row['bytes'] == 1 else 'bytes'} an element", bits]
     if value is not None:
@@ -107,7 +107,7 @@ def _one(form: Format | Integer, row: Mapping[str, Cell], text: str, value: Frac
 
 
 _LOST = ("underflows", "overflows")
-"""How the events begin in which a value becomes 0 or infinite."""
+"""Prefixes of the events in which a value becomes 0 or infinite."""
 
 
 def _bits_of(row: Mapping[str, Cell]) -> str:
@@ -134,7 +134,7 @@ _SCALED = (
 
 
 def _read_value(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | None]:
-    """Return (the number, the format): what the one argument is."""
+    """Return (number, format); the one argument is one of them."""
     text = inputs.text_or_none("value")
     if text is None:
         return None, None
@@ -164,7 +164,7 @@ def _event(stored: StoredValue) -> str:
 
 
 def _lost(text: str, chosen: Sequence[Format | Integer], value: Fraction) -> list[str]:
-    """Return where the value is lost, one line an event."""
+    """Return the formats in which the value is lost, one line per event."""
     lost: dict[str, list[str]] = {}
     for form in chosen:
         stored = store(value, form)

@@ -1,4 +1,4 @@
-"""Write the first file of a command that reads one (`--init`): what to start from, never over a file that is there."""
+"""Write a starter file for a command that reads one (`--init`). An existing file is never overwritten."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from napkin.inputs.load import printable
 
 
 def write_first(named: str | None, command: str, usual: str, text: str) -> str:
-    """Write the text at the name given or in the folder given, and return the path. usual: the name where none is
-    given; {name} in the text is replaced by it."""
+    """Write the text to the given file or folder, and return the path. usual: the default file name; {name} in the text
+    is replaced by it."""
     path = named or usual
     if path == "-":
         raise NapkinError("--init writes a file, not standard output", f"napkin {command} --init {usual}")

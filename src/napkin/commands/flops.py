@@ -38,15 +38,15 @@ from napkin.units import figures, human
 class FlopsQuestion:
     """One step of a model.
 
-    passes  of a micro-batch: the model as it is trained, what is frozen marked, adapters among its operations
+    passes  of a micro-batch: the model as it is trained, with frozen operations marked and adapters included
     batch   samples of `rows` sequences          seq     tokens in each
-    task    what it is trained for, in words, "" of pretraining      tuned  a trained network is trained on
-    target  tokens of the decoder's, or None     mtp     whether multi-token prediction modules count
+    task    the training task in words, "" for pretraining           tuned  whether a trained network is fine-tuned
+    target  tokens of a decoder sequence, or None    mtp  whether multi-token prediction modules count
     pairs   (query, key) pairs: full, half, exact
     indexer_loss  whether a loss trains the indexers of sparse attention
-    images  in each sequence                     image_tokens  what the language model sees of one, or 0
-    tokens  of a whole run, or None
-    documents  packed into each sequence, as (length, how many)
+    images  in each sequence                     image_tokens  tokens of one image in the language model, or 0
+    tokens  of the entire run, or None
+    documents  packed into each sequence, as (length, count)
     """
 
     model: Model
@@ -108,7 +108,7 @@ def _read_pairs(inputs: Inputs) -> str:
 
 
 def answer(question: FlopsQuestion) -> Answer:
-    """Answer with the counted FLOPs and every convention's, and their ratio."""
+    """Answer with the counted FLOPs, those by every convention, and their ratio."""
     model, passes, batch = question.model, question.passes, question.batch * question.rows
 
     def over_times(one: Model, times: int) -> flops.Works:
@@ -146,7 +146,7 @@ def answer(question: FlopsQuestion) -> Answer:
 
 
 def _counted(question: FlopsQuestion, over: flops.Works, others: Sequence[Term]) -> dict[str, Term]:
-    """Return the FLOPs of a step by path; others: of the passes without gradients, which its total has too."""
+    """Return the FLOPs of a step by path; others: those of passes without gradients, which the total includes."""
     counted = flops.step(question.passes.trained, over, question.mtp)
     if not others:
         return counted
@@ -159,14 +159,14 @@ def _counted(question: FlopsQuestion, over: flops.Works, others: Sequence[Term])
 MOST_OPERATIONS = 9
 """Operations that are listed one by one, the largest first; the others are one row."""
 ATTENTION = {flops.FULL: "in full", flops.HALF: "by half (causal)", flops.EXACT: "as masked"}
-"""Which (query, key) pairs count → how a person says it."""
+"""Which (query, key) pairs count → the words for it."""
 CONVENTIONS = (("6nd", "6ND"), ("palm", "PaLM"), ("megatron", "Megatron"))
 """Conventions of published figures that are shown next to the count; JSON has all of them."""
 
 
 def _screen(question: FlopsQuestion, terms: Mapping[str, Term], whole: Term | None) -> Screen:
     """Return the screen: the step's FLOPs, where they are, and what other conventions make of them; whole: the FLOPs of
-    all tokens of a run."""
+    the entire run."""
     asked = (
         f"One training step of {question.model.name}",
         *([question.task] if question.task else []),

@@ -1,4 +1,4 @@
-"""`napkin hardware`: the accelerators that napkin knows, or one of them with every figure, its kind and its source."""
+"""`napkin hardware`: the known accelerators, or all figures of one with their kinds and sources."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _FIGURES = (
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer with one accelerator if it is named, a profile's as an entry of a hardware file, else the list."""
+    """Answer with the named accelerator, with a profile's accelerator as an entry of a hardware file, or with the
+    list."""
     if inputs.has("from-profile"):
         inputs.because(inputs.command.names, "the entry is that of the profile's accelerator")
         return _entry(inputs.text("from-profile"))
@@ -56,7 +57,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _entry(path: str) -> Answer:
-    """Return what a profile measured as a hardware file: `napkin hardware --from-profile p.json -o mine.yaml`."""
+    """Return the measurements of a profile as a hardware file: `napkin hardware --from-profile p.json -o mine.yaml`."""
     from napkin.inputs.profile import read_profile
     from napkin.inputs.profile_entry import hardware_entry, hardware_yaml
 
@@ -158,7 +159,7 @@ def _terms(h: hardware.Hardware, dtypes: list[str]) -> Iterator[Term]:
 
 
 def _remarks(h: hardware.Hardware) -> list[str]:
-    """Return how well the figures are known, and what to know about them."""
+    """Return remarks on the accelerator and on the quality of its figures."""
     tiers = {"A": "the source was read", "B": "a document that restates it was read", "C": "neither was read"}
     found = [f"tier {h.tier}: {tiers[h.tier]}"] if h.tier else []
     found += [f"agrees with: {'; '.join(h.checked)}"] if h.checked else []

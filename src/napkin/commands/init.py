@@ -1,4 +1,4 @@
-"""`napkin init`: how weights are initialized, and what that does to the scale of activations, layer after layer."""
+"""`napkin init`: weight initialization, and its effect on the scale of activations, layer by layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from napkin.units import figures
 
 @record
 class InitQuestion:
-    """Linear layers of `fan_in` inputs; std: of the weights, None for 1/√fan-in; cut: in standard deviations."""
+    """Linear layers with `fan_in` inputs. std: of the weights, None for 1/√fan-in; cut: truncation in standard
+    deviations."""
 
     fan_in: Term
     depth: Term
@@ -25,7 +26,7 @@ class InitQuestion:
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer for linear layers one after the other."""
+    """Answer for a stack of linear layers."""
     return answer(read(inputs))
 
 

@@ -1,5 +1,5 @@
-"""The inputs of one question: options as given, read once, with their origins. All that is read is shown in the
-answer."""
+"""The inputs of one question: the given options, parsed once, with their origins. The answer lists every input that was
+read."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
 from napkin.units import EXAMPLES, Unreadable
 
 IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch", "vocab")
-"""Options whose `8k` many people mean as 8,192: a note says what it is here."""
+"""Options where many users mean 8,192 by `8k`; a note says that it is 8,000."""
 
 _IN_FILES = {None: "null", True: "true", False: "false"}
 
 Reason = tuple[str, str]
-"""Why an option changes nothing, and what would make it matter."""
+"""Why an option has no effect, and a hint on what would give it one."""
 
 
 class Inputs:
-    """The resolved inputs of one question, seen only by what reads it.
+    """The resolved inputs of one question.
 
     `text`, `integer`, `number` and `flag` return an option's value, or its default; `…_or_none` if it may be absent.
-    An option that was given and whose value nothing has read is refused in the end (`unused`); `has` and `in` ask
-    whether it was given and read nothing.
+    A given option whose value is never read is rejected at the end (`unused`). `has` and `in` do not count as reading.
     """
 
     def __init__(self, command: Signature, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
@@ -93,13 +92,13 @@ class Inputs:
         return spelled(spelling, self.command.names) or spelling
 
     def changed(self, changes: Mapping[str, str | bool | None]) -> Inputs:
-        """Return the inputs of the same question with other texts for some options; None leaves one out."""
+        """Return the inputs of the same question with other texts for some options; None omits an option."""
         texts = {self._name(name): None if text is None else OptionText(text) for name, text in changes.items()}
         return Inputs(self.command, changed(self.given, texts), self._only)
 
     def texts_given(self) -> dict[str, Text]:
-        """Return the options that were given as they can be typed again, in the registry's order: the same question has
-        one line, however it was typed. What only other commands take of a shared file is left out."""
+        """Return the given options as they can be typed again, in the order of the registry, so that a question has one
+        canonical line. Options of a shared file that only other commands take are omitted."""
         takes = self.command.names
         return {
             name: typed(self.given[name].text)
@@ -108,7 +107,7 @@ class Inputs:
         }
 
     def means(self, name: str, meant: str) -> None:
-        """Read an option that was given as the one that it means in this question."""
+        """Read a given option as a synonym of another one in this question."""
         one = self.given[name]
         text = OptionText(one.text, one.origin, one.where or OPTIONS[name].shown, one.shared)
         items = [(other, kept) for other, kept in self.given.items() if other != meant]
@@ -117,7 +116,7 @@ class Inputs:
         self._accept(meant, text)
 
     def adopt(self, chosen: Inputs) -> None:
-        """Count what answered the same question with other texts for some options as read here."""
+        """Mark as read here the options that were read in answering the same question with some options changed."""
         self._seen |= chosen._seen
         self._matter |= chosen._matter
         self._idle |= chosen._idle
@@ -133,7 +132,7 @@ class Inputs:
         return " ".join(pieces_of(command, self.texts_given(), named))
 
     def wants(self, path: str) -> bool:
-        """Return whether this quantity of the answer is read. A command that asks another often reads few of them."""
+        """Return whether this quantity of the answer is needed. A command that runs another often needs only a few."""
         return self._only is None or path in self._only
 
     def __contains__(self, name: str) -> bool:
@@ -145,14 +144,14 @@ class Inputs:
         return self.peek(name) is not None
 
     def value(self, name: str) -> Cell:
-        """Return the value, the command's default if none was given, or None; for what treats options alike."""
+        """Return the value, else the command's default, else None; for code that treats all options alike."""
         self._seen.add(name)
         if name in self.command.defaults:
             self._defaults.setdefault(name, self.command.defaults[name])
         return self.peek(name)
 
     def peek(self, name: str) -> Cell:
-        """Return the value as `value` does, for what does not yet know whether the answer depends on it."""
+        """Return the value as `value` does, without marking it as read."""
         if name not in self.shown and name in self.command.defaults:
             self.default(name, self.command.defaults[name])
         shown = self.shown.get(name)
@@ -231,14 +230,14 @@ class Inputs:
             self.need(name, why)
 
     def need(self, name: str, why: str = "") -> None:
-        """Refuse a question that has no value of this option; why: the question that it answers."""
+        """Raise an error if the option has no value; why: the question that it answers."""
         self.need_all({name: why})
 
     def need_all(
         self, whys: Mapping[str, str], more: Iterable[NapkinError] = (), usages: Mapping[str, str] | None = None
     ) -> None:
-        """Refuse a question that lacks any of these options, naming all that it lacks. whys: option → the question that
-        it answers; more: what else is missing; usages: what an option counts here, if that differs."""
+        """Raise one error that names all missing options. whys: option → the question that it answers; more: what else
+        is missing; usages: what an option counts here, if that differs from its help."""
         said = usages or {}
         missing = [
             NapkinError(
@@ -252,24 +251,24 @@ class Inputs:
             raise missing[0] if len(missing) == 1 else Problems(missing)
 
     def default(self, name: str, text: str | bool) -> None:
-        """Take `text` for an option that was not given; shown with origin default."""
+        """Use `text` for an option that was not given; its origin is `default`."""
         self._defaults[name] = text
         if name not in self.shown:
             self._accept(name, OptionText(text, "default"))
 
     def defaults(self, texts: Mapping[str, str | bool]) -> None:
-        """Take these texts for options that were not given."""
+        """Use these texts for options that were not given."""
         for name, text in texts.items():
             self.default(name, text)
 
     def redefault(self, name: str, text: str) -> None:
-        """Take another default for an option that was not given."""
+        """Change the default of an option that was not given."""
         if name not in self:
             self.shown.pop(name, None)
             self.default(name, text)
 
     def record(self, name: str, value: Cell, origin: str, unit: str = "1", text: str | None = None) -> None:
-        """Show an input that no option carries (what a preset or a class default says)."""
+        """Record an input that has no option (from a preset or a class default)."""
         self.shown[name] = Shown(value, text, origin, unit)
 
     def origin(self, name: str) -> str:
@@ -284,8 +283,8 @@ class Inputs:
         return leaf(path or name.replace("-", "_"), value, shown.unit, kind)
 
     def depends(self, names: Iterable[str], holds: bool, why: str = "", hint: str = "leave it out") -> None:
-        """Say whether the answer depends on options. Where it does not, those that were given are refused with `why`,
-        unless another reading (of another shape that is tried) depended on them."""
+        """Record whether the answer depends on options. If not, those that were given are rejected with `why`, unless
+        another pass (for another shape that is tried) depended on them."""
         if holds:
             self._seen.update(names)
             self._matter.update(names)
@@ -294,13 +293,13 @@ class Inputs:
             self.because(names, why, hint)
 
     def because(self, names: Iterable[str], why: str, hint: str = "leave it out") -> None:
-        """Say why options change nothing, for those of them that were given and that no one will read."""
+        """Record why options have no effect, for those that were given and are never read."""
         for name in names:
             self._reasons.setdefault(name, (why, hint))
 
     def unused(self) -> dict[str, Reason | None]:
-        """Return the options given that the answer does not depend on, and why where someone said so. One that repeats
-        its default changes nothing either, and is no surprise."""
+        """Return the given options that the answer does not depend on, with the reason if it was recorded. Options that
+        repeat their default are omitted."""
         result: dict[str, Reason | None] = {}
         for name in self.given:
             used = name in self._seen and (name not in self._idle or name in self._matter)
@@ -309,11 +308,11 @@ class Inputs:
         return result
 
     def without(self, name: str) -> dict[str, OptionText]:
-        """Return the options that were given, less one."""
+        """Return the given options except one."""
         return {other: one for other, one in self.given.items() if other != name}
 
     def is_default(self, name: str) -> bool:
-        """Whether the option's value is what this question takes if it is not given."""
+        """Return whether the option's value equals its default in this question."""
         option = OPTIONS[name]
         if name in self.repeats:
             return True
@@ -328,6 +327,6 @@ class Inputs:
             self.notes.append(text)
 
     def assume(self, text: str) -> None:
-        """Add what was taken where the question left it open, in a few words: for the line `assumed:`."""
+        """Add an assumption, in a few words, to the line `assumed:`."""
         if text not in self.assumed:
             self.assumed.append(text)

@@ -1,4 +1,5 @@
-"""Options from the launch files of other frameworks (--from): as if they had been typed, and the command line wins."""
+"""Options from the launch files of other frameworks (--from). They are treated like typed options; the command line
+wins."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ INSTEAD: Mapping[str, tuple[str, ...]] = {
     "implementation": ("framework", "trainer"),
     **dict.fromkeys(AMOUNTS, AMOUNTS),
 }
-"""Option of a file → options of the command line that say the same in another way, or that it belongs to."""
+"""Option of a file → options of the command line that replace it."""
 NEEDED = frozenset(
     [
         "model",
@@ -60,12 +61,12 @@ NEEDED = frozenset(
         "freeze-layers",
     ]
 )
-"""Options that a file leaves open and that change every answer: the command line must say them."""
+"""Options that change every answer; if a file leaves them open, the command line must give them."""
 
 
 @record
 class Launch:
-    """What launch files give to a command next to the options of its line: options, and what to say with its answer."""
+    """What launch files add to a command line: options, and notes for the answer."""
 
     paths: Sequence[str]
     typed: Collection[str]
@@ -75,14 +76,14 @@ class Launch:
     clashes: tuple[Said, ...] = ()
 
     def add_to(self, answer: Answer) -> None:
-        """Say in an answer what the files leave to napkin, and name them again in the command that it proposes."""
+        """Note in an answer what the files leave open, and name the files in the next command that it proposes."""
         answer.notes += self.notes
         answer.assumed += self.assumed
         answer.screen = replace(answer.screen, next=self._shortened(answer))
 
     def _shortened(self, answer: Answer) -> Next | str | None:
-        """Return what an answer proposes next as a line that names the files in place of what they state, where such a
-        line asks the same; else as it is."""
+        """Return the next command with --from in place of the options that the files state, if that asks the same
+        question; else unchanged."""
         following = answer.screen.next
         if not isinstance(following, Next) or "-" in self.paths or following.keep == ():
             return following
@@ -104,10 +105,10 @@ class Launch:
 def options_of_launch(
     paths: Sequence[str], command: Signature, typed: Mapping[str, OptionText], clashing: bool = False
 ) -> Launch:
-    """Return the options that files give to a command next to those of its line. Refused (3): a file with keys that
-    make an answer wrong. Errors (2): options that the files leave open and the command needs.
+    """Return the options that files add to a command line. Raises NapkinError: 3 for a file with keys that would make
+    an answer wrong, 2 for required options that the files leave open.
 
-    clashing: keys that contradict each other are taken as they are, and named"""
+    clashing: keys that contradict each other are accepted and listed"""
     readings = [read_launch(path) for path in paths]
     reading = combined(readings)
     refused = [one for one in reading.refused if not {one.option, *one.clash} & set(typed)]
@@ -147,8 +148,8 @@ def options_of_launch(
 
 
 def with_launch(command: Command, options: dict[str, OptionText]) -> tuple[dict[str, OptionText], Launch | None]:
-    """Return options with those of the launch files that they name, over which they win, and what these say besides;
-    for a command that reads such files itself the options as they are."""
+    """Return the options merged with those of the launch files that they name (the options win), and the notes of the
+    files. For a command that reads launch files itself, return the options unchanged."""
     if "from" not in options or command.opens:
         return options, None
     launch = options_of_launch(files_of(options["from"]), command, options)
@@ -156,25 +157,25 @@ def with_launch(command: Command, options: dict[str, OptionText]) -> tuple[dict[
 
 
 def files_of(stated: OptionText) -> list[str]:
-    """Return the files of --from; a run file may state one as a text."""
+    """Return the files of --from; in a run file it may be one text."""
     return [str(one) for one in stated.text] if isinstance(stated.text, (list, tuple)) else [str(stated.text)]
 
 
 def _is_alone(reading: Reading, typed: Mapping[str, OptionText]) -> bool:
-    """Whether the run has one GPU, if a default for several says nothing."""
+    """Return whether the run has one GPU, so that defaults for several GPUs do not apply."""
     stated = typed["gpus"].text if "gpus" in typed else reading.value_of("gpus")
     return str(stated) == "1" and "nodes" not in typed
 
 
 def _assumed(reading: Reading, given: Collection[str]) -> list[str]:
-    """Return what the files leave to their framework's defaults, or what napkin took of a name, in a few words."""
+    """Return what was assumed, in a few words: framework defaults, and names that napkin resolved."""
     soft = {name: one for name, one in reading.inputs.items() if name in given and one.origin in (DEFAULT, ASSUMED)}
     words = assumed_words({name: Shown(one.value, None, DEFAULT) for name, one in soft.items()})
     return [*([f"{reading.inputs['model'].value}"] if "model" in soft else []), *words]
 
 
 def _check_refused(reading: Reading, found: Sequence[Said]) -> None:
-    """Refuse a file with keys that make an answer wrong."""
+    """Reject a file with keys that would make an answer wrong."""
     if found:
         problems = [Refused(f"{reading.source.name}: {one.key}: {one.why}", _hint(one.option)) for one in found]
         raise problems[0] if len(problems) == 1 else Problems(problems)
@@ -187,7 +188,7 @@ def _hint(option: str) -> str:
 def _take_model(
     reading: Reading, entry: StatedOption, command: Signature, given: dict[str, OptionText], problems: list[NapkinError]
 ) -> None:
-    """Take the model that a file names, or the config.json of the sizes that it gives."""
+    """Take the model that a file names, or a config.json built from the sizes that it gives."""
     if "model" not in command.names:
         return
     where = entry.place or entry.where
@@ -205,7 +206,7 @@ def _take_model(
 
 
 def _ask(option: str, entry: StatedOption, command: Signature, problems: list[NapkinError], assumed: list[str]) -> None:
-    """Ask for an option that a file leaves open, if the command has it and its default would be a guess."""
+    """Require an option that a file leaves open, if the command has it and its default would be a guess."""
     if option not in command.names:
         return
     if option in NEEDED:
@@ -225,8 +226,8 @@ def _option_text(option: Option, entry: StatedOption) -> OptionText:
 
 
 def _agree(given: dict[str, OptionText], reading: Reading, typed: Collection[str]) -> None:
-    """Leave out what follows from other options or what napkin has in its own records: a trainer's usual policy of
-    adapters, a batch that was computed for other GPUs, an unquantized `all` of LoRA's targets."""
+    """Drop options that follow from others or from napkin's own records: a trainer's usual precision with adapters, a
+    batch computed for another number of GPUs, `all` LoRA targets without quantization."""
     if "global-batch" in given and "grad-accum" in given:
         derived = reading.inputs["global-batch"].origin == DERIVED
         moved = any(name in typed for name in ("gpus", "dp", "micro-batch"))

@@ -28,7 +28,7 @@ from napkin.training.precision import Precision, precision
 from napkin.units import human
 
 SHOWN = 16
-"""Equal linear layers that are listed one by one."""
+"""Number of equal linear layers that are listed one by one."""
 
 
 @record
@@ -44,7 +44,7 @@ class LinearStack:
         return f"linear layers {self._widths()}, {self.batch:,} examples"
 
     def _widths(self) -> str:
-        """Return the widths of the layers, a long run of equal ones by their number."""
+        """Return the widths of the layers; a long run of equal widths is abbreviated."""
         words = [str(self.layers[0].d_in)]
         for run in self.layers:
             words += [str(run.d_out)] * run.layers if run.layers <= SHOWN else [f"({run.layers:,} ×) {run.d_out}"]
@@ -78,7 +78,7 @@ MATMUL = "the shape MxKxN, e.g. 4096x4096x4096"
 
 
 def read_matmul(inputs: Inputs) -> Gemm:
-    """Return the matmul (M×K)(K×N) of the argument, --batch of them."""
+    """Return the matmul (M×K)(K×N) from the argument, in --batch copies."""
     text = inputs.text("size", MATMUL)
     shape = parsed(units.shape, text, "SIZE")
     if len(shape) != 3:
@@ -123,7 +123,7 @@ def _read_measured(inputs: Inputs) -> MeasuredMatmul:
 
 
 def _read_trained(inputs: Inputs) -> TrainedStack:
-    """Return the linear layers with what trains them."""
+    """Return the linear layers with precision and optimizer."""
     stack = _read_stack(inputs)
     policy = precision(inputs.text("precision", default="bf16-mixed"))
     name = inputs.text("optimizer", default="adamw")
@@ -135,12 +135,12 @@ def _read_trained(inputs: Inputs) -> TrainedStack:
 
 
 def shape_terms(one: Gemm) -> list[Term]:
-    """Return m, k and n, so that it is clear which is which."""
+    """Return m, k and n as terms."""
     return [leaf(name, size, "1") for name, size in (("m", one.m), ("k", one.k), ("n", one.n))]
 
 
 def matmul_words(one: Gemm) -> str:
-    """Return a matmul as people write it."""
+    """Return a matmul in the usual notation."""
     many = f"{one.batch:,} × " if one.batch != 1 else ""
     return f"{many}({one.m:,} × {one.k:,}) · ({one.k:,} × {one.n:,})"
 

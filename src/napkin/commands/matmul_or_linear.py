@@ -1,4 +1,4 @@
-"""`flops matmul`, `mfu matmul`, `memory linear`: words in the place of a model, and the options they take."""
+"""`flops matmul`, `mfu matmul`, `memory linear`: words that stand in for a model, and the options they take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKES: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def check_one_word(word: str, size: str) -> None:
-    """Refuse a model's name that is written as two words: `gemma3 27b`."""
+    """Reject a model's name that is written as two words: `gemma3 27b`."""
     from napkin.inputs.presets import is_preset
 
     whole = f"{word}-{size}".lower()
@@ -27,7 +27,7 @@ def check_one_word(word: str, size: str) -> None:
 
 
 def run_matmul_or_linear(inputs: Inputs) -> Answer | None:
-    """Return the answer where MODEL is matmul or linear; None if it is a model."""
+    """Return the answer if MODEL is `matmul` or `linear`; None for a model."""
     words = TAKES[inputs.command.name]
     word = inputs.text("model", f"a model, or {' or '.join(words)}").strip().lower()
     if word not in words:

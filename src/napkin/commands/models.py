@@ -1,4 +1,4 @@
-"""`napkin models`: the published architectures that napkin knows, or one of them with its citation."""
+"""`napkin models`: the known published models, or one of them with its citation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from napkin.term import Term
 
 @record
 class ModelsQuestion:
-    """Which published architectures are listed; None: whatever it is."""
+    """Filters of the listed models; None: no filter."""
 
     family: str | None
     search: str | None
@@ -31,7 +31,7 @@ class ModelsQuestion:
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer with one model if it is named, else with the list."""
+    """Answer with the named model, or with the list."""
     name = inputs.text_or_none("model")
     if name is not None:
         inputs.because(inputs.command.options, "one model is named", "leave out its name to list models")
@@ -50,7 +50,7 @@ def _counted(one: Preset) -> dict[str, Term]:
 
 
 def _list(question: ModelsQuestion) -> Answer:
-    """Answer with the architectures that the question selects."""
+    """Answer with the models that the question selects."""
     known = list(presets())
     family, search = question.family, question.search
     if family is not None:
@@ -120,19 +120,19 @@ def _listing(rows: Sequence[Row], search: str | None) -> Screen:
 
 
 def _figure(count: Cell) -> str:
-    """Return a count of parameters without the word."""
+    """Return a count of parameters without its unit."""
     return compact(count, "param") if isinstance(count, (int, float)) else ""
 
 
 def _within(family: str, wanted: str) -> bool:
-    """Return whether a family is the one wanted, or a version: `llama` matches llama, llama2 and llama3.1, not
+    """Return whether a family is the requested one or a version of it: `llama` matches llama, llama2 and llama3.1, not
     llamafile."""
     rest = family[len(wanted) :]
     return family.startswith(wanted) and not rest[:1].isalpha()
 
 
 def _words(one: Preset) -> str:
-    """Return what a search looks through, spelled as `spelling` does."""
+    """Return the searchable text of a model, normalized by `spelling`."""
     told = (one.name, *one.aliases, one.family, one.organisation, str(one.config["model_type"]), one.source)
     return "\n".join(spelling(text.replace("/", " ")) for text in told)
 

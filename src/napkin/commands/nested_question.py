@@ -1,4 +1,4 @@
-"""What the commands that ask another one share: its question as given, some options changed, its answer."""
+"""Shared by commands that run another one: read its question, change some options, answer it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from napkin.render.answer import Answer, Shown
 
 Question = dict[str, OptionText]
 Changes = Mapping[str, str | bool | None]
-"""Option → its text in a changed question; None takes the option out."""
+"""Option → its text in a changed question; None removes the option."""
 
 
 def read_target(inputs: Inputs) -> tuple[Command, Question]:
-    """Return the command that is asked, and its options as given or as the run file has them."""
+    """Return the command to run, and its options as given or from the run file."""
     if not inputs.command.target:
         name = inputs.command.name
         raise NapkinError(f"{name}: which command?", f"napkin {inputs.command.examples[0]}")
@@ -39,7 +39,7 @@ def _as_given(shown: Shown) -> object:
 
 
 def record_as_answered(inputs: Inputs, answer: Answer) -> None:
-    """Call an option that the asked command read as another one by that one's name: `7B` as MODEL is --params 7B."""
+    """Record an option under the name by which the inner command read it: `7B` as MODEL is --params 7B."""
     read = {name: one for name, one in answer.inputs.items() if one.origin == "given" and name not in inputs.given}
     for name in [name for name in inputs.given if name in OPTIONS and name not in answer.inputs]:
         for meant, one in read.items():
@@ -50,7 +50,7 @@ def record_as_answered(inputs: Inputs, answer: Answer) -> None:
 
 
 def option_of(command: Command, name: str, where: str) -> Option:
-    """Return the option of the asked command by any spelling; refused (2) with the nearest."""
+    """Return an option of the inner command by any spelling. Raises NapkinError (2) with the nearest name."""
     names = [n for n in (*command.names, *command.figures) if n not in (*COMMON, *DRAWS)]
     known = spelled(name.strip().lstrip("-"), names)
     if known is None:
@@ -71,8 +71,8 @@ def answer_quietly(
     only: Container[str] | None = None,
     spare: dict[str, NapkinError] | None = None,
 ) -> Answer:
-    """Return the answer; only: the quantities that will be read, all but advice if it is None; spare: takes the
-    refusals of options that change nothing."""
+    """Return the answer; only: the quantities that will be read, all but advice if it is None; spare: collects the
+    errors for options that have no effect."""
     return ask(command, question, AllButAdvice() if only is None else only, spare)
 
 
@@ -99,7 +99,7 @@ def assignments(text: str, command: Command, where: str) -> dict[str, str | bool
 
 
 def paths(text: str | None, answer_paths: Sequence[str], where: str = "--show") -> list[str] | None:
-    """Return the quantities that were asked for, by path; None if none was named."""
+    """Return the requested quantities by path; None if none was named."""
     if text is None:
         return None
     wanted = [word.strip() for word in text.split(",")]

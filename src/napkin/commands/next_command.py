@@ -1,4 +1,4 @@
-"""The next question under another command: the same question, as far as that command takes its options."""
+"""The next command to suggest: the same question to another command, with the options that it takes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from napkin.options.layout import SEARCHED
 from napkin.render.screen import Next
 
 FREE = (*SEARCHED, "sp", "recompute")
-"""What `plan` searches: the question of the best layout leaves it out."""
+"""Options that `plan` searches, omitted from a suggested `plan`."""
 
 
 def under(command: str, changes: Texts = MappingProxyType({}), less: Iterable[str] = ()) -> Next:
-    """Return the same question under another command: every option that it takes, less some, and changes to them."""
+    """Return the same question to another command: the options that it takes, except `less`, with `changes`."""
     dropped = frozenset(less)
     return Next(changes, command, frozenset(name for name in TAKES[command] if name not in dropped))

@@ -20,7 +20,7 @@ from napkin.training.optimizer import Optimizer
 
 @record
 class OptimizerQuestion:
-    """An optimizer in a form, for a parameter of a number format: a tensor of `shape`, or `params` of them."""
+    """An optimizer and its form, for parameters of a dtype: one tensor of `shape`, or `params` parameters."""
 
     optimizer: Optimizer
     form: str | None
@@ -81,7 +81,7 @@ def _of_tensor(question: OptimizerQuestion, shape: tuple[int, ...], width: Term)
 
 
 def _next(question: OptimizerQuestion) -> Next:
-    """Return what to ask next: an optimizer that keeps less, and the list from there."""
+    """Return the next command: an optimizer with less state, or the list."""
     if question.optimizer.name == "adamw":
         return Next({"optimizer-name": "adamw-8bit", "optimizer": None, "optimizer-form": None})
     return Next({"optimizer-name": "adamw", "optimizer": None})
@@ -93,7 +93,7 @@ def _form(form: str | None) -> str:
 
 
 def _of_many(question: OptimizerQuestion, width: Term) -> Answer:
-    """Answer with bytes for each parameter of large tensors, and for --params of them."""
+    """Answer with the bytes per parameter of large tensors, and for --params parameters."""
     optimizer = question.optimizer
     per = optimizer_states.of_large_tensors(optimizer, width)
     terms, notes = [per], []
@@ -121,7 +121,7 @@ def _of_many(question: OptimizerQuestion, width: Term) -> Answer:
 
 
 def _list() -> Answer:
-    """Answer with every optimizer and what it keeps for each parameter."""
+    """Answer with every optimizer and its bytes per parameter."""
     rows: list[Row] = []
     cells: list[tuple[str, ...]] = []
     for optimizer in optimizers.OPTIMIZERS.values():
@@ -147,7 +147,7 @@ def _list() -> Answer:
 
 
 LONGEST = 31
-"""Characters of a list of states, which ends in an ellipsis if it is longer."""
+"""Maximum characters of a list of states; a longer one ends in an ellipsis."""
 
 
 def _shortened(states: Sequence[str]) -> str:

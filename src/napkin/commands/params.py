@@ -39,7 +39,7 @@ def answer(model: Model, mtp: bool) -> Answer:
 
 
 def _screen(model: Model, counted: Mapping[str, Term]) -> Screen:
-    """Return the screen: the total, what a token uses of it, and what it consists of."""
+    """Return the screen: total and active parameters, and their breakdown."""
     total, active = counted["params/total"].value, counted["params/active"].value
     headline = [f"{total:,} parameters"]
     if active != total:
@@ -58,7 +58,7 @@ PARTS = (
     ("params/lm_head", "LM head"),
     ("params/vision", "vision tower"),
 )
-"""What a model has besides its layers."""
+"""Parts of a model outside its layers."""
 OF_EXPERTS = (
     ("params/experts", "  routed experts"),
     ("params/shared_experts", "  shared experts"),
@@ -66,11 +66,11 @@ OF_EXPERTS = (
 )
 """What the layers of a mixture of experts contain, in addition to attention and norms."""
 MOST_KINDS = 6
-"""Layer types that are listed one by one."""
+"""Number of layer types that are listed one by one."""
 
 
 def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
-    """Return the table of what the parameters belong to, with shares of the total."""
+    """Return the table of parameters by part, with shares of the total."""
     total = counted["params/total"].value
     kinds = [term for path, term in counted.items() if path.startswith("params/layers/") and term.value]
     rows = [("layers", counted["params/layers"], "")]
@@ -93,7 +93,7 @@ def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
 
 
 def _times(term: Term) -> str:
-    """Return how many equal layers there are, and the parameters of each."""
+    """Return the number of equal layers and the parameters of each."""
     count, one = term.parts
     return f"{count.value:,} × {human(one.value, 'param').replace(' parameters', '')}"
 

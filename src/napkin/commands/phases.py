@@ -1,5 +1,5 @@
-"""`phases:` of a run file: parts of a run with options of their own (a batch ramp, longer sequences, other GPUs), each
-asked as a question, then put together: times, FLOPs and costs add up, and memory is that of the worst part."""
+"""`phases:` of a run file: parts of a run with different options (a batch ramp, longer sequences, other GPUs). Each is
+answered separately; times, FLOPs and costs are summed, and memory is that of the worst phase."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SUMMED = (
     *("time", "time/uninterrupted", "flops/total", "flops/exact", "tokens", "gpu_hours"),
     *("cost", "energy", "carbon", "failures"),
 )
-"""Quantities of a run that add up over its parts."""
+"""Quantities that are summed over the phases of a run."""
 LIMITS = ("within", "budget")
 WHOLE = ("min", "max", "emit", "plot", "theme")
-"""Options of one question that have no meaning for several parts."""
+"""Options that have no meaning for several phases."""
 UNITS = {"time": "second", "low": "second", "high": "second", "gpus": "GPU", "tokens": "token", "mfu": "1"}
 UNITS |= {"gpu_hours": "GPU-hour", "cost": "USD", "memory/total": "byte"}
 SEVERITY = (None, UNDECIDED, DOES_NOT_FIT)
@@ -35,26 +35,27 @@ SEVERITY = (None, UNDECIDED, DOES_NOT_FIT)
 
 @record
 class PhaseText:
-    """A part of a run as a run file has it: its name, and the options that it changes."""
+    """A phase as the run file states it: its name, and the options that it changes."""
 
     name: str
     options: Mapping[str, OptionText]
 
 
 Accepted = Callable[[Mapping[str, object], Callable[[str], str]], dict[str, OptionText]]
-"""Reads a mapping of options by name; the second says where an option lies."""
+"""Reads a mapping of options by name; the second argument returns the location of an option."""
 Ask = Callable[[Mapping[str, OptionText], dict[str, NapkinError]], Answer]
-"""Asks a part's question; the second takes the refusals of options that change nothing in it."""
+"""Answers the question of a phase; the second argument collects the errors for options that have no effect in it."""
 
 
 def check_has_phases(command: Signature, where: str) -> None:
-    """Refuse parts of a run for a command that does not put them together."""
+    """Reject phases for a command that cannot combine them."""
     if NAME not in command.names:
         raise NapkinError(f"{where}: {command.name} has no phases", "train-time, plan, memory and lint FILE have")
 
 
 def accepted_phases(value: object, place: Callable[..., str], accepted: Accepted) -> OptionText:
-    """Return the `phases:` of a run file, each mapping's options by name. place: where an entry lies in the file."""
+    """Return the `phases:` of a run file, each mapping's options by name. place: returns the location of an entry in
+    the file."""
     where = place()
     if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
         raise NapkinError(f"{where}: is not a list of mappings", "each has its tokens: and what it changes")
@@ -72,7 +73,7 @@ def accepted_phases(value: object, place: Callable[..., str], accepted: Accepted
 
 
 def answer_phases(command: Signature, given: Mapping[str, OptionText], ask: Ask) -> Answer:
-    """Answer a question that has parts."""
+    """Answer a question with phases."""
     stated = given[NAME]
     for name in WHOLE:
         if name in given:
@@ -99,8 +100,8 @@ AMOUNTS = ("tokens", "steps", "samples")
 
 
 def parts_of(given: Mapping[str, OptionText]) -> list[PhaseText]:
-    """Return the parts of a run, each with all options of its question: what all share, and its own; an amount of its
-    own replaces the run's. given: options, `phases` among them."""
+    """Return the phases of a run, each with all its options: the shared ones, overridden by its own. An amount of
+    training in a phase replaces the run's. given: options, including `phases`."""
     phases = given[NAME].text
     if not isinstance(phases, tuple) or not all(isinstance(one, PhaseText) for one in phases):
         raise NapkinError("--phases: parts of a run are written in a run file", "phases: [{tokens: 1T, seq: 4096}, …]")
@@ -119,7 +120,7 @@ def parts_of(given: Mapping[str, OptionText]) -> list[PhaseText]:
 def _added(
     command: Signature, given: Mapping[str, OptionText], answers: Sequence[Answer], names: Sequence[str]
 ) -> Answer:
-    """Answer with the sums over the parts."""
+    """Answer with the sums over the phases."""
     found = [one.by_path() for one in answers]
     for terms, one, name in zip(found, answers, names, strict=True):
         if "time" not in terms or "reasons" in one.extra:
@@ -158,7 +159,7 @@ def _sum(path: str, found: Sequence[Mapping[str, Term]]) -> Term:
 
 
 def _gpus(answer: Answer, at: int) -> Term:
-    """Return the GPUs of a part, which plan has among its inputs."""
+    """Return the GPUs of a phase, which `plan` has among its inputs."""
     stated = answer.by_path().get("gpus")
     if stated is not None:
         return stated.renamed(f"phase/{at + 1}/gpus")
@@ -172,7 +173,7 @@ def _of_one_machine(answers: Sequence[Answer]) -> bool:
 
 
 def _check_amount(given: Mapping[str, OptionText], sums: Mapping[str, Term]) -> None:
-    """Refuse tokens of the whole run that are not the sum of the parts'."""
+    """Reject tokens of the entire run that are not the sum over the phases."""
     if "tokens" not in given or "tokens" not in sums:
         return
     from napkin.options.registry import OPTIONS
@@ -187,7 +188,7 @@ def _check_amount(given: Mapping[str, OptionText], sums: Mapping[str, Term]) -> 
 
 
 def _judge(command: Signature, given: Mapping[str, OptionText], whole: Answer, answers: Sequence[Answer]) -> None:
-    """Hold the whole run against its deadline and its budget, and say whether a part does not fit."""
+    """Judge the entire run against its deadline and budget, and report a phase that does not fit."""
     inputs = Inputs(command, {name: given[name] for name in LIMITS if name in given})
     paths = {"within": "time", "budget": "cost"}
     most = {paths[name]: float(inputs.number(name)) for name in LIMITS if name in given}
@@ -208,7 +209,7 @@ def _severity(verdict: str | None) -> int:
 
 
 def _row(answer: Answer, name: str) -> dict[str, Cell]:
-    """Return a part as a row."""
+    """Return a phase as a row."""
     terms = answer.by_path()
     row: dict[str, Cell] = {"phase": name, "gpus": _gpus(answer, 0).value}
     for option in ("seq", "global-batch"):
@@ -226,7 +227,7 @@ def _row(answer: Answer, name: str) -> dict[str, Cell]:
 
 
 def _worst(answers: Sequence[Answer], names: Sequence[str]) -> Answer:
-    """Answer with the part that needs most of its GPU, and say what the others need."""
+    """Answer with the phase that needs the most memory per GPU, and note what the others need."""
 
     def order(at: int) -> tuple[int, float]:
         terms = answers[at].by_path()

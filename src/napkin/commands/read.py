@@ -1,4 +1,4 @@
-"""`napkin read --from FILE`: what napkin understands of a framework's own file. Nothing is computed, nothing is run."""
+"""`napkin read --from FILE`: what napkin reads from a framework's launch file. Nothing is computed or run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from napkin.render.answer import Answer, Shown
 from napkin.render.screen import Column, Screen, Table
 
 MOST_ROWS = 18
-"""Options on a screen of 24 lines, next to what was not understood."""
+"""Number of options on a screen of 24 lines, which also lists what was not understood."""
 
 LONGEST_PATH = 44
-"""Characters of a file's path, so that the name of its format stays on the line."""
+"""Maximum characters of a file's path, so that the name of its format fits on the line."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -84,7 +84,7 @@ def _screen(reading: Reading) -> Screen:
 
 
 def _ending(path: str) -> str:
-    """Return a path as one clause of a line: of a long one its end, which tells files apart."""
+    """Return a path for one line; a long path is cut at the front, because its end identifies the file."""
     return path if len(path) <= LONGEST_PATH else f"…{path[1 - LONGEST_PATH :]}"
 
 

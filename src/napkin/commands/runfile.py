@@ -1,4 +1,4 @@
-"""Run files: the options of the command line by name, in YAML; for `check` with limits."""
+"""Run files: command-line options by name, in YAML; with limits for `check`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(path: str, any_data: bool = False) -> Document:
 
 
 def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
-    """Return the options that a run file gives to `command`. Another `command:` in the file is refused."""
+    """Return the options that a run file gives to `command`. A different `command:` in the file is an error."""
     document = read(path)
     stated = document.data.get("command")
     asked = command.target or command.name
@@ -44,7 +44,8 @@ def options_of(
     apart: bool = False,
 ) -> dict[str, OptionText]:
     """Return the options in one mapping of a run file; `command`, `limits` and `checks` are not options. shared: the
-    file names no command, so that others read it too; apart: the caller asks about each of its `phases:` by itself."""
+    file names no command, so options of other commands are allowed; apart: the caller answers each of its `phases:`
+    separately."""
     options = {k: v for k, v in data.items() if k not in ("command", "limits", "checks", "name", "phases")}
     found = accepted(command, options, "run file", lambda key: document.place(*prefix, key), shared)
     if "phases" in data:

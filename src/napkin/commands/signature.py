@@ -1,4 +1,4 @@
-"""What a command is called and takes, and an option's text as the user gave it."""
+"""The signature of a command, and the text of an option as the user gave it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Readers = Mapping[str, Callable[[str], Parsed]]
 
 @record
 class Signature:
-    """What a command is called and what it takes.
+    """The signature of a command: its name, options and help.
 
     summary    what it answers      brief  the same in the list of commands
-    options    names of the options of its own      arguments  names of the words that need no dashes
-    defaults   option → the text it has if none was given   examples  command lines, which the tests run
-    reads      how this command reads an option's text, if it takes more than others do (plan: --gpus 1024..16384)
-    target     for a wrapper, the name of the command that it asks: its options are taken too
+    options    names of its options             arguments  names of its positional arguments
+    defaults   option → default text               examples  command lines, which the tests run
+    reads      parsers of options that accept more here than in other commands (plan: --gpus 1024..16384)
+    target     for a wrapper, the name of the command that it runs, whose options it takes as well
     opens      it reads the files of --from itself
-    keeps      --output names a file of the command's own (bench: the profile), and the answer goes to stdout
-    verdicts   the words that the answer's verdict may be, which a limit can name
-    success    that of them with which what the question asks to hold does hold: --must-fit, a deadline, a budget
+    keeps      --output names a file that the command itself writes (bench: the profile); the answer goes to stdout
+    verdicts   possible verdicts, which a limit can name
+    success    the verdict that means that --must-fit, a deadline or a budget holds
     """
 
     name: str
@@ -50,7 +50,7 @@ class Signature:
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Every option, those that all commands have included."""
+        """Every option, including those that all commands have."""
         return (*self.options, *(name for name in COMMON if name not in self.options))
 
     @property
@@ -68,9 +68,8 @@ class OptionText:
     """An option's text as the user gave it, and where: `--gpus`, or `run.yaml:3: gpus`.
 
     A run file gives parsed values too: numbers, booleans, lists.
-    shared: it is given if several commands read their options (a run file that names no command, a launch line), so
-    that a note and no error says that this command does not use it.
-    """
+    shared: the option comes from a source for several commands (a run file that names no command, a launch line); if
+    this command does not use it, that is a note and not an error."""
 
     __slots__ = ("origin", "shared", "text", "where")
 
@@ -86,7 +85,7 @@ ADVICE = "suggestions"
 
 
 class AllButAdvice:
-    """All quantities of an answer, but no advice: what a command that asks another reads of it."""
+    """All quantities of an answer without advice: what a command that runs another needs."""
 
     def __contains__(self, path: object) -> bool:
         return path != ADVICE

@@ -23,9 +23,9 @@ from napkin.term import TRUE, Term, leaf
 
 @record
 class TensorQuestion:
-    """A tensor of a shape and format; `count` of them; view: what the options make of it, copied or not.
+    """A tensor of a shape and format, in `count` copies. view: the result of the selections, copied or not.
 
-    offset  of the element asked for, or None"""
+    offset  of the element at --index, or None"""
 
     shape: tuple[int, ...]
     form: Format | Integer
@@ -51,7 +51,7 @@ def read(inputs: Inputs) -> TensorQuestion:
 
 
 def _read_view(inputs: Inputs, base: TensorView, form: Format | Integer) -> tuple[TensorView, bool]:
-    """Return the view that the options ask for, and whether it had to be copied."""
+    """Return the view that the options select, and whether it requires a copy."""
     asked = [n for n in ("slice", "permute", "transpose", "contiguous", "view", "index") if inputs.value(n)]
     if asked and isinstance(form, Format) and (form.scale or form.element_bits < 8):
         raise NapkinError(
@@ -96,7 +96,7 @@ def answer(question: TensorQuestion) -> Answer:
 
 
 def _screen(question: TensorQuestion, terms: Mapping[str, Term], same: bool) -> Screen:
-    """Return the screen: the bytes, and what the view looks like; same: the view is the tensor."""
+    """Return the screen: the bytes, shape and strides of the view; same: the view is the tensor."""
     view, copied = question.view, question.copied
     total, shown, storage = (int(terms[path].value) for path in ("memory/total", "view/bytes", "storage/bytes"))
     headline = [size(total), f"{view.elements:,} elements"]
@@ -130,7 +130,7 @@ def _advice(is_contiguous: bool) -> str:
 
 
 def _next(question: TensorQuestion, same: bool) -> Next:
-    """Return what to ask next: another format, the copy that a view may need, a transpose."""
+    """Return the next command: another format, the copy that a view may need, a transpose."""
     if not question.view.contiguous:
         return Next({"contiguous": True, "index": None})
     if same and len(question.shape) > 1 and question.form.name == "fp32":

@@ -1,4 +1,4 @@
-"""Options that were given and change nothing: why, and what would make them matter. Loaded only on that path."""
+"""Given options that have no effect: the reason, and what would give them one. Loaded only on that path."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ REASONS: dict[str, Reason] = {
     "active-params": ("a MODEL has its own count", "--params and --active-params, without a MODEL"),
     "profile": ("no rate is used", "leave it out"),
 }
-"""Option → why it changes nothing if no one said, and a hint."""
+"""Option → the default reason why it has no effect, and a hint."""
 SAME = {"dtype": "the format computes as fast as the default one here"}
-"""Option → why its value changes nothing, where the option itself would matter."""
+"""Option → why its value has no effect although the option could have one."""
 
 
 def check_unused(inputs: Inputs, unused: Mapping[str, Reason | None], spare: dict[str, NapkinError] | None) -> None:
-    """Refuse options that change nothing, all at once; note those that several commands read, or that would matter if
-    the answer were another.
+    """Reject options that have no effect, all at once. Only note those from a source for several commands, and those
+    that would matter to a slightly different question.
 
-    spare: takes the refusals instead
+    spare: collects the errors instead
     """
     problems: dict[str, NapkinError] = {}
     for name, reason in unused.items():
@@ -97,8 +97,8 @@ def _shown(name: str, value: object) -> str:
 def note_without_effect(
     inputs: Inputs, answer: Answer, names: Iterable[str], again: Callable[[Inputs], Answer]
 ) -> Iterator[str]:
-    """Yield the accelerator's figures without which the answer is the same, and note other such options: they say what
-    runs, and would matter to an answer a little different.
+    """Yield the given figures of the accelerator that do not change the answer. Add a note for other such options,
+    which describe the run and would matter to a slightly different question.
 
     again: answers for other options
     """
@@ -125,12 +125,12 @@ def note_without_effect(
 
 
 def _listed(node: object) -> object:
-    """Return rows and further keys without the command lines in them, which repeat every option."""
+    """Return rows and extra keys without the command lines in them, which repeat every option."""
     if isinstance(node, Mapping):
         return {name: _listed(one) for name, one in node.items() if name != "command"}
     return [_listed(one) for one in node] if isinstance(node, (list, tuple)) else node
 
 
 def _quantities(answer: Answer) -> tuple[object, ...]:
-    """Return the figures of an answer, and what it makes of them."""
+    """Return the quantities of an answer and its verdict."""
     return answer.quantities(), answer.intervals, answer.verdict, answer.status

@@ -63,7 +63,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def answer(question: MemoryQuestion) -> Answer:
-    """Answer with the buckets of one layout, the largest that fits, or what a snapshot shows next to it."""
+    """Answer with the memory of one layout, with the largest value that fits, or with a comparison to a snapshot."""
     if question.maximize is not None:
         from napkin.commands.memory.largest import answer_largest
 
@@ -81,7 +81,7 @@ def answer(question: MemoryQuestion) -> Answer:
 
 
 def _account(question: MemoryQuestion, found: Fit) -> Answer:
-    """Answer with the buckets of one layout, against capacity if an accelerator is named."""
+    """Answer with the memory of one layout by category, against capacity if an accelerator is named."""
     capacity = question.capacity
     terms = terms_of(found, question.source)
     answer = Answer("memory", tuple(terms.values()))
@@ -105,7 +105,7 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
 
 
 def _list_tensors(answer: Answer, found: Fit) -> None:
-    """Add every tensor that autograd keeps, by piece and operation, as rows."""
+    """Add every tensor that autograd saves, by section and operation, as rows."""
     from napkin.commands.screens.saved_tensors import listed
 
     tensors = kept_tensors(found.step)

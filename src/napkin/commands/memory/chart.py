@@ -1,4 +1,4 @@
-"""A rank's memory as a plot, and the stages of a pipeline as rows."""
+"""The memory of a rank as a plot, and pipeline stages as rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ USED = "used (nvidia-smi)"
 LEAST = 0.001
 """Share of the total below which a bucket is too thin to be drawn."""
 STAGES = 32
-"""Up to this many stages are listed one by one; of more, those that can be the worst."""
+"""Number of stages up to which all are listed; of more stages, only those that can be the worst."""
 
 
 def show(answer: Answer, found: Fit, terms: dict[str, Term], capacity: Term | None, hardware: str) -> None:
-    """Add where and when the peak is, the pipeline's stages, and a plot; hardware: its name, or ""."""
+    """Add the location of the peak, the pipeline stages, and a plot. hardware: its name, or ""."""
     stages = stages_shown(found.step)
     answer.plot = (chart(found, terms, capacity, hardware),)
     answer.extra["worst"] = {"stage": int(found.rank.stage.index), "moment": buckets.peak_of(found.rank).name}
@@ -41,7 +41,7 @@ def stages_shown(step: PreparedStep) -> list[Rank]:
 
 
 def stage_row(rank: Rank) -> Row:
-    """Return one stage as a row: its layers, its buckets at the peak, and when that is."""
+    """Return one stage as a row: its layers, its memory by category at the peak, and the phase of the peak."""
     peak = buckets.peak_of(rank)
     return {
         "stage": int(rank.stage.index),
@@ -54,8 +54,8 @@ def stage_row(rank: Rank) -> Row:
 
 
 def chart(found: Fit, terms: dict[str, Term], capacity: Term | None, hardware: str) -> Chart:
-    """Return a plot: the buckets of each phase stacked, then what is used and its interval, with capacity as a
-    line."""
+    """Return a plot: the categories of each phase as stacked bars, then the used memory with its interval, and capacity
+    as a line."""
     moments = found.rank.moments
     columns = [*(PHASES.get(moment.name, moment.name) for moment in moments), USED]
     peak = buckets.peak_of(found.rank)

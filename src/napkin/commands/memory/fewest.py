@@ -20,13 +20,12 @@ from napkin.render.screen import Next
 from napkin.term import TRUE, leaf
 
 GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
-"""Options that ask something else, or give what is asked for."""
+"""Options that ask a different question or give the answer."""
 
 
 def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer]) -> Answer:
     """Answer with the memory on the fewest GPUs on which the step surely fits: powers of two up to a node, then whole
-    nodes; states sharded over all of them (ZeRO-3) and, if that is not enough, all recomputed, where the options leave
-    it open."""
+    nodes; with ZeRO-3 over all of them and, if that is not enough, full recomputation, unless the options fix these."""
     check_free(inputs, GIVEN)
     sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
     again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
@@ -40,7 +39,7 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer])
 
 
 def _read_ways(inputs: Inputs, model: Model) -> str:
-    """Return what would take less memory of each GPU, of what the options leave open."""
+    """Return changes that reduce memory per GPU, among those that the options leave open."""
     ways = [MORE_RANKS] if "global-batch" in inputs.given else []
     ways += ["a smaller --micro-batch"] if inputs.integer("micro-batch") > 1 else []
     ways += ["a shorter --seq"] + (["--tp 8"] if inputs.integer("tp") == 1 else [])
@@ -49,7 +48,7 @@ def _read_ways(inputs: Inputs, model: Model) -> str:
 
 
 def check_free(inputs: Inputs, names: Iterable[str]) -> None:
-    """Refuse options next to --min gpus that ask something else, or give what is asked for."""
+    """Reject options that, with --min gpus, ask a different question or give the answer."""
     for name in names:
         if name in inputs and inputs.value(name):
             raise NapkinError(f"--min gpus and --{name} cannot be combined", "leave out one of the two")
@@ -59,8 +58,8 @@ def check_free(inputs: Inputs, names: Iterable[str]) -> None:
 def run_on_fewest(
     gpus: int, inputs: Inputs, options: Options, answer: Callable[[Inputs], Answer], which: str
 ) -> Answer:
-    """Answer on this many GPUs, as the solution; options: what was taken if nothing was given, which: of which
-    numbers it is the fewest."""
+    """Answer on this many GPUs, as the solution. options: options that were chosen; which: the condition, in words, for
+    which it is the fewest."""
     options = _on(gpus, options)
     chosen = inputs.changed({"gpus": str(gpus), **options})
     found = answer(chosen)
@@ -86,7 +85,7 @@ def run_on_fewest(
 
 
 def _on(gpus: int, options: Options) -> Options:
-    """Return the options that matter on this many GPUs: one alone has nothing to shard."""
+    """Return the options that have an effect on this many GPUs: a single GPU has nothing to shard."""
     return options if gpus > 1 else {name: text for name, text in options.items() if name != "zero"}
 
 

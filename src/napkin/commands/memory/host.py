@@ -1,4 +1,4 @@
-"""Memory of a node's host: what offloading and saving keep there, against what it has."""
+"""Host memory of a node: what offloading and saving keep there, against its size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from napkin.term import GIVEN, Term, add, constant, leaf, multiply
 from napkin.training.setup import Setup
 
 EACH = ("optimizer", "parameters", "gradients", "activations")
-"""What each GPU keeps in its host's memory."""
+"""Bytes that each GPU keeps in host memory."""
 
 
 def read_save(inputs: Inputs, setup: Setup) -> str:
@@ -42,15 +42,15 @@ def keeps(setup: Setup) -> bool:
 def read_host(
     inputs: Inputs, setup: Setup, hardware: Hardware | None, away: tuple[str, ...] = ()
 ) -> tuple[int, float | None]:
-    """Return the GPUs of a node, and the bytes of its host's memory if they are given. away: what is there between
-    phases of a step."""
+    """Return the GPUs of a node, and its host memory in bytes if given. away: what is offloaded between phases of a
+    step."""
     kept = bool(away) or keeps(setup)
     read_whether_kept(inputs, kept)
     return read_node(inputs, setup, hardware) if kept else (1, None)
 
 
 def read_whether_kept(inputs: Inputs, kept: bool) -> None:
-    """Refuse --host-memory if nothing is kept there."""
+    """Reject --host-memory if nothing is kept in host memory."""
     hint = (
         "--offload, or --save full, keeps something there" if "save" in TAKES[inputs.command.name] else "leave it out"
     )
@@ -58,7 +58,7 @@ def read_whether_kept(inputs: Inputs, kept: bool) -> None:
 
 
 def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[int, float | None]:
-    """Return the GPUs of a node, and the bytes of its host's memory if they are given."""
+    """Return the GPUs of a node, and its host memory in bytes if given."""
     given = inputs.number_or_none("host-memory")
     from napkin.evidence.rates import NODE, RACK, gpus_per_node  # only if something is kept there
 
@@ -73,7 +73,7 @@ def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[
 
 
 def host_of(terms: Mapping[str, Term], node: int) -> Term | None:
-    """Return the bytes in the memory of the host of the first rank's node; None if nothing is kept there."""
+    """Return the bytes in host memory of the first rank's node; None if there are none."""
     kept = [terms[f"memory/host/{name}"] for name in EACH if f"memory/host/{name}" in terms]
     parts = []
     if kept:
@@ -85,14 +85,14 @@ def host_of(terms: Mapping[str, Term], node: int) -> Term | None:
 
 
 def holds(terms: Mapping[str, Term], node: int, capacity: float | None) -> bool:
-    """Return whether a node's host holds what is kept there; one that is not given holds everything."""
+    """Return whether host memory suffices; True if its size is not given."""
     host = host_of(terms, node)
     return host is None or capacity is None or float(host.value) <= capacity
 
 
 def judge(answer: Answer, terms: Mapping[str, Term], node: int, capacity: float | None) -> None:
-    """Add what the host of a node of this many GPUs holds, and its memory in bytes if that is given: the verdict is
-    that on both. terms: of a GPU."""
+    """Add the bytes in host memory of a node with this many GPUs, and its size if given; the verdict then covers both
+    memories. terms: those of one GPU."""
     held = host_of(terms, node)
     if held is None:
         return

@@ -14,12 +14,12 @@ from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, leaf
 
 PATHS = {"micro-batch": "max/micro_batch", "seq": "max/seq"}
-"""Path of what is solved for; layers and params are both a number of layers."""
+"""Path of the quantity that is solved for; layers and params both solve for a number of layers."""
 
 
 def answer_largest(question: MemoryQuestion) -> Answer:
-    """Answer with the largest value: by the estimate, surely (its upper end within capacity) and possibly (its lower
-    end). With --must-fit, the sure one."""
+    """Answer with the largest value that fits: by the estimate, surely (upper end of the interval within capacity) and
+    possibly (lower end). With --must-fit, the sure one is the answer."""
     hardware, what, capacity = question.hardware, question.maximize, question.capacity
     assert hardware is not None
     assert what is not None
@@ -50,7 +50,7 @@ def answer_largest(question: MemoryQuestion) -> Answer:
 
 
 def _note_sizes(answer: Answer, question: MemoryQuestion) -> None:
-    """Say what kind of model the largest one is, and what its ceiling means."""
+    """Note which model the largest one is, and the meaning of the ceiling."""
     answer.notes.append("the model's own width, more or fewer layers; napkin max-params --like scales the whole shape")
     if not question.setup.optimizer.factored:
         each = bytes_per_param(question.setup.precision, question.setup.optimizer).value
@@ -58,7 +58,7 @@ def _note_sizes(answer: Answer, question: MemoryQuestion) -> None:
 
 
 def _add_binding(answer: Answer, question: MemoryQuestion, found: LargestFit, hardware: Hardware) -> None:
-    """Add what stops a larger one; or set the status if nothing fits."""
+    """Add the limit that rules out a larger value, or set the status if nothing fits."""
     unit, binding = found.unit, found.binding
     if binding is None:
         closely = f"; {found.possibly:,} may, at the lower end of the interval" if found.possibly else ""

@@ -1,4 +1,4 @@
-"""Notes on the exactness of a step's bytes: whose implementation, what was traced, which kernels run."""
+"""Notes on the exactness of a step's bytes: the implementation, what was traced, which kernels run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from napkin.units import human
 
 
 def source_of(model: Model, implementation: str) -> str:
-    """Return whose implementation the saved activations are of."""
+    """Return the implementation that the saved activations belong to."""
     if implementation == "hf":
         return f"Hugging Face transformers {TRANSFORMERS}, {model.family}, autograd of torch {TORCH}"
     return f"{implementation}, autograd of torch {TORCH}"
@@ -63,7 +63,7 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
 
 
 def _notes_on_evidence(model: Model, setup: Setup, implementation: str) -> list[str]:
-    """Say what the bytes were checked against."""
+    """Note what the bytes were checked against."""
     notes = []
     if has_scan(model):
         run_by = {"torch": "plain torch implementation"}.get(
@@ -101,7 +101,7 @@ def _mode(setup: Setup) -> str:
 
 
 def _traced(model: Model, setup: Setup) -> str:
-    """Say how near memory/live came to traced steps of transformers' implementation."""
+    """Note how close memory/live is to traced steps of transformers' implementation."""
     found = traced_steps(model.family)
     if found is None:
         return f"memory/live is an estimate: no step of {model.family}'s implementation was traced"
@@ -147,7 +147,7 @@ def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
 
 
 def _notes_on_masks(model: Model, setup: Setup) -> list[str]:
-    """Say where torch's attention is given a mask, which its flash kernel does not take."""
+    """Note where torch's attention gets a mask, which its flash kernel does not support."""
     if setup.implementation.kernel_mask == "always":
         unchanged = setup.implementation.few_heads == "unchanged"
         also = ", or elementary operations where one key serves several heads" if unchanged else ""

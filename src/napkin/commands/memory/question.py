@@ -1,4 +1,4 @@
-"""What `napkin memory` is asked about a training step, read from the options."""
+"""The question of `napkin memory` about a training step, read from the options."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
 
 @record
 class MemoryQuestion:
-    """What `memory` is asked about a training step.
+    """A question of `memory` about a training step.
 
-    hardware     what it must fit on; None: bytes only       confidence    of the intervals
-    must_fit     whether the exit status says if it fits     maximize      what is solved for, or None
+    hardware     accelerator to fit on; None: bytes only       confidence    level of the intervals
+    must_fit     whether the exit status depends on the fit   maximize      the quantity to maximize, or None
     tensors      whether kept tensors are listed             advise        whether remedies are wanted
-    snapshot     what was measured, and where it comes from
+    snapshot     the measured memory and its source, or None
     node         GPUs that share a host                      host_memory   bytes of that host, None: not given
-    asked        the options as given, from which the same question with other options is read
+    asked        the options as given, to read the same question with other options
     """
 
     model: Model
@@ -65,7 +65,7 @@ class MemoryQuestion:
 
     @property
     def source(self) -> str:
-        """Whose implementation the saved activations are of."""
+        """The implementation that the saved activations belong to."""
         return source_of(self.model, self.implementation)
 
     @property
@@ -74,7 +74,7 @@ class MemoryQuestion:
         return title(self.model, self.setup)
 
     def evaluate(self, model: Model, setup: Setup) -> Fit:
-        """Return a step's memory against the accelerator, intervals at the confidence asked for."""
+        """Return a step's memory against the accelerator, with intervals at the question's confidence."""
         capacity = None if self.hardware is None else self.hardware.capacity
         found = verdicts.evaluate(model, setup, self.implementation, capacity)
         return with_wider_ends(found, widening(self.confidence), capacity)

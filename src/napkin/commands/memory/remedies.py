@@ -1,5 +1,5 @@
-"""Suggestions that make a step fit: each verified by its own evaluation, with the time that it adds by
-the same step model as `napkin step`."""
+"""Suggestions that make a step fit. Each is verified by evaluating the changed step, and its extra time comes from the
+step model of `napkin step`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ TRAINS_LORA = "LoRA matrices, not all weights"
 
 @record
 class Pace:
-    """Seconds of one token on the whole job, by the step model; half: half the interval of their logarithm."""
+    """Seconds per token of the entire job, by the step model; half: half-width of their interval in log space."""
 
     token: float
     half: float
 
 
 def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> None:
-    """Add what would make it fit: on the same GPUs the fastest first, in fine-tuning what people try first; then with
-    more GPUs."""
+    """Add suggestions: first those on the same GPUs, the fastest first (in fine-tuning, the most common first), then
+    those with more GPUs."""
     search = RemedySearch(
         read_axes(question.asked, question.model, question.setup, hardware),
         lambda options: evaluated(question, options, hardware),
@@ -61,14 +61,14 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
 
 
 def read_axes(asked: Inputs, model: Model, setup: Setup, hardware: Hardware) -> list[Axis]:
-    """Read what is free, and return every way in which the step of a question can use less memory."""
+    """Return every way to reduce the memory of a step that the options leave open."""
     given = {name: one.text for name, one in asked.given.items() if isinstance(one.text, (str, bool))}
     return axes(model, setup, given, gpus_per_node(hardware))
 
 
 def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) -> Fit | str | None:
     """Return the memory of the question with these options; TOO_LARGE if its states alone are more than a GPU has,
-    HOST_TOO_SMALL if only the host lacks room; None if the options do not go together."""
+    HOST_TOO_SMALL if only the host lacks room; None if the options cannot be combined."""
     asked = question.asked.changed(options)
     try:
         setup = read_setup(asked, question.model)
@@ -84,13 +84,13 @@ def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) ->
 
 
 def _extra(row: Row) -> float:
-    """Return the time that a suggestion adds, for sorting: those without a prediction come last."""
+    """Return the extra time of a suggestion, for sorting; suggestions without a prediction come last."""
     extra = row.get("extra_time")
     return extra if isinstance(extra, float) else math.inf
 
 
 def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup: Setup) -> tuple[Pace | None, str]:
-    """Return what `napkin step` says of the question with these options; or why it says nothing."""
+    """Return the pace that `napkin step` predicts with these options, or the reason why it predicts none."""
     why = untimed(setup)
     if why:
         return None, why
@@ -108,14 +108,15 @@ def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup:
 
 
 def untimed(setup: Setup) -> str:
-    """Return why the step model does not time a setup, else ""."""
+    """Return why the step model cannot time a setup, else ""."""
     if setup.offload:
         return "the step model does not time transfers to the host"
     return ""
 
 
 def command_line(question: MemoryQuestion, one: Remedy) -> str:
-    """Return the question with a suggestion as a line to paste; a host that keeps nothing is not part of it."""
+    """Return the question with a suggestion applied, as a command line; options of a host that keeps nothing are
+    omitted."""
     asked = question.asked
     if not keeps(one.fit.step.setup):
         asked = Inputs(asked.command, asked.without("host-memory"))
@@ -123,8 +124,7 @@ def command_line(question: MemoryQuestion, one: Remedy) -> str:
 
 
 def on_host(question: MemoryQuestion, one: Remedy, hardware: Hardware) -> dict[str, int]:
-    """Return the bytes that a suggestion keeps in the memory of a node's host, and those that there are, if they
-    are given."""
+    """Return the bytes that a suggestion keeps in host memory of a node, and the size of that memory, if given."""
     node, there = read_node(question.asked.changed(one.options), one.fit.step.setup, hardware)
     found = host_of(terms_of(one.fit, question.source), node)
     kept = {"host": 0 if found is None else int(found.value)}

@@ -1,4 +1,4 @@
-"""`napkin memory MODEL --inference`: weights, the KV cache, and what still fits next to them."""
+"""`napkin memory MODEL --inference`: weights, KV cache, and the largest batch and context."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from napkin.term import TRUE, Term, leaf
 CACHE = "bf16"
 """Number format of keys and values if none is given."""
 WEIGHT_FORMATS = ("fp32", "bf16", "fp8", "int8", "nf4", "int4", "nvfp4")
-"""Formats of weights that are listed next to the one asked for."""
+"""Weight formats that are listed in addition to the requested one."""
 CACHE_FORMATS = ("bf16", "fp8")
-"""Formats of keys and values that are listed for each."""
+"""KV cache formats that are listed for each weight format."""
 
 
 @record
 class ServingQuestion:
-    """What is served, on which accelerator, and whether the exit status says if it fits."""
+    """A served model and the accelerator. must_fit: whether the exit status depends on the fit."""
 
     serving: Serving
     hardware: Hardware | None
@@ -42,7 +42,7 @@ class ServingQuestion:
 
 
 def run(inputs: Inputs, model: Model) -> Answer:
-    """Answer on the GPUs that are given, or on the fewest that hold the weights and the cache."""
+    """Answer for the given GPUs, or for the fewest that hold the weights and the cache."""
     if not inputs.has("min"):
         return answer(read(inputs, model))
     from napkin.commands.memory.fewest import check_free, run_on_fewest
@@ -100,7 +100,7 @@ def _read_ranks(inputs: Inputs, model: Model) -> int:
 
 
 def answer(question: ServingQuestion) -> Answer:
-    """Answer with the bytes per GPU of serving; against capacity and with its pace if an accelerator is named."""
+    """Answer with the bytes per GPU of serving; if an accelerator is named, also with capacity and pace."""
     serving, hardware = question.serving, question.hardware
     found = served.held(serving)
     answer = Answer("memory", (found.weights, found.cache, found.context, found.total))
@@ -124,7 +124,7 @@ def answer(question: ServingQuestion) -> Answer:
 
 
 def _against(answer: Answer, question: ServingQuestion, found: ServedMemory, hardware: Hardware) -> Term:
-    """Add the largest batch and context that fit next to the weights, and the verdict; return the capacity."""
+    """Add the largest batch and context that fit with the weights, and the verdict; return the capacity."""
     capacity = hardware.term("capacity", "memory/capacity", "byte")
     left = served.cache_budget(capacity, found)
     answer.verdict = served.verdict(found, capacity.value)
@@ -156,7 +156,7 @@ def _chart(title: str, found: ServedMemory, capacity: Term | None) -> Chart:
 
 
 def _rows_by_format(serving: Serving, hardware: Hardware | None) -> list[dict[str, str | int | float]]:
-    """Return weights and cache in other formats, and the largest batch and context next to them."""
+    """Return weights and cache in other formats, with the largest batch and context for each."""
     caching = generates(serving.model)
     capacity = None if hardware is None or not caching else hardware.term("capacity", "capacity", "byte").value
     widths = {name: formats.element_bytes(formats.find(name)).value for name in CACHE_FORMATS if caching}

@@ -1,4 +1,4 @@
-"""`napkin memory MODEL --snapshot FILE`: what a torch memory snapshot shows, compared with the prediction."""
+"""`napkin memory MODEL --snapshot FILE`: a torch memory snapshot, compared with the prediction."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OURS = {
     "optimizer": ("optimizer",),
     "activations": ("activations", "weight_casts", "inputs"),
 }
-"""Bucket of a snapshot → the buckets of a phase that it contains."""
+"""Category of a snapshot → the predicted categories that it contains."""
 TEMPORARIES = {"forward": "activations", "loss": "gradients", "backward": "gradients", "step": "optimizer"}
-"""Phase → the bucket whose stack its temporaries have."""
+"""Phase → the category to whose stack its temporaries belong."""
 
 
 def read_measured(path: str, device: int | None) -> Snapshot:
-    """Read the snapshot of a file, or a size typed in its place: what max_memory_allocated said."""
+    """Read a snapshot file, or a size typed in its place: the value of max_memory_allocated."""
     if not os.path.exists(path) and path != "-":
         try:
             return Snapshot(0, size(path))
@@ -36,8 +36,8 @@ def read_measured(path: str, device: int | None) -> Snapshot:
 
 
 def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term]) -> Answer:
-    """Answer with measured and predicted: the largest figures with their intervals, then bucket by bucket at the peak,
-    and when the snapshot was taken next to the predicted phase nearest to it."""
+    """Answer with measured and predicted bytes: the peak figures with their intervals, then by category at the peak,
+    and by category at the time of the snapshot against the nearest predicted phase."""
     answer = Answer("memory", tuple(terms.values()))
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     rows: list[Difference] = []
@@ -88,7 +88,7 @@ def _advise(answer: Answer, seen: Snapshot) -> None:
 
 
 def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[Difference]:
-    """Return rows for each bucket, for what no stack explains, and for all."""
+    """Return rows for each category, for allocations without a known stack, and for the total."""
     rows = []
     for bucket, parts in OURS.items():
         predicted = sum(getattr(moment, part) for part in parts)
@@ -101,7 +101,7 @@ def _by_bucket(when: str, seen: dict[str, int], moment: Moment) -> list[Differen
 
 @record
 class Difference:
-    """Bytes measured next to predicted ones: of a largest figure, or of a bucket at some instant."""
+    """Measured and predicted bytes of a peak figure, or of a category at an instant."""
 
     what: str
     seen: int
@@ -123,7 +123,7 @@ class Difference:
 
 
 def _plain(value: Number) -> int | float:
-    """Return bytes of one layout as a number of Python's own."""
+    """Return the bytes of one layout as a Python number."""
     return value if isinstance(value, (int, float)) else float(value)
 
 

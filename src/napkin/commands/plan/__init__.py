@@ -1,4 +1,4 @@
-"""`napkin plan MODEL --gpus N --hardware H`: every layout of the machine, ranked, and why the others lose."""
+"""`napkin plan MODEL --gpus N --hardware H`: every layout of the machine, ranked, and why the others are slower."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from napkin.render.answer import Answer
 from napkin.units import Unreadable, positive_count
 
 MOST_COUNTS = 64
-"""Machines that one question may name."""
+"""Maximum number of machine sizes in one question."""
 
 
 def counts(text: str) -> int | list[int]:

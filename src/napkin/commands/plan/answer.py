@@ -45,7 +45,7 @@ def answer(question: PlanQuestion) -> Answer:
 
 
 def _each(question: PlanQuestion) -> Answer:
-    """Answer with the best layout of each machine: how speed and cost grow."""
+    """Answer with the best layout of each machine size."""
     layouts, counts = question.layouts, question.counts
     rows: list[dict[str, Any]] = []
     first: Scored | None = None
@@ -76,7 +76,7 @@ def _each(question: PlanQuestion) -> Answer:
 
 
 def _goal(question: PlanQuestion, row: Row) -> float:
-    """Return what is made small: the whole run's GPU-hours, its GPUs, or its time."""
+    """Return the value to minimize: GPU-hours of the run, GPUs, or time."""
     if question.objective == "gpus":
         return float(row["gpus"])
     if question.objective == "cost":
@@ -85,7 +85,7 @@ def _goal(question: PlanQuestion, row: Row) -> float:
 
 
 def _chosen_terms(row: Row) -> list[Term]:
-    """Return the machine that the objective asks for, as quantities."""
+    """Return the quantities of the machine that is best by the objective."""
     named = {"gpus": "GPU", **COLUMNS, "tokens_per_second": "token/s", "efficiency": "1"}
     published = [name for name in named if name in row and name not in ("step/low", "step/high", "global-batch")]
     return [leaf(name, row[name], named[name], TRUE) for name in published]
@@ -104,8 +104,8 @@ def _fewest(question: PlanQuestion) -> Answer:
 
 
 def _none_is_enough(question: PlanQuestion) -> Answer:
-    """Answer with the machine that comes nearest, with status 1: with a budget the fewest GPUs on which a step fits,
-    with a deadline alone the most that are tried."""
+    """Answer with the nearest machine and status 1: with a budget, the fewest GPUs on which a step fits; with only a
+    deadline, the most GPUs that were tried."""
     layouts = question.layouts
     most = layouts.on(LIMIT // layouts.request.node * layouts.request.node)
     if not question.limits:
@@ -126,7 +126,7 @@ def _none_is_enough(question: PlanQuestion) -> Answer:
 
 
 def _says_enough(question: PlanQuestion, gpus: int | None) -> str:
-    """Return whether another number of GPUs keeps what the recommended layout misses."""
+    """Return a note on whether another number of GPUs meets the limits that the recommended layout misses."""
     kept = " and ".join(
         f"--{name}" for name, one in (("within", question.deadline), ("budget", question.budget)) if one
     )

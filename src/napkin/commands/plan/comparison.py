@@ -1,4 +1,4 @@
-"""How the layouts of a plan compare: rows and sentences on the runner-up, the Pareto front and usual choices."""
+"""Compare the layouts of a plan: rows and sentences on the runner-up, the Pareto front and common choices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from napkin.units import human
 
 
 def says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
-    """Say why the recommended layout is not the fastest, if it is not."""
+    """Return why the recommended layout is not the fastest; "" if it is."""
     if chosen.layout == leader.layout:
         return ()
     slower = chosen.token / leader.token - 1
@@ -34,14 +34,14 @@ def front_row(question: PlanQuestion, found: FittingLayouts, i: int) -> dict[str
 
 
 def usual_row(one: UsualChoice) -> dict[str, Cell]:
-    """Return a usual choice as a row; what is not known is omitted."""
+    """Return a common choice as a row; unknown values are omitted."""
     figures = {"memory/total": one.used, "step/time": one.seconds}
     known = {name: value for name, value in figures.items() if value is not None}
     return {"name": one.name, "fits": one.fits, **known, "why": one.why}
 
 
 def why(first: Scored, second: Scored) -> str:
-    """Say where the runner-up loses its time, part by part, per token where steps are not alike."""
+    """Return where the runner-up loses time, part by part; per token if the steps differ in size."""
     share = second.token / first.token - 1
     scale = 1 / (second.layout.global_batch * second.layout.seq), 1 / (first.layout.global_batch * first.layout.seq)
     gaps = {

@@ -10,8 +10,8 @@ from napkin.render.screen import Screen
 
 
 def record(inputs: Inputs, name: str, found: Answer) -> None:
-    """Put the recommended layout into the answer, as the file that states it. Raises NapkinError (2) where the format
-    has no word for it."""
+    """Put the recommended layout into the answer as a launch file. Raises NapkinError (2) if the format cannot express
+    it."""
     row = next((one for one in found.rows or () if one.get("recommended")), None)
     if row is None or "tp" not in row:
         raise NapkinError("--emit writes one layout, and none is recommended here", "one number of --gpus")

@@ -24,9 +24,9 @@ UNITS = {**COLUMNS, "gpus": "GPU", "price": "USD/GPU-hour", "cost/low": "USD", "
 class PlannedOffer:
     """What the plan of an accelerator found.
 
-    rows    its layouts, or one that says why there is none        problem  what it was refused for
-    unused  refusals of options that changed nothing, by name, None if nothing was planned
-    inputs  as that plan read them
+    rows    its layouts, or one row with the reason why there is none     problem  the error, if there was one
+    unused  errors for options that had no effect, by name; None if nothing was planned
+    inputs  those of that plan
     """
 
     rows: Sequence[dict[str, Cell]]
@@ -36,7 +36,7 @@ class PlannedOffer:
 
 
 def answer(question: MarketQuestion) -> Answer:
-    """Answer with every machine as a row, the cheapest that keeps the limits recommended."""
+    """Answer with every machine as a row; the cheapest within the limits is recommended."""
     tried = [_plan(question, offer) for offer in question.offers]
     raise_what_all_share([one.problem for one in tried if one.problem is not None], len(tried))
     idle = [one.unused for one in tried if one.unused is not None]
@@ -78,7 +78,7 @@ def answer(question: MarketQuestion) -> Answer:
 
 
 def _plan(question: MarketQuestion, offer: Offer) -> PlannedOffer:
-    """Return the best layout of each count of an accelerator, or why there is none."""
+    """Return the best layout for each count of an accelerator, or the reason why there is none."""
     spare: dict[str, NapkinError] = {}
     gpus = {"gpus": OptionText(question.gpus)} if question.gpus else {"min": OptionText("gpus")}
     one = {"hardware": OptionText(offer.slug), "price": OptionText(repr(offer.price.middle))}
@@ -111,7 +111,8 @@ def _plan(question: MarketQuestion, offer: Offer) -> PlannedOffer:
 
 
 def _is_too_small(question: MarketQuestion, offer: Offer, one: Mapping[str, OptionText]) -> bool:
-    """Return whether the largest machine that is rented misses the deadline: then the fewest need not be searched."""
+    """Return whether even the largest machine for rent misses the deadline, so that the fewest GPUs need not be
+    searched."""
     if offer.price.most is None or question.deadline is None:
         return False
     largest = {"gpus": OptionText(str(offer.price.most)), **one}

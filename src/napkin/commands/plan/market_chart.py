@@ -10,11 +10,11 @@ from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, titled
 
 COLORS = 6
-"""Machines that colors can tell apart; of more, each point is labeled."""
+"""Number of machines that colors can distinguish; with more, each point is labeled."""
 
 
 def chart(question: MarketQuestion, rows: Sequence[Mapping[str, Cell]]) -> Chart:
-    """Return the machines as points, those that no other beats joined, the recommended one first."""
+    """Return the machines as points, with the Pareto front joined and the recommended one first."""
     long, times = axis((number_in(row, "time") for row in rows), "second")
     dear, sums = axis((number_in(row, "cost") for row in rows), "USD")
 

@@ -15,9 +15,9 @@ from napkin.record import record
 
 @record
 class MarketQuestion:
-    """Which machine to take.
+    """The question which machine to rent.
 
-    asked     options of the plan of one machine: all but accelerator, GPUs and price
+    asked     options of the plan of one machine: all except accelerator, GPUs and price
     gpus      as typed, "" for the fewest that keep the limits          objective  time, cost or gpus
     """
 
@@ -31,7 +31,7 @@ class MarketQuestion:
 
 
 def read(inputs: Inputs) -> MarketQuestion:
-    """Read the question. NapkinError (2): what no other question of `plan` answers is missing."""
+    """Read the question. Raises NapkinError (2) if required options are missing."""
     stated = read_whether_stated(inputs)
     inputs.need_all({"model": "which model?"} | ({} if stated else {"tokens": "how long a run? its cost is compared"}))
     offers = read_offers(inputs)

@@ -51,7 +51,7 @@ def on_one(question: PlanQuestion, request: Request) -> Answer:
 
 
 def judge_host(question: PlanQuestion, answer: Answer, layout: Layout) -> None:
-    """Add what a node's host holds of the recommended layout, against its memory if that is given."""
+    """Add the host memory that the recommended layout uses, against the size if given."""
     layouts, inputs = question.layouts, question.asked
     request, setup = layouts.request, layouts.setup(layout)
     read_whether_kept(inputs, keeps(setup))
@@ -63,8 +63,8 @@ def judge_host(question: PlanQuestion, answer: Answer, layout: Layout) -> None:
 
 
 def judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
-    """State whether the run keeps its deadline and its budget, as `train-time` does; without any, whether it fits.
-    Another command that moves an input has nothing to learn from the fit of a layout that is chosen to fit."""
+    """State whether the run meets its deadline and budget, as `train-time` does; without these, whether it fits.
+    Commands that vary an input skip the latter, because the layout is chosen to fit."""
     answer.verdict = None if question.brief else fit
     if question.limits and question.counts:  # else the machine is chosen to keep them
         answer.status = status_of_most(question.limits, answer.quantities(), answer.intervals)
@@ -95,7 +95,7 @@ def impossible(question: PlanQuestion, request: Request, found: FittingLayouts |
 
 def ranked_answer(question: PlanQuestion, found: FittingLayouts) -> tuple[Answer, Scored]:
     """Answer with the best layouts as rows, and the recommended one as quantities; then the runner-up, the Pareto front
-    and the usual choices. Return it with the recommended layout."""
+    and common choices. Return it with the recommended layout."""
     layouts, request = question.layouts, found.request
     half = layouts.half_width(request.gpus)
     front = found.front()
@@ -145,7 +145,7 @@ def ranked_answer(question: PlanQuestion, found: FittingLayouts) -> tuple[Answer
 
 
 def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Scored]:
-    """Answer with the recommended layout's quantities only, for a command that reads no more."""
+    """Answer with only the quantities of the recommended layout, for a command that needs no more."""
     layouts = question.layouts
     chosen, count = chosen_on(layouts, request.gpus)
     if chosen is None:  # another command reads the answer to its own question, not to one nearby
@@ -158,7 +158,7 @@ def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Score
 
 
 def ends_of(question: PlanQuestion, terms: Sequence[Term], half: float, gpus: int) -> dict[str, tuple[Number, Number]]:
-    """Return the intervals of those of the terms that are predictions; half: half that of ln(a step's time)."""
+    """Return the intervals of the predicted terms; half: half-width of the interval of ln(step time)."""
     wide = run_half(question, half, gpus)
     ends: dict[str, tuple[Number, Number]] = {}
     for term in terms:
@@ -173,7 +173,7 @@ def ends_of(question: PlanQuestion, terms: Sequence[Term], half: float, gpus: in
 
 
 def _terms(question: PlanQuestion, winner: Scored, tried: int) -> tuple[list[Term], list[str]]:
-    """Return the best layout as `step` publishes it, what it holds, how many layouts were tried; and notes."""
+    """Return the best layout as `step` does, its memory and the number of layouts tried, and notes."""
     terms, notes = _step_terms(question, winner.layout)
     terms.append(question.layouts.hardware.term("capacity", "memory/capacity", "byte"))
     terms.append(leaf("layouts", tried, "1", TRUE, "divide machine, model and batch"))
@@ -181,7 +181,7 @@ def _terms(question: PlanQuestion, winner: Scored, tried: int) -> tuple[list[Ter
 
 
 def _run_terms(question: PlanQuestion, winner: Scored) -> list[Term]:
-    """Return what the whole run takes, and the failures to expect."""
+    """Return the totals of the entire run, and the expected failures."""
     run = {name: leaf(name, value, COLUMNS[name], TRUE) for name, value in whole_run(question, winner).items()}
     if question.goodput is None or not run:
         return list(run.values())
@@ -190,7 +190,7 @@ def _run_terms(question: PlanQuestion, winner: Scored) -> list[Term]:
 
 
 def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], list[str]]:
-    """Return the layout as `step` publishes it, and what it holds."""
+    """Return the layout as `step` does, and its memory."""
     layouts, model = question.layouts, question.layouts.request.model
     setup = layouts.setup(layout)
     whole = scored(layouts, layout).step

@@ -1,4 +1,4 @@
-"""Plots of `napkin plan`: layouts by MFU and memory, and how the best grows with the machine."""
+"""Plots of `napkin plan`: layouts by MFU and memory, and the best layout by the number of GPUs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from napkin.render.scale import titled
 
 
 def mfu_of(question: PlanQuestion, found: FittingLayouts, i: int | Sequence[int]) -> Array:
-    """Return the MFU of layouts by index, comparable also if the batch is free."""
+    """Return the MFU of layouts by index, comparable even if the batch is free."""
     request = found.request
     return question.layouts.per_sequence / (question.layouts.peak * found.score[i] * request.seq)
 
 
 def scatter(question: PlanQuestion, found: FittingLayouts, front: list[int], chosen: Scored, half: float) -> Chart:
-    """Draw MFU against memory: the layouts that no other beats in both, a sample of the rest, the recommended layout
-    with its interval, and the capacity of a GPU. half: half the interval's width in ln(time)."""
+    """Draw MFU against memory: the Pareto front, a sample of the other layouts, the recommended layout with its
+    interval, and the capacity of a GPU. half: half-width of the interval in ln(time)."""
     rest = list(range(0, len(found), max(len(found) // 1500, 1)))
 
     def points(name: str, which: Sequence[int], style: str = "") -> Series:

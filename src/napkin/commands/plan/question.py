@@ -1,4 +1,4 @@
-"""The question of `napkin plan`: machines, limits of the whole run, and what is made small."""
+"""The question of `napkin plan`: machines, limits of the run, and the objective."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from napkin.term import Term
 from napkin.timing.goodput import Goodput
 
 REPEATED = ("precision", "optimizer", "implementation", "stack")
-"""Options whose defaults `napkin step` may have otherwise: its line repeats them."""
+"""Options whose defaults differ in `napkin step`; its command line repeats them."""
 
 
 @record
 class PlanQuestion:
     """One question to the layout search.
 
-    layouts    what is searched on each machine        counts      numbers of GPUs; empty: the fewest is asked for
+    layouts    the layouts to search on each machine          counts      numbers of GPUs; empty: find the fewest
     objective  time, cost or gpus                      tokens      of the whole run, or None
     deadline   of the whole run, in seconds            budget      of the whole run, USD
-    goodput    share of the run's calendar time that is training; None without tokens
+    goodput    share of calendar time spent training; None without tokens
     price      USD per GPU-hour
     rows       layouts to list                         pareto      whether only the front is listed
-    several    whether each machine's best is asked    peak        dense peak of one accelerator
-    brief      whether only the recommended layout's quantities are read
+    several    whether the best of each machine is listed    peak        dense peak of one accelerator
+    brief      whether only the quantities of the recommended layout are needed
     weighed    whether its memory is one of them
-    asked    the options as given, from which the same question with other options is read
+    asked      the options as given, to read the same question with other options
     given      options that a line for `napkin step` repeats
     """
 
@@ -60,12 +60,12 @@ class PlanQuestion:
 
     @property
     def limits(self) -> dict[str, float]:
-        """What the run may take at most, by path: its deadline and its budget, if it has one."""
+        """Limits of the run by path: its deadline and its budget, if given."""
         return {path: most for path, most in (("time", self.deadline), ("cost", self.budget)) if most is not None}
 
 
 def read(inputs: Inputs) -> PlanQuestion:
-    """Read the question; contradictions between the objective and what is given are refused."""
+    """Read the question; reject contradictions between the objective and given options."""
     read_untimed(inputs)
     read_gpus(inputs, alone=False)
     layouts, prediction = read_layouts(inputs)
@@ -111,7 +111,7 @@ def read(inputs: Inputs) -> PlanQuestion:
 
 
 def read_least(inputs: Inputs) -> str | None:
-    """Return --min, None if it is left out; --objective must not say another."""
+    """Return --min, or None; reject an --objective that differs."""
     least = inputs.text_or_none("min")
     if least is not None and "objective" in inputs and inputs.text("objective") != least:
         raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
@@ -119,7 +119,7 @@ def read_least(inputs: Inputs) -> str | None:
 
 
 def _read_objective(inputs: Inputs, fewest: bool) -> None:
-    """Read what is made small: --min, its older spelling --objective, else the GPUs if they are left out."""
+    """Read the objective: --min, its older spelling --objective, else the GPUs if --gpus is left out."""
     least = read_least(inputs)
     one = isinstance(inputs.peek("gpus"), int)
     if one and "gpus" in (least, inputs.text("objective")):
@@ -131,8 +131,8 @@ def _read_objective(inputs: Inputs, fewest: bool) -> None:
 
 
 def read_given(inputs: Inputs) -> dict[str, Text]:
-    """Return the options that a line for `napkin step` repeats: all that it takes, and defaults that it has
-    otherwise."""
+    """Return the options that a `napkin step` line repeats: all given ones that it takes, and defaults that differ
+    there."""
     given = {name: text for name, text in inputs.texts_given().items() if name in TAKES["step"]}
     others = {name: str(inputs.peek(name)) for name in REPEATED if inputs.has(name)}
     differing = {name: text for name, text in others.items() if text != SETUP_DEFAULTS.get(name)}
@@ -140,7 +140,7 @@ def read_given(inputs: Inputs) -> dict[str, Text]:
 
 
 def _read_tokens(inputs: Inputs, seq: int) -> int | None:
-    """Return the tokens of the whole run, padding among them; None if nothing says."""
+    """Return the tokens of the entire run, padding included; None if not given."""
     return (
         int(read_amount(inputs, seq).tokens.value) if read_whether_stated(inputs) else inputs.integer_or_none("tokens")
     )

@@ -1,5 +1,5 @@
-"""What would make a fine-tuning task fit on GPUs that hold no layout of it: the changes that `memory` advises, each
-with the best layout that it leaves."""
+"""Suggestions for a fine-tuning task of which no layout fits: the changes that `memory` advises, each with its best
+layout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRIED = ({*ADVICE} - {"recompute"}) | {"offload"}
 
 
 def suggest(answer: Answer, question: PlanQuestion, gpus: int) -> None:
-    """Add what would make the task fit on these GPUs, in the order in which people who fine-tune try it."""
+    """Add suggestions that make the task fit on these GPUs, in the order in which practitioners try them."""
     setup, hardware = question.layouts.request.setup, question.layouts.hardware
     if not setup.tunes:
         return
@@ -45,11 +45,11 @@ class _Changed:
     def __init__(self, question: PlanQuestion, gpus: int) -> None:
         self.question, self.gpus = question, gpus
         self.best: dict[tuple[tuple[str, str | bool], ...], tuple[PlanQuestion, Scored]] = {}
-        """The changed question and its recommended layout, by what changes."""
+        """The changed question and its recommended layout, by the changes."""
 
     def evaluated(self, options: Options) -> Fit | str | None:
-        """Return the memory of the recommended layout; TOO_LARGE if none fits, None if the options do not go
-        together."""
+        """Return the memory of the recommended layout; TOO_LARGE if none fits, None if the options cannot be
+        combined."""
         try:
             if "offload" in options:
                 return of_memory.evaluated(self.in_memory(), options, self.question.layouts.hardware)
@@ -64,12 +64,12 @@ class _Changed:
         return evaluate(asked.model, setup, asked.implementation, changed.layouts.hardware.capacity)
 
     def in_memory(self) -> MemoryQuestion:
-        """Return the question to `memory`, which weighs what is kept on the host; no layout with that is timed."""
+        """Return the question for `memory`, which counts host memory; layouts that use it are not timed."""
         given = {name: one for name, one in self.question.asked.given.items() if name in TAKES["memory"]}
         return read_memory(Inputs(find("memory"), given), self.question.layouts.request.model)
 
     def row(self, one: Remedy) -> Row:
-        """Return one suggestion: what changes, what a GPU then uses, and the time of the recommended layout."""
+        """Return one suggestion: the changes, the memory per GPU, and the time of the recommended layout."""
         row: dict[str, Cell] = {
             "change": " ".join(option_piece(name, text) for name, text in one.options.items()),
             "used": int(one.fit.reported.used.value),

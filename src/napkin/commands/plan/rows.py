@@ -1,4 +1,4 @@
-"""Layouts as rows: numbers by name for files, words for a person; and one as a question to `napkin step`."""
+"""Layouts as rows (numbers by name for files, words for people), and as a `napkin step` command line."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ COLUMNS = {
 
 @record
 class Standing:
-    """What a row says of a layout in comparison with the others.
+    """How a layout ranks among the others.
 
     rank  from 1, the fastest      on_front  whether no layout beats it in time and memory both
-    best  the fastest layout       recommended  whether it is the one to take
+    best  the fastest layout       recommended  whether it is recommended
     """
 
     rank: int
@@ -61,8 +61,8 @@ class Standing:
 
 
 def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str, Cell]:
-    """Return everything that is said of a layout as a row. time, low and high are those of the whole run by the
-    calendar where --tokens is given, else of a step."""
+    """Return a layout as a row. time, low and high are calendar times of the entire run if --tokens is given, else
+    times of a step."""
     seconds, rank = one.time.value, standing.rank
     half = question.layouts.half_width(int(one.layout.gpus))
     shown = degrees(one.layout)
@@ -95,12 +95,12 @@ def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str,
 
 @functools.cache
 def goodput_on(goodput: Goodput, gpus: int) -> Goodput:
-    """Return the share of the calendar time that is training on this many GPUs."""
+    """Return the goodput on this many GPUs."""
     return goodput.on(leaf("gpus", gpus, "GPU"))
 
 
 def run_half(question: PlanQuestion, half: float, gpus: int) -> float:
-    """Return half the interval of ln(calendar time): that of the step, and the spread of the goodput."""
+    """Return the half-width of the interval of ln(calendar time), from the step and the spread of the goodput."""
     if question.goodput is None:
         return half
     return goodput_on(question.goodput, gpus).half_width(half, deviations(question.confidence))
@@ -124,7 +124,7 @@ def run_of(question: PlanQuestion, gpus: int, token: float) -> dict[str, float]:
 
 
 def missed(question: PlanQuestion, run: Mapping[str, float]) -> str | None:
-    """Return which limits a whole run misses, in words; None if it keeps them."""
+    """Return the limits that a run misses, in words; None if it meets them."""
     words = []
     if question.deadline is not None and run["time"] > question.deadline:
         words.append(f"misses --within by {human(run['time'] - question.deadline, 'second')}")
@@ -143,7 +143,7 @@ def machine_row(question: PlanQuestion, gpus: int, winner: Scored, first: Scored
 
 
 def command_line(question: PlanQuestion, layout: Layout) -> str:
-    """Return the same layout as a question to `napkin step`."""
+    """Return the layout as a `napkin step` command line."""
     changes: dict[str, Text] = {"gpus": None, "seq": str(layout.seq)}
     changes |= dict.fromkeys(idle_links(int(layout.gpus), question.layouts.request.node))
     own = ("recompute",) if "trainer" in question.given else ()  # a trainer's default is its own

@@ -1,4 +1,4 @@
-"""What the layout search of `napkin plan` is asked: the freedom of every degree and of the batch."""
+"""The search space of `napkin plan`: the range of every degree and of the batch."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ LARGEST_STEP = 16 * 2**20
 Grattafiori et al. 2024, arXiv:2407.21783, section 3.4.1)."""
 
 LARGEST_OF_TUNING = 128
-"""Sequences in a step up to which a free batch grows where samples are trained on, or adapters, or for a task: those of
+"""Sequences in a step up to which a free batch grows in fine-tuning: those of
 Tülu 3 8B and 70B, 64 GPUs · 1 · 2 accumulated (allenai/open-instruct, docs/tulu3.md at 0becd2c, Finetuning)."""
 
 RECOMPUTES = ("none", "selective", "full")
 SOFTWARE = ("framework", "trainer", "implementation", "stack")
-"""Options of which each names what a step runs on."""
+"""Options that each name the software of a step."""
 DATA_PARALLEL = ("fsdp", "deepspeed")
-"""Frameworks that shard a model of transformers over data-parallel ranks and give it no pipeline."""
+"""Frameworks that shard a transformers model over data-parallel ranks, without a pipeline."""
 
 
 def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
-    """Read what is searched, everything but the number of GPUs; and a step as `step` would ask it, for what no layout
-    changes."""
+    """Read the search space except the number of GPUs, and the question of `step`, for what does not depend on the
+    layout."""
     inputs.need_all({"model": "which model?", "hardware": WHICH})
     model = read_model(inputs)
     hardware = read_hardware(inputs, (*RATES, "memory-size"))
@@ -91,14 +91,14 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
 
 
 _ASKED: list[tuple[object, LayoutQuestion]] = []
-"""The first question of layouts and the last, each after what it depends on: questions that differ in the amount of
-training, a deadline or a price have the same layouts, found once."""
+"""The first and the last search, each with the values it depends on. Questions that differ only in the amount of
+training, a deadline or a price share one search."""
 
 
 def _layouts(
     request: Request, hardware: Hardware, timed: Timed, half_width: Callable[[int], float], peak: Term
 ) -> LayoutQuestion:
-    """Return a question of layouts about which nothing is known yet."""
+    """Return a new layout search."""
     needed = request.setup.needed(request.model)
     counted = flops.of_passes(needed, lambda model, times: flops.works(model, times, request.seq)).value
     return LayoutQuestion(
@@ -116,7 +116,7 @@ def _layouts(
 
 
 def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: int) -> Request:
-    """Read the freedom of every degree and of the batch; node: GPUs that share a link."""
+    """Read the range of every degree and of the batch; node: GPUs that share a link."""
     free = not inputs.has("global-batch")
     inputs.depends(("max-global-batch",), free, "--global-batch says how large a step is", "leave out one of the two")
     if free:
@@ -168,13 +168,13 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
 
 
 def _read_whether_tuned(inputs: Inputs) -> bool:
-    """Return whether a trained network is trained on: for a task, or in parts."""
+    """Return whether this is fine-tuning: a task, adapters or frozen parts."""
     return any(name in inputs for name in FROZEN) or inputs.peek("task") not in (None, "pretrain")
 
 
 def _read_bounds(inputs: Inputs, setup: Setup, alone: bool) -> None:
-    """Leave out what the libraries of fine-tuning do not divide: a model of transformers into pipeline stages; and its
-    layers over tensor-parallel ranks. alone: fine-tuning of which nothing names the software."""
+    """Exclude parallelism that fine-tuning libraries do not use: pipeline stages for transformers models, and tensor
+    parallelism. alone: fine-tuning without named software."""
     own = setup.tunes and read_implementation(inputs) == "hf"
     if not own and setup.framework.name not in DATA_PARALLEL:
         return
@@ -190,8 +190,8 @@ def _read_bounds(inputs: Inputs, setup: Setup, alone: bool) -> None:
 
 
 def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
-    """Return the sequences up to which a free batch grows: those of pre-training or of fine-tuning, and no more than
-    the run has."""
+    """Return the sequences up to which a free batch grows: those of pre-training or fine-tuning, at most those of the
+    run."""
     tuned = setup.tunes or any(name in inputs for name in SAMPLES)
     usual = LARGEST_OF_TUNING if tuned else LARGEST_STEP // seq
     trained = inputs.peek("tokens")
@@ -204,7 +204,7 @@ def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
 def _timed(
     model: Model, hardware: Hardware, prediction: StepPrediction, overlapped: bool, profile: Profile | None
 ) -> Timed:
-    """Return the function that gives plan and rates of a setup, whose layout's numbers may be arrays."""
+    """Return the function that returns plan and rates of a setup; the degrees of its layout may be arrays."""
 
     def timed(setup: Setup) -> tuple[StepLayout, Rates]:
         compute = setup.compute
@@ -220,8 +220,8 @@ def _timed(
 
 
 def _half_width(prediction: StepPrediction, confidence: float) -> Callable[[int], float]:
-    """Return the function that gives half the interval of ln t by the number of GPUs: it depends on machine, model and
-    software, not on the layout."""
+    """Return the function from the number of GPUs to the half-width of the interval of ln(time), which depends on
+    machine, model and software, not on the layout."""
     known: dict[int, float] = {}
 
     def half_width(gpus: int) -> float:

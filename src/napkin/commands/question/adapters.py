@@ -1,4 +1,4 @@
-"""Which adapters are trained next to frozen weights, and their size, from the options."""
+"""The adapters that are trained next to frozen weights, and their size, from the options."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LORA_KINDS = ("lora", "dora")
 
 
 def read_whether_adapted(inputs: Inputs) -> bool:
-    """Return whether adapters are trained next to frozen weights: a rank is given, or a kind that has none."""
+    """Return whether adapters are trained next to frozen weights: a rank is given, or a kind without a rank."""
     return inputs.has("lora-rank") or (inputs.has("adapter") and inputs.text("adapter") in SIZED)
 
 
 def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
-    """Return the method of adapters and their size; None: there are none."""
+    """Return the kind of the adapters and their size; None if there are none."""
     if not read_whether_adapted(inputs):
         for name in ADAPTED[1:]:
             if name in inputs and inputs.has(name) and (stored or name != "quantized"):

@@ -1,4 +1,4 @@
-"""How much is trained on: tokens, or steps, or samples packed into sequences or padded."""
+"""The amount of training: tokens, steps, or samples that are packed or padded."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ LONGEST_OF = "padded to the longest of a micro-batch: E[max] over samples drawn 
 
 @record
 class Amount:
-    """Tokens that are computed on, padding among them, and what is said of them besides: real ones, the padding's
-    share."""
+    """The tokens that are processed, padding included, with notes on the real tokens and the share of padding."""
 
     tokens: Term
     more: tuple[Term, ...] = ()
@@ -32,8 +31,8 @@ def read_whether_stated(inputs: Inputs) -> bool:
 
 
 def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | None = None) -> Amount:
-    """Return how much is trained on. seq: tokens of a sequence, if a model says; None: --params alone. of_layout:
-    gives the sequences of a step where a layout says them."""
+    """Return the amount of training. seq: tokens of a sequence; None if only --params is given. of_layout: returns the
+    sequences of a step, if a layout states them."""
     given = [name for name in AMOUNT if name in inputs]
     if "tokens" in inputs:
         hint = "leave out one of the two"

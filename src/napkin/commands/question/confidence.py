@@ -15,7 +15,7 @@ def read_confidence(inputs: Inputs) -> float:
 
 
 def widening(level: float) -> float:
-    """Return how many times as many deviations as at 90 % a level is away."""
+    """Return the half-width of the interval at a level relative to that at 90 %."""
     if level == 0.9:
         return 1.0
     from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for

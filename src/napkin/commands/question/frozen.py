@@ -1,4 +1,5 @@
-"""What is trained of a model, from the options: frozen layers and parts, adapters, how frozen weights are stored."""
+"""Which parts of a model are trained, from the options: frozen layers and parts, adapters, the format of frozen
+weights."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def read_quantized(inputs: Inputs) -> str:
 
 
 TRAINED_ON = ("gptq", "awq", "bitsandbytes")
-"""Methods of quantized checkpoints whose weights peft trains adapters on as they are (peft 0.21.2, tuners/lora)."""
+"""Quantization methods whose checkpoints peft trains adapters on without converting them (peft 0.21.2, tuners/lora)."""
 
 
 def read_stored_format(inputs: Inputs, model: Model) -> None:
@@ -53,7 +54,7 @@ def read_stored_format(inputs: Inputs, model: Model) -> None:
 
 
 def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Frozen:
-    """Return what is not trained, with the implementation, named `word`, as it runs adapters."""
+    """Return what is frozen, and the implementation `word` as it runs the adapters."""
     layers, part = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
     if layers is not None:
         _check_freezable(inputs, model, layers)
@@ -63,7 +64,7 @@ def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, wo
 
 
 def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -> Model:
-    """Return a model as it is trained, for commands that ask for no layout; itself if nothing is frozen. again:
+    """Return a model as it is trained, for commands without a layout; the model itself if nothing is frozen. again:
     recomputation, which lets gradients pass through frozen layers."""
     if not any(name in inputs for name in FROZEN):
         return model
@@ -78,13 +79,13 @@ def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -
 
 
 def read_passes(inputs: Inputs, model: Model) -> Passes:
-    """Return what a micro-batch runs, for commands that ask for no layout."""
+    """Return the passes of a micro-batch, for commands without a layout."""
     return passes_of(read_trained(inputs, model), read_forwards(inputs, PLAIN))
 
 
 def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
-    """Raise an error where LoRA freezes everything anyway, or where it is not clear which layers are the first; note
-    that a tied head is frozen with the embedding."""
+    """Raise an error if LoRA already freezes all layers, or if the model has no unique first layers; note that a tied
+    head is frozen with the embedding."""
     from napkin.operations.trained import head_of
 
     depth = model.stacks[-1].depth
@@ -104,7 +105,7 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
 
 
 def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
-    """Return the implementation with LoRA on frozen weights where --lora-rank asks for it."""
+    """Return the implementation, with LoRA on frozen weights if --lora-rank is given."""
     stored = read_quantized(inputs)
     method, rank = read_kind(inputs, stored)
     if rank is None:
@@ -142,7 +143,7 @@ def _read_exceptions(inputs: Inputs, model: Model) -> tuple[tuple[str, float], .
 
 
 def _check_counted(inputs: Inputs, family: str, targets: tuple[str, ...]) -> None:
-    """Raise an error where peft is known to make other adapters than napkin counts; note a difference in detail, and a
+    """Raise an error if peft is known to create other adapters than napkin counts; note a small difference, or a model
     type that was never compared."""
     from napkin.operations.lora_compared import DETAIL, compared, difference, equal_targets
 

@@ -19,8 +19,9 @@ PRODUCTION = "production"
 def read_goodput(
     inputs: Inputs, of_mfu: bool = False, of_runs: bool = False, trained: tuple[Model, Setup] | None = None
 ) -> Goodput:
-    """Return the share that is given, else that of published runs of the kind; of_mfu: a whole-run MFU is given, with
-    all in it; of_runs: published whole runs of the kind say the rest; trained: what checkpoints hold, where known."""
+    """Return the given goodput, else that of published runs of the kind. of_mfu: a whole-run MFU is given, which
+    includes all losses; of_runs: published complete runs of the kind give the rest; trained: what checkpoints hold, if
+    known."""
     if of_mfu:
         said = "the MFU of a whole run is given, or what is asked for"
         inputs.because(("run-kind", *OF_FAILURES), said, "leave out --mfu")
@@ -47,7 +48,7 @@ def read_goodput(
 
 
 def _read_predicted(inputs: Inputs, published: Goodput, trained: tuple[Model, Setup] | None) -> Goodput:
-    """Return the share that failures, checkpoints and restarts leave, by the number of GPUs."""
+    """Return the goodput that failures, checkpoints and restarts leave, by the number of GPUs."""
     from napkin.evidence.failures import published as published_failures
     from napkin.evidence.goodput import NOTE_PREDICTED
 

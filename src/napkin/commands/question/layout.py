@@ -1,4 +1,4 @@
-"""The layout of a training step, from the options; what does not divide is refused."""
+"""The layout of a training step, from the options. Degrees that do not divide are rejected."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check_divides(option: str, value: int, whole: int, what: str) -> None:
 
 
 def read_layout(inputs: Inputs, model: Model) -> Layout:
-    """Return the layout asked for; its degrees divide the GPUs, the model and the sequences of a step."""
+    """Return the layout; its degrees divide the GPUs, the model and the sequences of a step."""
     read_gpus(inputs)
     tp, cp, ep, etp = (inputs.integer(name) for name in ("tp", "cp", "ep", "etp"))
     pipeline = read_pipeline(inputs, model)
@@ -105,7 +105,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
 
 
 def _check_experts(inputs: Inputs, model: Model, tp: int, ep: int, etp: int) -> None:
-    """Raise an error where ranks cannot divide the experts; note how tensor-parallel ranks hold them."""
+    """Raise an error if the ranks cannot divide the experts; note how tensor-parallel ranks hold them."""
     if ep > 1 and not model.experts:
         raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
     for number in sorted(model.experts):
@@ -128,7 +128,7 @@ def _check_stages(model: Model, pipeline: Pipeline) -> None:
 
 
 def _check_divided(inputs: Inputs, tp: int, pp: int, replicas: int) -> None:
-    """Say which options of parts of a layout matter: replicas: ranks that hold the same weights without ZeRO."""
+    """Record options that have no effect in this layout. replicas: ranks that hold the same weights without ZeRO."""
     inputs.depends(("sp",), tp > 1, "there is no tensor parallelism", "--tp 2 or more")
     inputs.depends(("vp", "chunk-layers", "schedule"), pp > 1, "there is no pipeline", "--pp 2 or more")
     stage, alone = inputs.text("zero"), replicas == 1
@@ -138,7 +138,7 @@ def _check_divided(inputs: Inputs, tp: int, pp: int, replicas: int) -> None:
 
 
 def _check_expert_tensor_parallel(model: Model, tp: int, etp: int) -> None:
-    """Raise an error where tensor-parallel ranks cannot divide each expert's width."""
+    """Raise an error if tensor-parallel ranks cannot divide the width of each expert."""
     if not model.experts:
         raise NapkinError(f"--etp {etp}: {model.name} has no experts", "leave it out")
     check_divides("etp", etp, tp, "the tensor-parallel ranks")
@@ -149,8 +149,8 @@ def _check_expert_tensor_parallel(model: Model, tp: int, etp: int) -> None:
 
 
 def _read_micro_batches(inputs: Inputs, sequences: int, pp: int) -> int:
-    """Return the micro-batches of a step, of `sequences` on all ranks each: from --grad-accum or --global-batch, else
-    one a stage."""
+    """Return the number of micro-batches of a step, each of `sequences` over all ranks: from --grad-accum or
+    --global-batch, else one per stage."""
     whole = inputs.integer_or_none("global-batch")
     count = inputs.integer_or_none("grad-accum") if "grad-accum" in inputs.given else None
     if whole is None:
@@ -174,7 +174,7 @@ def _read_micro_batches(inputs: Inputs, sequences: int, pp: int) -> int:
 
 
 def read_global_batch(inputs: Inputs) -> None:
-    """Derive --global-batch of a machine whose GPUs are known from --grad-accum, for what reads no layout."""
+    """Derive --global-batch from --grad-accum and the number of GPUs, for commands that read no layout."""
     if "grad-accum" not in inputs.given or inputs.has("global-batch"):
         return
     apart = math.prod(inputs.integer(name, default="1") for name in OF_REPLICA)
@@ -184,7 +184,7 @@ def read_global_batch(inputs: Inputs) -> None:
 
 
 def _read_schedule(inputs: Inputs, vp: int) -> str:
-    """Return the pipeline's schedule: interleaved where stages have several chunks, else 1F1B."""
+    """Return the pipeline's schedule: interleaved if stages have several chunks, else 1F1B."""
     schedule = inputs.text("schedule", default="interleaved" if vp > 1 else "1f1b")
     if vp > 1 and schedule in ("gpipe", "1f1b"):
         raise NapkinError(f"--vp {vp} needs an interleaved schedule, not {schedule}", "--schedule interleaved")
@@ -212,8 +212,7 @@ def read_zero(inputs: Inputs) -> int:
 
 
 def read_machines(inputs: Inputs, node: int) -> list[int]:
-    """Return the numbers of GPUs on which the layout is possible, as far as its degrees and its batch say; node: GPUs
-    of a node."""
+    """Return the numbers of GPUs on which the degrees and the batch allow the layout; node: GPUs of a node."""
     from napkin.planning.fewest import machines
 
     unit = math.prod(inputs.integer(name) for name in OF_REPLICA)

@@ -28,21 +28,22 @@ def read_hardware_table(inputs: Inputs) -> HardwareTable:
 
 
 RATES = ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")
-"""Figures that a step's time depends on (its power, if it is what limits the clock)."""
+"""Figures that the time of a step depends on (power, because it can limit the clock)."""
 
 
 WHICH = "which accelerator?"
 
 
 def idle_links(gpus: int, node: int) -> tuple[str, ...]:
-    """Return the rates of RATES that nothing crosses on this many GPUs, in nodes of this size."""
+    """Return the rates of RATES that no traffic uses on this many GPUs, in nodes of this size."""
     return ("link-bandwidth", "network-bandwidth") if gpus == 1 else ("network-bandwidth",) if gpus <= node else ()
 
 
 def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
-    """Return the accelerator asked for, with the figures given instead of its own; note what its name leaves open.
+    """Return the accelerator, with given figures in place of its own; note which variant was taken for an ambiguous
+    name.
 
-    uses: the options of the figures that the answer depends on; others are refused in the end
+    uses: options of the figures that the answer depends on; others are rejected at the end
     """
     if not inputs.has("hardware") and "memory-size" in inputs:
         raise NapkinError("--hardware is missing: which accelerator has this memory?", read_of_memory(inputs))
@@ -61,7 +62,7 @@ def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
 
 
 def read_of_memory(inputs: Inputs) -> str:
-    """Return a hint that names accelerators whose memory is near --memory-size, of equal ones the fastest first."""
+    """Return a hint that names accelerators with about --memory-size of memory, the fastest first among equals."""
     size = float(inputs.number("memory-size"))
     known = read_hardware_table(inputs).accelerators
 
@@ -84,7 +85,7 @@ FIELDS = {
 
 
 def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardware:
-    """Return the accelerator with the figures that are given; the other peaks move in proportion."""
+    """Return the accelerator with the given figures; its other peaks are scaled in proportion."""
     from napkin.record import replace  # only if a figure is given
 
     inputs.repeats.update(name for name in given if _read_as_own(inputs, hardware, name))
@@ -103,7 +104,7 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
 
 
 def _read_as_own(inputs: Inputs, hardware: Hardware, name: str) -> bool:
-    """Whether a figure is given the value that the accelerator has."""
+    """Return whether a given figure equals the accelerator's own."""
     if name == "peak-flops":
         own: object = hardware.peak(read_base_dtype(inputs, hardware))
     else:
@@ -134,8 +135,8 @@ POLICIES = {
 
 
 def check_dtype(inputs: Inputs) -> None:
-    """Raise an error for --dtype where training takes a policy: it names the format of a peak, of weights that are
-    served, of a tensor."""
+    """Raise an error for --dtype in a training command, which takes --precision: --dtype is the format of a peak, of
+    served weights, or of a tensor."""
     if "dtype" in inputs.given:
         word = str(inputs.peek("dtype")).strip().lower()
         policy = POLICIES.get({"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "fp4": "nvfp4"}.get(word, word))
@@ -170,8 +171,8 @@ def element_format(dtype: str) -> str:
 
 
 def record_rates(inputs: Inputs, profile: Profile, dtype: str) -> tuple[tuple[float, str] | None, ...]:
-    """Return (FLOP/s, where) of matmuls and (byte/s, where) of memory in a profile, recorded among the inputs; None if
-    absent."""
+    """Return (FLOP/s, location) of matmuls and (byte/s, location) of memory from a profile, recorded among the inputs;
+    None if absent."""
     rate = profile.matmul_rate(dtype)
     moved = profile.memory_bandwidth()
     for name, found, unit in (("matmul-rate", rate, "FLOP/s"), ("memory-rate", moved, "byte/s")):

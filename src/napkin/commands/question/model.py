@@ -1,4 +1,4 @@
-"""The model that a question is about: MODEL, the config fields to ignore, and what its config leaves open."""
+"""The model of a question: MODEL, the config fields to ignore, and the defaults of its config."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from napkin.training.tasks import Passes
 
 DEFAULT_SEQ = 4096
 COUNTS = ("params", "flops")
-"""Commands that count a whole model, however it is divided."""
+"""Commands that count a complete model, independent of the layout."""
 
 
 def read_model(inputs: Inputs) -> Model:
-    """Return the model asked about; what its config left to class defaults is recorded among the inputs."""
+    """Return the model; class defaults that its config relies on are recorded among the inputs."""
     config = _read_config(inputs)
     ignorable = inputs.texts("assume-ignorable")
     strict = inputs.flag("strict-config")
@@ -43,12 +43,12 @@ def read_model(inputs: Inputs) -> Model:
 
 
 _BUILT: list[tuple[tuple[object, ...], Config, Model]] = []
-"""The last presets that were built, with how: a command that asks many questions asks them about one model."""
+"""The presets built last, by how they were built: a command that runs many questions builds its model once."""
 KEPT_MODELS = 4
 
 
 def _built(config: Config, ignorable: tuple[str, ...], strict: bool) -> tuple[Config, Model]:
-    """Return the model of a config, of a preset from an earlier question, and the config that was read for it."""
+    """Return the model of a config and the config that was read for it; a preset comes from the cache."""
     asked = (config.name, config.model_type, ignorable, strict)
     for known, read, model in _BUILT:
         if known == asked and config.origin == PRESET and read.fields == config.fields:
@@ -70,7 +70,7 @@ def _read_config(inputs: Inputs) -> Config:
 
 
 def _read_padded(inputs: Inputs, model: Model) -> Model:
-    """Return the model with the vocabulary that is trained, if it is padded."""
+    """Return the model with its vocabulary padded as in training."""
     multiple = inputs.integer_or_none("vocab-multiple")
     if multiple is None:
         if inputs.command.name in COUNTS:
@@ -111,8 +111,8 @@ def read_sequence(inputs: Inputs, model: Model) -> int:
 
 
 def read_target(inputs: Inputs, model: Model) -> int | None:
-    """Return the tokens of the decoder's sequence, if they differ from the encoder's: --target-seq, or as many as
-    its positions hold, where these are fewer; else None."""
+    """Return the tokens of the decoder's sequence if they differ from the encoder's: --target-seq, or the number of its
+    positions if that is smaller; else None."""
     second = len(model.stacks) > 1
     inputs.depends(("target-seq",), second, f"{model.name} has no second stack")
     if not second:
@@ -133,7 +133,7 @@ def read_mtp(inputs: Inputs, model: Model) -> bool:
 
 
 def read_documents(inputs: Inputs, seq: int) -> tuple[tuple[int, int], ...]:
-    """Return the documents packed into each sequence, as (length, how many); empty where each is one document."""
+    """Return the documents packed into each sequence, as (length, count); empty if each sequence is one document."""
     from napkin.counting.flops import equal_documents, packed
 
     given, mean = inputs.integers("document-lengths"), inputs.integer_or_none("mean-document-length")
@@ -161,7 +161,7 @@ def read_indexer_loss(inputs: Inputs, model: Model) -> bool:
 
 
 def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
-    """Return the images in each sequence, and what the language model sees of one (0: as the config says)."""
+    """Return the images in each sequence, and the tokens of one image in the language model (0: as the config says)."""
     images, tokens = inputs.integer_or_none("images") or 0, inputs.integer_or_none("image-tokens") or 0
     if not images and not tokens:
         return 0, 0
@@ -212,7 +212,7 @@ def read_images_of_sequence(inputs: Inputs, model: Model, seq: int) -> tuple[int
 
 
 def parse_convention(name: str) -> str:
-    """Return a FLOP convention by its name."""
+    """Return a FLOP convention by name."""
     from napkin.counting.conventions import NAMES
 
     word = name.strip().lower().replace("-", "_")
@@ -224,8 +224,8 @@ def parse_convention(name: str) -> str:
 
 
 def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
-    """Return FLOPs per token in the convention asked for (--flops, else 6nd, or the count if something is frozen),
-    and as counted."""
+    """Return the FLOPs per token in the chosen convention (--flops, else 6nd, or the count if something is frozen), and
+    as counted."""
     from napkin.counting import conventions, flops
 
     passes = Passes(model)

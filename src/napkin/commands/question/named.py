@@ -8,7 +8,7 @@ from napkin.inputs.sizes import size_of
 
 
 def named_config(text: str) -> tuple[Config, str]:
-    """Return the config of a text in the place of MODEL, and in words the shape that is taken for a bare size."""
+    """Return the config for the text of MODEL, and a description of the shape that is assumed for a bare size."""
     size = size_of(text)
     if size is None:
         return load_config(text), ""

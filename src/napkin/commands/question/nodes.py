@@ -1,4 +1,4 @@
-"""How many GPUs a question is about, from --gpus, --nodes and --gpus-per-node."""
+"""The number of GPUs, from --gpus, --nodes and --gpus-per-node."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from napkin.inputs.hardware import find
 
 NODES = ("nodes", "gpus-per-node")
 OF_A_NODE = ("--num-gpus", "--num_gpus", "--devices", "--trainer.devices")
-"""Names under which launchers that also take a number of nodes state the GPUs of one node, and others those of all."""
+"""Option names that mean the GPUs of one node in launchers that also take a number of nodes, and all GPUs in others."""
 
 
 def read_gpus(inputs: Inputs, alone: bool = True) -> None:
-    """Derive --gpus from --nodes and --gpus-per-node, or the GPUs of a node from --gpus and --nodes; refuse what does
-    not agree.
+    """Derive --gpus from --nodes and --gpus-per-node, or the GPUs of a node from --gpus and --nodes; reject
+    contradictions.
 
-    alone: --gpus-per-node without --nodes is a machine of one node, and not only the size of its nodes
+    alone: --gpus-per-node without --nodes means a machine of one node, not only the size of a node
     """
     if not any(name in inputs.given for name in NODES):
         return
@@ -47,7 +47,7 @@ def read_gpus(inputs: Inputs, alone: bool = True) -> None:
 
 
 def _check_meaning(inputs: Inputs) -> None:
-    """Refuse a count of GPUs whose name means all of them to some launchers, and those of a node to others."""
+    """Reject a count of GPUs under a name that means all GPUs in some launchers and those of one node in others."""
     given = inputs.given.get("gpus")
     if given is not None and given.where in OF_A_NODE:
         raise NapkinError(

@@ -1,4 +1,4 @@
-"""Accelerators to choose among, and what an hour of each costs, from --hardware and --price."""
+"""Accelerators to choose from, with their prices per hour, from --hardware and --price."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from napkin.render.answer import Cell, number_in
 from napkin.term import Term
 
 ANY = "any"
-"""In the place of accelerators: all whose price is known."""
+"""Value of --hardware for all accelerators with a known price."""
 
 
 @record
 class Offer:
-    """An accelerator, and what an hour of it costs; own: the user said so."""
+    """An accelerator and its price per hour; own: the user gave the price."""
 
     slug: str
     name: str
@@ -50,7 +50,8 @@ class Offer:
 
 
 def read_offers(inputs: Inputs) -> tuple[Offer, ...]:
-    """Return the accelerators that are named, or all whose price is known. NapkinError (2): no price of one is."""
+    """Return the named accelerators, or all with a known price. Raises NapkinError (2) if the price of one is
+    unknown."""
     words = inputs.value("hardware")
     assert isinstance(words, (list, tuple))
     price = inputs.number_or_none("price")
@@ -72,13 +73,13 @@ def read_offers(inputs: Inputs) -> tuple[Offer, ...]:
 
 
 def raise_what_all_share(problems: Sequence[NapkinError], offers: int) -> None:
-    """Raise the refusal that every accelerator met: it is about the question, not about a machine."""
+    """Raise the error that occurred for every accelerator: it concerns the question, not a machine."""
     if len(problems) == offers and all((one.message, one.status) == (problems[0].message, USAGE) for one in problems):
         raise problems[0]
 
 
 def mark_front(rows: Sequence[dict[str, Cell]], slowness: Callable[[Mapping[str, Cell]], float]) -> None:
-    """Mark the rows that no other beats: none is at least as fast and as cheap, and one of them more."""
+    """Mark the rows on the Pareto front of speed and price."""
     found = [(slowness(row), number_in(row, "cost")) for row in rows]
     for row, (slow, dear) in zip(rows, found, strict=True):
         row["pareto"] = not any(other[0] <= slow and other[1] <= dear and other != (slow, dear) for other in found)

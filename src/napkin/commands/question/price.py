@@ -1,4 +1,4 @@
-"""The price of a GPU-hour if a budget is given without one: what sellers ask, with its date."""
+"""The price of a GPU-hour if a budget is given without one: the market price, with its date."""
 
 from __future__ import annotations
 

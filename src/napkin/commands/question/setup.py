@@ -1,4 +1,4 @@
-"""The setup of a training step, from the options: layout, precision, optimizer, implementation, what is trained."""
+"""The setup of a training step, from the options: layout, precision, optimizer, implementation, trained parts."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:
-    """Return all that the memory and the time of a step depend on, but for the model and the hardware."""
+    """Return everything that the memory and time of a step depend on, except the model and the hardware."""
     read_trainer_recompute(inputs)
     _read_trainer_stage(inputs)
     return read_setup_around(inputs, model, read_layout(inputs, model))
 
 
 def read_trainer_recompute(inputs: Inputs) -> None:
-    """Take full recomputation as the default where the trainer checkpoints every block unless told otherwise."""
+    """Make full recomputation the default if the trainer checkpoints every block by default."""
     trainer = _read_trainer(inputs)
     if trainer is not None and trainer.recomputes():
         inputs.redefault("recompute", "full")
 
 
 def _read_trainer_stage(inputs: Inputs) -> None:
-    """Take the ZeRO stage as the default in which the trainer divides states over several GPUs."""
+    """Make the trainer's ZeRO stage on several GPUs the default."""
     trainer = _read_trainer(inputs)
     read_gpus(inputs)
     counts = (inputs.peek("gpus"), inputs.peek("dp"))
@@ -53,7 +53,7 @@ def _read_trainer_stage(inputs: Inputs) -> None:
 
 
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
-    """Return the setup with a layout that is known."""
+    """Return the setup for a given layout."""
     read_stored_format(inputs, model)
     framework = _read_framework(inputs)
     policy = _read_policy(inputs, framework)
@@ -95,7 +95,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
 
 
 def _read_offload(inputs: Inputs, layout: Layout) -> tuple[str, ...]:
-    """Return what is kept in the host's memory: what is asked for, and what the trainer moves by itself."""
+    """Return what is kept in host memory: what --offload lists, and what the trainer offloads by itself."""
     offload, trainer = inputs.texts("offload"), _read_trainer(inputs)
     if trainer is not None:
         offload = trainer.moves(layout.recompute, offload)
@@ -118,7 +118,7 @@ def _read_in_backward(inputs: Inputs, layout: Layout) -> bool:
 
 
 def _tower(model: Model, implementation: Implementation, word: str) -> Implementation:
-    """Return how a vision tower is run: by its own class, or by the framework that runs the language model."""
+    """Return the implementation of the vision tower: its own class, or the framework that runs the language model."""
     if model.vision is None or word != "hf":
         return implementation
     return replace(model.vision.implementation, tuning=implementation.tuning)
@@ -137,8 +137,8 @@ def _read_shard(inputs: Inputs, layout: Layout) -> int:
 
 
 def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
-    """Return the optimizer, and the form that its name states or that is given; sgd has momentum only if it is asked
-    for, as torch's."""
+    """Return the optimizer and its form, from its name or as given. sgd has momentum only with --momentum, as in
+    torch."""
     optimizer, form = optimizer_names.find(inputs.text("optimizer", default="adamw"), form=form)
     if optimizer.name == "sgd":
         inputs.default("momentum", "0")
@@ -220,7 +220,7 @@ def _read_framework(inputs: Inputs) -> Framework:
 
 
 def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -> None:
-    """Note where the framework would pad the vocabulary."""
+    """Add a note if the framework would pad the vocabulary."""
     padding = framework.pads * tp
     if padding and model.vocabulary % padding:
         inputs.note(
@@ -229,7 +229,8 @@ def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -
 
 
 def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Precision:
-    """Return a named policy as the framework keeps it, which is noted; a policy given by its formats stays."""
+    """Return a named policy with the formats that the framework uses, and note it; a policy given by its formats is
+    unchanged."""
     kept = framework.formats(policy)
     if "=" in policy.name or kept == policy:
         return policy

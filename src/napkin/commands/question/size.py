@@ -1,4 +1,4 @@
-"""A bare size in the place of MODEL, for commands that need no more than a count; loads no model."""
+"""A bare size given as MODEL, for commands that need only a count; loads no model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from napkin.inputs.sizes import size_of
 
 
 def read_size(inputs: Inputs, shaped: Iterable[str]) -> None:
-    """Read a bare size in the place of MODEL as --params, for a command that needs no more than a count.
+    """Read a bare size given as MODEL as --params, for a command that needs only a count.
 
-    shaped  options that need a model's shapes: if one is given, the size stays MODEL
+    shaped  options that need a model's shapes: if one is given, the size remains MODEL
     """
     if "model" not in inputs or any(name in inputs for name in shaped):
         return

@@ -1,4 +1,5 @@
-"""How a pipeline's layers are assigned to stages by hand: stage by stage, or as Megatron's options name the ends."""
+"""How a pipeline's layers are assigned to stages by hand: stage by stage, or with Megatron's options for the first and
+last stage."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ EVEN = "a number of stages that divides the layers, or --stage-layers"
 
 @record
 class Pipeline:
-    """Stages and model chunks of a pipeline; `stages`: layers of each stage where they are assigned by hand."""
+    """Stages and model chunks of a pipeline; `stages`: layers of each stage, if they are assigned by hand."""
 
     pp: int
     vp: int
@@ -47,7 +48,7 @@ def read_pipeline(inputs: Inputs, model: Model) -> Pipeline:
 
 
 def _read_given(inputs: Inputs) -> list[str]:
-    """Return the options given that assign layers to stages; contradictions among them are refused."""
+    """Return the given options that assign layers to stages; reject contradictions among them."""
     found = [name for name in STAGE_OPTIONS[:-1] if inputs.value(name)]
     groups = [g for g in (("stage-layers",), END_LAYERS, ENDS_AS_LAYERS) if any(name in found for name in g)]
     if len(groups) > 1:
@@ -57,7 +58,7 @@ def _read_given(inputs: Inputs) -> list[str]:
 
 
 def _read_chunks(inputs: Inputs, given: list[str], chunk: int, pp: int, depth: int) -> None:
-    """Record the chunks per stage that --chunk-layers asks for."""
+    """Record the chunks per stage that --chunk-layers implies."""
     if "vp" in inputs and inputs.origin("vp") != SOLVED:
         raise NapkinError("--vp and --chunk-layers cannot be combined", "leave out one of the two")
     if set(given) - set(ENDS_AS_LAYERS):
@@ -114,7 +115,7 @@ def _listed(stages: Stages, pp: int, depth: int) -> Stages:
 
 
 def _near(number: int, depth: int) -> str:
-    """Return a list of that many stages that adds up."""
+    """Return a valid list of that many stages, for a hint."""
     if number > depth:
         return f"at most {depth:,} stages"
     least, more = divmod(depth, number)

@@ -1,4 +1,4 @@
-"""What the commands that predict a step ask the step model and the memory model, read from the options."""
+"""Questions to the step model and the memory model, read from the options, for commands that predict a step."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ STACK_OF = {
     **{name: name for name in ("megatron", "megatron-deepspeed", "megatron-core", "nanotron")},
     "torchtitan": "fsdp-compiled",
 }
-"""Framework → the software whose measured steps are its own."""
+"""Framework → the software whose measured steps apply to it."""
 FSDP = ("fsdp-eager", "fsdp-compiled")
-"""PyTorch's own software without and with torch.compile."""
+"""PyTorch FSDP without and with torch.compile."""
 TUNES_ON = FSDP[0]
-"""Software that fine-tuning is taken to run on: the libraries run a model's own class and compile nothing unless told
+"""The software assumed for fine-tuning: the libraries run a model's own class and compile nothing by default
 (torch_compile of transformers' TrainingArguments, and what TRL, axolotl, ms-swift and LLaMA-Factory make of it)."""
 
 
@@ -43,7 +43,7 @@ TUNES_ON = FSDP[0]
 class StepQuestion:
     """A training step to predict.
 
-    prediction   plan, rates and place among the evidence    confidence   of the intervals
+    prediction   plan, rates and position in the evidence    confidence   level of the intervals
     stack_named  whether --stack was given                   implementation  of the model
     """
 
@@ -57,8 +57,8 @@ class StepQuestion:
 
 
 def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> StepQuestion:
-    """Read setup, accelerator and software of a step that the step model predicts; uses: the accelerator's figures that
-    the answer depends on."""
+    """Read the setup, accelerator and software of a step to predict; uses: the accelerator's figures that the answer
+    depends on."""
     if any(name in inputs for name in UNTIMED):
         read_untimed(inputs)
     setup = read_setup(inputs, model)
@@ -75,7 +75,7 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
 
 
 def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
-    """Return plan and rates before a profile's: software, attention's kernel, overlap and factor as the options say."""
+    """Return plan and rates without a profile: software, attention kernel, overlap and factor from the options."""
     check_generates(setup.task)
     from napkin.evidence.rates import generation_note
 
@@ -93,7 +93,7 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
 
 
 def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
-    """Return plan and rates as the options say, with what --profile measured."""
+    """Return plan and rates from the options, with the rates measured in --profile."""
     asked = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
     if profile is None:
@@ -120,7 +120,7 @@ def read_rates_profile(inputs: Inputs, hardware: Hardware) -> Profile | None:
 
 def read_stack(inputs: Inputs, setup: Setup) -> str:
     """Return --stack, else that of the trainer or the framework, else the command's default, else what the layout
-    suggests: FSDP under ZeRO-3, Megatron for other layouts of several GPUs; compiled or not where --compile says."""
+    suggests: FSDP for ZeRO-3, Megatron for other layouts of several GPUs; compiled if --compile says so."""
     named = _read_named_stack(inputs, setup)
     if "compile" not in inputs:
         return named
@@ -139,7 +139,7 @@ def read_stack(inputs: Inputs, setup: Setup) -> str:
 
 
 def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
-    """Return the stack that options other than --compile say."""
+    """Return the stack that options other than --compile select."""
     if inputs.has("trainer"):
         from napkin.training.trainers import find
 
@@ -157,7 +157,8 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
 
 
 def _read_usual_stack(inputs: Inputs, setup: Setup) -> str:
-    """Return the software that nothing names: of fine-tuning on data-parallel ranks, else as the layout suggests."""
+    """Return the software if no option names it: that of fine-tuning on data-parallel ranks, else what the layout
+    suggests."""
     layout = setup.layout
     if setup.tunes and read_implementation(inputs) == "hf" and layout.tp * layout.pp * layout.ep == 1:
         return TUNES_ON
@@ -167,8 +168,8 @@ def _read_usual_stack(inputs: Inputs, setup: Setup) -> str:
 def memory_terms(
     model: Model, setup: Setup, implementation: str, capacity: int | None = None
 ) -> tuple[list[Term], str | None, list[str]]:
-    """Return memory/total, the verdict on it, and what is to say about it: if the memory model does not know the
-    architecture, or where the step does not surely fit in `capacity` bytes."""
+    """Return memory/total, its verdict, and notes: the memory model does not know the architecture, or the step may not
+    fit in `capacity` bytes."""
     from napkin.planning.verdicts import FITS, evaluate
 
     try:

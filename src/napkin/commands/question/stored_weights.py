@@ -1,4 +1,4 @@
-"""How the weights of a model that is served are stored, read from the options and the model's file."""
+"""The format of served weights, from the options and the model's file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WEIGHTS = "bf16"
 
 
 def read_weights(inputs: Inputs, model: Model) -> StoredWeights:
-    """Return the format of --dtype, else that of a quantized checkpoint. Refused (3) where napkin does not know it."""
+    """Return the format of --dtype, else that of a quantized checkpoint. Refused (3) if napkin does not know it."""
     stored = model.checkpoint
     if "dtype" in inputs or stored is None:
         return served_weights.stored(inputs.text("dtype", default=WEIGHTS))

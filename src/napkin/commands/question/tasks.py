@@ -1,4 +1,4 @@
-"""What a model is trained for, from the options: the task, the models next to it, and the loss."""
+"""The training task, from the options: its kind, the other models in a step, and the loss."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_task(inputs: Inputs) -> Task:
 
 
 def read_whether_rollout(inputs: Inputs) -> bool:
-    """Return whether the task is reinforcement learning; else what belongs to it is refused."""
+    """Return whether the task is reinforcement learning; else reject options that belong to it."""
     found = TASKS[str(inputs.peek("task") or PRETRAIN.name)].rollout
     if not found:
         inputs.because(ROLLOUT, "only reinforcement learning generates responses", "--task grpo, rloo or ppo")
@@ -72,7 +72,7 @@ def read_as_trained(inputs: Inputs, model: Model) -> Model:
 
 
 def _check_scored(inputs: Inputs, model: Model, task: Task) -> None:
-    """Raise an error for what needs the logits of a language model, where the model's head scores labels."""
+    """Raise an error for options that need the logits of a language model if the model's head scores labels."""
     hint = "a file whose architectures names the class with the language model's head"
     if task.preference or task.teacher:
         raise NapkinError(f"--task {task.name}: {model.name} scores labels, and has no logits of tokens", hint)
@@ -111,8 +111,8 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
 
 
 def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
-    """Return the passes over generated responses that reinforcement learning needs besides a reference: the one that
-    makes the log-probabilities before the update, and those of the reward and value models."""
+    """Return the passes over generated responses that reinforcement learning needs in addition to a reference: the one
+    that computes log-probabilities before the update, and those of the reward and value models."""
     task = read_task(inputs)
     if not task.rollout:
         return ()
@@ -142,7 +142,7 @@ def read_trainer(inputs: Inputs) -> Trainer:
 
 
 def _read_teacher(inputs: Inputs, task: Task) -> tuple[ForwardPass, ...]:
-    """Return the teacher's pass; none if the logits that it would make are read with the data."""
+    """Return the teacher's pass; none if its logits are read with the data."""
     hint = "--reference MODEL, or precomputed for logits that are stored"
     if not inputs.has("reference"):
         raise NapkinError("--reference is missing: which teacher?", hint)
@@ -157,7 +157,7 @@ def _read_teacher(inputs: Inputs, task: Task) -> tuple[ForwardPass, ...]:
 
 
 def _read_other(inputs: Inputs, text: str) -> Model:
-    """Return another model, named by a preset, an id or a path. On several stages it is not divided."""
+    """Return another model, named by a preset, an id or a path. Rejected with several pipeline stages."""
     from napkin.architectures import build
     from napkin.commands.question.named import named_config
 
@@ -170,7 +170,7 @@ def _read_other(inputs: Inputs, text: str) -> Model:
 
 
 def read_loss(inputs: Inputs, implementation: Implementation, policy: Precision) -> Implementation:
-    """Return the implementation with the loss that is asked for, or that the task has."""
+    """Return the implementation with the loss that --loss or the task selects."""
     task = read_task(inputs)
     stored = str(inputs.peek("reference") or "") if "reference" in inputs.command.names else ""
     form = loss_of(task, implementation.loss, policy, stored)

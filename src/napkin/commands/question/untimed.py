@@ -1,4 +1,4 @@
-"""What the step model does not time yet: refused by the commands that predict a step."""
+"""What the step model cannot time yet; rejected by the commands that predict a step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_generates(task: Task) -> None:
 
 
 def check_shards(shard: int, zero: int) -> None:
-    """Refuse groups of ranks that divide states under ZeRO 1 and 2: only gathers of ZeRO-3 are timed within them."""
+    """Reject sharding groups (HSDP) with ZeRO 1 and 2: only gathers of ZeRO-3 are timed within a group."""
     if shard and zero < 3:
         _refuse(("dp-shard",))
 

@@ -1,4 +1,4 @@
-"""`napkin step`: seconds of one training step, where they go, what binds, and how sure that is."""
+"""`napkin step`: the time of one training step, its parts, what limits it, and its interval."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def read(inputs: Inputs) -> StepQuestion:
 
 
 def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, draw: bool = False) -> Answer:
-    """Answer with the step's seconds and their parts; weighed: also the bytes; utilized: also MFU, its like and
-    the screen; draw: also pictures."""
+    """Answer with the time of the step and its parts. weighed: include memory; utilized: include MFU, HFU and the
+    screen; draw: include pictures."""
     model, setup, prediction = question.model, question.setup, question.prediction
     found = prediction.step()
     half, close = prediction.half_width(question.confidence, named=question.stack_named)
@@ -91,7 +91,7 @@ def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, 
 
 
 def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:
-    """Return a note for a link or network whose rate is not known and assumed."""
+    """Return notes on links or networks whose rate is unknown and assumed."""
     from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK, gpus_per_node
 
     notes = []
@@ -104,7 +104,7 @@ def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:
 
 
 def parts_of(found: StepTime) -> list[Term]:
-    """Return the parts of the step and what they consist of, two levels deep."""
+    """Return the parts of the step, two levels deep."""
     listed = []
     for part in found.time.parts:
         listed.append(part)
@@ -113,7 +113,7 @@ def parts_of(found: StepTime) -> list[Term]:
 
 
 def _add_ends(answer: Answer, half: float) -> None:
-    """Add the intervals; half: half their width in ln t."""
+    """Add the intervals; half: their half-width in ln(time)."""
     factor = math.exp(half)
     for term in answer.terms:
         if term.name in ("step/time", "mfu", "mfu/exact", "hfu", "tokens_per_second_per_gpu"):
@@ -121,7 +121,7 @@ def _add_ends(answer: Answer, half: float) -> None:
 
 
 def _binding(found: StepTime) -> str:
-    """Return what the largest part of the step waits for."""
+    """Return what limits the largest part of the step."""
     parts = {part.name.removeprefix("step/"): part.value for part in found.time.parts}
     return BINDS[max(BINDS, key=lambda name: parts[name])]
 
@@ -141,11 +141,11 @@ SAYS = {
     DESCRIBED: "described, the code of {} is known and no published step of it ran on such chips",
     UNKNOWN: "unknown software, as wide as steps of software that was not known",
 }
-"""Class of evidence → what a note says; {}: the software."""
+"""Class of evidence → text of the note; {}: the software."""
 
 
 def _remarks(question: StepQuestion, half: float, nearest: Sequence[str]) -> list[str]:
-    """Return what a reader must know to trust the interval; nearest: published steps like this one."""
+    """Return notes on what the interval rests on; nearest: the most similar published steps."""
     notes = [
         f"{question.confidence:.0%} interval ×/÷ {math.exp(half):.2f}, from published steps whose source was held out "
         f"when the constants were fitted; the nearest: {', '.join(nearest)}",

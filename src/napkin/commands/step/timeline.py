@@ -1,4 +1,4 @@
-"""What `step --plot` draws: the breakdown of the step, and the pipeline's schedule stage by stage."""
+"""Plots of `step --plot`: the breakdown of the step, and the pipeline schedule by stage."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from napkin.timing.step import StepTime
 from napkin.timing.step_layout import StepLayout
 
 MOST_STAGES, MOST_MICRO_BATCHES, MOST_SLOTS = 16, 24, 20_000
-"""Rows of a schedule that can be read; micro-batches, of which it then shows the first; slots that are worked out."""
+"""Limits of a drawn schedule: stages, micro-batches (of more, the first are shown), and computed slots."""
 SCHEDULED = ("step/compute", "step/memory_bound", "step/communication", "step/bubble")
-"""Parts of a step that the pipeline's schedule consists of; the others follow it."""
+"""Parts of a step inside the pipeline schedule; the others follow it."""
 
 
 def charts(found: StepTime, plan: StepLayout, title: str, half: float) -> list[Chart]:
-    """Draw the breakdown as bars, the step with its interval below them; with a pipeline, its schedule too.
-    half: half the interval's width in ln(time)."""
+    """Draw the breakdown as bars, with the step and its interval below; with a pipeline, draw its schedule as well.
+    half: half-width of the interval in ln(time)."""
     parts = [part for part in found.time.parts if part.value > 0]
     total = float(found.time.value)
     if not math.isfinite(total):
@@ -35,8 +35,8 @@ def charts(found: StepTime, plan: StepLayout, title: str, half: float) -> list[C
 
 
 def _schedule(found: StepTime, plan: StepLayout) -> Chart:
-    """Draw who works on which micro-batch when, scaled so that it ends when the step does: 1F1B takes
-    m + (p − 1)/v times a micro-batch's passes."""
+    """Draw when each stage works on which micro-batch, scaled to the length of the step: 1F1B takes m + (p − 1)/v times
+    the passes of a micro-batch."""
     stages, batches, chunks = int(plan.pp), int(plan.micro_batches), int(plan.vp)
     parts = {part.name: float(part.value) for part in found.time.parts}
     end = sum(parts[name] for name in SCHEDULED)

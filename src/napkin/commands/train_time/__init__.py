@@ -1,4 +1,4 @@
-"""`napkin train-time`: how long a run takes, or what it would need to be done in time or within a budget."""
+"""`napkin train-time`: how long a run takes, or what it needs to meet a deadline or a budget."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def answer(question: TrainTimeQuestion) -> Answer:
-    """Answer with the run's time, FLOPs, cost, energy, and what was left out."""
+    """Answer with the time, FLOPs, cost and energy of the run, and with the quantities that were solved for."""
     known, hardware, price = question.known, question.hardware, question.price
     if question.confidence is None:
         found = time.solve(known, question.peak, question.budget, price, question.goodput)
@@ -59,7 +59,7 @@ def answer(question: TrainTimeQuestion) -> Answer:
 
 
 def _weigh(question: TrainTimeQuestion, answer: Answer) -> str | None:
-    """Add the memory of the layout's step as `step` gives it; return whether it fits, None if that is not known."""
+    """Add the memory of the layout's step, as `step` does; return whether it fits, None if unknown."""
     step = question.step
     if step is None or not question.weighed:
         return None
@@ -74,8 +74,8 @@ def _weigh(question: TrainTimeQuestion, answer: Answer) -> str | None:
 
 
 def _judge(question: TrainTimeQuestion, answer: Answer, fit: str | None) -> None:
-    """Say whether the run keeps a deadline and a budget that were given although the rest determines it, and whether
-    its layout fits: one that does not keeps neither."""
+    """Judge the run against a deadline and a budget that are not needed to solve it, and check whether its layout fits.
+    A layout that does not fit meets neither."""
     if answer.verdict is not None:
         return
     if question.limits:
@@ -135,7 +135,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
 
 
 def _compared_with_count(convention: str, found: Mapping[str, Term], counted: Term) -> tuple[list[Term], str]:
-    """Return the counted FLOPs of the whole run, and the convention's ratio to them; and the ratio in words."""
+    """Return the counted FLOPs of the entire run, the ratio of the convention to them, and the ratio in words."""
     exact, ratio = against_count(found["flops"], counted, found["tokens"])
     side = "above" if ratio.value > 1 else "below"
     return [exact, ratio], f"{convention} is {abs(ratio.value - 1):.1%} {side} the count"

@@ -1,4 +1,4 @@
-"""`train-time` without --mfu: the utilization that published runs lead one to expect, and the intervals it gives."""
+"""`train-time` without --mfu: the MFU estimated from published runs or from the step model, with intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @record
 class Estimated:
-    """A run solved with an estimated MFU: its quantities, the estimate, and the step that it rests on, if any."""
+    """A run solved with an estimated MFU: its quantities, the estimate, and the step that it is based on, if any."""
 
     found: Mapping[str, Term]
     estimate: runs.Estimate
@@ -39,7 +39,7 @@ def estimated(
     goodput: Goodput,
     step: StepQuestion | None,
 ) -> Estimated:
-    """Solve a run with the MFU that published runs, or the step of a layout, lead one to expect."""
+    """Solve a run with an MFU estimated from published runs or from the step of a layout."""
     stepped = _of_step(step, known, confidence, goodput) if step is not None else None
     of = stepped.estimate if stepped is not None else None
     found, estimate = solved(known, hardware, peak, budget, price, confidence, goodput, of)
@@ -55,7 +55,7 @@ def add_estimate(
     confidence: float,
     goodput: Goodput,
 ) -> None:
-    """Add to the run's answer the intervals and what the estimate rests on; priced: a price was given."""
+    """Add the intervals and the basis of the estimate to the answer; priced: a price was given."""
     found, estimate = run.found, run.estimate
     answer.inputs["mfu"] = Shown(found["mfu"].value, None, "evidence")
     if run.step is not None:
@@ -91,14 +91,14 @@ def add_estimate(
 
 
 def _of_step(step: StepQuestion, known: Mapping[str, Term], confidence: float, goodput: Goodput) -> StepEstimate:
-    """Return what the step model says of the layout."""
+    """Return the estimate of the step model for the layout."""
     per_token = known["per_token"].value
     layout = step.setup.layout
     return of_step(layout, step.prediction, step.hardware, per_token, confidence, step.stack_named, goodput)
 
 
 def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> list[str]:
-    """Return what the estimate rests on, in words."""
+    """Return the basis of the estimate, in words."""
     notes = []
     if estimate.similar:
         notes = [
@@ -111,6 +111,6 @@ def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> 
 
 
 def _price(hardware: Hardware) -> list[str]:
-    """Return what such GPUs are rented for, if it is known."""
+    """Return a note on the rental price of such GPUs, if it is known."""
     line = prices.remark(hardware.slug, hardware.name)
     return [line] if line else []

@@ -1,4 +1,5 @@
-"""`napkin train-time MODEL` with a layout and no --gpus: as many as its degrees make, or as a deadline takes."""
+"""`napkin train-time MODEL` with a layout and no --gpus: the product of its degrees, or the fewest that meet a
+deadline."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from napkin.timing.goodput import Goodput
 
 
 def read_degrees(inputs: Inputs, known: dict[str, Term]) -> None:
-    """Take the product of the degrees as the number of GPUs where --dp is given."""
+    """Take the product of the degrees as the number of GPUs if --dp is given."""
     if "dp" not in inputs:
         return
     gpus = math.prod(inputs.integer(name) for name in ("dp", *(name for name in OF_REPLICA if name in inputs)))
@@ -36,9 +37,8 @@ def read_degrees(inputs: Inputs, known: dict[str, Term]) -> None:
 
 def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> SolvedMachine:
     """Return the fewest GPUs on which the layout's steps surely fit and train the tokens in time, among the numbers
-    that `napkin plan` tries; and how many it takes at either end of the step's interval. Where none fits, states
-    are sharded over all of them (ZeRO-3) and, if that is not enough, all is recomputed, where the options leave that
-    open."""
+    that `napkin plan` tries; and the numbers for both ends of the interval of the step's time. If none fits, try ZeRO-3
+    over all GPUs and then full recomputation, unless the options fix these."""
     inputs.defaults(SETUP_DEFAULTS)
     model, allowed, tokens = read_model(inputs), known["time"], float(known["tokens"].value)
     counts = read_machines(inputs, gpus_per_node(hardware))
@@ -66,7 +66,7 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
 
 
 def _read_ways(inputs: Inputs) -> list[dict[str, str]]:
-    """Return what is tried in turn: the layout as it is, then with what the options leave open."""
+    """Return the variants to try in order: the layout as given, then with the options that are left open."""
     sharded = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
     again = {} if "recompute" in inputs.given else {"recompute": "full"}
     return [{}, *([sharded] if sharded else []), *([{**sharded, **again}] if again else [])]
@@ -84,7 +84,7 @@ def _read_runs(inputs: Inputs, model: Model, options: Mapping[str, str], tokens:
 
 
 class _Runs:
-    """Runs of a layout on any number of GPUs. too_large: whether one that is in time does not surely fit."""
+    """Runs of a layout on any number of GPUs. too_large: whether one that meets the deadline may not fit."""
 
     def __init__(self, step_on: Callable[[int], StepQuestion], goodput: Goodput, tokens: float, allowed: float) -> None:
         self.step_on, self.goodput, self.tokens, self.allowed = step_on, goodput, tokens, allowed
@@ -93,12 +93,13 @@ class _Runs:
         self._fits: dict[int, bool] = {}
 
     def enough(self, gpus: int, end: int = 0) -> bool:
-        """Whether the run is in time and fits; end: of the interval of its time, -1, 0 or 1."""
+        """Return whether the run meets the deadline and fits; end: low end (-1), estimate (0) or high end (1) of its
+        time."""
         step, seconds, half = self._run(gpus)
         return seconds * math.exp(end * half) <= self.allowed and self._is_fitting(gpus, step)
 
     def _run(self, gpus: int) -> tuple[StepQuestion, float, float]:
-        """Return the step, the calendar seconds of the run, and half the interval of their logarithm."""
+        """Return the step, the calendar seconds of the run, and the half-width of their interval in log space."""
         if gpus not in self._known:
             step = self.step_on(gpus)
             layout = step.setup.layout
@@ -110,13 +111,13 @@ class _Runs:
         return self._known[gpus]
 
     def _saving(self, step: StepQuestion) -> Goodput:
-        """Return the share of a run that writes this step's checkpoints: the same on any number of GPUs."""
+        """Return the goodput with checkpoints of the size that this step saves, which no number of GPUs changes."""
         if self.goodput.interruptions is not None and self.goodput.interruptions.write.states is None:
             self.goodput = self.goodput.saving(saved_states(step.model, step.setup))
         return self.goodput
 
     def _is_fitting(self, gpus: int, step: StepQuestion) -> bool:
-        """Whether the step surely fits, as far as its memory is known."""
+        """Return whether the step surely fits; True if its memory is unknown."""
         if gpus not in self._fits:
             _, fit, _ = memory_terms(step.model, step.setup, step.implementation, step.hardware.capacity)
             self._fits[gpus] = fit in (None, FITS)

@@ -1,4 +1,4 @@
-"""The speed of a run as it was measured, for `train-time`: tokens per second, or a line of a log."""
+"""The measured speed of a run for `train-time`: tokens per second, or a line of a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from napkin.term import Term
 
 
 def read_measured(inputs: Inputs, known: Mapping[str, Term], peak: Term) -> Term:
-    """Return the MFU while training runs, from the tokens per second that were measured."""
+    """Return the MFU during training, from the measured tokens per second."""
     if "mfu" in known:
         raise NapkinError("--mfu and a measured rate both say how fast the run is", "leave out one of the two")
     inputs.need_all({} if "params" in known else {"params": "a MODEL, or its number of parameters"})

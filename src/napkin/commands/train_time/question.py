@@ -1,4 +1,4 @@
-"""What `train-time` is asked, once it is read."""
+"""The question of `train-time`, as a record."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 @record
 class SolvedMachine:
-    """The fewest GPUs with which a layout meets a deadline; ends: how many at either end of the interval of a step's
-    time, None if no number that was tried is certain to; options: what was taken, if nothing was given, for the
-    step to fit."""
+    """The fewest GPUs with which a layout meets a deadline; ends: the numbers at both ends of the interval of the
+    step's time, None if no number that was tried is certain; options: options that were chosen for the step to fit."""
 
     gpus: Term
     allowed: Term
@@ -28,23 +27,22 @@ class SolvedMachine:
 
 @record
 class TrainTimeQuestion:
-    """A training run with something left out.
+    """A training run with an unknown to solve for.
 
-    known      what is given among params, tokens, gpus, mfu and time; per_token: FLOPs per token if they differ
-               from 6 a parameter
-    counted    FLOPs per token as counted, for a model, next to `convention`, in which per_token is
+    known      given values among params, tokens, gpus, mfu and time; per_token: FLOPs per token, if not 6 per parameter
+    counted    counted FLOPs per token of a model; per_token follows `convention`
     peak       of one accelerator, FLOP/s/GPU
-    draw       of one accelerator with its host, as measured; None: its TDP counts
-    overhead, pue, carbon  what energy and carbon take on top of the accelerators
-    limits     deadline ("time") and budget that are given although the rest determines the run: they are judged
-    confidence  of the intervals where MFU is estimated; None: it is given or solved for
-    goodput    share of the calendar time that is training
-    step       the layout whose step the estimate rests on, if any
-    weighed    whether that step's memory is evaluated too
-    measured   whether the MFU is that of a measured rate, of training alone: goodput comes on top
-    named      what the model is called; "" if only its size is given
-    data       of samples: their real tokens, and the share that padding wastes
-    solved     the GPUs that a given layout takes to meet a deadline, if they are what is asked for
+    draw       measured power of one accelerator with its share of the host; None: its TDP
+    overhead, pue, carbon  factors for energy beyond the accelerators, and for carbon
+    limits     deadline ("time") and budget to judge the run by, if they are not needed to solve it
+    confidence  level of the intervals if MFU is estimated; None: it is given or solved for
+    goodput    share of calendar time spent training
+    step       the layout whose step gives the estimate, if any
+    weighed    whether the memory of that step is evaluated
+    measured   whether the MFU comes from a measured training rate, to which goodput applies
+    named      the model's name; "" if only its size is given
+    data       samples: their real tokens, and the share of padding
+    solved     the GPUs that a given layout needs to meet a deadline, if that is the question
     """
 
     known: Mapping[str, Term]

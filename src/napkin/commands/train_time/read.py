@@ -1,4 +1,4 @@
-"""What `train-time` is asked, read from the options."""
+"""Read the question of `train-time` from the options."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from napkin.commands.question.step_model import StepQuestion
 
 PREDICTS = (*STEP_MODEL, *TASKED, "images", "image-tokens", "profile")
-"""What the step model takes to estimate the MFU of a MODEL."""
+"""Options that the step model takes to estimate the MFU of a MODEL."""
 LAYOUT = tuple(name for name in PREDICTS if name not in FROZEN)
-"""Those of them that change the MFU alone, not the FLOPs."""
+"""Those of them that change only the MFU, not the FLOPs."""
 TUNED = (*FROZEN, *TASKED, *AMOUNT)
-"""Options of which each says that a trained network is trained on, or on a set of samples."""
+"""Options that each indicate fine-tuning or training on a set of samples."""
 ONE_CARD = {"gpus": "1", "time": "12h"}
-"""How fine-tuning on a card is typed, for hints."""
+"""A command line for fine-tuning on one GPU, for hints."""
 OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS, *ROLLOUT)
 """Options that need a MODEL's shapes."""
 
@@ -113,8 +113,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
 def _read_goodput(
     inputs: Inputs, known: Mapping[str, Term], confidence: float | None, step: StepQuestion | None, measured: bool
 ) -> Goodput:
-    """Return the share of the calendar time that is training: predicted from its failures if the speed of a step is
-    predicted or measured."""
+    """Return the goodput: predicted from failures if the speed of a step is predicted or measured."""
     trained = None if step is None else (step.model, step.setup)
     timed = measured or step is not None
     goodput = read_goodput(inputs, of_mfu=confidence is None and not measured, of_runs=not timed, trained=trained)
@@ -122,7 +121,7 @@ def _read_goodput(
 
 
 def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict[str, Term]:
-    """Return what is given beyond what determines the run: limits to hold it against, which are no longer known."""
+    """Remove and return the limits that are not needed to solve the run; the run is judged against them."""
     judged = {}
     for name in time.limits({"mfu": six(), **known} if laid_out else known, budget is not None):
         limit = known.pop(name, budget)
@@ -132,7 +131,7 @@ def _judged(known: dict[str, Term], budget: Term | None, laid_out: bool) -> dict
 
 
 def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> None:
-    """Say why options that this question does not read change nothing."""
+    """Record why options that this question does not read have no effect."""
     if "mfu" in known:
         given = "--mfu" if inputs.has("mfu") else "the measured rate"
         inputs.because(("confidence", *LAYOUT), f"{given} is given, and nothing is estimated", f"leave out {given}")
@@ -146,7 +145,7 @@ def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) 
 
 
 def _read_draw(inputs: Inputs, hardware: Hardware) -> Term | None:
-    """Return what an accelerator was measured to draw in training, if that is asked for; None for its TDP."""
+    """Return the measured power of an accelerator in training, if requested; None for its TDP."""
     if inputs.text_or_none("power") != "measured":
         return None
     from napkin.evidence.power import drawn
@@ -157,7 +156,7 @@ def _read_draw(inputs: Inputs, hardware: Hardware) -> Term | None:
 
 
 def _read_intensity(inputs: Inputs) -> Term:
-    """Return the CO2 of a kWh: of a region's grid, or as given."""
+    """Return the CO2 per kWh: of a region's grid, or as given."""
     region = inputs.text_or_none("region")
     if region is None:
         return inputs.term("carbon-intensity")
@@ -169,8 +168,8 @@ def _read_intensity(inputs: Inputs) -> Term:
 
 
 def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
-    """Refuse a question without an accelerator, or with a budget and no known price, naming what else is missing; an
-    MFU can be estimated."""
+    """Raise an error if there is no accelerator, or a budget without a known price; name what else is missing. The MFU
+    can be estimated."""
     more = []
     if inputs.has("hardware") and inputs.has("budget") and not inputs.has("price"):
         more.append(NapkinError("--budget needs --price", "add --price, USD per GPU-hour"))
@@ -182,13 +181,14 @@ def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
 
 
 def _check_enough(inputs: Inputs, known: Mapping[str, Term]) -> None:
-    """Refuse a question of which too much is missing, with examples of its kind; an MFU can be estimated."""
+    """Raise an error if too much is missing, with examples of a complete question. The MFU can be estimated."""
     usual = {**time.EXAMPLE, **(ONE_CARD if any(name in inputs for name in TUNED) else {})}
     time.unknowns({"mfu": six(), **known}, inputs.has("budget"), usual)
 
 
 def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
-    """Refuse what --min or --max asks for if it is given too; what is left out is answered with or without them."""
+    """Reject --min or --max for a quantity that is given. A quantity that is left out is answered with or without
+    them."""
     asked = [(word, name) for word in ("min", "max") if (name := inputs.text_or_none(word)) is not None]
     if len(asked) > 1:
         raise NapkinError("--min and --max ask different things", "ask one at a time")
@@ -202,7 +202,7 @@ def _check_asked(inputs: Inputs, known: Mapping[str, Term]) -> None:
 
 
 def _read_amount(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, ...]:
-    """Add the tokens where steps or samples say them; return what is said of them besides."""
+    """Add the tokens if steps or samples determine them; return the description of the samples."""
     if not any(name in inputs for name in AMOUNT):
         return ()
     from napkin.commands.question.amount import read_amount
@@ -227,8 +227,8 @@ def _read_amount(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, ...]:
 
 
 def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str, tuple[Term, ...]]:
-    """Return what was given among params, tokens, gpus, mfu and time; a model's counted FLOPs per token, its name; and
-    what is said of the tokens besides."""
+    """Return the given values among params, tokens, gpus, mfu and time; a model's counted FLOPs per token and name; and
+    the description of the samples."""
     if "model" in inputs:
         from napkin.commands.question.size import read_size
 
@@ -260,7 +260,8 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str, tupl
 
 
 def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:
-    """Add a model's parameters and FLOPs per token to what is known; return the counted FLOPs per token, its name."""
+    """Add a model's parameters and FLOPs per token to the known values; return its counted FLOPs per token and its
+    name."""
     for name in ("params", "active-params"):
         if inputs.has(name):
             raise NapkinError(f"MODEL and --{name} cannot be combined", "the model has its own count")
@@ -275,7 +276,7 @@ def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:
 
 
 def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
-    """Return the confidence level of an estimated MFU, and the step that it rests on if a model has a layout."""
+    """Return the confidence level of an estimated MFU, and the step that gives it if a model has a layout."""
     from napkin.commands.question.confidence import read_confidence
     from napkin.evidence.rates import generation_note
 
