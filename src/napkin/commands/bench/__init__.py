@@ -1,4 +1,4 @@
-"""`napkin bench`: what this machine really does. torch is imported only once something is to be measured."""
+"""`napkin bench`: measure this machine. torch is imported only when something is measured."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _read_request(inputs: Inputs, words: tuple[str, ...]) -> BenchRequest:
-    """Read what is to be measured."""
+    """Read the requested measurements."""
     from napkin.bench.modes import DEFAULT, FULL, GROUPS, QUICK
     from napkin.bench.run import BenchRequest
     from napkin.commands.question.machine import read_hardware_table
@@ -103,7 +103,7 @@ def _read_request(inputs: Inputs, words: tuple[str, ...]) -> BenchRequest:
 
 
 def _listed(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
-    """Return known names from a list; unknown ones are refused."""
+    """Return known names from a list; reject unknown ones."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in known:
@@ -114,7 +114,7 @@ def _listed(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
 
 
 def _read_dtypes(inputs: Inputs) -> tuple[str, ...]:
-    """Return the formats that were named, or all of them; () leaves the choice to the run."""
+    """Return the named formats, or all of them; () leaves the choice to the run."""
     from napkin.bench.formats import FORMATS, named
 
     text = inputs.text_or_none("dtype")
@@ -157,7 +157,7 @@ def _read_sequence(inputs: Inputs, model: Model, default: int) -> int:
 
 
 def _read_model_request(inputs: Inputs, model: Model) -> ModelRequest:
-    """Read whose matmuls are measured."""
+    """Read the model whose matmuls are measured."""
     from napkin.bench.model_shapes import attentions, gemms
     from napkin.bench.run import ModelRequest
 

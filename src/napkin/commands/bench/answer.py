@@ -34,7 +34,7 @@ def answer(done: Done) -> Answer:
 
 
 def _terms(profile: Profile, hardware: Hardware | None) -> list[Term]:
-    """Return the headline figures, and what follows from them: shares of the peak, MFU."""
+    """Return the headline figures and derived ones: shares of the peak, MFU."""
     from napkin.bench.compare import figures
 
     found = figures(profile)

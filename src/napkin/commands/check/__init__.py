@@ -23,13 +23,12 @@ from napkin.units import plain
 
 _MOST = 1000
 POSSIBLE = "possible"
-"""What is asked of a verdict if nothing else is."""
+"""The condition on a verdict by default."""
 
 
 @record
 class HeldLimit:
-    """One limit of a file, held against its answer. label: the check's name or command; line: None if the file has
-    no lines."""
+    """One limit of a file and its outcome. label: the check's name or command; line: None if the file has no lines."""
 
     file: str
     line: int | None
@@ -37,19 +36,19 @@ class HeldLimit:
     outcome: LimitOutcome
 
     def row(self) -> dict[str, Any]:
-        """Return the limit as JSON has it."""
+        """Return the limit for JSON."""
         one = self.outcome
         where = {"file": self.file, "line": self.line, "path": one.path, "limit": one.limit, "value": one.value}
         return {**where, "low": one.low, "high": one.high, "status": one.status}
 
     def finding(self) -> Finding:
-        """Return the limit as CI reads it."""
+        """Return the limit for CI reports."""
         one = self.outcome
         return Finding(f"{self.label}: {one.path} {one.limit}", one.status, words_of(one), _path(self.file), self.line)
 
 
 class Checked:
-    """What was found in all files, in their order."""
+    """The results for all files, in order."""
 
     def __init__(self) -> None:
         self.held: list[HeldLimit] = []
@@ -63,7 +62,7 @@ class Checked:
         """File of one check → its command."""
 
     def fail(self, problem: NapkinError, file: str) -> None:
-        """Add what kept a file's limits from being checked."""
+        """Add the error that prevented the check of a file's limits."""
         for one in problem.problems if isinstance(problem, Problems) else (problem,):
             self.problems.append(one)
             line, message = _without_place(one.message, file)
@@ -82,7 +81,8 @@ def _path(name: str) -> str:
 
 
 def _without_place(message: str, file: str) -> tuple[int | None, str]:
-    """Return the line of a message that begins with `file:line: `, None if it has none, and what it says."""
+    """Return the line number in a message that begins with `file:line: ` (None without one), and the rest of the
+    message."""
     rest = message.removeprefix(file)
     if rest == message:
         return None, message
@@ -130,7 +130,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _nothing(found: Checked, named: Sequence[str]) -> NapkinError:
-    """Return why no limit was checked."""
+    """Return the error that no limit was checked."""
     if not found.problems:
         return NapkinError(
             f"{printable(', '.join(named))}: holds no run file with command: and limits:",
@@ -140,7 +140,7 @@ def _nothing(found: Checked, named: Sequence[str]) -> NapkinError:
 
 
 def _add_file(path: str, below: bool, found: Checked) -> str:
-    """Check the limits of one file; returns its name. below: it was found in a folder, where other files lie too."""
+    """Check the limits of one file and return its name. below: it was found in a folder, which may hold other files."""
     name = name_of(path)
     try:
         document = check_files.read_found(path) if below else runfile.read(path)
@@ -181,7 +181,7 @@ def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ..
 
 
 def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, ...], found: Checked) -> None:
-    """Answer one mapping and hold its limits against the answer."""
+    """Answer one mapping and check its limits against the answer."""
     name, limits = data.get("command"), data.get("limits")
     if not isinstance(name, str):
         what = "is not the name of a command" if name is not None else "is missing"
@@ -236,7 +236,7 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
 
 
 def _implied(answer: Answer, command: Command) -> LimitOutcome:
-    """Return the outcome of what the question itself asked to hold (--must-fit, a deadline) and that does not."""
+    """Return the outcome of a condition of the question itself (--must-fit, a deadline) that is not met."""
     word = str(answer.verdict)
     status = BROKEN_WORD if answer.status == BROKEN else CLOSE_WORD
     asked = command.success if command.success and word != IMPOSSIBLE else POSSIBLE

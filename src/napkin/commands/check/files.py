@@ -1,4 +1,4 @@
-"""The run files that `check` is given: files, folders of them, and the text of the first one."""
+"""The run files that `check` is given: files, folders of them, and the starter file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable
 
 MOST = 1000
-"""Files below one folder."""
+"""Maximum number of files below one folder."""
 NAME = "napkin.yaml"
-"""The first run file, where no name is given."""
+"""Default name of the starter file."""
 ENDINGS = (".yaml", ".yml")
 FIRST = """\
 # What should hold, checked by: napkin check {name}
@@ -42,7 +42,7 @@ checks:
 
 def files_of(named: Sequence[str]) -> list[tuple[str, bool]]:
     """Return each file once, with whether it was found in a folder: those below a folder sorted by path. Hidden folders
-    are passed over. Errors (2) name a folder without run files."""
+    are skipped. Raises NapkinError (2) for a folder without run files."""
     found: dict[str, tuple[str, bool]] = {}
     for name in named:
         if not os.path.isdir(name):
@@ -61,7 +61,7 @@ def files_of(named: Sequence[str]) -> list[tuple[str, bool]]:
 
 
 def _whole(name: str) -> str:
-    """Return the path that a file has under every name; a text that is not a path as it is."""
+    """Return the canonical path of a file; a text that is not a path is returned as it is."""
     try:
         return name if name == "-" else os.path.realpath(name)
     except ValueError:
@@ -69,7 +69,7 @@ def _whole(name: str) -> str:
 
 
 def _below(folder: str) -> list[str]:
-    """Return the YAML files below a folder, sorted, as far as one more than are read."""
+    """Return the YAML files below a folder, sorted, at most MOST + 1."""
     found: list[str] = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(one for one in folders if not one.startswith("."))
@@ -80,7 +80,7 @@ def _below(folder: str) -> list[str]:
 
 
 def is_run_file(document: Document) -> bool:
-    """Return whether a file that lies in a folder is meant for check: it names a command, limits or checks."""
+    """Return whether a file in a folder is meant for check: it names a command, limits or checks."""
     return any(key in document.data for key in ("command", "limits", "checks"))
 
 

@@ -12,7 +12,7 @@ from napkin.term import TRUE, Term, leaf
 
 SHARES = ((0.5, "median"), (0.9, "p90"), (0.99, "p99"))
 TOGETHER = (2, 4, 8, 16)
-"""Micro-batches whose padding is shown."""
+"""Micro-batch sizes for which padding is shown."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -23,7 +23,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def answer(path: str, field: str | None, found: SampleLengths) -> Answer:
-    """Answer with the lengths' distribution, and the share of tokens that padding would be."""
+    """Answer with the distribution of lengths, and the share of padding."""
     terms: list[Term] = [
         leaf("data/samples", found.samples, "1", TRUE),
         leaf("data/tokens", found.tokens, "token", TRUE),
@@ -49,7 +49,7 @@ def answer(path: str, field: str | None, found: SampleLengths) -> Answer:
 
 
 def _next(path: str, field: str | None) -> str:
-    """Return the pair of commands that trains on these samples: one keeps the lengths, the other reads them."""
+    """Return two commands: one writes the lengths to a file, the other uses them for a training run."""
     named = f" --tokens-field {quoted(field)}" if field is not None else ""
     kept = f"napkin data lengths {quoted(path)}{named} --json -o lengths.json"
     return f"{kept} && napkin train-time llama3-8b --hardware h100 --gpus 8 --lora-rank 16 --lengths lengths.json"

@@ -1,4 +1,5 @@
-"""`napkin lint FILE…`: what costs time, memory or money in a configuration, each with its price and how to fix it."""
+"""`napkin lint FILE…`: what wastes time, memory or money in a configuration, with the cost and the fix of each
+finding."""
 
 from __future__ import annotations
 
@@ -71,14 +72,14 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _read_selection(inputs: Inputs) -> Wanted:
-    """Return whether a rule is asked for, from --select and --ignore."""
+    """Return whether a rule is selected by --select and --ignore."""
     select = prefixes(inputs.text("select"), "--select") if inputs.has("select") else ("N",)
     ignore = prefixes(inputs.text("ignore"), "--ignore") if inputs.has("ignore") else ()
     return lambda rule: is_selected(rule, select, ignore)
 
 
 def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
-    """Return what the rules find in one configuration."""
+    """Return the findings in one configuration."""
     asked, typed = read.inputs, inputs.texts_given()
     if read_whether_rollout(asked):
         asked = read_trainer_of_rollout(asked)
@@ -111,19 +112,20 @@ def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
 
 
 def _with_same_batch(one: BrokenRule) -> BrokenRule:
-    """Return a finding whose change leaves the batch as it is stated."""
+    """Return a finding whose change keeps the stated batch."""
     return replace(one, change={name: text for name, text in one.change.items() if name != "global-batch"})
 
 
 def _read_impossible(inputs: Inputs, read: ReadTarget, stated: Stated | None, found: Sequence[BrokenRule]) -> Linted:
-    """Return a configuration that cannot be run: every option of it counts as read."""
+    """Return a configuration that cannot be run; all its options count as read."""
     read.inputs.depends(read.inputs.given, True)
     inputs.adopt(read.inputs)
     return Linted(read, stated, tuple(found), None, inputs.texts_given())
 
 
 def _answer(found: Sequence[Linted], problems: Sequence[NapkinError], whys: bool) -> Answer:
-    """Answer with the findings of all configurations, the worst first in each. whys: with the law behind each rule."""
+    """Answer with the findings of all configurations, the worst first in each. whys: include the explanation of each
+    rule."""
     answer = Answer("lint", rows=[one.row(finding) for one in found for finding in one.findings], problems=problems)
     answer.extra["columns"] = {"time": "1", "memory": "byte", "cost": "USD"}
     answer.extra["together"] = [one.extra for one in found if one.extra is not None]

@@ -1,4 +1,4 @@
-"""Inputs of `lint`: files of frameworks, run files, or a MODEL with options; and what their comments ignore."""
+"""Inputs of `lint`: framework files, run files, or a MODEL with options, and the rules that their comments ignore."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Place:
 
 @record
 class ReadTarget:
-    """A configuration as read. notes: of what its files say and napkin does not model; ignores: by file; clashes: keys
-    that contradict each other; phase: the name of the part of a run that it is, "" for all of it."""
+    """A configuration as read. notes: on what its files state and napkin does not model; ignores: by file; clashes:
+    keys that contradict each other; phase: the name of the run's phase, "" for the entire run."""
 
     target: Target
     inputs: Inputs
@@ -64,7 +64,7 @@ class ReadTarget:
         return f"{self.target.name}, {self.phase}" if self.phase else self.target.name
 
     def place(self, finding: BrokenRule) -> Place:
-        """Return where a finding is: at its option, else at one that its change names, else in the file."""
+        """Return the location of a finding: its option, else an option that its change names, else the file."""
         stated = [
             self.inputs.given[name].where for name in (finding.hit.option, *finding.change) if name in self.inputs.given
         ]
@@ -94,7 +94,7 @@ def targets_of(words: Sequence[str], together: Sequence[str]) -> list[Target]:
 
 
 def _is_file(word: str) -> bool:
-    """Return whether a word names a file that is not a model's config.json alone: those are MODELs."""
+    """Return whether a word names a file to lint, and not a model's config.json, which is a MODEL."""
     if os.path.isdir(word) or os.path.basename(word) == "config.json":
         return False
     path_like = word.startswith(("./", "../", "/", "~")) or word.endswith((".yaml", ".yml", ".toml", ".sh"))
@@ -102,8 +102,8 @@ def _is_file(word: str) -> bool:
 
 
 def read_target(inputs: Inputs, target: Target) -> list[ReadTarget]:
-    """Return a configuration's options: those of its files, over which the command line wins. A run file with `phases:`
-    is one configuration for each."""
+    """Return the options of a configuration: those of its files, overridden by the command line. A run file with
+    `phases:` gives one configuration per phase."""
     typed = {name: one for name, one in inputs.given.items() if name not in ("configs", "from")}
     if target.model:
         if "model" in typed:
@@ -124,8 +124,8 @@ def read_target(inputs: Inputs, target: Target) -> list[ReadTarget]:
 def _read_run_file(
     inputs: Inputs, target: Target, typed: dict[str, OptionText], ignores: dict[str, Ignores]
 ) -> list[ReadTarget]:
-    """Return the configurations of a run file: one, or one for each of its phases; launch files that it names say the
-    rest."""
+    """Return the configurations of a run file: one, or one for each of its phases; launch files that it names add
+    options."""
     from napkin.commands.runfile import options_of, read
 
     document = read(target.files[0])
@@ -148,7 +148,7 @@ def _read_run_file(
 def _read_launch(
     asked: Inputs, target: Target, launch: Launch | None, ignores: dict[str, Ignores], phase: str = ""
 ) -> ReadTarget:
-    """Return a configuration with what its launch files say besides options."""
+    """Return a configuration with the notes of its launch files."""
     if launch is None:
         return ReadTarget(target, asked, ignores=ignores, phase=phase)
     asked.assumed += launch.assumed
@@ -157,7 +157,7 @@ def _read_launch(
 
 
 def _is_run_file(path: str) -> bool:
-    """Return whether a file is napkin's own: it names a command, or all its keys are options of napkin's spelling."""
+    """Return whether a file is a napkin run file: it names a command, or all its keys are napkin options."""
     from napkin.commands.runfile import read
 
     if not path.endswith((".yaml", ".yml")):

@@ -1,4 +1,4 @@
-"""The configuration that `lint` looks at, read from the options: first what it states, then what can be run."""
+"""The configuration that `lint` checks, read from the options: first the stated values, then the step."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
 
 OF_MODEL = ("model", "task", *MODEL_OPTIONS, *PADDED)
-"""Options that a model is read from."""
+"""Options from which a model is read."""
 NO_HARDWARE = "no accelerator is named: --hardware"
-"""Why nothing is timed."""
+"""The reason why nothing is timed."""
 
 
 def read_stated(inputs: Inputs, known: Model | None = None) -> Stated:
-    """Return what the configuration states, its values one by one. known: its model, if that was read before."""
+    """Return the values that the configuration states. known: its model, if that was already read."""
     inputs.depends(OF_MODEL if known is not None else (), True)
     model = read_model(inputs) if known is None else known
     hardware = read_hardware(inputs, (*RATES, "memory-size")) if inputs.has("hardware") else None
@@ -48,7 +48,7 @@ def read_stated(inputs: Inputs, known: Model | None = None) -> Stated:
 
 
 def read_words(inputs: Inputs) -> None:
-    """Read each word that names something, so that what is refused after it is refused for the words next to it."""
+    """Read each option that takes a name, so that unknown names are reported before other errors."""
     precision(inputs.text("precision"))
     recompute(inputs.text("recompute"))
     optimizer_names.find(inputs.text("optimizer"), form=inputs.text_or_none("optimizer-form"))
@@ -85,7 +85,7 @@ def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -
 
 
 def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
-    """Return the memory of the step; None if the memory model does not know the architecture."""
+    """Return the memory of the step; None if the memory model does not support the architecture."""
     capacity = stated.hardware.capacity if stated.hardware is not None else None
     try:
         return evaluate(stated.model, setup, implementation, capacity)
@@ -94,7 +94,7 @@ def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
 
 
 def read_ask(inputs: Inputs, case: Configuration) -> Ask:
-    """Return how the configuration is asked with a change, on the same software."""
+    """Return the function that evaluates the configuration with a change, on the same software."""
     idle = set(inputs.unused())
     known: dict[tuple[tuple[str, object], ...], Configuration | None] = {}
 
@@ -129,14 +129,14 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
 
 
 def _same_model(case: Configuration, options: Options) -> Model | None:
-    """Return the model of a configuration with a change, if the change leaves it as it is: padding its vocabulary
-    depends on the tensor-parallel ranks."""
+    """Return the model of a changed configuration if the change does not affect it: vocabulary padding depends on the
+    tensor-parallel ranks."""
     padded = "vocab-multiple" in case.given and "tp" in options
     return None if padded or set(OF_MODEL) & set(options) else case.model
 
 
 def pinned(case: Configuration, options: Options) -> Options:
-    """Return a change that keeps the software: napkin's own choice of it depends on the layout."""
+    """Return a change with the software fixed, because napkin's default for it depends on the layout."""
     if not case.guessed or case.stack is None or {"stack", "compile", "framework", "trainer"} & set(options):
         return options
     return {**options, "stack": case.stack.name}

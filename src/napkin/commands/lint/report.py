@@ -1,4 +1,4 @@
-"""Findings of `lint` in one configuration: as rows of JSON, and as CI reads it."""
+"""Findings of `lint` in one configuration, as rows of JSON and for CI reports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from napkin.rules.rule import ERROR, BrokenRule
 
 @record
 class Linted:
-    """A configuration and what the rules find in it. stated: None where its files clash; case: None if it cannot be
-    run; typed: the options of the command line; together: all changes that help next to each other, as one finding."""
+    """A configuration and its findings. stated: None if its files contradict each other; case: None if it cannot be
+    run; typed: the options of the command line; together: all helpful changes combined, as one finding."""
 
     read: ReadTarget
     stated: Stated | None
@@ -32,14 +32,14 @@ class Linted:
 
     @property
     def status(self) -> int:
-        """Exit status: 1 for an error, 4 if it is open whether there is one."""
+        """Exit status: 1 for an error, 4 if an error is possible."""
         if any(one.rule.severity == ERROR for one in self.findings):
             return BROKEN
         return CLOSE if any(one.rule.close for one in self.findings) else OK
 
     @property
     def notes(self) -> list[str]:
-        """What was not asked, and why."""
+        """What was not checked, and why."""
         found = list(self.read.notes)
         if self.case is None:
             found.append("only contradictions are reported: there is no step to price")
@@ -51,7 +51,7 @@ class Linted:
 
     @property
     def marks(self) -> list[Mark]:
-        """What CI's reports of tests hold: errors fail, the others pass with what they say; one case where nothing was
+        """Test cases for CI reports: errors fail, other findings pass with their text; one case if nothing was
         found."""
         found = [self.mark(one) for one in self.findings]
         kept = [replace(one, status=BROKEN_WORD if one.status == ERROR else HOLDS) for one in found]
@@ -59,7 +59,7 @@ class Linted:
 
     @property
     def _phase(self) -> str:
-        """What tells the names of several phases of one file apart."""
+        """Suffix that distinguishes the phases of one file."""
         return f" ({self.read.phase})" if self.read.phase else ""
 
     def command(self, change: Options) -> str:
@@ -79,7 +79,7 @@ class Linted:
         return self.command(change) if change and not self.read.phase else None
 
     def row(self, finding: BrokenRule) -> Row:
-        """Return a finding as JSON has it."""
+        """Return a finding for JSON."""
         place, price = self.read.place(finding), finding.price
         return {
             "rule": finding.rule.number,
@@ -100,7 +100,7 @@ class Linted:
 
     @property
     def extra(self) -> Row | None:
-        """What all changes that help are worth next to each other, as JSON has it."""
+        """The effect of all helpful changes combined, for JSON."""
         one = self.together
         if one is None:
             return None
@@ -114,7 +114,7 @@ class Linted:
         }
 
     def mark(self, finding: BrokenRule) -> Mark:
-        """Return a finding as CI reads it."""
+        """Return a finding for CI reports."""
         place = self.read.place(finding)
         said = "; ".join(part for part in (finding.hit.says, *prices_of(finding), change_of(finding)) if part)
         name = f"{finding.rule.number} {finding.rule.name}{self._phase}"
@@ -122,7 +122,7 @@ class Linted:
 
 
 def change_of(finding: BrokenRule) -> str:
-    """Return what fixes a finding, as it is typed or edited."""
+    """Return the fix of a finding: options to type, or an edit."""
     if finding.hit.edit:
         return finding.hit.edit
     pieces = [option_piece(name, text) for name, text in finding.change.items() if text is not None]
@@ -131,8 +131,8 @@ def change_of(finding: BrokenRule) -> str:
 
 
 def prices_of(finding: BrokenRule) -> list[str]:
-    """Return a price in words, the one that the rule is about first: `12%` of a step, `8.1 GiB` of a GPU, `$1,200`; and
-    what the change takes."""
+    """Return the cost of a finding in words, that of the rule's resource first: `12%` of a step, `8.1 GiB` of a GPU,
+    `$1,200`; and the cost of the fix."""
     price, found = finding.price, []
     if price.time is not None and price.time >= LEAST_SHARE:
         found.append(share(price.time))
@@ -146,10 +146,10 @@ def prices_of(finding: BrokenRule) -> list[str]:
 
 
 LEAST_SHARE = 0.005
-"""Share of a step below which a price is not shown: it is another one that counts."""
+"""Share of a step below which a time is not shown."""
 
 
 def counts(findings: Sequence[BrokenRule]) -> dict[str, int]:
-    """Return how many findings there are of each severity, the worst first."""
+    """Return the number of findings by severity, the worst first."""
     words = [one.rule.severity for one in findings]
     return {word: words.count(word) for word in ("error", "warning", "info") if word in words}

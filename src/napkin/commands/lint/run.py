@@ -1,4 +1,4 @@
-"""How much a configuration trains on, at what price, and how it is operated, read from the options."""
+"""The amount of training, its price, and the operation of the run, read from the options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from napkin.training.setup import Setup
 
 
 def read_run(inputs: Inputs, model: Model, setup: Setup, seconds: float | None) -> Run:
-    """Return how much is trained, at what price, and how it is operated, as far as it is stated. seconds: of a step,
-    where it is timed."""
+    """Return the amount of training, its price, and the operation of the run, as far as given. seconds: of a step, if
+    it is timed."""
     tokens: float | None = None
     padding = 0.0
     a_step = float(setup.layout.global_batch * setup.layout.seq)
@@ -42,8 +42,8 @@ def read_run(inputs: Inputs, model: Model, setup: Setup, seconds: float | None) 
 def _read_operation(
     inputs: Inputs, model: Model, setup: Setup, seconds: float | None
 ) -> tuple[Term | None, Term | None, Term | None]:
-    """Return the time between checkpoints, that to write one, and that between failures of the job; None if they
-    are not all stated."""
+    """Return the checkpoint interval, the write time, and the mean time between failures of the job; None if one is
+    missing."""
     stated = "write-bandwidth" in inputs and ("mtbf" in inputs or "gpu-mtbf" in inputs)
     paced = "checkpoint-interval" in inputs or ("save-steps" in inputs and seconds is not None)
     needs = "--write-bandwidth, --mtbf or --gpu-mtbf, and --checkpoint-interval or --save-steps (with --hardware)"

@@ -41,7 +41,7 @@ CEILING = "the printed gigabytes of all GPUs, states perfectly sharded, nothing 
 
 @record
 class MaxParamsQuestion:
-    """What must fit on `gpus` accelerators.
+    """The question which model fits on `gpus` accelerators.
 
     each    bytes per parameter                    weights   the number format of inference, or None for training
     like    a model or family whose proportions the largest shape keeps, or None
@@ -97,7 +97,7 @@ def _read_inference(inputs: Inputs, hardware: Hardware) -> MaxParamsQuestion:
 
 
 def _read_bytes_per_param(inputs: Inputs) -> Term:
-    """Return the bytes per parameter as given, or what policy and optimizer keep, one by one."""
+    """Return the bytes per parameter: as given, or the sum of what policy and optimizer keep."""
     if inputs.has("bytes-per-param"):
         for name in STATES[len(MACHINE_SIZE) :]:
             if name in inputs:
@@ -116,7 +116,7 @@ def _read_bytes_per_param(inputs: Inputs) -> Term:
 
 
 def _read_layout_fit(inputs: Inputs) -> LayoutFit:
-    """Read the layout that the largest shape must fit under; each shape that is tried has a setup of its own."""
+    """Read the layout that the largest shape must fit under; each shape that is tried has its own setup."""
     for name, value in SETUP_DEFAULTS.items():
         inputs.default(name, value)
     tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
@@ -159,8 +159,8 @@ def answer(question: MaxParamsQuestion) -> Answer:
 def _answer_trained_part(
     question: MaxParamsQuestion, layout: LayoutFit, limit: int, capacity: list[Term], count: str
 ) -> Answer:
-    """Answer for a model of which a part is trained: with the shape that fits, without the ceiling of one trained
-    whole. limit: that ceiling, about which the first shape is looked for."""
+    """Answer for a partially trained model with the shape that fits, without the ceiling for full training. limit: that
+    ceiling, where the search starts."""
     config = proportions_of(str(question.like), limit)
     terms, notes = fitting_shape(layout, question.hardware, config)
     nearer = proportions_of(str(question.like), fitted(terms) or limit)
@@ -175,8 +175,8 @@ def _answer_trained_part(
 
 
 def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term], list[str]]:
-    """Return the largest shape in a published model's proportions, counted exactly; under a layout the one that
-    fits; and notes."""
+    """Return the largest shape in a published model's proportions, counted exactly, or the one that fits under the
+    layout; and notes."""
     from napkin.planning.scaling import at_most, largest_of_family
 
     limit = int(most.value)

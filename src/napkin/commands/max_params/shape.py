@@ -19,8 +19,8 @@ class LayoutFit:
     """A layout under which the largest shape must fit: a model's setup and implementation, and the search's steps.
 
     tp, pp, stages  tensor-parallel ranks, pipeline stages, and stages times chunks that the layers divide by (1: none)
-    least           layers that a shape has at least: those that are frozen
-    part            whether only a part is trained: then not every parameter has gradients and optimizer states
+    least           minimum layers of a shape: the frozen ones
+    part            whether only a part is trained, so that not every parameter has gradients and optimizer states
     """
 
     setup_for: Callable[[Model], tuple[Setup, str]]
@@ -45,12 +45,12 @@ def proportions_of(name: str, limit: int) -> Config:
 
 
 def keeps(config: Config) -> str:
-    """Return the note that says whose proportions a shape has."""
+    """Return the note on the model whose proportions a shape keeps."""
     return f"the shape keeps the proportions of {config.name}: head size, width to depth, inner width to width"
 
 
 def deep_enough(config: Config, least: int) -> Model:
-    """Return the published shape, with as many layers as are frozen if it has fewer."""
+    """Return the published shape, with at least as many layers as are frozen."""
     from napkin.architectures import build
     from napkin.planning.scaling import Proportions
 
@@ -75,8 +75,8 @@ def shape_terms(path: str, model: Model, parameters: int) -> list[Term]:
 
 
 def fitting_shape(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[list[Term], list[str]]:
-    """Return the largest shape whose whole step fits: states as the layout divides them, activations, the loss,
-    overhead; and notes."""
+    """Return the largest shape whose entire step fits (states as the layout shards them, activations, loss, overhead),
+    and notes."""
     from napkin.planning import verdicts
     from napkin.planning.scaling import largest_of_family
 

@@ -1,4 +1,4 @@
-"""`napkin mfu`: from a measured rate to model and hardware FLOPs utilization, under every published convention."""
+"""`napkin mfu`: model and hardware FLOPs utilization from a measured rate, under every published convention."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, leaf
 
 NEAR = 0.03
-"""Relative difference up to which a convention explains a claim: logs and papers print two or three digits."""
+"""Relative difference up to which a convention explains a claim, because logs and papers print two or three digits."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -38,7 +38,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def answer(question: MfuQuestion) -> Answer:
-    """Answer with MFU and HFU in every convention, the verdict, and what explains a claim or a gap."""
+    """Answer with MFU and HFU in every convention, the verdict, and explanations of a claim or a gap."""
     rate, peak = question.rate, question.peak
     done = {name: utilization.achieved(name, rate, per_token) for name, per_token in question.per_token.items()}
     used = {name: utilization.mfu(name, achieved, peak) for name, achieved in done.items()}
@@ -91,7 +91,7 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
 
 
 def _remarks(question: MfuQuestion, main: Term) -> list[str]:
-    """Return what the verdict is about, and where to look if it is bad or impossible."""
+    """Return notes on the basis of the verdict, and on likely causes of a poor or impossible one."""
     hardware, dtype = question.hardware, question.dtype
     notes = [
         f"the verdict is about mfu/{question.basis}, against {hardware.name}'s dense {dtype} peak: of published "
@@ -116,7 +116,7 @@ def _remarks(question: MfuQuestion, main: Term) -> list[str]:
 
 
 def explain(claimed: float, terms: Sequence[Term], hardware: Hardware, dtype: str) -> list[str]:
-    """Return which conventions, against the dense or the sparse peak, give a claimed MFU."""
+    """Return a note on which conventions, with the dense or the sparse peak, give a claimed MFU."""
     sparse = hardware.sparse_peak(dtype)
     readings = [(term.name, float(term.value)) for term in terms]
     if sparse:

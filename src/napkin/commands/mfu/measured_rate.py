@@ -1,4 +1,4 @@
-"""The measured rate of a training run, from whichever figure was given: tokens/s, a step's time, TFLOP/s, a log."""
+"""The measured rate of a training run, from the given figure: tokens/s, step time, TFLOP/s, or a log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RATED = "for example --tokens-per-second 98000"
 
 @record
 class Counted:
-    """What a rate is read with: FLOPs per token by convention, and the tokens of a sample, if they are known;
-    basis: the convention whose MFU is judged."""
+    """What converts a rate: FLOPs per token by convention, and the tokens of a sample, if known. basis: the convention
+    whose MFU is judged."""
 
     per_token: Mapping[str, Term]
     seq: int | None
@@ -94,11 +94,11 @@ _OF_LOG = (
     ("step_seconds", "step-time", "second"),
     ("flops_per_second_per_gpu", "tflops", "FLOP/s/GPU"),
 )
-"""Quantity of a log → the option that states it, and its unit; the most direct first."""
+"""Quantity of a log → its option and unit; the most direct first."""
 _NEEDS = {"tokens_per_second": ("gpus",), "samples_per_second": ("gpus",), "step_seconds": ("gpus", "global-batch")}
-"""Quantity of a log → options without which it says nothing of one GPU."""
+"""Quantity of a log → options needed to convert it to a rate per GPU."""
 INSTEAD = {"global-batch": "grad-accum"}
-"""Option → one from which it follows."""
+"""Option → another option from which it follows."""
 
 
 def _read_log(inputs: Inputs, counted: Counted, logged: Logged) -> Term:

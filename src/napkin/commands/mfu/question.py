@@ -35,7 +35,7 @@ VERDICT_BY = "palm"
 STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --global-batch and layout are given"
 MODEL = "name a model instead of --params"
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", *BATCH[1:]))
-"""Options that ask for a prediction next to the rate; recomputation and the batch serve the rate itself too."""
+"""Options that request a prediction for comparison; recomputation and the batch also apply to the rate itself."""
 OF_MODEL = ("flops", "document-lengths", "mean-document-length", *MODEL_OPTIONS, *DESCRIBES, *TASKED)
 """Options that need a MODEL's shapes."""
 
@@ -47,7 +47,7 @@ class MfuQuestion:
     name       of the model                       per_token   FLOPs per token by convention
     repeated   1 + the recomputed share           rate        tokens/s/GPU
     peak       dense, FLOP/s/GPU, of `dtype`      gpus        of the job, where given
-    printed    the accelerator as the table has it, where --peak-flops replaces its peak
+    printed    the accelerator from the table, if --peak-flops replaces its peak
     basis      the convention whose MFU the verdict is about
     claimed    an MFU that someone reports        logged      the log that the rate comes from
     step       the layout that the step model predicts for comparison, if one is described
@@ -76,7 +76,7 @@ def read(inputs: Inputs) -> MfuQuestion:
 
 
 def read_rated(inputs: Inputs, logged: Logged | None) -> MfuQuestion:
-    """Read the question of what a log says, or of the rate that an option states."""
+    """Read the question about a log, or about the rate in an option."""
     read_untimed(inputs)
     check_missing(inputs, logged is not None)
     name, counted, repeated = _read_counted(inputs)
@@ -104,14 +104,14 @@ def read_rated(inputs: Inputs, logged: Logged | None) -> MfuQuestion:
 
 
 def check_missing(inputs: Inputs, rated: bool) -> None:
-    """Refuse a question that lacks what every MFU needs, naming all of it. rated: a log states the rate."""
+    """Raise an error that names all inputs missing for an MFU. rated: a log states the rate."""
     sized = {} if inputs.has("model") else {"params": "a MODEL, or its number of parameters"}
     unrated = () if rated or any(inputs.has(name) for name in MEASURED_RATES) else (without_rate(),)
     inputs.need_all({**sized, "hardware": WHICH}, unrated)
 
 
 def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
-    """Return what ran, its FLOPs per token, and 1 + the recomputed share."""
+    """Return the model, its FLOPs per token, and 1 + the recomputed share."""
     again = recompute(inputs.text("recompute"))
     inputs.because(("batch", "size"), "it belongs to a matmul", "napkin mfu matmul MxKxN")
     inputs.because((*BATCH[1:], *DESCRIBES), STEP, "name them all, or leave it out")

@@ -1,4 +1,5 @@
-"""The answer of `napkin optimal`: a division of the budget, its loss, and what deviating from it costs."""
+"""The answer of `napkin optimal`: the split of the budget into parameters and tokens, its loss, and the cost of
+deviations."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from napkin.commands.optimal.published import NearestModel
 
 SAME_DATA = {"besiroglu2024": "hoffmann2022-3", "hoffmann2022-3": "besiroglu2024"}
-"""Laws whose losses compare: two fits to the same runs."""
+"""Laws with comparable losses: two fits to the same runs."""
 
 
 def answer(question: OptimalQuestion) -> Answer:
-    """Answer with the division, its loss, and what another one costs."""
+    """Answer with the split, its loss, and the cost of other splits."""
     found = _allocate(question)
     question = replace(question, law=found.law)
     losses = _with_loss(question.law)
@@ -73,12 +74,12 @@ def answer(question: OptimalQuestion) -> Answer:
 
 
 def _law_rows(question: OptimalQuestion, found: Allocation) -> Iterator[dict[str, Cell]]:
-    """Yield what today's laws say of the compute, or of the size or the tokens that a compute is looked for to suit."""
+    """Yield the results of all current laws for the compute, or for the given size or tokens."""
     return suited_rows(question) if question.suited else law_rows(found.compute, question.law)
 
 
 def of_serving(published: NearestModel) -> dict[str, Cell]:
-    """Return what serving the published model gives, if it was asked."""
+    """Return the quantities of serving the published model, if it was evaluated."""
     one = published.served
     if one is None:
         return {}
@@ -88,7 +89,7 @@ def of_serving(published: NearestModel) -> dict[str, Cell]:
 
 @record
 class Allocation:
-    """A division of a budget by a law, and the run that spends it if there is a machine."""
+    """A split of a budget by a law, and the run that spends it if there is a machine."""
 
     compute: Term
     params: Term
@@ -103,12 +104,12 @@ class Allocation:
 
 
 def _with_loss(law: ScalingLaw) -> ScalingLaw:
-    """Return the law itself, or for one that states the optimum only the default one, which states the loss of it."""
+    """Return the law itself, or, for a law that states only the optimum, the default law for its loss."""
     return law if law.surface is not None else LAWS[DEFAULT]
 
 
 def _published(question: OptimalQuestion, found: Allocation) -> NearestModel | None:
-    """Return the published model that is nearest, laid out if there is a machine whose MFU is not given."""
+    """Return the nearest published model, with a layout if there is a machine without a given MFU."""
     from napkin.commands.optimal.published import NearestModel, laid_out, nearest, serving_rate
 
     if question.law.mixture:
@@ -127,12 +128,12 @@ def _published(question: OptimalQuestion, found: Allocation) -> NearestModel | N
 
 
 def _asked(question: OptimalQuestion, found: Allocation) -> float:
-    """Return the parameters that were asked about."""
+    """Return the parameters of the question."""
     return float(found.params.value if question.params is None else question.params.value)
 
 
 def _allocate(question: OptimalQuestion) -> Allocation:
-    """Divide the budget: by the law, or as the size or the tokens that are given leave it."""
+    """Split the budget by the law, or around a given size or number of tokens."""
     machine, compute, run = question.machine, question.compute, None
 
     def law_of(compute: Term) -> ScalingLaw:
@@ -171,13 +172,13 @@ def _allocate(question: OptimalQuestion) -> Allocation:
 
 
 def _check_enough(*amounts: Term) -> None:
-    """Refuse a budget that leaves less than one parameter or token."""
+    """Reject a budget for less than one parameter or token."""
     if any(one.value < 1 for one in amounts):
         raise too_little()
 
 
 def _cheapest(question: OptimalQuestion) -> tuple[Term, Term]:
-    """Return the model as good as the one that is given that takes the least compute in training and serving."""
+    """Return the model with the same loss as the given one and the least compute in training and serving."""
     surface, served = question.law.surface, question.aims.served
     assert surface is not None
     assert served is not None
@@ -190,8 +191,8 @@ def _cheapest(question: OptimalQuestion) -> tuple[Term, Term]:
 
 
 def _of_mixture(found: Allocation) -> list[Term]:
-    """Return all parameters of a mixture, if the law says how many there are for each active one, and what was
-    chosen of it."""
+    """Return the total parameters of a mixture, if the law relates them to the active ones, and the chosen
+    dimensions."""
     law = found.law
     terms = [leaf(name, value, "1", TRUE, law.source) for name, (value, _) in law.at.items()]
     if law.total != 1:
@@ -200,7 +201,7 @@ def _of_mixture(found: Allocation) -> list[Term]:
 
 
 def _of_aims(question: OptimalQuestion, found: Allocation) -> list[Term]:
-    """Return the FLOPs of a life of serving, and how often repeated tokens are seen."""
+    """Return the FLOPs of lifetime serving, and how often repeated tokens are seen."""
     served, repeated = question.aims.served, question.aims.repeated
     terms = []
     if served is not None:
@@ -224,8 +225,7 @@ def _of_aims(question: OptimalQuestion, found: Allocation) -> list[Term]:
 
 
 def _of_deviation(question: OptimalQuestion, found: Allocation, others: Deviations, value: Term) -> list[Term]:
-    """Return what the given size or tokens cost: loss above the optimum's, and the share of the compute that is
-    wasted."""
+    """Return the cost of the given size or tokens: the loss above the optimum and the wasted share of compute."""
     if (question.params is None and question.tokens is None) or question.like or question.suited:
         return []
     best = leaf("loss/optimal", others.target, "1", TRUE, "the lowest loss for this compute")
@@ -238,7 +238,7 @@ def _of_deviation(question: OptimalQuestion, found: Allocation, others: Deviatio
 
 
 def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw) -> dict[str, tuple[Number, Number]]:
-    """Return the spread of today's laws, and of the fit if it is known, at either end of the compute."""
+    """Return the spread over current laws, and that of the fit if known, at both ends of the compute."""
     compute, half = float(found.compute.value), found.run.half if found.run is not None else 0.0
     wide = deviations(question.confidence)
     ends: dict[str, tuple[Number, Number]] = {}
@@ -264,7 +264,7 @@ def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw)
 
 
 def _sizes(question: OptimalQuestion, compute: float, half: float, wide: float) -> list[float]:
-    """Return the optimal parameters by every current law, at the ends of the compute and of the law's own fit."""
+    """Return the optimal parameters by every current law, at both ends of the compute and of the law's own fit."""
     laws = (question.law, *(standing() if question.law.stands else ()))
     aims = question.aims
     found = []
@@ -293,7 +293,7 @@ def _loss_ends(question: OptimalQuestion, found: Allocation, losses: ScalingLaw,
 
 
 def notes(question: OptimalQuestion, params: Term, tokens: Term, losses: ScalingLaw) -> list[str]:
-    """Return what the law counts, if it is stretched, and what its loss means."""
+    """Return notes on what the law counts, whether it is extrapolated, and what its loss means."""
     law = question.law
     said = [
         f"{law.title}: {law.source}",

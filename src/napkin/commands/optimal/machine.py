@@ -1,5 +1,5 @@
-"""What a machine computes while it trains a model of a size, by `napkin plan` of that very model; and the size that
-makes the two agree."""
+"""The compute of a machine while it trains a model of some size, from `napkin plan` for that model; and the size for
+which this compute is optimal."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ SPEED, STATES = "tokens_per_second_per_gpu", "checkpoint/bytes"
 
 @record
 class Speed:
-    """How fast a machine trains a model: tokens per second and GPU, with half the interval of its logarithm.
+    """Training speed of a machine: tokens per second and GPU, with the half-width of its interval in log space.
 
-    states  bytes of its checkpoints, None if nothing depends on them
+    states  bytes of its checkpoints, None if they do not matter
     """
 
     model: str
@@ -48,8 +48,8 @@ class FundedRun:
     """A run whose budget is known.
 
     terms  mfu, goodput, gpus, time, gpu_hours, cost
-    half   half the interval of ln(compute)
-    planned  the shape that the plan was asked for; "" if the MFU is given
+    half   half-width of the interval of ln(compute)
+    planned  the shape that was planned; "" if the MFU is given
     """
 
     compute: Term
@@ -59,7 +59,7 @@ class FundedRun:
 
 
 def planned(machine: Available, model: str, only: tuple[str, ...] | None) -> Answer:
-    """Return the plan of a model on the machine; only: the quantities that are read, None: the layouts too."""
+    """Return the plan of a model on the machine; only: the needed quantities, None: the layouts as well."""
     options = {**machine.options, "model": OptionText(model), "gpus": OptionText(str(machine.gpus.value))}
     if only is not None and STATES in only:
         options["tokens"] = OptionText("1T")  # however many: a run is asked about
@@ -67,7 +67,7 @@ def planned(machine: Available, model: str, only: tuple[str, ...] | None) -> Ans
 
 
 def speed(machine: Available, model: str, params: float) -> Speed:
-    """Return how fast the best layout trains a model: a preset, or one of Llama's shape of a size."""
+    """Return the speed of the best layout for a model: a preset, or a Llama-shaped model of some size."""
     try:
         answer = planned(machine, model, (SPEED, STATES) if machine.goodput.interruptions else (SPEED,))
     except NapkinError as problem:
@@ -79,18 +79,18 @@ def speed(machine: Available, model: str, params: float) -> Speed:
 
 
 def _asked_for(params: float, problem: NapkinError, hint: str) -> NapkinError:
-    """Return the error of a plan that a budget asks for, which names the model."""
+    """Return the error of a plan for a budget, naming the model."""
     what = f"the budget calls for a model of {amount(params)} parameters: {problem.message}"
     return NapkinError(what, hint, status=problem.status)
 
 
 def too_little() -> NapkinError:
-    """Return the error of a budget that leaves less than one parameter or token."""
+    """Return the error for a budget of less than one parameter or token."""
     return NapkinError("the budget is not enough for one parameter and one token", "--compute 3.8e25", status=BROKEN)
 
 
 def of_shape(machine: Available, params: float, known: dict[str, Speed]) -> Speed:
-    """Return the speed of a model of Llama's shape with about this many parameters, to three digits."""
+    """Return the speed of a Llama-shaped model with about this many parameters, to three digits."""
     if not params >= 1:  # a number that is none, too
         raise too_little()
     model = to_type(float(f"{params:.3g}"))
@@ -104,7 +104,8 @@ def of_shape(machine: Available, params: float, known: dict[str, Speed]) -> Spee
 
 
 def solve(machine: Available, named: str, params_of: Callable[[Term], float], confidence: float) -> FundedRun:
-    """Return the run whose compute is what the machine does in its time with the model that this compute asks for.
+    """Return the run for which the machine's compute in the given time equals the compute for which its model is
+    optimal.
 
     named  the model, if it is given; params_of: the parameters for a compute
     """
@@ -127,7 +128,7 @@ def solve(machine: Available, named: str, params_of: Callable[[Term], float], co
 
 
 def timed(machine: Available, named: str, params: float, compute: Term, confidence: float) -> FundedRun:
-    """Return the run of a compute that is given: how long it takes."""
+    """Return the run for a given compute, with its duration."""
     if machine.mfu is not None:
         used, half, name = machine.mfu, 0.0, ""
     else:
@@ -151,7 +152,7 @@ def _planned_run(machine: Available, found: Speed, lasting: Term, confidence: fl
 
 
 def _saving(machine: Available, found: Speed) -> Available:
-    """Return the machine with the goodput of a run that writes this model's checkpoints."""
+    """Return the machine with the goodput of a run with checkpoints of this model."""
     return machine if found.states is None else replace(machine, goodput=machine.goodput.saving(found.states))
 
 
@@ -164,7 +165,7 @@ def _run(
     confidence: float,
     compute: Term | None = None,
 ) -> FundedRun:
-    """Return the run at an MFU of its steps for a time; compute: if it is given."""
+    """Return the run at an MFU during steps, for a duration; compute: if it is given."""
     busy = multiply("gpu_seconds", machine.gpus, lasting)
     goodput = machine.goodput
     done = time.work(machine.peak, used, busy, goodput) if compute is None else compute

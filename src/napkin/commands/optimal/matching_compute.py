@@ -1,4 +1,4 @@
-"""The compute that suits a size, or a number of tokens: that of which it is the optimum, by the law and by others."""
+"""The compute for which a given size, or number of tokens, is optimal, by the chosen law and by others."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from napkin.term import TRUE, Term, leaf
 
 
 def suiting(question: OptimalQuestion) -> Term:
-    """Return the compute whose best model has the given size, or is trained on the given tokens."""
+    """Return the compute whose optimal model has the given size or number of tokens."""
     source = f"the compute budget whose optimum it is, by {question.law.name}"
     return leaf("flops/total", _compute(question, question.law, 1.0), "FLOP", TRUE, source)
 
 
 def suited_rows(question: OptimalQuestion) -> Iterator[dict[str, Cell]]:
-    """Yield what today's laws for dense models, and the one that is used, say of the size or the tokens."""
+    """Yield the results of the current laws for dense models, and of the chosen law, for the size or the tokens."""
     for law in _laws(question):
         yield row_of_law(law, leaf("flops/total", _compute(question, law, 1.0), "FLOP"), question.aims)
 
 
 def suited_ends(question: OptimalQuestion, compute: float, wide: float) -> dict[str, tuple[Number, Number]]:
-    """Return the spread of the compute, and of what it divides into next to what is given, by every current law
-    and by the law's own fit."""
+    """Return the spread of the compute, and of the quantity that is not given, over every current law and the law's own
+    fit."""
     surface = question.law.surface
     own = 0.0 if surface is None else wide * surface.deviation_of_params(compute)
     found = [_compute(question, law, 1.0) for law in _laws(question)]
@@ -50,6 +50,6 @@ def _laws(question: OptimalQuestion) -> tuple[ScalingLaw, ...]:
 
 
 def _compute(question: OptimalQuestion, law: ScalingLaw, factor: float) -> float:
-    """Return the compute that suits what is given, times a factor."""
+    """Return the compute for which the given size or tokens, times a factor, are optimal."""
     params, tokens = (None if one is None else float(one.value) * factor for one in (question.params, question.tokens))
     return suited(law, question.aims, params, tokens)

@@ -1,4 +1,4 @@
-"""Plots of `napkin optimal`: the loss against the size at the same compute, and what it takes to be as good."""
+"""Plots of `napkin optimal`: loss against size at equal compute, and compute for equal loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from napkin.units import human
 
 POINTS = 41
 WIDEST = 3.0
-"""Times the least compute up to which the second panel is drawn."""
+"""Upper end of the second panel, as a multiple of the least compute."""
 
 
 def charts(question: OptimalQuestion, others: Deviations, chosen: float) -> tuple[Chart, ...]:

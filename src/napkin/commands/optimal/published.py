@@ -1,4 +1,4 @@
-"""The published model that is nearest to a size, and its layout on a machine."""
+"""The published model nearest to a size, and its layout on a machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from napkin.record import record
 from napkin.term import Term
 
 FARTHEST, SAME = 0.25, 0.1
-"""The largest differences of ln(parameters) that are called near, and the same size."""
+"""The largest differences of ln(parameters) that count as near and as the same size."""
 
 
 @record
 class ServingRate:
-    """What serving a model gives on an accelerator: GPUs of a replica, requests at a time, token/s of answers, USD for
-    a million of them (None: no price), and the command line that was asked."""
+    """Result of serving a model on an accelerator: GPUs of a replica, concurrent requests, output token/s, USD per
+    million output tokens (None: no price), and the command line."""
 
     gpus: int
     at_once: int
@@ -36,8 +36,8 @@ class ServingRate:
 
 @record
 class NearestModel:
-    """A published model; layout, in words, and command (`step …`) of the best layout, "" if there is no machine;
-    served: what serving it gives, None if that is not asked."""
+    """A published model, with its best layout in words and as a command (`step …`), "" if there is no machine; served:
+    the result of serving it, None if not evaluated."""
 
     name: str
     params: int
@@ -47,8 +47,8 @@ class NearestModel:
 
 
 def nearest(params: float) -> NearestModel | None:
-    """Return the preset of a dense decoder without recurrence whose published count is nearest, of those of one size
-    the latest; None if none is near."""
+    """Return the preset of a dense decoder without recurrence with the nearest published count (the latest among
+    equals); None if none is near."""
     sizes = {name: fields.get("params_published", {}).get("total") for name, fields in PRESETS.items()}
     near = {name: abs(math.log(size / params)) for name, size in sizes.items() if isinstance(size, int)}
 
@@ -86,8 +86,8 @@ PACE = "50ms"
 
 
 def serving_rate(hardware: str, name: str, price: Term | None) -> ServingRate | None:
-    """Return what `napkin serve` says of a model on the fewest GPUs of an accelerator that hold it, with as many
-    requests as keep the pace; None if it does not fit or keep it."""
+    """Return the result of `napkin serve` for a model on the fewest GPUs that hold it, with as many requests as meet
+    PACE; None if it does not fit or is too slow."""
     given = {"model": name, "hardware": hardware, "max-tpot": PACE}
     if price is not None:
         given["price"] = f"{float(price.value):g}"

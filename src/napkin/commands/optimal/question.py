@@ -25,7 +25,7 @@ from napkin.timing.goodput import Goodput
 from napkin.timing.time import HOUR
 
 OF_PLAN = ("seq", "precision", "optimizer", "framework", "gpus-per-node", "hardware", "hardware-file")
-"""Options that the plan of the model is asked with."""
+"""Options that are passed to the plan of the model."""
 OF_MACHINE = (
     *("gpus", "nodes", "gpus-per-node", "within", "budget", "price", "mfu", "goodput", "run-kind"),
     *OF_FAILURES,
@@ -33,15 +33,15 @@ OF_MACHINE = (
 )
 """Options that only matter with --hardware."""
 USUAL = 30 * 86400
-"""Seconds of a run if a budget says neither how many GPUs nor how long: its GPU-hours depend little on it."""
+"""Assumed duration in seconds if a budget comes without GPUs and time; its GPU-hours depend little on it."""
 
 
 @record
 class Available:
-    """What the run has: GPUs, and the time unless the compute is given.
+    """The resources of the run: GPUs, and the time unless the compute is given.
 
-    peak     of one GPU, FLOP/s/GPU       price    USD per GPU-hour, where given
-    mfu      where given; else the plan of the model says it, asked with `options`
+    peak     of one GPU, FLOP/s/GPU       price    USD per GPU-hour, if given
+    mfu      if given; else that of a plan with `options`
     """
 
     hardware: Hardware
@@ -58,11 +58,11 @@ class Available:
 class OptimalQuestion:
     """A budget to divide between parameters and tokens.
 
-    compute  FLOP, where given; else the machine's, or that of params and tokens
-    params, tokens  where given; named: the MODEL whose parameters they are, "" if none is
-    like     whether params and tokens say how good the model must be, and serving it what is made cheap
-    brief    whether only quantities are read, and no advice
-    suited   whether the compute is looked for that suits the parameters, or the tokens
+    compute  FLOP, if given; else the machine's, or that of params and tokens
+    params, tokens  if given; named: the MODEL with these parameters, "" if none is named
+    like     whether params and tokens define the loss to reach, at the lowest cost including serving
+    brief    whether only quantities are needed, no advice
+    suited   whether to solve for the compute for which the parameters, or the tokens, are optimal
     """
 
     law: ScalingLaw
@@ -78,17 +78,17 @@ class OptimalQuestion:
 
     @property
     def sized(self) -> bool:
-        """Whether parameters and tokens are both given: they are the budget."""
+        """Whether parameters and tokens are both given and so define the budget."""
         return self.params is not None and self.tokens is not None
 
     @property
     def plain(self) -> bool:
-        """Whether nothing deviates from what a law says of a compute."""
+        """Whether the question is only the law's optimum for a compute."""
         return self.params is None and self.tokens is None and self.aims == Aims()
 
     @property
     def like(self) -> bool:
-        """Whether a model as good as the one that is given is looked for, to be served."""
+        """Whether to find a cheaper model to serve, with the same loss as the given one."""
         return self.sized and self.aims.served is not None
 
 
@@ -190,7 +190,7 @@ def _read_aims(inputs: Inputs, law: ScalingLaw) -> Aims:
 
 
 def _read_params(inputs: Inputs) -> tuple[Term | None, str]:
-    """Return the parameters asked about, of a MODEL or as given, and the model's name."""
+    """Return the parameters, of a MODEL or as given, and the model's name."""
     if not inputs.has("model"):
         return (inputs.term("params") if inputs.has("params") else None), ""
     from napkin.commands.question.size import read_size
@@ -214,7 +214,7 @@ def _read_params(inputs: Inputs) -> tuple[Term | None, str]:
 
 
 def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available | None:
-    """Read what the run has; bounded: its compute is given, so that the time is what is asked for."""
+    """Read the resources of the run; bounded: its compute is given and the time is solved for."""
     if not inputs.has("hardware"):
         given = [name for name in OF_MACHINE if name in inputs.given]
         if not bounded and given:
@@ -242,7 +242,7 @@ def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available |
 
 
 def _read_extent(inputs: Inputs, hardware: Hardware, price: Term | None, bounded: bool) -> tuple[Term, Term | None]:
-    """Return how many GPUs, and for how long; None if the compute is given, which says how long."""
+    """Return the number of GPUs and the time; None if the compute is given, which determines the time."""
     gpus = inputs.term("gpus") if inputs.has("gpus") else None
     within = inputs.term("within", "time") if inputs.has("within") else None
     if bounded:

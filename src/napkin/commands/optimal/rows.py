@@ -1,4 +1,4 @@
-"""What deviating from an optimum costs, and what other laws say, as rows."""
+"""The cost of deviating from an optimum, and the results of other laws, as rows."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ COLUMNS = {
 
 @record
 class Deviations:
-    """The question of what another size costs.
+    """Inputs for the cost of other sizes.
 
-    surface  whose losses are compared           best      parameters of its optimum for this compute
+    surface  the law that gives the losses     best      parameters of its optimum for this compute
     compute  FLOP of training                    target    the loss of the optimum
     spent    FLOP of training and serving the optimum
     cost     USD of that compute, None if it has no price
@@ -48,7 +48,7 @@ class Deviations:
     cost: float | None
 
     def tokens(self, params: float) -> float:
-        """Return the tokens that the compute is enough for."""
+        """Return the tokens that the compute pays for."""
         return self.surface.price.tokens(self.compute, params)
 
     def lifetime(self, params: float, training: float) -> float:
@@ -57,12 +57,13 @@ class Deviations:
         return training if served is None else training + self.surface.price.serving(params) * float(served.value)
 
     def extra(self, params: float) -> float | None:
-        """Return how much more compute, as a share, a model of this size takes to be as good; None if none is."""
+        """Return the extra compute, as a share, for a model of this size to reach the target loss; None if it
+        cannot."""
         training = same_loss(self.surface, params, self.target, self.aims.repeated)
         return None if training is None else max(self.lifetime(params, training) / self.spent - 1, 0.0)
 
     def row(self, params: float, which: str) -> dict[str, Cell]:
-        """Return a size as a row: its tokens and loss at the same compute, and what it takes to be as good."""
+        """Return a size as a row: tokens and loss at the same compute, and the compute for the same loss."""
         tokens = self.tokens(params)
         extra = self.extra(params)
         row: dict[str, Cell] = {
@@ -79,7 +80,7 @@ class Deviations:
 
 
 def deviations_of(surface: Surface, aims: Aims, compute: float, cost: float | None) -> Deviations:
-    """Return the question of other sizes at a compute."""
+    """Return the inputs for other sizes at a compute."""
     total = leaf("flops/total", compute, "FLOP")
     best = float(optimum(ScalingLaw("", "", "", surface, ""), total, aims).value)
     target = value_of(surface, best, surface.price.tokens(compute, best), aims.repeated)
@@ -88,7 +89,7 @@ def deviations_of(surface: Surface, aims: Aims, compute: float, cost: float | No
 
 
 def rows_of(deviations: Deviations, chosen: float) -> list[dict[str, Cell]]:
-    """Return sizes around the best one, and the one that was asked about, from small to large."""
+    """Return rows for sizes around the best one and for the chosen one, in ascending order."""
     sizes = {deviations.best * factor: "optimal" if factor == 1 else "" for factor in FACTORS}
     if all(abs(math.log(chosen / size)) > 0.02 for size in sizes):
         sizes[chosen] = "asked"
@@ -96,8 +97,8 @@ def rows_of(deviations: Deviations, chosen: float) -> list[dict[str, Cell]]:
 
 
 def wasted(others: Deviations, params: float, loss: float) -> float:
-    """Return the share of the compute, in a life of serving if there is one, that a size wastes: the best division
-    reaches its loss with the rest."""
+    """Return the share of the compute that a size wastes (including lifetime serving, if any): the best split reaches
+    the same loss without it."""
     if others.aims.served is None:
         return max(1 - least_compute(others.surface, loss, others.aims.repeated) / others.compute, 0.0)
     best, tokens = cheapest(others.surface, loss, float(others.aims.served.value))
@@ -106,13 +107,13 @@ def wasted(others: Deviations, params: float, loss: float) -> float:
 
 
 def law_rows(compute: Term, used: ScalingLaw) -> Iterator[dict[str, Cell]]:
-    """Yield what today's laws for dense models, and the one that is used, say of a compute."""
+    """Yield the results of the current laws for dense models, and of the chosen law, for a compute."""
     for law in standing() if used.stands else (used, *standing()):
         yield row_of_law(law, compute)
 
 
 def row_of_law(law: ScalingLaw, compute: Term, aims: Aims = AIMLESS) -> dict[str, Cell]:
-    """Return what a law says of a compute."""
+    """Return the result of a law for a compute."""
     params = float(optimum(law, compute, aims).value)
     tokens = law.price.tokens(float(compute.value), params)
     return {
@@ -125,19 +126,19 @@ def row_of_law(law: ScalingLaw, compute: Term, aims: Aims = AIMLESS) -> dict[str
 
 
 def beyond(law: ScalingLaw, compute: float, params: float, tokens: float) -> float:
-    """Return how many times outside its fitted range a law is asked; 1 inside."""
+    """Return by what factor a law is extrapolated beyond its fitted range; 1 inside."""
     return max((times for times, _ in _stretches(law, compute, params, tokens)), default=1.0)
 
 
 def stretched(law: ScalingLaw, compute: float, params: float, tokens: float) -> str:
-    """Return where a law is asked beyond what it was fitted to, in words; "" inside."""
+    """Return where a law is extrapolated beyond its fitted range, in words; "" inside."""
     found = [(words, times) for times, words in _stretches(law, compute, params, tokens) if times > 1]
     said = [f"{words} ({f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times beyond)" for words, times in found]
     return f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else "".join(said)
 
 
 def _stretches(law: ScalingLaw, compute: float, params: float, tokens: float) -> Iterator[tuple[float, str]]:
-    """Yield by how many times each quantity is outside the fitted range, and that range in words."""
+    """Yield the factor by which each quantity is outside the fitted range, and that range in words."""
     if law.flop is not None:
         yield law.flop.beyond(compute), f"{law.flop.low:.2g} to {law.flop.high:.2g} FLOP"
     of = "active " if law.mixture else ""

@@ -1,4 +1,4 @@
-"""How many steps a run of reinforcement learning has, and what it takes."""
+"""The number of steps of a reinforcement learning run, and its time and cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from napkin.timing.goodput import Goodput
 
 
 def read_steps(inputs: Inputs, lengths: RolloutLengths) -> Term:
-    """Return the steps: as given, or the passes over the prompts over the prompts of a step."""
+    """Return the steps: as given, or all prompts of all epochs divided by the prompts of a step."""
     if inputs.has("steps"):
         inputs.because(("samples", "epochs"), "--steps says how much is trained on", "leave out one of the two")
         return leaf("steps", inputs.integer("steps"), "1", TRUE)
@@ -26,8 +26,8 @@ def read_steps(inputs: Inputs, lengths: RolloutLengths) -> Term:
 
 
 def run_of(steps: Term, step: Term, gpus: int, goodput: Goodput, price: Term | None) -> list[Term]:
-    """Return the time of this many steps by the calendar and without interruptions, the share between them, GPU-hours,
-    and where there is a price the cost."""
+    """Return the calendar time and the uninterrupted time of this many steps, their ratio (goodput), GPU-hours, and the
+    cost if there is a price."""
     there = goodput.on(leaf("gpus", gpus, "GPU", TRUE))
     busy = multiply("time/uninterrupted", steps, step)
     time = there.calendar(busy)

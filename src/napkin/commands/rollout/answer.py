@@ -1,4 +1,5 @@
-"""`memory`, `step` and `train-time` of reinforcement learning: the phases of a step on each GPU, its time, a run's."""
+"""`memory`, `step` and `train-time` of reinforcement learning: the phases of a step on each GPU, the time of a step and
+of a run."""
 
 from __future__ import annotations
 

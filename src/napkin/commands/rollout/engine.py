@@ -1,4 +1,4 @@
-"""The engine that generates responses, and what the trainer moves out of its way, from the options."""
+"""The engine that generates responses, and what the trainer offloads meanwhile, from the options."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from napkin.training.trainers import LOOP, Trainer
 
 @record
 class EnginePlace:
-    """Where responses are generated: `word` is none, colocated, separate, or "" if nothing says it; share: of each
-    GPU's memory; gpus: of an engine on GPUs of its own, else 0."""
+    """Where responses are generated: `word` is none, colocated, separate, or "" if unspecified; share: of each GPU's
+    memory; gpus: those of a separate engine, else 0."""
 
     word: str
     share: float
@@ -37,7 +37,7 @@ def read_away(inputs: Inputs) -> tuple[str, ...]:
 
 
 def read_offload_of_passes(inputs: Inputs) -> str | None:
-    """Return --offload of the trainer's passes alone: the rest of what it names, activations."""
+    """Return the part of --offload that applies to the trainer's own passes: activations."""
     return ",".join(one for one in inputs.texts("offload") if one not in STATES) or None
 
 

@@ -1,4 +1,4 @@
-"""How long prompts and responses are, and how many a step has, from the options."""
+"""The lengths of prompts and responses, and their number per step, from the options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 
 SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("responses", answers_within)}
-"""Option of a mean length → what has it, and the range of means below a longest length (--max-…)."""
+"""Option of a mean length → what it measures, and the range of means for a given maximum (--max-…)."""
 MEANS = tuple(SPANS)
 USAGES = {
     "global-batch": "--global-batch N: prompts a step, for all GPUs",
@@ -21,8 +21,8 @@ USAGES = {
 
 
 def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
-    """Return the lengths. Where the longest are stated and the means are not: those with the likely means, then those
-    with the least and the most that means may be."""
+    """Return the lengths. If the maxima are given without the means, return those with the likely means, then those
+    with the smallest and the largest means."""
     spans: dict[str, TokenRange] = {}
     said: list[str] = []
     for name, (what, within) in SPANS.items():
@@ -38,7 +38,7 @@ def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
 
 
 def _read_model_type(inputs: Inputs) -> str:
-    """Return the type of the model, "" if none is named yet."""
+    """Return the model_type, "" if no model is named yet."""
     return read_model(inputs).family if inputs.has("model") else ""
 
 
@@ -59,8 +59,8 @@ def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[Rol
 
 
 def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLengths, ...]:
-    """Return what `read_spans` returns, if only memory is asked for: `lengths` have the longest in place of means
-    that are not stated."""
+    """Return the result of `read_spans` for memory, where `lengths` use the maxima in place of means that are not
+    given."""
     longest = {"prompt-tokens": max(lengths.longest_prompt, lengths.prompt), "response-tokens": lengths.longest}
     kind = _read_model_type(inputs)
     asked = [name for name in SPANS if name not in inputs and f"max-{name}" in inputs]
@@ -69,10 +69,10 @@ def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLe
 
 
 def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[str, ...] = ()) -> RolloutLengths:
-    """Return the lengths, and how many responses a step has. All that is missing is named at once.
+    """Return the lengths and the number of responses per step. All missing options are reported at once.
 
-    timed   the time is asked for, which depends on means; for memory the longest sequence is enough
-    judged  the answer is for an accelerator, which must be named
+    timed   the question is about time, which depends on means; memory needs only the maximum
+    judged  the answer needs an accelerator
     known   options of mean lengths that may be missing, because they are assumed
     """
     whys = {"model": "which model?", **({"hardware": WHICH} if judged else {})}

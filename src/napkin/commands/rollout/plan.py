@@ -29,13 +29,13 @@ from napkin.term import TRUE, Term, leaf
 from napkin.timing.goodput import Goodput
 
 ELSEWHERE = ("objective", "within", "budget", "max-global-batch", "pareto", "emit", "phases", "run-kind", "grad-accum")
-"""Options of a plan that one of reinforcement learning does not take."""
+"""Options of `plan` that do not apply to reinforcement learning."""
 
 
 @record
 class RolloutPlan:
-    """The question. gpus: 0, the fewest are asked for; steps: of the whole run, None if nothing says; given: options
-    that a line for `step` repeats."""
+    """The question. gpus: 0 to find the fewest; steps: of the entire run, None if unknown; given: options that a `step`
+    line repeats."""
 
     search: RolloutSearch
     gpus: int
@@ -96,7 +96,7 @@ def read(inputs: Inputs) -> RolloutPlan:
 
 
 def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
-    """Return what is open about the engine."""
+    """Return the options of the engine that are to be searched."""
     trainer = read_trainer(inputs)
     place = read_place(inputs, trainer)
     if place.word == "none":
@@ -121,7 +121,7 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
 
 
 def run_plan(inputs: Inputs) -> Answer:
-    """Answer with the ways to run a step, the fastest first, and the one to use."""
+    """Answer with the layouts of a step, the fastest first, and the recommended one."""
     plan = read(inputs)
     gpus = plan.gpus or _fewest(plan)
     ways = plan.search.on(gpus)
@@ -172,18 +172,18 @@ def _fewest(plan: RolloutPlan) -> int:
 
 
 MOST = 12
-"""Numbers of GPUs that are tried for the fewest."""
+"""Numbers of GPUs that are tried to find the fewest."""
 
 
 def _run_terms(plan: RolloutPlan, use: RolloutLayout, step: Term) -> list[Term]:
-    """Return what the whole run takes, if its steps are stated."""
+    """Return the totals of the entire run, if its steps are given."""
     if plan.steps is None or plan.goodput is None:
         return []
     return run_of(plan.steps, step, use.gpus, plan.goodput, plan.price)
 
 
 def _row(plan: RolloutPlan, one: RolloutLayout, rank: int, use: bool) -> dict[str, Cell]:
-    """Return one way as a row."""
+    """Return one layout as a row."""
     low, high = (end / one.time for end in one.ends(plan.search.confidence, "stack" in plan.given)["step/time"])
     shown = degrees(one.layout)
     run = {term.name: float(term.value) for term in _run_terms(plan, one, one.seconds.time)}
@@ -220,7 +220,7 @@ def _where(one: RolloutLayout) -> str:
 
 
 def _command(plan: RolloutPlan, one: RolloutLayout) -> str:
-    """Return the same way as a question to `napkin step`."""
+    """Return the layout as a `napkin step` command line."""
     changes: dict[str, Text] = {
         "gpus": str(one.gpus),
         "nodes": None,

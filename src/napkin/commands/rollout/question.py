@@ -1,4 +1,4 @@
-"""What `memory`, `step` and `train-time` are asked about reinforcement learning, read from the options."""
+"""The question of `memory`, `step` and `train-time` about reinforcement learning, read from the options."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from napkin.training.setup import Setup
 class RolloutQuestion:
     """A step of reinforcement learning.
 
-    setups      of the trainer's passes over sequences of the largest length; where its memory depends on means that
-                are not stated, over those of the likely means, then of the least and the most
-    sharing     the engine, and how it shares GPUs with the trainer
+    setups      of the trainer's passes over sequences of the largest length; if memory depends on unknown means, over
+                sequences of the likely, the smallest and the largest mean
+    sharing     the engine and its share of the trainer's GPUs
     spans       the likely lengths; then those with the least and the most mean tokens, where means are not stated
-    predictions of an optimizer step over sequences of each mean length; none if only memory is asked for
+    predictions of an optimizer step over sequences of each mean length; none for memory
     averaged    mean lengths are stated
     """
 
@@ -54,12 +54,12 @@ class RolloutQuestion:
 
     @property
     def setup(self) -> Setup:
-        """The likely one."""
+        """The setup with the likely lengths."""
         return self.setups[0]
 
     @property
     def lengths(self) -> RolloutLengths:
-        """The likely ones."""
+        """The likely lengths."""
         return self.spans[0]
 
     @property
@@ -73,7 +73,7 @@ class RolloutQuestion:
         return self.hardware.term("capacity", "memory/capacity", "byte")
 
     def weighed(self, source: str = "") -> RolloutFit:
-        """Return the memory of each phase. source: whose implementation the activations are of."""
+        """Return the memory of each phase. source: the implementation that the activations belong to."""
         times = widening(self.confidence)
         found, *others = (
             weigh(self.model, setup, self.implementation, self.sharing, self.capacity, source, times)
@@ -133,7 +133,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
 
 
 def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLengths) -> None:
-    """Say what is taken for granted."""
+    """Note what is assumed."""
     if lengths.behind:
         inputs.note(
             f"{task}: the next responses are generated while the trainer works; then the weights are transferred"

@@ -1,4 +1,4 @@
-"""The search of `plan` for reinforcement learning: layouts of the trainer, and where responses are generated."""
+"""The search of `plan` for reinforcement learning: layouts of the trainer and placement of the engine."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
 TRIED = 5
-"""Layouts of the trainer that are evaluated with each engine: of the fastest, and of the front of time and memory."""
+"""Layouts of the trainer that are evaluated with each engine: the fastest ones, and the Pareto front of time and
+memory."""
 
 
 @record
 class Freedom:
-    """What is open about the engine.
+    """The search space of the engine.
 
-    share    of each GPU's memory if it is colocated    asleep, away  what the trainer's library does meanwhile
-    where    "", or colocated or separate as it was asked  apart  GPUs of an engine on its own, if they are given
+    share    of each GPU's memory if it is colocated    asleep, away  whether the engine sleeps during training, and the
+             trainer's states that are offloaded during generation
+    where    "", colocated or separate, as given            apart  GPUs of a separate engine, if given
     ranks    its tensor-parallel ranks, None: searched
-    family   of engines that the trainer's library starts   broadcast  byte/s at which it sends them all weights
-    scores   tasks whose logits are of the responses alone
+    family   of engines that the trainer's library starts   broadcast  byte/s at which it sends all weights to them
+    scores   whether logits are computed only for the responses
     unpads   whether sequences of its micro-batches have no padding
     host     bytes of the memory of a node's host, None: not given
-    form, shared  number format of the weights of an engine on the trainer's GPUs, and whether they are the trainer's
+    form, shared  number format of the weights of a colocated engine, and whether it shares the trainer's
     """
 
     share: float
@@ -55,8 +57,8 @@ class Freedom:
 
 @record
 class RolloutLayout:
-    """One way to run a step: the trainer's layout, the engine, the time of a step and the memory of its phases; open:
-    its time with other mean lengths, if they are not stated."""
+    """One layout of a step: the trainer's layout, the engine, the time of a step and the memory of its phases. open:
+    its time with other mean lengths, if they are unknown."""
 
     layout: Layout
     sharing: Sharing
@@ -85,9 +87,9 @@ class RolloutLayout:
 
 @record
 class RolloutSearch:
-    """The question. layouts: of the trainer, over the longest sequences; prediction: of a step, for what no layout
-    changes; lengths: of prompts and responses; others: the least and the largest mean that they may have, if
-    that is not stated."""
+    """The search. layouts: of the trainer, over the longest sequences; prediction: of a step, for what does not depend
+    on the layout; lengths: of prompts and responses; others: those with the smallest and the largest mean, if the mean
+    is unknown."""
 
     layouts: LayoutQuestion
     prediction: StepPrediction
@@ -102,12 +104,12 @@ class RolloutSearch:
         return self.layouts.request.model
 
     def on(self, gpus: int) -> list[RolloutLayout]:
-        """Return the ways to run a step on this many GPUs, those that do not fit last, else the fastest first."""
+        """Return the layouts on this many GPUs: those that fit first, each group sorted by time."""
         found = [one for engine in self._engines(gpus) for one in self._with(engine, gpus)]
         return sorted(found, key=lambda one: (one.fit.verdict == NOT, one.time))
 
     def _engines(self, gpus: int) -> Iterator[Engine]:
-        """Yield the engines that are tried, each with the ranks that generate fastest."""
+        """Yield the engines to try, each with the ranks that generate fastest."""
         free = self.freedom
         if free.where != "separate" and not self.lengths.behind:
             yield from self._fastest(gpus, free.share, apart=False)
@@ -119,7 +121,8 @@ class RolloutSearch:
                 yield from self._fastest(part, APART, apart=True)
 
     def _fastest(self, gpus: int, share: float, apart: bool) -> Iterator[Engine]:
-        """Yield the engine on this many GPUs with the ranks that generate fastest; none if no number holds it."""
+        """Yield the engine on this many GPUs with the ranks that generate fastest; none if no number of ranks holds the
+        model."""
         node, capacity = self.layouts.request.node, float(self.capacity.value)
         form = FORMAT if apart else self.freedom.form
         try:
@@ -151,8 +154,8 @@ class RolloutSearch:
         return seconds_of(prediction, engine, lengths, self.layouts.hardware, self.model, away)
 
     def _with(self, engine: Engine, gpus: int) -> Iterator[RolloutLayout]:
-        """Yield the fastest layouts of the trainer with an engine; if one does not surely fit, also with the
-        trainer's states on the host while responses are generated."""
+        """Yield the fastest layouts of the trainer with an engine; if one may not fit, also with the trainer's states
+        offloaded to the host during generation."""
         free = self.freedom
         request = self.layouts.on(gpus - engine.gpus if engine.apart else gpus)
         found = self.layouts.find(request)
@@ -168,7 +171,7 @@ class RolloutSearch:
                 yield self._evaluated(layout, Sharing(engine, free.asleep, tuple(STATES)))
 
     def _evaluated(self, layout: Layout, sharing: Sharing) -> RolloutLayout:
-        """Return one way with its memory, over the longest sequences, and its time, over mean ones."""
+        """Return one layout with its memory, over the longest sequences, and its time, over mean ones."""
         assert sharing.engine is not None
         setup = scored(self.layouts.setup(layout), self.freedom.scores, self.lengths.longest)
         spans = (self.lengths, *self.others)
@@ -187,13 +190,13 @@ class RolloutSearch:
         return RolloutLayout(layout, sharing, found, fit, tuple(others))
 
     def _hosted(self, kept: Mapping[str, Term], layout: Layout) -> bool:
-        """Return whether a node's host holds what its GPUs keep there while responses are generated."""
+        """Return whether host memory of a node suffices for what its GPUs offload during generation."""
         joined = min(self.layouts.request.node, int(layout.gpus))
         there = self.freedom.host
         return there is None or joined * sum(float(one.value) for one in kept.values()) <= there
 
     def _prediction(self, setup: Setup, lengths: RolloutLengths) -> StepPrediction:
-        """Return the prediction of an optimizer step of a layout, over mean sequences."""
+        """Return the prediction of an optimizer step of a layout, over sequences of mean length."""
         mean = over(setup, lengths.mean)
         plan, rates = self.layouts.timed(mean)
         at = replace(self.prediction.at, gpus=math.log(int(setup.layout.gpus)), seq=math.log(int(mean.layout.seq)))
@@ -206,7 +209,7 @@ def _generating(found: RolloutSeconds) -> float:
 
 
 def chosen(ways: list[RolloutLayout]) -> RolloutLayout | None:
-    """Return the fastest way that surely fits, else the fastest that may; None if none does."""
+    """Return the fastest layout that surely fits, else the fastest that may fit; None if there is none."""
     for verdicts in ((FITS,), None):
         found = [one for one in ways if one.fit.verdict != NOT and (verdicts is None or one.fit.verdict in verdicts)]
         if found:

@@ -1,4 +1,4 @@
-"""The seconds of a step of reinforcement learning, and how far published steps were from them."""
+"""The time of a reinforcement learning step, and the error of such predictions on published steps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
 
 @record
 class RolloutSeconds:
-    """A step's seconds. phases: of which it consists, some at the same time as others; inner: parts of them; evidence:
-    what the interval rests on."""
+    """The time of a step in seconds. phases: its parts, some of which overlap; inner: parts of those; evidence: the
+    basis of the interval."""
 
     time: Term
     phases: tuple[Term, ...]
@@ -30,8 +30,8 @@ class RolloutSeconds:
     evidence: str
 
     def ends(self, level: float, named: bool, without: str = "") -> dict[str, tuple[float, float]]:
-        """Return the factors to the interval's ends, by path: those of published steps of reinforcement learning, or of
-        training steps where these are wider. without: a source that is held out."""
+        """Return the factors to the interval's ends by path: the wider of those from published reinforcement learning
+        steps and from training steps. without: a source to hold out."""
         of_step, _ = self.prediction.half_width(level, named=named)
         wide = max(of_step, spread(deviations(level), without))
         named_terms = (self.time, *self.time.parts, *self.phases)
@@ -39,7 +39,7 @@ class RolloutSeconds:
 
 
 def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[str, tuple[float, float]]:
-    """Return the interval of each time, in seconds, over a step with several lengths."""
+    """Return the interval of each time, in seconds, over a step with several possible lengths."""
     lows: dict[str, float] = {}
     highs: dict[str, float] = {}
     for one in found:
@@ -63,10 +63,10 @@ def seconds_of(
     away: Term | None = None,
     without: str = "",
 ) -> RolloutSeconds:
-    """Return the seconds of a step: the phases run one after the other, or, if responses may lag behind the weights,
-    those of the next step are generated while the trainer works. Each takes longer than what is counted of it, by the
-    factor of published steps. prediction: of one of its optimizer steps; away: bytes of the trainer on a GPU that are
-    moved to the host while the engine generates there; without: a source of published steps that is held out."""
+    """Return the seconds of a step. Its phases run in sequence, or, if responses may lag behind the weights, the next
+    responses are generated while the trainer works. Each phase is scaled by a factor fitted to published steps.
+    prediction: of one of its optimizer steps; away: the trainer's bytes per GPU that are offloaded during generation;
+    without: a source of published steps to hold out."""
     whole = prediction.step()
     others = [part for part in whole.time.parts if part.name.removeprefix("step/") in PASSES]
     rest = [part for part in whole.time.parts if part not in others]
@@ -106,14 +106,13 @@ def seconds_of(
 
 
 def _slower(phase: Term, factor: Term, alone: Term | None = None) -> Term:
-    """Return the seconds of a phase, as much longer than what is counted of it. alone: how much longer a pass without
-    gradients takes besides."""
+    """Return the seconds of a phase scaled by a factor. alone: a further factor for a pass without gradients."""
     factors = [factor] if alone is None or phase.name == f"step/{CRITIC}" else [factor, alone]
     return multiply(phase.name, *factors, phase.renamed(f"{phase.name}/counted"))
 
 
 def _repeated(part: Term, updates: int) -> Term:
-    """Return the seconds of a phase over all optimizer steps of a step."""
+    """Return the seconds of a phase over all optimizer updates of a step."""
     if updates == 1:
         return part
     return multiply(part.name, constant("updates", updates), part.renamed(f"{part.name}/each"))

@@ -1,4 +1,4 @@
-"""The trainer's step of reinforcement learning alone, as `lint` looks at it."""
+"""The trainer's part of a reinforcement learning step, which `lint` checks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from napkin.errors import NapkinError
 from napkin.options.rollout import LENGTHS
 
 OF_ENGINE = (*LENGTHS, "rollout", "rollout-tp", "updates", "off-policy-steps")
-"""Options of the engine, of the time that it takes, and those that the step follows from."""
+"""Options of the engine and its time, and options that the trainer's step is derived from."""
 
 
 def read_trainer_of_rollout(inputs: Inputs) -> Inputs:
-    """Return the inputs of the trainer's passes over the longest sequences, on its own GPUs: what rules look at."""
+    """Return the inputs of the trainer's passes over the longest sequences, on its own GPUs, which the rules check."""
     lengths = read_lengths(inputs, timed=False, judged=False)
     inputs.depends(OF_ENGINE, True)
     changes: dict[str, str | bool | None] = {

@@ -37,7 +37,7 @@ from napkin.units import human
 
 QUANTITIES = ("intensity", "ridge", "compute", "memory", "overlapped", "serial", "rate")
 MOST_DRAWN = 8
-"""Operations of a model in its plot: those that take longest."""
+"""Number of operations in the plot of a model: those that take longest."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -74,7 +74,7 @@ def _where(roof: Roof) -> tuple[str, str]:
 
 
 def _answer_matmul(question: MatmulQuestion) -> Answer:
-    """Answer for a matmul, with the batch from which on it is compute bound."""
+    """Answer for a matmul, with the batch size from which it is compute bound."""
     roof, one = question.roof, question.one
     work, moved = roofline.product_terms(one, roof.width, question.out)
     answer = _bounded(work, moved, roof)
@@ -134,7 +134,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
 
 
 def _row(one: OperationBound) -> dict[str, str | float]:
-    """Return one operation over all its layers as a row: FLOPs, bytes, intensity, time and what binds it."""
+    """Return one operation over all its layers as a row: FLOPs, bytes, intensity, time and bound."""
     return {
         "operation": one.name,
         "flops": one.flops,
@@ -147,14 +147,14 @@ def _row(one: OperationBound) -> dict[str, str | float]:
 
 
 def _bounded(work: Term, moved: Term, roof: Roof) -> Answer:
-    """Answer with the bounds of FLOPs and bytes."""
+    """Answer with the compute time, the memory time and the bound."""
     found = roofline.bounds(work, moved, roof.peak, roof.bandwidth)
     terms = [*(found[key] for key in QUANTITIES), work, moved]
     return Answer("roofline", terms=terms, verdict=roofline.verdict(found))
 
 
 def _chart(title: str, named: Sequence[tuple[str, float]], roof: Roof) -> Chart:
-    """Draw the roof over arithmetic intensity, the ridge, and where each operation can get at best.
+    """Draw the roofline over arithmetic intensity, the ridge point, and the bound of each operation.
     named: (operation, FLOP/byte)."""
     peak, bandwidth = float(roof.peak.value), float(roof.bandwidth.value)
     ridge = peak / bandwidth

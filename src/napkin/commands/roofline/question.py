@@ -29,7 +29,7 @@ OVER = "over what? e.g. pcie5, nvlink4, ib-ndr, or a rate such as 64GB/s"
 
 @record
 class Roof:
-    """What one accelerator reaches in a number format; `width`: bytes of an element."""
+    """Peak and bandwidth of one accelerator for a number format; `width`: bytes of an element."""
 
     hardware: str
     dtype: str

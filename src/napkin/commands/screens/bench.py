@@ -13,7 +13,7 @@ from napkin.render.figures import compact, size
 from napkin.render.screen import Column, Next, Screen, Table, quantities
 
 BENCH_ROW = tuple[str, str, str]
-"""A row of the table: what was measured, the figure, remarks."""
+"""A row of the table: name, figure, remarks."""
 FIGURES = (
     Column("figure"),
     Column("before", right=True),
@@ -24,7 +24,7 @@ FIGURES = (
 
 
 def screen(profile: Profile, path: str | None) -> Screen:
-    """Return the screen of a profile; path: where it was written."""
+    """Return the screen of a profile; path: the file it was written to."""
     rows = [*_load(profile), *_matmul(profile), *_shapes(profile), *_model(profile), *_bandwidths(profile)]
     rows += [*_train(profile), *_collectives(profile)]
     missing = _missing(profile)
@@ -66,7 +66,7 @@ def _device(profile: Profile) -> list[str]:
 
 
 def _leading(profile: Profile) -> list[str]:
-    """Return the first sustained rate, and the share of the peak that it is."""
+    """Return the first sustained rate, and its share of the peak."""
     for dtype, row in profile.summary["matmul"].items():
         if row["sustained"] is not None:
             share = row["of_peak"]
@@ -112,7 +112,7 @@ def _matmul(profile: Profile) -> list[BENCH_ROW]:
 
 
 def _ranks(profile: Profile, case: Case | None, unit: str) -> list[BENCH_ROW]:
-    """Return the same figure for every GPU of the job; a synchronous step runs at the slowest one's rate."""
+    """Return the figure of every GPU of the job; a synchronous step runs at the rate of the slowest."""
     over = profile.ranks.get(case.id) if case is not None else None
     if over is None:
         return []
@@ -121,7 +121,7 @@ def _ranks(profile: Profile, case: Case | None, unit: str) -> list[BENCH_ROW]:
 
 
 def _shapes(profile: Profile) -> list[BENCH_ROW]:
-    """Return the single shapes that were asked for."""
+    """Return the requested single shapes."""
     rows: list[BENCH_ROW] = []
     for case in profile.cases:
         kind = case.params.get("kind")
@@ -141,7 +141,7 @@ def _shapes(profile: Profile) -> list[BENCH_ROW]:
 
 
 def _model(profile: Profile) -> list[BENCH_ROW]:
-    """Return what a model's own matmuls reach."""
+    """Return the rate of a model's own matmuls."""
     rows: list[BENCH_ROW] = []
     for dtype, row in profile.summary["matmul"].items():
         one = row["model"]
@@ -177,7 +177,7 @@ def _case(profile: Profile, dtype: str, shape: dict[str, int]) -> Case | None:
 
 
 def _bandwidths(profile: Profile) -> list[BENCH_ROW]:
-    """Return the rates of the device's memory and of the link to the host, a row each."""
+    """Return the bandwidths of device memory and of the link to the host, one row each."""
     rows: list[BENCH_ROW] = []
     for group in ("memory", "host"):
         rates = [
@@ -190,7 +190,7 @@ def _bandwidths(profile: Profile) -> list[BENCH_ROW]:
 
 
 def _train(profile: Profile) -> list[BENCH_ROW]:
-    """Return the measured training step of each variant, next to what is predicted for it."""
+    """Return the measured training step of each variant with its prediction."""
     rows: list[BENCH_ROW] = []
     for variant, row in profile.summary["train"].items():
         mine = (c for c in profile.cases if c.status == OK and c.group == "train" and c.params["variant"] == variant)
@@ -241,7 +241,7 @@ def _collectives(profile: Profile) -> list[BENCH_ROW]:
 
 
 def _next(profile: Profile, path: str | None) -> Next:
-    """Return what to ask next: a prediction from these rates."""
+    """Return the next command: a prediction from these rates."""
     known = profile.device.hardware
     if path is None or not known:
         return Next({"quick": True}, keep=())
@@ -249,7 +249,7 @@ def _next(profile: Profile, path: str | None) -> Next:
 
 
 def _judged(mfu: float, sustained_share: float | None = None) -> str:
-    """Return an MFU with the word for it."""
+    """Return an MFU with its verdict."""
     word = mfu_verdict(mfu, sustained_share)
     return f"MFU {mfu:.2f}, {'impossible: a wrong peak or rate' if word == IMPOSSIBLE else word}"
 

@@ -1,4 +1,4 @@
-"""The screen of `check`: how many limits hold, and a line for each of them."""
+"""The screen of `check`: the number of limits that hold, and a line for each limit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from napkin.render.figures import between, compact
 from napkin.render.screen import Column, Next, Screen, Table
 
 SAID = {HOLDS: "holds", BROKEN_WORD: "broken", CLOSE_WORD: "too close"}
-"""Status of a limit → what a person reads."""
+"""Status of a limit → its name on the screen."""
 COLUMNS = (Column("status"), Column("quantity"), Column("value", right=True), Column("limit"))
 LONGEST = 15
-"""Rows of the table: of more limits, those that hold are counted only."""
+"""Maximum rows of the table; of more limits, those that hold are only counted."""
 NAMED = 6
-"""Files that are named at most."""
+"""Maximum number of files that are named."""
 
 
 @record
@@ -37,12 +37,12 @@ def shown(outcome: LimitOutcome, file: str) -> LimitRow:
 
 
 def value_of(outcome: LimitOutcome) -> str:
-    """Return a value in the unit that a person reads; a verdict as its word."""
+    """Return a value in a readable unit; a verdict as its word."""
     return outcome.value if isinstance(outcome.value, str) else compact(outcome.value, outcome.unit)
 
 
 def beside(outcome: LimitOutcome) -> str:
-    """Return the text next to a limit: by how much it is broken, or the interval that makes it too close."""
+    """Return the remark on a limit: by how much it is broken, or the interval that makes it too close to call."""
     if outcome.low is not None and outcome.high is not None and outcome.status == CLOSE_WORD:
         value = None if isinstance(outcome.value, str) else outcome.value
         return f"may be {between(outcome.low, outcome.high, outcome.unit, value)}"
@@ -96,7 +96,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _next(rows: Sequence[LimitRow], asked: Mapping[str, str], written: str) -> Next:
-    """Return what to ask next: what would make the first limit hold that does not."""
+    """Return the next command: what would make the first limit hold that does not."""
     for row in rows:
         if row.status != HOLDS and row.file in asked:
             limit = {"limit": row.condition} if row.condition else {}

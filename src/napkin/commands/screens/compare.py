@@ -1,4 +1,4 @@
-"""Screen of `compare`: how the answer changes from A to B, and what each difference adds."""
+"""Screen of `compare`: the change of the answer from A to B, and the contribution of each difference."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MOST_ROWS, IN_HEADLINE = 15, 3
 
 @record
 class Contribution:
-    """What one difference adds to each quantity: its name, the text on either side, path → what it adds."""
+    """The contribution of one difference: its name, its text on both sides, path → contribution."""
 
     name: str
     a: str
@@ -54,7 +54,7 @@ class Contribution:
 
 
 def signed(value: float, unit: str) -> str:
-    """Return a change as people read it."""
+    """Return a change with its sign and a readable unit."""
     return ("+" if value > 0 else "−" if value < 0 else "") + (compact(abs(value), unit) if value else "0")
 
 
@@ -66,7 +66,7 @@ def of_sides(
     headline: Sequence[str],
     verdicts: Sequence[str | None],
 ) -> Screen:
-    """Return the screen of two sides that differ as a whole: each quantity of both, and their ratio."""
+    """Return the screen of two sides as wholes: each quantity of both, and their ratio."""
     moved = sorted((path for path in paths if have[path][0] != get[path][0]), key=rank)
     moved.sort(key=lambda path: compact(*have[path]) == compact(*get[path]))  # what is too close to be seen comes last
     if not moved:
@@ -86,7 +86,7 @@ def of_sides(
 
 
 def rank(path: str) -> tuple[int, bool, int]:
-    """Return where a quantity is listed: the leading ones, then totals before their parts, details last."""
+    """Return the sort key of a quantity: leading ones first, totals before their parts, details last."""
     at = LEADING.index(path) if path in LEADING else len(LEADING)
     return at, any(part in path for part in DETAILS), path.count("/")
 
@@ -99,7 +99,7 @@ def of_steps(
     headline: Sequence[str],
     verdicts: Sequence[str | None],
 ) -> Screen:
-    """Return the screen of several differences: A, what each adds, then B, to be read down a column."""
+    """Return the screen of several differences: A, the contribution of each, then B, down a column."""
     paths = list(steps[0].adds)
     rows = [["A", "", *(compact(*have[path]) for path in paths)]]
     for one in steps:
@@ -115,7 +115,7 @@ def of_steps(
 
 
 def changes(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[str]:
-    """Return how the quantities that are explained change."""
+    """Return the changes of the explained quantities."""
     return [
         f"{path} {signed(float(get[path][0]) - float(have[path][0]), have[path][1])}"
         + (f" ({times})" if (times := _times(have[path][0], get[path][0])) else "")
@@ -124,6 +124,6 @@ def changes(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[str
 
 
 def _times(a: float, b: float) -> str:
-    """Return how many times the first the second is, or nothing if that is out of range."""
+    """Return the ratio of the second to the first, or nothing if it is out of range."""
     times = float(ratio(b, a))
     return f"{times:.3g} ×" if math.isfinite(times) else ""

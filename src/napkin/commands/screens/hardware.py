@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 def of_list(rows: Sequence[Row]) -> Screen:
-    """Return the screen of the list, a line an accelerator."""
+    """Return the screen of the list, one line per accelerator."""
     units = {"bandwidth": "byte/s", "link": "byte/s", "tdp": "watt"}
     cells = [
         (
@@ -82,7 +82,7 @@ def _peaks(peaks: Mapping[str, Term], terms: Mapping[str, Term]) -> list[tuple[s
 
 
 def _rest(h: Hardware) -> list[tuple[str, str, str]]:
-    """Return a row for each figure besides the peaks that is known."""
+    """Return a row for each known figure other than peaks."""
     rows = []
     if h.capacity_reported:
         rows.append(("usable memory", size(h.capacity_reported), "what torch can allocate"))

@@ -1,4 +1,4 @@
-"""Screen of `lint`: a finding and its price on one line, how to fix it below; and the rules themselves."""
+"""Screen of `lint`: a finding and its cost on one line, the fix below; and the list of rules."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from napkin.rules.registry import GROUPS
 from napkin.rules.rule import Law
 
 LONGEST = 62
-"""Characters of a line next to a rule's number and its price."""
+"""Maximum characters of a finding next to the rule's number and the cost."""
 MOST = 7
-"""Findings of one configuration that a screen of 24 lines holds."""
+"""Number of findings of one configuration on a screen of 24 lines."""
 COLUMNS = (Column(), Column(right=True), Column(remark=True))
 
 
 def screen(found: Sequence[Linted], problems: int, whys: bool) -> Screen:
-    """Return the screen of all configurations. problems: files that could not be read; whys: the law behind each rule
-    is told."""
+    """Return the screen of all configurations. problems: files that could not be read; whys: include the explanation of
+    each rule."""
     rules = {one.rule.number: one.rule.why for each in found for one in each.findings} if whys else {}
     told = [f"{number}: {why}" for number, why in rules.items()]
     if len(found) == 1:
@@ -37,7 +37,7 @@ def screen(found: Sequence[Linted], problems: int, whys: bool) -> Screen:
 
 
 def _of_one(one: Linted, told: Sequence[str]) -> Screen:
-    """Return the screen of one configuration. told: laws behind its rules."""
+    """Return the screen of one configuration. told: explanations of its rules."""
     shown = one.findings[:MOST]
     more = len(one.findings) - len(shown)
     remarks = [f"{more} more; --json lists them"] if more else []
@@ -63,7 +63,7 @@ def _question(one: Linted) -> Sequence[str]:
 
 
 def _headline(number: dict[str, int]) -> Sequence[str]:
-    """Return how many findings there are: `1 error   2 warnings`."""
+    """Return the number of findings: `1 error   2 warnings`."""
     if not number:
         return ("NO FINDINGS",)
     return [f"{count} {word}{'s' * (count > 1)}" for word, count in number.items()]
@@ -75,7 +75,7 @@ def _tone(number: dict[str, int]) -> str:
 
 
 def _rows(one: Linted, most: int) -> list[tuple[str, str, str]]:
-    """Return two lines for each finding: its price and what was found; how to fix it, what else that changes, where."""
+    """Return two lines for each finding: its cost and text; its fix, the side effects, and the location."""
     rows = []
     for finding in one.findings[:most]:
         place = one.read.place(finding)
@@ -117,7 +117,7 @@ def of_rules(rules: Sequence[Law]) -> Answer:
 
 
 def of_rule(rules: Sequence[Law]) -> Answer:
-    """Return what rules say: the law, its sources, and an example that breaks it."""
+    """Return the explanation of rules: the law, its sources, and an example that breaks it."""
     answer = of_rules(rules)
     one = rules[0]
     said = [(f"{rule.number} {rule.name}: {rule.summary}.", rule.why, *rule.sources) for rule in rules]

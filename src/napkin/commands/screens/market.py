@@ -1,4 +1,4 @@
-"""Screen of `plan` over several accelerators: the machine to take, and the others with their prices.
+"""Screen of `plan` over several accelerators: the recommended machine, and the others with their prices.
 
 `serve` over several accelerators lists its machines in the same way (serve_market.py).
 """
@@ -45,7 +45,7 @@ def screen(question: MarketQuestion, answer: Answer, chosen: Mapping[str, Cell])
 
 
 def shown(answer: Answer) -> list[Row]:
-    """Return the machines that are listed: those that no other beats, the recommended one, and the first others."""
+    """Return the listed machines: the Pareto front, the recommended one, and the first of the others."""
     rows = [row for row in answer.rows or () if "cost" in row]
     listed = [row for row in rows if row["pareto"] or row["recommended"]]
     others = [row for row in rows if row not in listed]
@@ -53,8 +53,8 @@ def shown(answer: Answer) -> list[Row]:
 
 
 def remarks(answer: Answer, offers: Sequence[Offer], star: str) -> list[str]:
-    """Return why some machines do not take the work, what is not listed, and whose prices these are; star: what the
-    mark of the machines that no other beats says."""
+    """Return remarks: why some machines are excluded, what is not listed, and the source of the prices; star: the
+    meaning of the mark on the Pareto front."""
     said = [f"{row['name']}: {row['why']}" for row in answer.rows or () if "why" in row][:3]
     hidden = len(answer.rows or ()) - len(shown(answer)) - len(said)
     more = f"{hidden} more {'is' if hidden == 1 else 'are'} in --json; "
@@ -65,12 +65,12 @@ def remarks(answer: Answer, offers: Sequence[Offer], star: str) -> list[str]:
 
 
 def mark(row: Row) -> str:
-    """Return the marks of a machine that no other beats, and of the recommended one."""
+    """Return the marks of a machine: on the Pareto front, recommended."""
     return " ".join(part for part in ("*" * bool(row["pareto"]), "<- use" if row["recommended"] else "") if part)
 
 
 def _question(question: MarketQuestion, answer: Answer) -> list[str]:
-    """Return what was asked, as clauses."""
+    """Return the question as clauses."""
     length = {name: shown.value for name, shown in answer.inputs.items()}
     said = next(f"{amount(number_in(length, name))} {name}" for name in ("tokens", "steps") if name in length)
     asked = [f"{question.model} on {said}", f"{len(question.offers)} accelerators"]
@@ -82,7 +82,7 @@ def _question(question: MarketQuestion, answer: Answer) -> list[str]:
 
 
 def _headline(answer: Answer, chosen: Mapping[str, Cell]) -> list[str]:
-    """Return the machine to take, its cost and time."""
+    """Return the recommended machine, its cost and time."""
     terms = answer.by_path()
     cost, time = terms["cost"].value, terms["time"].value
     machine = f"{human(terms['gpus'].value, '1')} × {chosen['name']}"

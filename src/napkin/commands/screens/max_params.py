@@ -1,4 +1,4 @@
-"""Screen of `max-params`: the largest number of parameters, what each takes, and the largest shape."""
+"""Screen of `max-params`: the largest number of parameters, the bytes of each, and the largest shape."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PARTS = {"parameters": "weights", "gradients": "gradients", "master": "master we
 def screen(
     answer: Answer, machine: str, weights: str | None, like: str | None, laid_out: bool, part: Sequence[str] = ()
 ) -> Screen:
-    """Return the screen; weights: the number format of inference, like: whose proportions the shape keeps, laid_out:
-    whether the shape must fit under a layout, part: what is trained of it, if not all is."""
+    """Return the screen; weights: the number format of inference, like: the model whose proportions the shape keeps;
+    laid_out: whether the shape must fit under a layout; part: the trained part, if not all of it."""
     terms = answer.by_path()
     if "params/max" not in terms:
         return _of_trained_part(terms, machine, str(like), part)
@@ -57,7 +57,7 @@ def _of_trained_part(terms: dict[str, Term], machine: str, like: str, part: Sequ
 
 
 def _formats(terms: dict[str, Term]) -> list[tuple[str, str]]:
-    """Return how many parameters fit in each number format."""
+    """Return the number of parameters that fit in each number format."""
     return [
         (path.rpartition("/")[2], human(term.value, "param"))
         for path, term in terms.items()
@@ -89,7 +89,7 @@ def _shape(terms: dict[str, Term], path: str) -> str:
 
 
 def _next(weights: str | None, like: str | None, laid_out: bool) -> Next:
-    """Return what to ask next: the largest shape, one that fits with its activations, or training."""
+    """Return the next command: the largest shape, one that fits with its activations, or training."""
     if weights:
         return Next({"inference": None, "dtype": None})
     if like is None:

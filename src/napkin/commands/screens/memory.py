@@ -1,4 +1,4 @@
-"""Screen of `memory`: whether a step fits, what each GPU holds at the peak, and what would make it fit."""
+"""Screen of `memory`: whether a step fits, the memory of each GPU at the peak, and suggestions that make it fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PHASES = {
     "step": "optimizer step",
     "save": "saving of the gathered state",
 }
-"""Phase of a step → how a sentence calls it, if that is not its name."""
+"""Phase of a step → its name in a sentence, if different."""
 WORKSPACE = {
     "forward": "one layer's workspace",
     "forward_only": "logits of both models",
@@ -38,20 +38,20 @@ WORKSPACE = {
     "step": "the optimizer's workspace",
     "save": "gathered weights",
 }
-"""Phase of the peak → what most of its temporaries are."""
+"""Phase of the peak → its main temporaries."""
 HOSTED = ("optimizer", "parameters", "gradients", "activations")
-"""What --offload keeps in the host's memory."""
+"""What --offload keeps in host memory."""
 REMEDIES, TUNING_REMEDIES = 3, 6
-"""How many of the changes that would make it fit are shown, and of those of fine-tuning."""
+"""Number of suggestions that are shown, in general and for fine-tuning."""
 MOST = {
     "micro-batch": "largest micro-batch",
     "seq": "longest sequence",
     "layers": "most layers",
     "params": "largest model in the shape",
 }
-"""What --max solves for → how line 1 calls the most of it."""
+"""Quantity of --max → its name on line 1."""
 MANY = 9
-"""A time beyond this many times as long, or as short, is written as a multiple."""
+"""A ratio of times beyond this factor is written as a multiple."""
 
 
 def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
@@ -103,13 +103,13 @@ def _most(what: str, found: LargestFit, terms: Mapping[str, Term], level: float)
 
 
 def _value(what: str, value: int) -> str:
-    """Return a value of what was asked for, with its word: `micro-batch 7`, `6,848 tokens`, `13 layers`."""
+    """Return a value with its unit: `micro-batch 7`, `6,848 tokens`, `13 layers`."""
     layers = f"{value:,} layer{'s' * (value != 1)}"
     return {"micro-batch": f"micro-batch {value:,}", "seq": f"{value:,} tokens"}.get(what, layers)
 
 
 def _binding(found: LargestFit) -> list[tuple[str, str, str]]:
-    """Return what stops a larger one."""
+    """Return the limit that rules out a larger value."""
     binding = found.binding
     if binding is None:
         return []
@@ -119,7 +119,7 @@ def _binding(found: LargestFit) -> list[tuple[str, str, str]]:
 
 
 def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]:
-    """Return the verdict, the memory used of what there is, and its interval."""
+    """Return the verdict, the used memory and the capacity, and the interval."""
     used, capacity = found.reported.used.value, question.capacity
     ends = interval(answer.intervals["memory/total"], used, "byte", question.confidence)
     if capacity is None:
@@ -128,7 +128,7 @@ def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]
 
 
 def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str | Bar, ...]]:
-    """Return the buckets at the peak up to what is used, then what is free or missing."""
+    """Return the categories at the peak up to the used memory, then what is free or missing."""
     peak, setup, used = buckets.peak_of(found.rank), found.step.setup, float(found.reported.used.value)
     sizes = {name: float(getattr(peak, name)) for name in BUCKETS}
     sizes["overhead"] = float(found.reported.overhead.value)
@@ -158,14 +158,14 @@ def _phase(name: str) -> str:
 
 
 def _peak(found: Fit) -> str:
-    """Return when the peak is, and on which stage of a pipeline."""
+    """Return the phase of the peak, and its pipeline stage."""
     stages, at = int(found.step.setup.layout.pp), int(found.rank.stage.index)
     where = f", on pipeline stage {at} (of 0 to {stages - 1})" if stages > 1 else ""
     return f"at the peak: in the {_phase(buckets.peak_of(found.rank).name)}{where}"
 
 
 def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
-    """Return what a bucket is, in a few words."""
+    """Return a category's description in a few words."""
     layout, precision = setup.layout, setup.precision
     if name == "parameters":
         tuning = setup.implementation.tuning
@@ -193,7 +193,7 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
 
 
 def _split(setup: Setup, stage: int) -> str:
-    """Return over how many GPUs a kind of state is divided; stage: the ZeRO stage that divides it."""
+    """Return how a kind of state is sharded, in words; stage: the ZeRO stage that shards it."""
     layout = setup.layout
     over = int(layout.tp * layout.pp * (setup.shards if layout.zero >= stage else 1))
     apart = layout.ep > 1 and stage > layout.zero
@@ -202,7 +202,7 @@ def _split(setup: Setup, stage: int) -> str:
 
 
 def _remedies(rows: Sequence[Row], most: int = REMEDIES) -> Table | None:
-    """Return the changes that would make it fit, best first, at most this many."""
+    """Return the suggestions, best first, at most this many."""
     if not rows:
         return None
     columns = (Column("would fit with"), Column("per GPU", True, 1), Column("time", remark=True))
@@ -210,7 +210,7 @@ def _remedies(rows: Sequence[Row], most: int = REMEDIES) -> Table | None:
 
 
 def _slower(row: Row) -> str:
-    """Return what a change adds to the time of the same tokens, and whether it trains LoRA matrices only."""
+    """Return the extra time of a suggestion for the same tokens, and whether it trains only LoRA matrices."""
     trains = "LoRA only; " if "trains" in row else ""
     if not isinstance(row.get("extra_time"), float):
         return f"{trains}{hosted(row)}not timed"
@@ -221,7 +221,7 @@ def _slower(row: Row) -> str:
 
 
 def hosted(row: Row) -> str:
-    """Return what a change keeps in the memory of a node's host, as a clause."""
+    """Return the host memory that a suggestion uses, as a clause."""
     if "host" not in row:
         return ""
     there = f"of {size(number_in(row, 'host_capacity'))}; " if "host_capacity" in row else ""
@@ -229,12 +229,12 @@ def hosted(row: Row) -> str:
 
 
 def host_line(host: Number, there: Number) -> str:
-    """Return what a node's host holds of what it has."""
+    """Return the line on host memory."""
     return f"in the host's memory: {size_of(host, there)} per node{' does not fit' if host > there else ''}"
 
 
 def _remarks(answer: Answer, found: Fit) -> list[str]:
-    """Say what a host holds of what it has, and where nothing would make it fit."""
+    """Return remarks on host memory, and on the lack of suggestions."""
     terms = answer.by_path()
     if "memory/host/capacity" in terms:
         return [host_line(terms["memory/host"].value, terms["memory/host/capacity"].value)]
@@ -244,7 +244,7 @@ def _remarks(answer: Answer, found: Fit) -> list[str]:
 
 
 def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict: str | None) -> Next | str:
-    """Return what to ask next: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
+    """Return the next command: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
     if found.verdict == FITS and verdict != FITS and question.setup.save == FULL:
         return Next({"save": None, "host-memory": None})  # each rank saves its own part
     if remedies and question.setup.tunes:
@@ -264,7 +264,7 @@ def _first(remedies: Sequence[Row]) -> str:
 
 
 def smaller(question: MemoryQuestion) -> Next:
-    """Return the question of the largest model in these proportions that fits on the machine."""
+    """Return the command for the largest model in these proportions that fits on the machine."""
     gpus, model = str(int(question.setup.layout.gpus)), str(question.asked.given["model"].text)
     from napkin.commands.next_command import under
 

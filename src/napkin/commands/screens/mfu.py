@@ -1,4 +1,4 @@
-"""Screen of `mfu`: one judged number, then what other conventions make of the same speed."""
+"""Screen of `mfu`: one judged number, then the same speed under other conventions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAYS = {
     "causal": "attention halved (causal)",
     "torch": "as torch counts them",
 }
-"""Convention → how it counts the FLOPs of a token."""
+"""Convention → its count of the FLOPs per token."""
 
 
 def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], remarks: Sequence[str]) -> Screen:
@@ -40,7 +40,7 @@ def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], rem
 
 
 def _next(terms: dict[str, Term], named: bool) -> Next:
-    """Return what to ask next: the whole job's rate if one GPU's is impossible, else the step as it is predicted."""
+    """Return the next command: the whole job's rate if one GPU's is impossible, else the step as it is predicted."""
     each, job = terms["tokens_per_second_per_gpu"], terms.get("tokens_per_second")
     if job is not None and not each.parts and 1 < terms["mfu"].value <= job.value / each.value:
         return Next({"tokens-per-second-per-gpu": None, "tokens-per-second": f"{each.value:.12g}"})

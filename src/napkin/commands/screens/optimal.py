@@ -1,4 +1,4 @@
-"""Screen of `optimal`: the model and its tokens, what other sizes cost, what other laws say."""
+"""Screen of `optimal`: the model and its tokens, the cost of other sizes, the results of other laws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from napkin.units import human
 
 
 def screen(question: OptimalQuestion, answer: Answer, run: FundedRun | None, published: NearestModel | None) -> Screen:
-    """Return the screen of an answered budget; published: the nearest model that was."""
+    """Return the screen of an answered budget; published: the nearest published model."""
     terms = answer.by_path()
     return Screen(
         _question(question),
@@ -29,7 +29,7 @@ def screen(question: OptimalQuestion, answer: Answer, run: FundedRun | None, pub
 
 
 def _question(question: OptimalQuestion) -> list[str]:
-    """Return what was asked, as clauses."""
+    """Return the question as clauses."""
     machine, found = question.machine, []
     if question.like:
         assert question.params is not None
@@ -76,7 +76,7 @@ def _headline(question: OptimalQuestion, answer: Answer, terms: Mapping[str, Ter
 
 
 def _spread(question: OptimalQuestion, answer: Answer, params: Number) -> str:
-    """Return the spread of the laws, without the word that the size has already."""
+    """Return the spread of the laws, without the unit that the size already has."""
     return interval(answer.intervals["params"], params, "param", question.confidence).replace(" parameters", "")
 
 
@@ -121,7 +121,7 @@ def _sizes(question: OptimalQuestion, rows: Mapping[str, object] | tuple[Row, ..
 
 
 def _extra(extra: object) -> str:
-    """Return how much more compute a size takes to be as good as the best one."""
+    """Return the extra compute with which a size reaches the best loss."""
     if not isinstance(extra, float):
         return "never"
     if extra >= MANY:
@@ -130,7 +130,7 @@ def _extra(extra: object) -> str:
 
 
 MANY = 2.0
-"""From what share on more compute is written as a factor."""
+"""Share from which extra compute is written as a factor."""
 
 
 def _remarks(
@@ -140,7 +140,7 @@ def _remarks(
     run: FundedRun | None,
     published: NearestModel | None,
 ) -> list[str]:
-    """Return the run, the nearest model, the other laws, and how far the law is stretched."""
+    """Return remarks on the run, the nearest model, the other laws, and extrapolation."""
     said = []
     if "params/total" in terms:
         said.append(f"{question.law.told}; {amount(float(terms['params/total'].value))} parameters in total")
@@ -184,7 +184,7 @@ def _of_run(terms: Mapping[str, Term], run: FundedRun) -> str:
 
 
 def _losses(terms: Mapping[str, Term]) -> str:
-    """Return the goodput, and how many failures it includes."""
+    """Return the goodput, and the number of failures that it includes."""
     if terms["goodput"].value == 1:
         return ""
     failures = terms["failures"].value if "failures" in terms else 0
@@ -193,7 +193,7 @@ def _losses(terms: Mapping[str, Term]) -> str:
 
 
 def _next(question: OptimalQuestion, terms: Mapping[str, Term], published: NearestModel | None) -> Next | str:
-    """Return what to ask next: a step of the nearest published model in its layout, or how long this one takes."""
+    """Return the next command: a step of the nearest published model in its layout, or how long this one takes."""
     params, tokens = float(terms["params"].value), to_type(float(f"{terms['tokens'].value:.3g}"))
     if published is not None and published.served is not None:
         return published.served.command
@@ -211,4 +211,4 @@ def _next(question: OptimalQuestion, terms: Mapping[str, Term], published: Neare
 
 
 SMALLEST = 1e6
-"""Parameters below which no shape is planned."""
+"""Number of parameters below which no shape is planned."""

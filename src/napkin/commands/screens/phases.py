@@ -1,4 +1,4 @@
-"""Screen of a run in parts: the whole, and each part."""
+"""Screen of a run with phases: the entire run, and each phase."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from napkin.render.screen import Bar, Column, Screen, Table
 from napkin.units import human
 
 MOST = 12
-"""Parts that fit on a screen."""
+"""Number of phases that fit on a screen."""
 
 
 def screen(whole: Answer, answers: Sequence[Answer]) -> Screen:
-    """Return the screen of a run in parts."""
+    """Return the screen of a run with phases."""
     terms = whole.by_path()
     time = terms["time"].value
     rows = list(whole.rows or ())
@@ -41,7 +41,7 @@ def screen(whole: Answer, answers: Sequence[Answer]) -> Screen:
 
 
 def _question(whole: Answer, rows: Sequence[Row]) -> list[str]:
-    """Return what was asked: the model, its tokens, the machine, and how many parts."""
+    """Return the question as clauses: the model, its tokens, the machine, and the number of phases."""
     inputs, terms = whole.inputs, whole.by_path()
     if "model" in inputs:
         named = str(inputs["model"].value)
@@ -54,7 +54,7 @@ def _question(whole: Answer, rows: Sequence[Row]) -> list[str]:
 
 
 def _parts(rows: Sequence[Row], time: float) -> Table:
-    """Return the parts, each with its share of the time."""
+    """Return the phases, each with its share of the time."""
     lengths, batches = any("seq" in row for row in rows), any(row.get("global-batch") for row in rows)
     columns = [
         Column("phase"),

@@ -1,4 +1,4 @@
-"""Screen of `plan`: the layout to use, how fast it is, and the ones next to it."""
+"""Screen of `plan`: the recommended layout, its speed, and the next best layouts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from napkin.render.screen import Column, Next, Screen, Table
 from napkin.units import human
 
 LISTED = 8
-"""Layouts that fit on a screen; where --rows asks for more than the default, all are shown."""
+"""Number of layouts that fit on a screen; with a larger --rows, all are shown."""
 USUAL_ROWS = 10
 REASONS = 3
-"""Reasons why no layout fits that are listed."""
+"""Number of reasons why no layout fits that are listed."""
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 
 
 def screen(question: PlanQuestion, answer: Answer, kept_by_more: bool = False) -> Screen:
-    """Return the screen of the best layouts of one machine, or of the best of several machines; kept_by_more: whether
-    another number of GPUs keeps the limits that this one misses."""
+    """Return the screen of the best layouts of one machine, or of the best of several machines; kept_by_more: the note
+    on whether another number of GPUs meets the limits that this one misses."""
     rows, advised = list(answer.rows or ()), suggested(answer)
     several = any("efficiency" in row or "why" in row for row in rows)
     return Screen(
@@ -39,7 +39,7 @@ def screen(question: PlanQuestion, answer: Answer, kept_by_more: bool = False) -
 
 
 def _question(question: PlanQuestion, several: bool) -> list[str]:
-    """Return what was asked, as clauses."""
+    """Return the question as clauses."""
     request, hardware = question.layouts.request, question.layouts.hardware
     counts = question.counts
     if several:
@@ -58,7 +58,7 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
 
 
 def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
-    """Return the machine if it was asked for, the time of the run and of a step, MFU and memory."""
+    """Return the machine if it was solved for, the time of the run and of a step, MFU and memory."""
     terms = answer.by_path()
     head = []
     if "reasons" in answer.extra:
@@ -96,20 +96,20 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
 
 
 def _limits(question: PlanQuestion) -> str:
-    """Return what the run is asked to keep."""
+    """Return the limits of the run."""
     words = [f"within {briefly(question.deadline, 'second')}"] if question.deadline is not None else []
     words += [f"for {human(question.budget, 'USD')}"] if question.budget is not None else []
     return " and ".join(words)
 
 
 def _usual(answer: Answer) -> list[Row]:
-    """Return the usual choices, whether they fit or not."""
+    """Return the common choices, whether they fit or not."""
     found = answer.extra.get("popular")
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
 def _advised(rows: Sequence[Row]) -> Table | None:
-    """Return what would fit on the GPUs that are asked about."""
+    """Return the suggestions that fit on the given GPUs."""
     if not rows:
         return None
     columns = (
@@ -121,7 +121,7 @@ def _advised(rows: Sequence[Row]) -> Table | None:
 
 
 def _pace(row: Row) -> str:
-    """Return how long the run or a step takes with a change, and what it keeps on the host."""
+    """Return the time of the run or a step with a suggestion, and its host memory."""
     trains = "; LoRA only" if "trains" in row else ""
     if "host" in row:
         return f"{hosted(row)}not timed{trains}"
@@ -130,8 +130,7 @@ def _pace(row: Row) -> str:
 
 
 def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], most: int) -> Table:
-    """Return the ranked layouts, at most this many, the recommended one among them marked, then usual choices that
-    fit."""
+    """Return the ranked layouts, at most this many, with the recommended one marked, then common choices that fit."""
     run, priced = question.tokens is not None, question.tokens is not None and question.price is not None
     batches = len({row["global-batch"] for row in rows}) > 1
     columns = [
@@ -173,14 +172,14 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], 
 
 
 def _usual_rows(question: PlanQuestion, usual: Sequence[Row]) -> list[Row]:
-    """Return the usual choices that fit and whose steps are like those of the ranked layouts: of the same batch."""
+    """Return the common choices that fit and whose steps have the same batch as the ranked layouts."""
     if question.layouts.request.batch is None or question.tokens is not None or question.pareto:
         return []
     return [row for row in usual if row["fits"] and row.get("step/time") is not None]
 
 
 def layout_words(row: Row) -> str:
-    """Return a layout as one word for each degree above 1, then how states, batch and activations are treated."""
+    """Return a layout as one word for each degree above 1, then ZeRO stage, micro-batch and recomputation."""
     words = [f"{name}{number_in(row, name):.0f}" for name in DEGREES if number_in(row, name) > 1]
     words += [f"zero{number_in(row, 'zero'):.0f}"] if row["zero"] else []
     words.append(f"mb{number_in(row, 'micro-batch'):.0f}")
@@ -194,7 +193,7 @@ def fit_word(word: str) -> str:
 
 
 def _mark(question: PlanQuestion, row: Row) -> str:
-    """Return whether a layout is the one to use, and which limits its run misses."""
+    """Return whether a layout is recommended, and which limits its run misses."""
     return ", ".join([*(["<- use"] if row["recommended"] else []), *_missed(question, row)])
 
 
@@ -244,7 +243,8 @@ def _machines(question: PlanQuestion, rows: Sequence[Row]) -> Table:
 
 
 def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> list[str]:
-    """Return why there is no layout, what a late run misses, the usual choices that the table does not time, counts."""
+    """Return remarks: why there is no layout, the limits that the run misses, common choices outside the table,
+    counts."""
     said = []
     reasons = answer.extra.get("reasons")
     if isinstance(reasons, (list, tuple)):
@@ -270,8 +270,8 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
 
 
 def _next(rows: Sequence[Row], kept_by_more: bool, advised: Sequence[Row]) -> Next | str:
-    """Return what to ask next: the first change that fits, the step of the recommended layout, or how many GPUs a
-    missed limit takes."""
+    """Return the next command: the first suggestion that fits, the step of the recommended layout, or the GPUs that
+    meet a missed limit."""
     if advised:
         return str(advised[0]["command"])
     chosen = next((row for row in rows if row.get("recommended")), None)

@@ -34,7 +34,7 @@ HOLDS = {
     "engine/weights": "engine's weights",
     "memory/parameters": "new weights",
 }
-"""Part of a phase's memory → whose it is; the others are the trainer's."""
+"""Part of a phase's memory → its owner, if not the trainer."""
 
 
 def _question(question: RolloutQuestion) -> list[str]:
@@ -89,8 +89,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
 
 
 def _after(question: RolloutQuestion, too_large: bool) -> Next:
-    """Return what follows the memory: the step's time, or the layouts that fit; with half of the longest ones for means
-    that are not stated."""
+    """Return the next command: the step's time, or the layouts that fit. Unknown means are half of the maxima."""
     lengths = question.lengths
     prompt = lengths.longest_prompt if lengths.longest_prompt > 1 else lengths.most // 2
     half = {"prompt-tokens": str(max(prompt // 2, 1)), "response-tokens": str(max(lengths.longest // 2, 1))}

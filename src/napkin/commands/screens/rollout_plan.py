@@ -1,4 +1,4 @@
-"""Screen of a plan of reinforcement learning: the way to use, and the ones next to it."""
+"""Screen of a plan of reinforcement learning: the recommended layout, and the next best ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from napkin.commands.rollout.search import RolloutLayout, RolloutSearch
 
 LISTED = 8
-"""Ways that fit on a screen."""
+"""Number of layouts that fit on a screen."""
 
 
 def screen(search: RolloutSearch, answer: Answer, use: RolloutLayout, confidence: float) -> Screen:
@@ -42,7 +42,7 @@ def screen(search: RolloutSearch, answer: Answer, use: RolloutLayout, confidence
 
 
 def _table(rows: list[Row]) -> Table:
-    """Return the ways, the fastest first."""
+    """Return the layouts, the fastest first."""
     columns = [
         Column("", True, 1),
         Column("trainer"),

@@ -1,4 +1,4 @@
-"""Screen of `roofline`: compute or memory bound, the time of either, and what would change it."""
+"""Screen of `roofline`: compute or memory bound, the compute and memory times, and what would change the bound."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MOST_OPERATIONS = 14
 
 
 def headline(terms: Mapping[str, Term], verdict: str) -> list[str]:
-    """Return what binds, the least time, and how far that is from the ridge."""
+    """Return the bound, the least time, and the distance from the ridge point."""
     intensity, ridge = terms["intensity"].value, terms["ridge"].value
     found = [f"{verdict} bound", f"{human(intensity, '1')} FLOP/byte, ridge {human(ridge, '1')}"]
     return [*found, human(terms["time/overlapped"].value, "second")]
 
 
 def of_operation(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, rows_are: str = "") -> Screen:
-    """Return the screen of one operation; rows_are: what there must be more of to be compute bound."""
+    """Return the screen of one operation; rows_are: the name of the dimension that must grow to be compute bound."""
     compute, memory = terms["time/compute"].value, terms["time/memory"].value
     longer, peak = max(compute, memory), _peak(terms)
     rows: list[Sequence[str | Bar]] = [

@@ -1,4 +1,4 @@
-"""Screen of `memory --tensors`: every tensor that autograd keeps for the backward pass."""
+"""Screen of `memory --tensors`: every tensor that autograd saves for the backward pass."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from napkin.render.screen import Column, Next, Screen, Table
 
 
 def listed(screen: Screen, tensors: Sequence[SavedTensor], recomputes: bool) -> Screen:
-    """Return the screen of a step with its saved tensors in place of the buckets, the tensors of a block together;
-    recomputes: whether some of them are computed again already."""
+    """Return the screen of a step with its saved tensors in place of the categories, grouped by block; recomputes:
+    whether some are already recomputed."""
     columns = (
         Column("block", drop=1),
         Column("operation"),

@@ -1,4 +1,4 @@
-"""Screen of `sensitivity`: which input moves the answer most, and where a decision flips."""
+"""Screen of `sensitivity`: which input changes the answer most, and where a decision flips."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLIPS = (Column("flips at", right=True), Column("becomes"))
 def screen(
     asked: Sequence[str], path: str, value: float, unit: str, moved: Sequence[Moved], verdict: str | None
 ) -> Screen:
-    """Return the screen; verdict: the present decision, if one is watched."""
+    """Return the screen; verdict: the current decision, if one is watched."""
     headline = [f"{path} is {compact(value, unit)}"]
     if moved and moved[0].swing:
         first = moved[0]
@@ -61,7 +61,7 @@ def _short(decision: str | None) -> str:
 
 
 def _next(moved: Sequence[Moved]) -> Next:
-    """Return what to ask next: the input that moves the answer most, over a range."""
+    """Return the next command: the input that moves the answer most, over a range."""
     if not moved:
         return Next({"explain": True})
     gone = dict.fromkeys(("change", "vary", "limit", "against"))

@@ -1,4 +1,4 @@
-"""Screen of `serve`: tokens per second, latency, what a GPU holds, and other batches."""
+"""Screen of `serve`: tokens per second, latency, memory per GPU, and other batches."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _headline(found: ServedModel, answer: Answer) -> list[str]:
 
 
 def _rows(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
-    """Return rates and times if it may fit, then what a GPU holds of what the engine may take."""
+    """Return rates and times if it may fit, then the memory per GPU of what the engine may use."""
     return [*([] if found.verdict == NOT else _speeds(found, answer)), *_memory(found, answer)]
 
 
@@ -116,7 +116,7 @@ def _speeds(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
 
 
 def _memory(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
-    """Return what a GPU holds, and what of the engine's part is left."""
+    """Return the memory per GPU, and what is left for the engine."""
     terms, engine = answer.by_path(), found.question.engine.name
     total, usable = float(terms["memory/total"].value), float(terms["memory/usable"].value)
     whole = max(total, usable)
@@ -142,7 +142,7 @@ def _interval(answer: Answer, path: str, unit: str) -> str:
 
 
 def _batches(found: ServedModel, rows: list[Row]) -> Table | None:
-    """Return other batches; none if one is all."""
+    """Return other batches; none if there is only one."""
     if len(rows) < 2:
         return None
     names = {
@@ -174,7 +174,7 @@ def _batches(found: ServedModel, rows: list[Row]) -> Table | None:
 
 
 def _next(found: ServedModel, answer: Answer) -> Next:
-    """Return what to ask next: more GPUs or a smaller format if it does not fit, else the largest batch, or the
+    """Return the next command: more GPUs or a smaller format if it does not fit, else the largest batch, or the
     price."""
     question, setup = found.question, found.setup
     if answer.verdict != FITS:

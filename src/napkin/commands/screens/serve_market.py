@@ -43,7 +43,7 @@ def screen(found: ServedModel, answer: Answer, offers: Sequence[Offer]) -> Scree
 
 
 def _question(found: ServedModel, offers: Sequence[Offer]) -> list[str]:
-    """Return what was asked, as clauses."""
+    """Return the question as clauses."""
     question, traffic = found.question, found.traffic
     asked = [f"serving {found.setup.model.name}", f"{len(offers)} accelerators"]
     if question.ranks.gpus is not None:

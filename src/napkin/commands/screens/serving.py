@@ -14,7 +14,7 @@ from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
 from napkin.units import human
 
 POWERS, ENOUGH = tuple(2**power for power in range(1, 11)), 0.95
-"""Tensor-parallel degrees to try, and how full a GPU may be by a rough division."""
+"""Tensor-parallel degrees to try, and the largest share of a GPU that may be used in a rough estimate."""
 SMALLER = ("fp8", "nf4", "nvfp4")
 """Formats of weights to try next if they do not fit, the widest first."""
 
@@ -39,7 +39,7 @@ def screen(
 
 
 def _headline(found: ServedMemory, answer: Answer) -> list[str]:
-    """Return the verdict, the memory used of what there is, and its interval."""
+    """Return the verdict, the used memory and the capacity, and the interval."""
     terms = {term.name: term.value for term in answer.terms}
     ends = interval(answer.intervals["memory/total"], found.total.value, "byte")
     if "memory/capacity" not in terms:
@@ -48,7 +48,7 @@ def _headline(found: ServedMemory, answer: Answer) -> list[str]:
 
 
 def _rows(serving: Serving, found: ServedMemory, answer: Answer) -> list[tuple[str | Bar, ...]]:
-    """Return what each GPU holds and has left, and how many sequences it can serve how fast."""
+    """Return the used and free memory of each GPU, the sequences it can serve, and their speed."""
     terms = answer.by_path()
     total = float(found.total.value)
     capacity = float(terms["memory/capacity"].value) if "memory/capacity" in terms else 0.0
@@ -81,7 +81,7 @@ def _rows(serving: Serving, found: ServedMemory, answer: Answer) -> list[tuple[s
 
 
 def _formats(rows: Sequence[Row]) -> Table:
-    """Return what weights and cache take in other number formats, and what then fits."""
+    """Return the bytes of weights and cache in other number formats, and what fits with them."""
     heads = {"dtype": "weights in", "weights": "weights", "max_batch": "max batch", "max_seq": "max context"}
     names = list(rows[0])
     columns = [
@@ -104,7 +104,7 @@ def _formats(rows: Sequence[Row]) -> Table:
 
 
 def _next(serving: Serving, hardware: Hardware | None, answer: Answer, formats: Sequence[Row]) -> Next:
-    """Return what to ask next: the largest batch, a format in which it fits, more GPUs, or an accelerator."""
+    """Return the next command: the largest batch, a format in which it fits, more GPUs, or an accelerator."""
     terms: Mapping[str, float] = {term.name: term.value for term in answer.terms}
     if hardware is None:
         return Next({"hardware": "h100"})

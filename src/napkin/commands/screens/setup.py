@@ -31,7 +31,8 @@ SAVED = {TOKEN: "embedding", LM_HEAD: "head"}
 
 
 def trained_part(setup: Setup) -> list[str]:
-    """Return the task, what is trained, and how the rest is stored, as clauses; none where all of the model is."""
+    """Return the task, the trained part, and the format of the frozen part, as clauses; none if the entire model is
+    trained."""
     tuning = setup.implementation.tuning
     adapter = [] if tuning is None else [adapter_words(tuning)]
     if tuning is not None and tuning.quantized:
@@ -47,7 +48,7 @@ def trained_part(setup: Setup) -> list[str]:
 
 
 def adapter_words(tuning: Tuning) -> str:
-    """Return what is trained next to frozen weights."""
+    """Return the adapters and modules trained next to frozen weights, in words."""
     if tuning.method == "lora":
         return f"{'DoRA' if tuning.magnitude else 'LoRA'} rank {tuning.rank}"
     from napkin.operations.adapter_kinds import KINDS
@@ -59,7 +60,7 @@ def adapter_words(tuning: Tuning) -> str:
 
 
 def _reference(setup: Setup) -> list[str]:
-    """Return where a reference's log-probabilities come from, as a clause; none if nothing runs for them."""
+    """Return the source of the reference's log-probabilities, as a clause; none if no pass computes them."""
     for one in setup.forwards:
         if one.name == REFERENCE:
             held = one.model.name if one.model is not None else "a copy"

@@ -1,4 +1,4 @@
-"""Screen of `memory --snapshot`: measured next to predicted, and whether the interval holds it."""
+"""Screen of `memory --snapshot`: measured and predicted, and whether the measurement is within the interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from napkin.render.screen import Column, Next, Screen, Table
 
 
 def screen(question: MemoryQuestion, answer: Answer) -> Screen:
-    """Return the screen of a comparison; its rows: what, seen, predicted, unexplained (seen − predicted), error."""
+    """Return the screen of a comparison; its rows: name, measured, predicted, unexplained (measured − predicted),
+    error."""
     rows = answer.rows or []
     columns = (
         Column(),
@@ -40,7 +41,7 @@ def screen(question: MemoryQuestion, answer: Answer) -> Screen:
 
 
 def _headline(answer: Answer, rows: Sequence[Row]) -> list[str]:
-    """Return the first comparison in words: what was measured, what was predicted, and whether the interval holds."""
+    """Return the first comparison in words: measured, predicted, and whether it is within the interval."""
     if not rows:
         return ["the snapshot holds nothing to compare"]
     row = rows[0]

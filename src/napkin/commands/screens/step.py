@@ -1,4 +1,4 @@
-"""Screen of `step`: its seconds, where they go, and whether it fits."""
+"""Screen of `step`: its time, the parts of it, and whether it fits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAYS = {
     "optimizer": "the optimizer's update",
     "overhead": "kernel launches and the host",
 }
-"""Part of a step → what it is, where its own parts do not say more."""
+"""Part of a step → its description, unless its own parts say more."""
 
 
 def screen(question: StepQuestion, answer: Answer, parts: Sequence[Term], fit: str | None) -> Screen:
@@ -49,12 +49,12 @@ def screen(question: StepQuestion, answer: Answer, parts: Sequence[Term], fit: s
 
 
 def _binding(answer: Answer) -> str:
-    """Return what most of the step waits for."""
+    """Return what limits most of the step."""
     return f"mostly {answer.verdict}" if answer.verdict else ""
 
 
 def _parts(parts: Sequence[Term], step: Term) -> list[tuple[str | Bar, ...]]:
-    """Return a row for every part that takes any time, with its share and what it consists of."""
+    """Return a row for every part that takes time, with its share and its own parts."""
     rows: list[tuple[str | Bar, ...]] = []
     for part in parts:
         name, whole = part.name.removeprefix("step/"), float(part.value) / float(step.value)
@@ -82,7 +82,7 @@ def _rows(question: StepQuestion, terms: dict[str, Term], fit: str | None) -> li
 
 
 def _next(question: StepQuestion, fit: str | None) -> Next:
-    """Return what to ask next: what would make it fit, else the best layout of the machine."""
+    """Return the next command: suggestions that make it fit, else the best layout of the machine."""
     if fit is not None and fit != FITS:
         return under("memory")
     return under("plan", {"gpus": str(int(question.setup.layout.gpus))}, FREE)

@@ -1,4 +1,4 @@
-"""Screen of `sweep`: a line for each value of an option, and where the answer is least and largest."""
+"""Screen of `sweep`: a line for each value of an option, and the values with the smallest and largest answer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table
 
 MOST_COLUMNS = 5
-"""Quantities that are shown if none is named; --csv and --json have all that change."""
+"""Number of quantities that are shown by default; --csv and --json have all that change."""
 
 LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second", "serve/output_tokens_per_second")
-"""Quantities of which more is better."""
+"""Quantities for which larger is better."""
 
 
 def chosen(kept: Sequence[str], named: bool, points: Sequence[Point]) -> list[str]:
-    """Return the quantities that are shown: those named, else the first that people ask for."""
+    """Return the quantities that are shown: those named, else the most important ones."""
     if named:
         return list(kept)
     distinct: dict[tuple[object, ...], str] = {}
@@ -32,7 +32,8 @@ def chosen(kept: Sequence[str], named: bool, points: Sequence[Point]) -> list[st
 
 
 def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: int, swept: Sequence[str]) -> Screen:
-    """Return the screen; shown: paths of the columns; more: how many quantities change besides; swept: the options."""
+    """Return the screen; shown: paths of the columns; more: the number of other quantities that change; swept: the
+    options."""
     verdicts = any(point.answer is not None and point.answer.verdict for point in points)
     columns = [Column(name, right=all(_typed(point, name)[:1].isdigit() for point in points)) for name in swept]
     columns += [Column(path, right=True, drop=at) for at, path in enumerate(shown)]
@@ -66,7 +67,7 @@ def _range(points: Sequence[Point], name: str) -> str:
 
 
 def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]:
-    """Return where a quantity is least and where it is largest."""
+    """Return the values with the smallest and the largest quantity."""
     known = [point for point in points if path in point.quantities]
     least = min(known, key=lambda point: point.quantities[path][0], default=None)
     largest = max(known, key=lambda point: point.quantities[path][0], default=None)
@@ -77,7 +78,7 @@ def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]
 
 
 def _fitting(points: Sequence[Point], swept: Sequence[str]) -> list[str]:
-    """Return for which values it fits, if it does for some."""
+    """Return the values for which it fits, if there are any."""
     fits = [point for point in points if point.answer is not None and point.answer.verdict == FITS]
     judged = [point for point in points if point.answer is not None and point.answer.verdict in VERDICTS]
     if judged and not fits and len(judged) == len(points):
@@ -101,7 +102,7 @@ def _at(point: Point, swept: Sequence[str]) -> str:
 
 
 def _next(points: Sequence[Point], shown: Sequence[str]) -> Next:
-    """Return the question of the best value, asked by itself."""
+    """Return the command for the best value."""
     known = [point for point in points if point.answer is not None]
     path = shown[0] if shown else ""
     fits = [point for point in known if point.answer is not None and point.answer.verdict == FITS]

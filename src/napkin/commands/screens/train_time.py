@@ -1,4 +1,4 @@
-"""Screen of `train-time`: the quantity that was left out, and what the run takes besides."""
+"""Screen of `train-time`: the quantity that was solved for, and the other quantities of the run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from napkin.term import Term
 from napkin.units import OUT_OF_RANGE, figures, human
 
 SOLVED = ("mfu", "gpus", "tokens", "params")
-"""What can be left out besides the time, which is solved next to any of them if there is a budget."""
+"""Quantities that can be solved for instead of time; with a budget, time is solved for as well."""
 ROUND = (("30d", 2592000), ("7d", 604800), ("1d", 86400), ("1h", 3600))
-"""Times that people ask for, as typed and in seconds."""
+"""Common deadlines, as typed and in seconds."""
 COMPARABLE = 0.001
-"""Smallest ratio to a run that everyone knows that says something of this one."""
+"""Smallest ratio to a well-known run at which the comparison is shown."""
 
 
 def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
@@ -37,14 +37,14 @@ def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
 
 
 def _remarks(question: TrainTimeQuestion, wanted: str) -> list[str]:
-    """Return why `plan` answers otherwise, if a model's run is estimated without a layout."""
+    """Return why `plan` gives a different answer, if a model's run is estimated without a layout."""
     if question.confidence is None or question.step is not None or not question.named or wanted not in ("time", "gpus"):
         return []
     return ["by the MFU of published runs; napkin plan times the best layout instead"]
 
 
 def _published(answer: Answer) -> list[str]:
-    """Return what the same run took if it is published."""
+    """Return the published figure for the same run, if there is one."""
     rows = answer.extra.get("published_runs")
     if not isinstance(rows, list) or not rows:
         return []
@@ -53,7 +53,7 @@ def _published(answer: Answer) -> list[str]:
 
 
 def _wanted(question: TrainTimeQuestion) -> str:
-    """Return the path of what was left out: the answer."""
+    """Return the path of the quantity that was solved for."""
     given = question.known
     if question.solved is not None:
         return "gpus"
@@ -65,7 +65,7 @@ def _wanted(question: TrainTimeQuestion) -> str:
 
 
 def _question(question: TrainTimeQuestion) -> list[str]:
-    """Return what was asked, as clauses."""
+    """Return the question as clauses."""
     known = question.known
     size = "a model" if "params" not in known else f"{amount(known['params'].value)} parameters"
     tokens = f" on {amount(known['tokens'].value)} tokens" if "tokens" in known else ""
@@ -89,7 +89,7 @@ def _question(question: TrainTimeQuestion) -> list[str]:
 
 
 def _limits(question: TrainTimeQuestion) -> list[str]:
-    """Return what the run is asked to keep, though it is determined without."""
+    """Return the limits that the run is judged by."""
     words = {"time": ("within", "second"), "budget": ("for", "USD")}
     return [
         f"{words[name][0]} {briefly(limit.value, words[name][1]) if name == 'time' else human(limit.value, 'USD')}"
@@ -98,7 +98,7 @@ def _limits(question: TrainTimeQuestion) -> list[str]:
 
 
 def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, Term], wanted: str) -> list[str]:
-    """Return the answer, its interval, and what follows from it."""
+    """Return the answer, its interval, and derived figures."""
     what = terms[wanted]
     value = f"MFU {what.value:.3g} needed" if wanted == "mfu" else human(what.value, what.unit)
     impossible = [f"IMPOSSIBLE: {value}, more than the hardware's peak"]
@@ -122,7 +122,7 @@ def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, T
 def _rows(
     question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, Term], wanted: str
 ) -> list[tuple[str, str, str]]:
-    """Return the run's quantities: what it takes of the hardware, and what it gives off."""
+    """Return the run's quantities: hardware, energy and carbon."""
     rows = [("compute", human(terms["flops/total"].value, "FLOP"), _compared(answer, terms))]
     mfu, gpus = terms["mfu"].value, terms["gpus"].value
     peak = question.peak.value * gpus
@@ -166,7 +166,7 @@ def _rows(
 
 
 def _losses(terms: Mapping[str, Term]) -> str:
-    """Return what takes the rest of the calendar time: how many failures, if they are predicted."""
+    """Return what takes the rest of the calendar time, with the number of failures if predicted."""
     if "failures" not in terms or terms["failures"].value < 1:
         return "of the time is training; the rest failures and checkpoints"
     apart = human(terms["mtbf"].value, "second", 3)
@@ -174,12 +174,12 @@ def _losses(terms: Mapping[str, Term]) -> str:
 
 
 def _memory(terms: Mapping[str, Term]) -> str:
-    """Return the bytes of the layout's step, of those of a GPU."""
+    """Return the memory of the layout's step and the capacity of a GPU."""
     return size_of(terms["memory/total"].value, terms["memory/capacity"].value)
 
 
 def _compared(answer: Answer, terms: Mapping[str, Term]) -> str:
-    """Return the FLOPs next to a run that everyone knows, and next to the count by operation."""
+    """Return the FLOPs compared with a well-known run and with the count by operation."""
     said = []
     if "flops/ratio" in terms and terms["flops/exact"].value != terms["flops/total"].value:
         said.append(f"{human(terms['flops/exact'].value, 'FLOP')} counted by operation")
@@ -191,7 +191,7 @@ def _compared(answer: Answer, terms: Mapping[str, Term]) -> str:
 
 
 def _rests_on(answer: Answer) -> list[str]:
-    """Return what an estimated MFU rests on."""
+    """Return the basis of an estimated MFU."""
     evidence = answer.extra.get("evidence")
     return ["from published training runs"] if isinstance(evidence, list) and evidence else ["from the step model"]
 
@@ -204,7 +204,7 @@ def _emitted(terms: Mapping[str, Term]) -> str:
 
 
 def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, verdict: str | None) -> Next:
-    """Return what to ask next: with the MFU that published runs reach, the best layout, the GPUs for a deadline."""
+    """Return the next command: with the MFU that published runs reach, the best layout, the GPUs for a deadline."""
     if verdict == DOES_NOT_FIT:
         from napkin.commands.next_command import under
 

@@ -1,4 +1,4 @@
-"""Screen of `validate`: how far predictions are off by quantity, or the rows that are farthest off."""
+"""Screen of `validate`: errors of predictions by quantity, or the rows with the largest errors."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ WORDS = {
     "weights_gib": "weights, GiB",
     "weights_gib_per_gpu": "weights per GPU, GiB",
 }
-"""Quantity → what a person calls it."""
+"""Quantity → its name on the screen."""
 MOST_REASONS, MOST_NAMES = 5, 3
-"""Reasons that fit on a screen, and names of rows for each."""
+"""Number of reasons on a screen, and of row names for each."""
 BY_QUANTITY = (
     Column("quantity"),
     Column("rows", right=True),
@@ -80,7 +80,7 @@ ROWS = (
 
 
 def screen(where: str, level: float, compared: Sequence[Compared], worst: int, path: str | None, wrote: bool) -> Screen:
-    """Return the screen; worst: how many of the rows that are farthest off to list, 0 for the errors by quantity."""
+    """Return the screen; worst: the number of rows with the largest errors to list, 0 for the errors by quantity."""
     groups = {quantity: errors_of(rows) for quantity, rows in by_quantity(compared).items()}
     asked = (f"Predicted against measured: {len(compared):,} rows of {where}", f"{level:.0%} intervals")
     headline = []
@@ -112,7 +112,7 @@ def screen(where: str, level: float, compared: Sequence[Compared], worst: int, p
 
 
 def unpredicted(compared: Sequence[Compared]) -> list[str]:
-    """Return why rows are not predicted, a sentence for each reason, the reason of the most rows first."""
+    """Return why rows are not predicted, one sentence per reason, the most frequent first."""
     rows: dict[str, list[str]] = {}
     for one in compared:
         if one.predicted is None and not one.verdict:
@@ -124,7 +124,7 @@ def unpredicted(compared: Sequence[Compared]) -> list[str]:
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return the first names of several, and how many more there are."""
+    """Return the first names, and the number of others."""
     shown = ", ".join(names[:MOST_NAMES])
     return shown + (f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else "")
 
@@ -134,7 +134,7 @@ def _word(quantity: str) -> str:
 
 
 def _worst(compared: Sequence[Compared], count: int) -> Table:
-    """Return the rows that are farthest off."""
+    """Return the rows with the largest errors."""
     known = [one for one in compared if one.error is not None and not one.suspect]
     ranked = sorted(known, key=lambda one: -abs(math.log((one.predicted or 1) / (one.measured or 1))))
     rows = []

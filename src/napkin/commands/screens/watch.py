@@ -1,4 +1,4 @@
-"""Screen of `watch`: how far the run is, how fast, and its MFU."""
+"""Screen of `watch`: the progress of the run, its speed, and its MFU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN = (
 
 
 def parts_of(answer: Answer) -> list[str]:
-    """Return how the run goes as parts of one line, the most important first."""
+    """Return the state of the run as parts of one line, the most important first."""
     terms = answer.by_path()
     parts = []
     if "progress/step" in terms:
@@ -51,7 +51,8 @@ def parts_of(answer: Answer) -> list[str]:
 
 
 def screen(name: str, model: str, lines: int, answer: Answer, convention: str) -> Screen:
-    """Return the screen; name: of the log, model: with its machine, or "", lines: whose median is shown."""
+    """Return the screen; name: that of the log; model: with its machine, or ""; lines: the number of lines whose median
+    is shown."""
     terms = answer.by_path()
     rows = [
         (label, human(terms[path].value, terms[path].unit), _says(path, terms, convention))

@@ -1,4 +1,4 @@
-"""`napkin sensitivity COMMAND …`: which input moves the answer most, and where a decision flips."""
+"""`napkin sensitivity COMMAND …`: which input changes the answer most, and where a decision flips."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ REACH = 64.0
 """A decision's flip is searched between 1/64 and 64 times the present value."""
 
 Asked = Callable[[Changes, Container[str]], "Answer | None"]
-"""The answer to the question with these changes, of which these quantities are read; None if it cannot be asked."""
+"""Answers the question with these changes and these quantities; None if it is not a valid question."""
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer with every input moved both ways, and where a decision flips."""
+    """Answer with every input varied both ways, and where a decision flips."""
     from napkin.render.progress import Progress
 
     with Progress("moving each input"):
@@ -42,7 +42,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _run(inputs: Inputs) -> Answer:
-    """Answer, whatever time it takes."""
+    """Answer without a progress line."""
     command, question = nested_question.read_target(inputs)
     base = nested_question.answer_quietly(command, question)
     inputs.minor.update(question)  # the command uses them, though the quantity that is watched may not depend on them
@@ -104,7 +104,7 @@ def _run(inputs: Inputs) -> Answer:
 
 
 def _varied(command: Command, question: Question, base: Answer, only: str | None) -> dict[str, float]:
-    """Return every input that is a number, and the accelerator's figures, with the present value in base units."""
+    """Return every numeric input, and the accelerator's figures, with its current value in base units."""
     numbers = {
         name: shown.value
         for name, shown in base.inputs.items()
@@ -139,13 +139,13 @@ def _figures(command: Command, question: Question) -> dict[str, float]:
 
 
 def _reach(base: Answer, name: str, now: float, change: float) -> tuple[float, float]:
-    """Return how far an input is moved: an estimate over its interval, others by a share of themselves."""
+    """Return how far to vary an input: an estimate over its interval, others by a share of their value."""
     ends = _interval_of(base, name)
     return ends or (now * (1 - change), now * (1 + change))
 
 
 def _interval_of(base: Answer, name: str) -> tuple[float, float] | None:
-    """Return the interval of an input that the answer estimates; None for all others."""
+    """Return the interval of an estimated input; None for all others."""
     if name not in base.inputs or base.inputs[name].origin != "evidence":
         return None
     ends = base.intervals.get(name.replace("-", "_"))
@@ -155,8 +155,8 @@ def _interval_of(base: Answer, name: str) -> tuple[float, float] | None:
 def _moved(
     asked: Asked, option: Option, now: float, reach: tuple[float, float], path: str, value: float
 ) -> Moved | None:
-    """Return the answer with one input at each end of its reach; by halves and doubles if a small step cannot be
-    asked."""
+    """Return the answers with one input at each end of its range; halved and doubled if a small change is not a valid
+    question."""
     whole = is_whole(option)
     ends: dict[str, tuple[float, float] | None] = {}
     jump = False
@@ -187,8 +187,9 @@ Decision = Callable[[Changes], "str | None"]
 def _decision(
     limit: str | None, against: str | None, command: Command, asked: Asked, base: Answer, path: str
 ) -> Decision | None:
-    """Return what decides for changed inputs: a limit's outcome, the side that has less, or the verdict. Each asks for
-    the quantities that it needs: a verdict for none, or for `path` where the command gives a verdict only then."""
+    """Return the decision function of changed inputs: the outcome of a limit, the smaller side, or the verdict. Each
+    requests only the quantities that it needs: a verdict none, or `path` if the command gives a verdict only with
+    it."""
     if limit is not None and against is not None:
         raise NapkinError("--limit and --against are two decisions", "ask one at a time")
     if limit is not None:
@@ -229,7 +230,7 @@ def _decision(
 
 
 def _judged(asked: Asked, read: Container[str]) -> Decision:
-    """Return what decides by the verdict of the answer of which these quantities are read."""
+    """Return the decision function that uses the verdict of an answer with these quantities."""
     return lambda changes: getattr(asked(changes, read), "verdict", None)
 
 
@@ -242,7 +243,7 @@ def _flip(decide: Decision, option: Option, now: float) -> attribution.Flip | No
 
 
 def _charts(command: Command, moved: list[Moved], path: str, value: float, unit: str) -> list[Chart]:
-    """Draw a tornado: the answer with each input lowered and raised, the widest on top."""
+    """Draw a tornado: the answer with each input lowered and raised, the widest bar on top."""
     moving = [one for one in moved if one.swing]
     if not moving:
         return []
@@ -265,7 +266,7 @@ def _charts(command: Command, moved: list[Moved], path: str, value: float, unit:
 
 
 def _reached(one: Moved) -> str:
-    """Return an input with the ends that it was moved to: `mfu 0.25 to 0.6`."""
+    """Return an input with the ends of its range: `mfu 0.25 to 0.6`."""
     ends = [end[0] for end in (one.low, one.high) if end is not None]
     said = between(ends[0], ends[-1], one.option.unit) if len(ends) > 1 else human(ends[0], one.option.unit)
     return f"{spoken(one.option.name)}\n{said}"

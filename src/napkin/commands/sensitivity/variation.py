@@ -1,4 +1,4 @@
-"""One input of a question moved both ways, and what that does to the answer."""
+"""One input of a question varied both ways, and the effect on the answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from napkin.render.answer import Row
 
 @record
 class Moved:
-    """One input moved both ways.
+    """One input varied both ways.
 
-    value       of the input, as asked             low, high   (input, answer) if it is lower and higher, or None
+    value       of the input, as given             low, high   (input, answer) for a lower and a higher input, or None
     swing       between the least and the largest answer
-    elasticity  d log(answer) / d log(input)       jump        it could only be halved or doubled
-    estimated   it is an estimate, moved over its interval
+    elasticity  d log(answer) / d log(input)       jump        the input could only be halved or doubled
+    estimated   the input is an estimate, varied over its interval
     flip        the nearest value at which the decision changes, and the decision there
     """
 

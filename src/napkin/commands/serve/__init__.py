@@ -14,7 +14,7 @@ from napkin.render.answer import Answer
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer for a model on an accelerator, or on the one of several that serves it cheapest."""
+    """Answer for a model on an accelerator, or on the cheapest of several."""
     if isinstance(inputs.peek("hardware"), list):
         from napkin.commands.serve.market import run_market
 

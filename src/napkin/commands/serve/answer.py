@@ -17,9 +17,9 @@ from napkin.term import TRUE, Term, add, leaf, multiply
 from napkin.timing.generation import CLOSED
 
 BATCHES = tuple(2**power for power in range(11))
-"""Batches that are answered next to the one asked for, as far as they fit."""
+"""Batches that are answered in addition to the requested one, if they fit."""
 LISTED = (1, 8, 32, 128, 512)
-"""Those that a person sees."""
+"""Those shown on the screen."""
 QUANTITIES = {
     "serve/output_tokens_per_second": "output_tokens_per_second",
     "serve/output_tokens_per_second_per_gpu": "output_tokens_per_second",
@@ -30,7 +30,7 @@ QUANTITIES = {
     "serve/request": "total_latency_ms",
     "serve/cost_per_million_output_tokens": "output_tokens_per_second",
 }
-"""Path → the measured quantity whose errors its interval is made of."""
+"""Path → the measured quantity whose errors give its interval."""
 
 
 def answer(question: ServeQuestion) -> Answer:
@@ -39,7 +39,7 @@ def answer(question: ServeQuestion) -> Answer:
 
 
 def answer_of(found: ServedModel) -> Answer:
-    """Answer with what was found."""
+    """Answer for a chosen layout and its service."""
     question = found.question
     done = Answer("serve", _terms(found))
     done.rows = _rows(found)
@@ -70,7 +70,7 @@ def answer_of(found: ServedModel) -> Answer:
 
 
 def _ends(price: Price | None) -> tuple[float, float]:
-    """Return the ends of a price over its middle."""
+    """Return the ends of a price relative to its middle."""
     return (1.0, 1.0) if price is None else (price.low / price.middle, price.high / price.middle)
 
 
@@ -93,7 +93,7 @@ def _show_solved(done: Answer, found: ServedModel) -> None:
 
 
 def _terms(found: ServedModel) -> tuple[Term, ...]:
-    """Return what is published: rates and times, then memory, then money."""
+    """Return the terms of the answer: rates and times, then memory, then cost."""
     question, service, room = found.question, found.service, found.room
     sequences = leaf("sequences", service.at_once, "1", TRUE, "of a replica")
     cache = multiply("memory/kv_cache", sequences, service.held.each)
@@ -133,7 +133,7 @@ def _rows(found: ServedModel) -> list[Row]:
 
 
 def _notes(found: ServedModel, rests: str) -> list[str]:
-    """Return what an answer rests on."""
+    """Return notes on what the answer rests on."""
     question, service = found.question, found.service
     notes = [
         f"intervals: errors on published rows of serving whose source was held out; class of evidence: {rests}",

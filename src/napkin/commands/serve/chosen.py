@@ -1,4 +1,4 @@
-"""Which layout and which batch `serve` answers for: the fastest on the GPUs that are given, or on the fewest."""
+"""The layout and the batch that `serve` answers for: the fastest on the given GPUs, or on the fewest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from napkin.units import human
 
 
 def choose(question: ServeQuestion) -> ServedModel:
-    """Return the service on the layout of the largest rate: of all on which the sequences surely fit on the GPUs that
-    are given, or on the fewest GPUs that serve what is asked. Where they fit on none, what comes nearest."""
+    """Return the service on the layout with the highest rate among those on which the sequences surely fit, on the
+    given GPUs or on the fewest that serve the load. If none fits, return the nearest."""
     given = question.ranks
     if given.gpus is not None:
         setups = list(layouts(question.setup, given))
@@ -46,7 +46,7 @@ def choose(question: ServeQuestion) -> ServedModel:
 
 
 def _replicas_needed(question: ServeQuestion, setup: ServingSetup) -> int:
-    """Return the replicas whose memory surely holds what is asked; 0: no number of them does."""
+    """Return the replicas whose memory surely holds the load; 0 if no number does."""
     most = most_sequences(question, setup)
     if question.traffic.mode == CLOSED:
         return -(-question.traffic.at_once // most) if most else 0
@@ -63,13 +63,13 @@ def most_sequences(question: ServeQuestion, setup: ServingSetup) -> int:
 
 
 def _asked(question: ServeQuestion, setup: ServingSetup, batch: int | None = None) -> ServedModel:
-    """Return the service of what is asked on a setup, or of that many sequences of a replica."""
+    """Return the service of the load on a setup, or of that many sequences per replica."""
     return served_of(question, setup, question.requests(setup, batch), question.rates)
 
 
 def _fitting(question: ServeQuestion, setup: ServingSetup) -> ServedModel | None:
-    """Return the service on a setup, of as many sequences as surely fit if the largest batch is asked for; None
-    if they do not surely fit."""
+    """Return the service on a setup, with as many sequences as surely fit for --max batch; None if the load does not
+    surely fit."""
     if not question.maximize:
         found = _asked(question, setup)
         return found if found.verdict == FITS else None
@@ -78,7 +78,7 @@ def _fitting(question: ServeQuestion, setup: ServingSetup) -> ServedModel | None
 
 
 def _within(question: ServeQuestion, found: ServedModel, above: float) -> ServedModel | None:
-    """Return the service of as many sequences as keep the limits; None if none do at a larger rate."""
+    """Return the service of as many sequences as meet the latency limits; None if none do at a higher rate."""
     if not question.maximize or keeps(found.service, question.limits):
         return found
     batch = largest_batch(
@@ -88,7 +88,7 @@ def _within(question: ServeQuestion, found: ServedModel, above: float) -> Served
 
 
 def _no_batch(question: ServeQuestion, setups: list[ServingSetup]) -> NapkinError:
-    """Return why not even one sequence is served."""
+    """Return the error that not even one sequence fits."""
     tried = setups or list(layouts(question.setup, replace(question.ranks, gpus=None)))
     if any(most_sequences(question, setup) for setup in tried):
         return _too_slow(question, tried, 1)
@@ -98,7 +98,7 @@ def _no_batch(question: ServeQuestion, setups: list[ServingSetup]) -> NapkinErro
 
 
 def _too_many(question: ServeQuestion) -> NapkinError:
-    """Return why no number of GPUs serves what is asked."""
+    """Return the error that no number of GPUs serves the load."""
     tried = [setup for setup in layouts(question.setup, question.ranks) if _replicas_needed(question, setup)]
     if tried:
         return _too_slow(question, tried, None if question.traffic.mode != CLOSED else 1)
@@ -109,7 +109,7 @@ def _too_many(question: ServeQuestion) -> NapkinError:
 
 
 def _too_slow(question: ServeQuestion, tried: list[ServingSetup], batch: int | None) -> NapkinError:
-    """Return how long what is asked takes at best, or that many sequences of a replica."""
+    """Return the error that the latency limits cannot be met, with the best latency."""
     services = [_asked(question, setup, batch).service for setup in tried if most_sequences(question, setup)]
     first = min(float(service.ttft.value) for service in services)
     later = min((float(one.tpot.value) for one in services if one.tpot is not None), default=None)
@@ -125,10 +125,10 @@ def _too_slow(question: ServeQuestion, tried: list[ServingSetup], batch: int | N
 
 
 def _smaller(question: ServeQuestion) -> str:
-    """Return what makes a model fit."""
+    """Return a hint that makes a model fit."""
     return "--dtype fp8, or a smaller --batch" if question.setup.weights.each > 1 else "a larger accelerator"
 
 
 def _faster(question: ServeQuestion) -> str:
-    """Return what makes a model faster."""
+    """Return a hint that makes a model faster."""
     return "--dtype fp8" if question.setup.weights.each > 1 else "a faster accelerator"

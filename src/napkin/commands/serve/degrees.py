@@ -1,4 +1,4 @@
-"""How GPUs divide the model that `serve` is asked about: the degrees that are given, and whether they can be."""
+"""How GPUs divide a served model: the given degrees, checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEGREES = ("tp", "pp", "ep", "dp")
 
 
 def read_ranks(inputs: Inputs, model: Model, engine: EngineMemory) -> GivenRanks:
-    """Return the GPUs and degrees that are given, one of each by which the engine does not divide a model."""
+    """Return the given GPUs and degrees; degrees that the engine does not support are 1."""
     read_gpus(inputs)
     if inputs.has("min"):
         inputs.depends(("min",), True)
@@ -40,7 +40,7 @@ def read_ranks(inputs: Inputs, model: Model, engine: EngineMemory) -> GivenRanks
 
 
 def _check(model: Model, given: GivenRanks) -> None:
-    """Refuse degrees that contradict each other or that the model does not have."""
+    """Reject degrees that contradict each other or that the model does not allow."""
     if given.tp is not None and (what := undivided_when_served(model, given.tp)):
         raise NapkinError(f"--tp {given.tp:,} does not divide {what}", "a divisor of it")
     if given.pp is not None and given.pp > model.depth:

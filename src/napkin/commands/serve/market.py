@@ -1,4 +1,4 @@
-"""`napkin serve MODEL --hardware any`: which of several accelerators serves a model cheapest, and on how many."""
+"""`napkin serve MODEL --hardware any`: which accelerator serves a model cheapest, and how many of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from napkin.render.chart import Chart, Series
 from napkin.timing.generation import LatencyLimits
 
 TIMES = 4
-"""Times the fewest GPUs up to which more are tried, if their number is not given: more cache, larger batches."""
+"""Multiple of the fewest GPUs up to which more are tried, if their number is not given: they allow larger batches."""
 DRAWN = 10
 """Accelerators that fit in a plot."""
 UNITS: dict[str, str | None] = {
@@ -40,7 +40,7 @@ UNITS: dict[str, str | None] = {
 
 @record
 class ServingOffer:
-    """An accelerator in its cheapest number, or why it does not serve the model; inputs: of its own question."""
+    """An accelerator in its cheapest number, or why it cannot serve the model; inputs: those of its question."""
 
     offer: Offer
     inputs: Inputs | None
@@ -81,7 +81,7 @@ def run_market(inputs: Inputs) -> Answer:
 
 
 def _read_cheapest(inputs: Inputs, offer: Offer) -> ServingOffer:
-    """Return an accelerator in the number, among the fewest and more, that serves a million tokens cheapest."""
+    """Return an accelerator in the number of GPUs that serves a million tokens cheapest."""
     one = inputs.changed({"hardware": offer.slug})
     try:
         question = replace(read(one), price=offer.price)
@@ -114,7 +114,7 @@ def _on(question: ServeQuestion, gpus: int) -> ServedModel | None:
 
 
 def _kept(found: ServedModel) -> bool:
-    """Return whether requests that are given keep their bounds on latency."""
+    """Return whether the given requests meet the latency limits."""
     limits = found.question.limits
     return limits == LatencyLimits() or keeps(found.service, limits)
 
@@ -166,12 +166,12 @@ def _row(one: ServingOffer) -> dict[str, Cell]:
 
 
 def _pace(row: Mapping[str, Cell]) -> float:
-    """Return the time of a token: of each further one, or of the first if an answer has one."""
+    """Return the time per output token, or the time to first token if an answer has only one."""
     return number_in(row, "tpot" if row["tpot"] is not None else "ttft")
 
 
 def _chart(name: str, rows: Sequence[dict[str, Cell]]) -> Chart:
-    """Return what a million tokens cost on each of the cheapest accelerators, with its interval."""
+    """Draw the cost of a million tokens on each of the cheapest accelerators, with its interval."""
     done = [row for row in rows if "cost" in row][:DRAWN]
 
     def column(name: str) -> list[float]:

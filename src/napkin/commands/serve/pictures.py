@@ -1,4 +1,4 @@
-"""What `serve` draws: tokens per second, and what a million of them cost, against the time of each, over batches."""
+"""Plots of `serve`: tokens per second and cost per million tokens against the time per token, over batches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from napkin.render.chart import Chart, Series
 
 MILLI = 1e3
 WIDE = 16
-"""The largest value over the smallest from which an axis is logarithmic."""
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
 def charts(found: ServedModel, rows: Sequence[Row], rests: str, shown: Sequence[int]) -> tuple[Chart, ...]:
-    """Return the panels, none where a single batch fits. rests: class of evidence; shown: batches that are named."""
+    """Return the panels, none if only one batch fits. rests: class of evidence; shown: batches that are labeled."""
     if len(rows) < 2:
         return ()
     later = all("tpot" in row for row in rows)

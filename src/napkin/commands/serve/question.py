@@ -25,18 +25,18 @@ from napkin.timing.generation import CLOSED, SINGLE, STATIC, GenerationRates, La
 
 CACHE = "bf16"
 LENGTH = 1024
-"""Tokens of a prompt, and of an answer, if none are given."""
+"""Default tokens of a prompt and of an answer."""
 
 
 @record
 class ServeQuestion:
     """A model that is served.
 
-    setup     the model in its engine, not yet divided          ranks    GPUs and degrees that are given
-    traffic   in a batch, of one replica; where `maximize`, as many at a time as fit and keep the bounds
-    compute   format in which linear layers are multiplied      rates    what the machine and the engine reach
-    price     of a GPU-hour: as given, else what it was sold for; None: not known
-    limits    on latency
+    setup     the model in its engine, undivided             ranks    given GPUs and degrees
+    traffic   the batch of one replica; with `maximize`, as many sequences as fit and meet the limits
+    compute   number format of the matmuls of linear layers  rates    rates that the machine and the engine reach
+    price     of a GPU-hour: given, else the market price; None: unknown
+    limits    latency limits
     """
 
     hardware: Hardware
@@ -58,11 +58,11 @@ class ServeQuestion:
         return self.hardware.term("capacity", "memory/capacity", "byte")
 
     def room(self, setup: ServingSetup) -> EngineRoom:
-        """Return what the engine leaves of each GPU."""
+        """Return the bytes of each GPU that the engine may use."""
         return room(self.engine, setup, self.capacity, self.share)
 
     def requests(self, setup: ServingSetup, batch: int | None = None) -> Traffic:
-        """Return the requests on all GPUs of a setup; batch: as many sequences in each replica instead."""
+        """Return the requests on all GPUs of a setup; batch: this many sequences in each replica instead."""
         if self.traffic.mode == CLOSED:
             return self.traffic if batch is None else replace(self.traffic, at_once=batch * setup.dp)
         each = self.traffic.at_once if batch is None else batch
@@ -110,7 +110,7 @@ def read(inputs: Inputs) -> ServeQuestion:
 
 
 def _read_engine(inputs: Inputs, hardware: Hardware) -> EngineMemory:
-    """Return the engine: as given, else the usual one of the accelerator's vendor."""
+    """Return the engine: given, else the default of the accelerator's vendor."""
     usual = BY_VENDOR.get(hardware.vendor, USUAL)
     found = engine_memory(inputs.text("engine", default=usual))
     if "engine" not in inputs and usual != USUAL:
@@ -122,7 +122,7 @@ def _read_engine(inputs: Inputs, hardware: Hardware) -> EngineMemory:
 
 
 def _read_rates(inputs: Inputs, hardware: Hardware, compute: str, engine: str) -> GenerationRates:
-    """Return what the engine reaches of the machine: as published, or with what a profile measured there."""
+    """Return the rates that the engine reaches on the machine: as published, or with those measured in a profile."""
     from napkin.evidence.generation import rates_on
 
     rates = rates_on(hardware, compute, engine)
@@ -146,7 +146,7 @@ def _read_rates(inputs: Inputs, hardware: Hardware, compute: str, engine: str) -
 
 
 def _read_price(inputs: Inputs, hardware: Hardware) -> Price | None:
-    """Return the price of a GPU-hour: as given, else what the accelerator was sold for."""
+    """Return the price of a GPU-hour: given, else the market price."""
     if inputs.has("price"):
         return given(float(inputs.number("price")))
     found = PRICES.get(hardware.slug)
@@ -156,8 +156,8 @@ def _read_price(inputs: Inputs, hardware: Hardware) -> Price | None:
 
 
 def _read_largest(inputs: Inputs, ranks: GivenRanks) -> str:
-    """Return which requests are to be found, "" if they are given: the largest batch, or the most in flight, which a
-    bound on latency asks for too if it says no requests."""
+    """Return what to maximize, "" if the requests are given: the batch, or the requests in flight (also for a latency
+    limit without requests)."""
     bounds = [name for name in ("max-tpot", "max-ttft") if name in inputs]
     asked = inputs.text("max") if inputs.has("max") else ""
     given = [name for name in ("batch", "concurrency") if name in inputs]
@@ -173,7 +173,7 @@ def _read_largest(inputs: Inputs, ranks: GivenRanks) -> str:
 
 
 def _read_traffic(inputs: Inputs, largest: str, model: Model) -> Traffic:
-    """Return the requests: of one replica in a batch, else of all GPUs."""
+    """Return the requests: those of one replica for a batch, else those of all GPUs."""
     if "batch" in inputs and "concurrency" in inputs:
         raise NapkinError(
             "--batch and --concurrency cannot be combined",

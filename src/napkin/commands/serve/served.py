@@ -1,4 +1,4 @@
-"""A model as it is served: how it is divided, its rates and times, the memory of a GPU, the price."""
+"""A served model: its layout, rates and times, memory per GPU, and price."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MILLION = 1_000_000
 
 @record
 class ServedModel:
-    """What is found: how the model is divided, the service, its memory."""
+    """A served model: its layout, service and memory."""
 
     question: ServeQuestion
     setup: ServingSetup
@@ -29,7 +29,7 @@ class ServedModel:
 
     @property
     def price(self) -> Price | None:
-        """The price of a GPU-hour; None where machines on which GPUs share a model are not rented at it."""
+        """The price of a GPU-hour; None if machines with enough connected GPUs are not rented at it."""
         price, groups = self.question.price, self.setup.groups
         return price if price is not None and price.is_of(groups.tp * groups.pp * sharing(groups)) else None
 
@@ -50,7 +50,7 @@ class ServedModel:
 
     @property
     def fitting(self) -> tuple[int, int]:
-        """How many sequences of a replica surely fit, and how many may."""
+        """The sequences per replica that surely fit, and those that may fit."""
         each = float(self.service.held.each.value)
         return int(max(self.room.low, 0) / each), int(max(self.room.high, 0) / each)
 

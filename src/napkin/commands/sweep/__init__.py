@@ -21,7 +21,7 @@ from napkin.render.scale import axis, spoken, titled
 
 Axis = tuple[Option, list[str] | list[bool]]
 MOST_NUMBERS = 30_000
-"""Numbers in all rows together: what a JSON of 1 MB holds."""
+"""Maximum numbers in all rows together: what fits in 1 MB of JSON."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -61,7 +61,7 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _refuse_too_many(questions: int, quantities: int, show: str | None) -> None:
-    """Refuse a sweep whose rows are more than an answer holds."""
+    """Reject a sweep with more numbers than an answer can hold."""
     each = show.count(",") + 1 if show else quantities
     if questions * each > MOST_NUMBERS:
         fewer = f"take larger steps (at most {MOST_NUMBERS // each:,} questions)"
@@ -72,7 +72,7 @@ def _refuse_too_many(questions: int, quantities: int, show: str | None) -> None:
 
 
 def _refuse_unused(unused: Sequence[Mapping[str, NapkinError]]) -> None:
-    """Refuse the options that change nothing in any of the questions; in some of them they may."""
+    """Reject options that have no effect in any of the questions."""
     everywhere = [problem for name, problem in (unused[0] if unused else {}).items() if all(name in u for u in unused)]
     if everywhere:
         raise Problems(everywhere) if len(everywhere) > 1 else everywhere[0]
@@ -88,7 +88,7 @@ def _axis(command: Command, text: str, where: str) -> Axis:
 
 
 def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[Point], show: str | None) -> Answer:
-    """Answer with a row for each point; name: of the sweep; show: paths asked for."""
+    """Answer with a row for each point; name: that of the sweep; show: requested paths."""
     answers = [point.answer for point in points if point.answer is not None]
     if not answers:
         raise points[0].problem or NapkinError(f"{command.name} gave no answer")
@@ -126,13 +126,13 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
 
 
 CAPACITY, HELD = "memory/capacity", ("memory/total", "memory/used", "memory/reserved")
-"""What a GPU has, and the quantities that are held against it."""
+"""The capacity of a GPU, and the quantities that it limits."""
 
 
 @record
 class Panels:
-    """What is drawn of a sweep over one option, a line for each value of another: lines over numbers, bars over
-    words. kept: the quantities in the answer's rows."""
+    """Panels of a sweep over one option, with a line for each value of another: lines over numbers, bars over words.
+    kept: the quantities in the answer's rows."""
 
     title: str
     over: Option
@@ -172,7 +172,7 @@ class Panels:
         )
 
     def _capacity(self, path: str, scale: float) -> list[tuple[float, str]]:
-        """Return the line of what a GPU has, if its memory is drawn and the same at every point."""
+        """Return the line of a GPU's capacity, if its memory is drawn and the capacity is the same at every point."""
         found = {point.quantities[CAPACITY][0] for point in self.points if CAPACITY in point.quantities}
         if path not in HELD or len(found) != 1:
             return []
@@ -180,7 +180,7 @@ class Panels:
         return [(float(capacity) / scale, f"capacity {float(capacity) / scale:.1f}")]
 
     def _numbers(self) -> dict[int, int | float] | None:
-        """Return the value of `over` by point, where all are numbers."""
+        """Return the value of `over` by point if all are numbers; empty otherwise."""
         found: dict[int, int | float] = {}
         for point in self.points:
             value = point.value(self.over)
@@ -195,12 +195,12 @@ def _ends(path: str) -> tuple[str, str]:
 
 
 def _spread(values: Sequence[float]) -> bool:
-    """Return whether a logarithmic axis shows more: everything above 0, the largest far above the smallest."""
+    """Return whether a logarithmic axis is better: all values above 0, the largest far above the smallest."""
     return bool(values) and min(values) > 0 and max(values) >= 16 * min(values)
 
 
 def _multiplied(values: Sequence[float]) -> bool:
-    """Return whether each of several values is as many times the one before: 8, 16, 32."""
+    """Return whether values form a geometric series: 8, 16, 32."""
     found = sorted(set(values))
     ratios = [b / a for a, b in pairwise(found) if a > 0]
     return len(found) > 2 and len(ratios) == len(found) - 1 and max(ratios) < 1.001 * min(ratios)

@@ -24,10 +24,10 @@ class Point:
         return {} if self.answer is None else self.answer.quantities()
 
     def value(self, option: Option) -> Parsed:
-        """Return what the text of a swept option says, in base units."""
+        """Return the value of a swept option, in base units."""
         return value_of(option, self.changes[option.name])
 
 
 def value_of(option: Option, text: str | bool) -> Parsed:
-    """Return what a text of an option says, in base units."""
+    """Return the value of an option's text, in base units."""
     return text if isinstance(text, bool) else option.parse(text)

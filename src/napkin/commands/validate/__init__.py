@@ -1,4 +1,4 @@
-"""`napkin validate [FILE]`: predicted against measured, for the shipped evidence or published rows of one's own."""
+"""`napkin validate [FILE]`: predicted against measured, for the shipped evidence or the user's own rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from napkin.render.scale import axis, spoken, titled
 from napkin.term import SEEN, Term, leaf
 
 MOST_OWN = 15
-"""Rows of a user's own file that are shown."""
+"""Number of rows of a user's own file that are shown."""
 
 
 FIRST = """\
@@ -50,17 +50,17 @@ rows:
       precision: bf16}
     measured: {step_seconds: 2.5}
 """
-"""The first file of rows; the measurements are placeholders."""
+"""The starter file of rows; the measurements are placeholders."""
 
 
 @record
 class ValidateQuestion:
-    """Published rows to hold predictions against.
+    """Measured rows to compare predictions with.
 
-    path    of the user's own rows, or None: the shipped evidence     worst   how many of the worst rows are shown
-    strict  whether a row that cannot be read refuses the file
+    path    file of the user's own rows, or None: the shipped evidence   worst   number of the worst rows to show
+    strict  whether a row that cannot be read is an error
     wrote   whether the file was written by --init
-    inside  whether constants saw the row's own source                draw    whether a picture may be asked for
+    inside  whether constants are fitted with the row's own source   draw  whether a plot may be requested
     """
 
     rows: Published
@@ -111,7 +111,7 @@ def read(inputs: Inputs) -> ValidateQuestion:
 
 
 def _read_worst(inputs: Inputs) -> int:
-    """Return how many of the worst rows to show: none unless asked for, all that fit a screen of a user's own."""
+    """Return how many of the worst rows to show: none by default; for a user's own file, as many as fit a screen."""
     text = inputs.text_or_none("worst")
     if text is None:
         return MOST_OWN if inputs.has("file") or inputs.flag("init") else 0
@@ -162,7 +162,7 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
 
 
 def _row(one: Compared) -> Row:
-    """Return a row of the answer; what is not known is omitted."""
+    """Return a row of the answer; unknown values are omitted."""
     fields: Row = {
         "id": one.id,
         "quantity": one.quantity,
@@ -217,7 +217,7 @@ def _source_row(one: SourceErrors) -> Row:
 
 
 def _scatter(compared: Sequence[Compared]) -> list[Chart]:
-    """Draw predicted, with its interval, against measured: one panel a quantity, on logarithmic axes."""
+    """Draw predicted, with its interval, against measured: one panel per quantity, on logarithmic axes."""
     charts = []
     for quantity, members in by_quantity(compared).items():
         groups = {

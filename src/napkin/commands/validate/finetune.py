@@ -1,4 +1,4 @@
-"""Rows of measured fine-tuning (schema finetune/1): each quantity that was measured next to what napkin predicts."""
+"""Rows of measured fine-tuning (schema finetune/1): each measured quantity with its prediction."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ from napkin.training.tasks import TASKS
 
 MEMORY = "memory"
 TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
-"""Quantities of speed, the first that a row measured is taken: the others follow from it."""
+"""Quantities of speed; the first that a row states is used, because the others follow from it."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
 BESIDE = ("oom", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived", "steps", "samples", "tokens", "runs")
-"""Fields of `measured` that say more of a quantity, or of the run, and are none themselves."""
+"""Fields of `measured` that qualify a quantity or the run and are not quantities themselves."""
 
 
 def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
-    """Yield each quantity that a row measured, and its value; None: only that the run was out of memory."""
+    """Yield each measured quantity of a row with its value; None: the row states only that the run was out of
+    memory."""
     if row.flag("measured.oom"):
         yield f"{MEMORY}_used", None
     peak = row.number("measured.peak_bytes_per_gpu") or row.number("measured.peak_bytes")
@@ -59,8 +60,9 @@ def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
 
 
 def compared(row: RowFields, level: float, inside: bool = False) -> list[Compared]:
-    """Return what a row measured next to the predictions; if one is not made, why: a row has an entry at least.
-    inside: whether constants saw the row's own source."""
+    """Return the measured quantities of a row with their predictions, or the reason for a missing one; at least one
+    entry.
+    inside: whether constants are fitted with the row's own source."""
     try:
         return _compared(row, level, inside) or [_silent(row, _unmeasured(row))]
     except WrongRow as problem:
@@ -68,12 +70,12 @@ def compared(row: RowFields, level: float, inside: bool = False) -> list[Compare
 
 
 def _silent(row: RowFields, why: str) -> Compared:
-    """Return the entry of a row of which nothing is read."""
+    """Return the entry of a row that cannot be used."""
     return Compared(row.text("id"), MAIN[TUNING], None, None, None, None, "", why)
 
 
 def _unmeasured(row: RowFields) -> str:
-    """Return why a row has nothing to hold a prediction against: which fields it states, and which are read."""
+    """Return why a row has nothing to compare with a prediction: the fields it states, and those that are read."""
     stated = [name for name, value in row.part("measured").items() if value is not None and name not in BESIDE]
     names = ", ".join(printable(f"measured.{name}", 60) for name in stated[:3])
     said = f"{names}: not read" if names else "nothing is measured"
@@ -81,7 +83,7 @@ def _unmeasured(row: RowFields) -> str:
 
 
 def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
-    """Return an entry for each quantity that a row measured."""
+    """Return an entry for each measured quantity of a row."""
     source = title_of(row)
     quantities = list(measured(row))
     asked: TunedRow | RolloutRow | None = None
@@ -125,15 +127,15 @@ def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
 
 @record
 class TunedRow:
-    """A row of a run that trains on samples, as a question. setup: as it ran, where its row leaves that open."""
+    """A row of a fine-tuning run as a question. setup: as it ran, with open fields filled in."""
 
     asked: FineTuning
     setup: Setup
     source: str = ""
-    """Key of the source of the evidence that it is of, which is held out; "" if it is not."""
+    """Key of the row's source in the evidence, which is held out; "" if it has none."""
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
-        """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
+        """Return a quantity with its interval, and for memory the verdict on the run's accelerator."""
         asked = self.asked
         if quantity.startswith(MEMORY):
             return _memory(asked, self.setup, quantity)
@@ -152,7 +154,7 @@ class TunedRow:
         return _step(self.asked, hardware, setup, self.source)
 
     def evidence(self, quantity: str) -> str:
-        """Return the class of evidence that an interval rests on."""
+        """Return the class of evidence of an interval."""
         asked = self.asked
         if asked.other:
             return "assumed"
@@ -166,7 +168,7 @@ class TunedRow:
 
 
 def _question(row: RowFields, inside: bool) -> TunedRow | RolloutRow:
-    """Return a row as a question: of steps that generate responses, or of steps that train on samples."""
+    """Return a row as a question: a reinforcement learning step, or a fine-tuning step."""
     task = TASKS.get(row.text("task"))
     if task is not None and task.rollout:
         return rollout_row(row, inside)
@@ -176,8 +178,8 @@ def _question(row: RowFields, inside: bool) -> TunedRow | RolloutRow:
 
 
 def _as_it_ran(asked: FineTuning, source: str) -> Setup:
-    """Return the setup of a row: of what it leaves open, the first that fits the accelerator that it ran on, and of
-    degrees the fastest that do, as whoever ran it chose."""
+    """Return the setup of a row. Of the values that it leaves open, take the first that fits its accelerator; of the
+    parallel degrees, the fastest that fit, as a practitioner would choose."""
     hardware = asked.hardware
     if asked.oom or hardware is None:
         return asked.setup
@@ -200,8 +202,8 @@ def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> o
 
 
 def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:
-    """Return a time or a rate with its interval: where GPUs can share a micro-batch in several ways, from the lower end
-    of the fastest to the upper end of the slowest."""
+    """Return a time or a rate with its interval. If GPUs can share a micro-batch in several ways, the interval spans
+    from the fastest to the slowest."""
     asked = row.asked
     seconds, half = _seconds(row, hardware, row.setup, level)
     others = [_seconds(row, hardware, one, level) for one in _fitting(asked.divisions, asked)]
@@ -223,7 +225,7 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
 
 
 def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> tuple[float, float]:
-    """Return the seconds of a step, and half the width of their interval as a logarithm."""
+    """Return the seconds of a step, and the half-width of their interval in log space."""
     asked, prediction = row.asked, row.step(hardware, setup)
     whole = prediction.step().time
     seconds = float(whole.value)
@@ -241,8 +243,8 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
 
 
 def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
-    """Return the setups of which one has the row's peak, the likely one first: with the longest sequences, with
-    gradients that add up, with other degrees."""
+    """Return the setups that may have the row's peak, the likely one first: with the longest sequences, with
+    accumulated gradients, with other degrees."""
     lengths = dict.fromkeys(asked.lengths.longest)
     ways = _fitting((asked.setup, *asked.divisions), asked) if asked.divisions else []
     others = [one for one in ways if one is not setup]
@@ -257,7 +259,7 @@ def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
 
 
 def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, str]:
-    """Return the bytes of the worst GPU: an unstated figure is anything from what is allocated to what is used."""
+    """Return the bytes of the worst GPU. A figure of unstated kind may be anything from allocated to used."""
     capacity = asked.hardware.capacity if asked.hardware is not None else None
     name = quantity.removeprefix(f"{MEMORY}_")
     first, last = ("allocated", "used") if name not in ("allocated", "reserved", "used") else (name, name)

@@ -1,4 +1,4 @@
-"""How long the prompts and responses of a row of reinforcement learning are: as it states them, else a range."""
+"""The lengths of prompts and responses in a reinforcement learning row: as stated, else a range."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from napkin.evidence.rows import RowFields
 from napkin.planning.rollouts import RolloutLengths
 
 USUAL = {"dapo": (512, 16, 32)}
-"""Algorithm → prompts per step, responses per prompt, and prompts per optimizer step, where a row states no batch:
+"""Algorithm → prompts per step, responses per prompt, and prompts per optimizer step, if a row states no batch:
 DAPO's paper (arXiv:2503.14476, section 4.1) and verl's scripts (verl/experimental/*/shell/dapo_7b_math_*.sh), with 12
 or 16 responses per prompt."""
 LONGEST_PROMPT = 1000
-"""Most tokens of a mean prompt if a row says nothing of prompts."""
+"""Largest mean prompt, in tokens, if a row says nothing about prompts."""
 SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
-"""Words of runs whose phases follow each other: what libraries do unless a row says otherwise (verl ray_trainer.py, TRL
+"""Words for runs whose phases run in sequence, the default of the libraries (verl ray_trainer.py, TRL
 grpo_trainer.py, OpenRLHF without --async_train)."""
 BEHIND = re.compile(r"(\d{1,9})-step off|one-step")
-"""Words of runs whose responses may be this many steps older than the weights."""
+"""Words for runs whose responses may be this many steps older than the weights."""
 STREAMED = ("fully async", "fully_async", "separate_async")
-"""Words of runs that generate all the time, on GPUs of their own."""
+"""Words for runs that generate continuously, on separate GPUs."""
 
 
 def behind_of(row: RowFields) -> int:
-    """Return by how many steps responses may be older than the weights. Phases that overlap otherwise are refused."""
+    """Return by how many steps responses may be older than the weights. Raises an error for other kinds of overlap."""
     said = (row.text("rl.on_policy") or row.text("rl.mode")).lower()
     if said in SYNCHRONOUS:
         return 0
@@ -37,7 +37,7 @@ def behind_of(row: RowFields) -> int:
 
 
 def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
-    """Return the likely lengths, then the least and the most that a row leaves open, if it leaves anything open:
+    """Return the likely lengths, then the smallest and the largest that the row allows, if it leaves any open:
     if only a sequence's mean is stated, all of it is the response."""
     means = [row.number("rl.response_length_mean") or row.number("rl.response_length")]
     prompts = [row.number("rl.prompt_length_mean") or row.number("rl.prompt_length")]
@@ -80,7 +80,7 @@ def _batch_of(row: RowFields) -> tuple[int, int, int]:
 def _lengths(
     row: RowFields, prompt: float, answer: float, limit: int | None, batch: tuple[int, int, int]
 ) -> RolloutLengths:
-    """Return lengths of these means. batch: responses of a step, to a prompt, and of an optimizer step."""
+    """Return lengths with these means. batch: responses of a step, to a prompt, and of an optimizer step."""
     samples, group, step = batch
     return RolloutLengths(
         prompt=round(prompt),

@@ -1,4 +1,4 @@
-"""What a GPU holds in a step that generates responses, as a row of measured reinforcement learning is read."""
+"""Memory per GPU in a reinforcement learning step, for a measured row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from napkin.planning.rollout_memory import RolloutFit, Sharing, weigh
 from napkin.planning.rollouts import over, scored, unpadded
 
 TRAINERS_OWN = ("allocated", "reserved")
-"""Figures of the trainer's process, which has no part of the engine's share."""
+"""Figures of the trainer's process, which exclude the engine."""
 
 
 def held_in(asked: AskedStep) -> list[RolloutFit]:
@@ -24,9 +24,9 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
 
 
 def memory_of(fits: list[RolloutFit], what: str, apart: bool) -> tuple[float, float, float]:
-    """Return the bytes of a figure, allocated, reserved or used, and their interval; of one that is not said, the most
-    that the driver shows, from what the trainer allocates up. apart: the engine has GPUs of its own, and the figure is
-    of a trainer's."""
+    """Return the bytes of a figure (allocated, reserved or used) with their interval. A figure of unstated kind is the
+    maximum that the driver shows, with an interval down to what the trainer allocates. apart: the engine has separate
+    GPUs, and the figure is from a trainer's GPU."""
     name = what if what in TRAINERS_OWN else "phase/update" if apart else "total"
     path = f"memory/{name}"
     first = fits[0]

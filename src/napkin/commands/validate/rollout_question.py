@@ -1,4 +1,4 @@
-"""A step of a row of measured reinforcement learning, as a question."""
+"""A step of a measured reinforcement learning row, as a question."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from napkin.training.trainers import Trainer
 
 @record
 class AskedStep:
-    """A step with certain lengths. setup: of the trainer, over sequences of the mean length; engine: None where the
-    model itself generates."""
+    """A step with certain lengths. setup: of the trainer, over sequences of the mean length; engine: None if the model
+    itself generates."""
 
     model: Model
     hardware: Hardware

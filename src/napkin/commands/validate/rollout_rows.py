@@ -1,5 +1,5 @@
-"""What a row of measured reinforcement learning (schema finetune/1) states, as a step of phases that follow each other.
-What is missing and needed is refused with the reason."""
+"""A measured reinforcement learning row (schema finetune/1) as a step with phases. Raises an error with the reason if a
+required field is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from napkin.record import record
 
 _Read = TypeVar("_Read")
 OWN = ("none", "transformers")
-"""Words of runs in which the model itself generates, without an engine."""
+"""Words for runs in which the model itself generates, without an engine."""
 NO_PASS = "the engine gives the log-probabilities: no pass of the trainer does"
 NO_ENGINE = "the time of responses that a model generates without an engine is not modeled"
 MEMORY = "memory_"
@@ -43,11 +43,11 @@ Interval = tuple[float, float, float]
 class RolloutRow:
     """A row as a question.
 
-    seconds   of a step, with the likely lengths and division of the GPUs, then with the others that the row leaves open
-    lengths   the same      gpus  in total      steps  of the whole run, 0 if it does not say
-    held      memory of its phases, if it measured any        apart  its engine has GPUs of its own
+    seconds   of a step, with the likely lengths and placement, then with the others that the row leaves open
+    lengths   the same      gpus  in total      steps  of the entire run, 0 if unknown
+    held      memory of its phases, if measured        apart  the engine has separate GPUs
     bound     bytes of a GPU that it did not run out of
-    streams   responses are generated while the model is trained      source  that the row is of, which is held out
+    streams   responses are generated while the model is trained      source  of the row, which is held out
     """
 
     seconds: tuple[RolloutSeconds, ...]
@@ -83,13 +83,13 @@ class RolloutRow:
         return (value, min(lows), max(highs)), ""
 
     def evidence(self, quantity: str) -> str:
-        """Return what an interval rests on: of passes of training, the class of their steps; else it is assumed."""
+        """Return the class of evidence of an interval: that of training steps for training passes; else assumed."""
         passes = quantity in ("logprob_seconds", "update_seconds")
         stated = len(self.seconds) == 1
         return self.seconds[0].prediction.evidence if passes and stated else "assumed"
 
     def value(self, quantity: str, place: int) -> tuple[float, str]:
-        """Return a quantity, and the path of the time that its interval is of. place: of the lengths."""
+        """Return a quantity, and the path of the time that its interval belongs to. place: index of the lengths."""
         timed, lengths, steps = self.seconds[place], self.lengths[place], self.steps[place]
         seconds = float(timed.time.value)
         parts = {part.name: float(part.value) for part in timed.phases}
@@ -115,8 +115,8 @@ class RolloutRow:
 
 
 def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
-    """Return a row as a question, its source held out unless `inside`. Refused if something is missing, or stated
-    and not understood, with all of it."""
+    """Return a row as a question, its source held out unless `inside`. Raises an error that lists everything missing or
+    not understood."""
     problems: list[NapkinError] = []
 
     def stated(read: Callable[[RowFields], _Read]) -> _Read | None:
@@ -154,7 +154,7 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
 
 
 def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
-    """Return the steps of the whole run, 0 if the row does not say how much it is."""
+    """Return the steps of the entire run, 0 if the row does not say."""
     return row.number("measured.steps") or (row.number("measured.tokens") or 0.0) / lengths.tokens
 
 
@@ -198,7 +198,7 @@ def _ranks_of(
 
 @record
 class Places:
-    """GPUs of the trainer and of the engine; apart: they are others."""
+    """GPUs of the trainer and of the engine; apart: these are different GPUs."""
 
     trainer: int
     engine: int
@@ -218,8 +218,8 @@ def _card_of(row: RowFields) -> Hardware:
 
 
 def _places_of(row: RowFields) -> tuple[Places, ...]:
-    """Return the GPUs of the trainer and the engine: the same where phases follow each other and nothing else is
-    stated; if they do not, the likely division, then others."""
+    """Return the GPUs of the trainer and the engine. Phases in sequence share all GPUs unless stated; otherwise return
+    the likely division, then others."""
     gpus = row.count("hardware.count")
     if gpus is None:
         raise NapkinError("how many GPUs it ran on is not stated")

@@ -1,4 +1,4 @@
-"""What the trainer of a row of measured reinforcement learning runs: its setup, layout and passes."""
+"""The trainer's setup, layout and passes in a measured reinforcement learning row."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from napkin.training.tasks import (
 from napkin.training.trainers import Trainer
 
 COPY, OFF = "copy", "switched off"
-"""Words of a reference model of its own, and of the model with its adapters switched off."""
+"""Words for a separate reference model, and for the model with its adapters switched off."""
 
 
 def setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int, narrow: str) -> Setup:
-    """Return what the trainer runs in an optimizer step: one sequence at a time if the row does not say; a reference
-    as its library has it. narrow: the format of 16 bits if the row does not say."""
+    """Return the trainer's setup of an optimizer step: micro-batch 1 if the row does not say, and a reference as in its
+    library. narrow: the default 16-bit format."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
@@ -106,7 +106,7 @@ def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: 
 
 
 def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ...]:
-    """Return the passes over responses that a task with a value model has next to those of the policy."""
+    """Return the passes over responses that a task with a value model adds to those of the policy."""
     if not task.critic:
         return ()
     found = []
@@ -120,8 +120,8 @@ def _sampled(row: RowFields, task: Task, policy: Model) -> tuple[ForwardPass, ..
 
 
 def _other_of(row: RowFields, field: str, policy: Model) -> Model | None:
-    """Return the model of rewards or values that a row names: of the policy's shape if it only says that there is
-    one; None if it says that there is none."""
+    """Return the reward or value model of a row: of the policy's shape if the row says only that there is one; None if
+    it says that there is none."""
     said = row.text(f"rl.{field}")
     if said.lower() in ("none", "no", "false"):
         return None

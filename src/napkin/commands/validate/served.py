@@ -1,4 +1,4 @@
-"""What napkin predicts for a row of measured serving: the engine's answer to its load, by the key of the quantity."""
+"""Predictions for a measured serving row: the engine's response to its load, by quantity."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from napkin.term import TRUE, Term, leaf
 from napkin.timing.generation import OFFLINE, SINGLE, GenerationRates, LatencyLimits, Traffic
 
 MOST_AT_ONCE = 2048
-"""Sequences at a time at most (TensorRT-LLM, llmapi/llm_args.py, max_batch_size)."""
+"""Maximum concurrent sequences (TensorRT-LLM, llmapi/llm_args.py, max_batch_size)."""
 FIRST = 2
-"""Tokens of an answer of which a row says no length: the rate is that behind the prompt."""
+"""Assumed tokens of an answer without a stated length: the rate is that just after the prompt."""
 MILLI = 1e3
 
 
 @record
 class Predicted:
-    """What is predicted of a row. limited: ln of what limits on the slowest answers leave of the rate at which the mean
-    one keeps them; known: services by the lengths of their requests."""
+    """Predictions for a row. limited: ln of the rate under limits on the slowest answers relative to that under limits
+    on the mean; known: services by the lengths of their requests."""
 
     asked: ServedRow
     rates: GenerationRates
@@ -36,7 +36,7 @@ class Predicted:
 
     @property
     def engine(self) -> EngineMemory:
-        """The rule by which the engine takes memory: that of the usual one if its own is not known."""
+        """The memory rule of the engine; that of the default engine if its own is unknown."""
         return engines.ENGINES.get(self.asked.family, engines.ENGINES[engines.USUAL])
 
     @property
@@ -54,7 +54,7 @@ class Predicted:
         return float(engines.room(self.engine, setup, capacity, self.asked.share or None).cache.value)
 
     def value(self, quantity: str, over: int = 0) -> float:
-        """Return a quantity by its key; over: of that many tokens (llama-bench), 0: the load says it."""
+        """Return a quantity by its key; over: its number of tokens (llama-bench), 0: from the load."""
         if quantity.startswith("weights_"):
             return self._weights(quantity)
         if quantity.startswith("kv_cache_"):
@@ -84,7 +84,8 @@ class Predicted:
         return free / (1e9 if "_gb_" in quantity else 2**30)
 
     def _traffic(self, quantity: str, over: int) -> Traffic:
-        """Return the load: of llama-bench, a prompt of that length, or an answer of it from an empty context."""
+        """Return the load; for llama-bench, a prompt of that length, or an answer of that length from an empty
+        context."""
         asked = self.asked
         prompt, response = asked.prompt, asked.response
         if over:
@@ -102,7 +103,7 @@ class Predicted:
         return Traffic(asked.mode, asked.at_once, prompt, response, asked.alike)
 
     def _service(self, quantity: str, over: int) -> Service:
-        """Return the engine's answer to the load of a quantity."""
+        """Return the engine's response to the load of a quantity."""
         traffic = self._traffic(quantity, over)
         key = (traffic.prompt, traffic.response)
         if key not in self.known:
@@ -110,15 +111,15 @@ class Predicted:
         return self.known[key]
 
     def _answered(self, traffic: Traffic) -> Service:
-        """Return the engine's answer: if the row does not say how GPUs are divided, or how many requests are in
-        flight, that of the largest rate."""
+        """Return the engine's response. If the row does not state the layout or the requests in flight, take those with
+        the highest rate."""
         asked = self.asked
         if asked.mode == OFFLINE:
             return self._fullest(traffic)
         return serve(self.setup, traffic, self.rates, self._left())
 
     def _fullest(self, traffic: Traffic) -> Service:
-        """Return the service of a queue of requests, with the layout and the batch of the largest rate."""
+        """Return the service of a queue of requests, with the layout and the batch of the highest rate."""
         asked = self.asked
 
         def left(setup: ServingSetup) -> Term:
@@ -128,7 +129,7 @@ class Predicted:
         return fullest(setups, traffic, self.rates, left, asked.limits or LatencyLimits())
 
     def _left(self) -> Term | None:
-        """Return the bytes for keys and values, None where the weights would not fit as described."""
+        """Return the bytes for keys and values, None if the weights would not fit as described."""
         free = self.room(self.setup)
         return leaf("cache/room", free, "byte", TRUE) if free > 0 else None
 
@@ -140,7 +141,7 @@ def _tpot(service: Service) -> float:
 
 
 def _prefilled(service: Service, load: Traffic) -> float:
-    """Return the tokens of prompts that run in a second."""
+    """Return the prompt tokens processed per second."""
     return load.prompt * float(service.in_flight.value) / float(service.prefill.value)
 
 
@@ -155,4 +156,4 @@ _OF: dict[str, Callable[[Service, Traffic], float]] = {
     "itl_ms": lambda one, load: MILLI * float((one.step or one.ttft).value),
     "total_latency_ms": lambda one, load: MILLI * float(one.request.value),
 }
-"""By the key of a quantity, what it is of a service."""
+"""Key of a quantity → its value for a service."""

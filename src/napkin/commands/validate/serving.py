@@ -1,4 +1,4 @@
-"""Rows of measured serving (schema serving/1): each quantity that was measured next to what napkin predicts."""
+"""Rows of measured serving (schema serving/1): each measured quantity with its prediction."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ SIZES = (
     *("weights_gib", "weights_gib_per_gpu", "weights_gb_per_gpu"),
 )
 QUANTITIES = (*RATES, *TIMES, *SIZES)
-"""Keys of `measured` that are predicted, in the order in which they are shown."""
+"""Keys of `measured` that are predicted, in display order."""
 FITTED_LINE, LINE, AT_CONTEXT = "itl_fit_ms", ("intercept", "slope_per_context_token"), 1000
-"""A line that a page fits to the time of a token over its context: read at this many tokens."""
+"""A line that a source fits to the time per token over the context: it is read at this many tokens."""
 PRINTED = re.compile(r"~?\s*([0-9][0-9,]*(?:\.[0-9]+)?)\s*([kKM]?)")
 THOUSANDS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6}
 
 
 @record
 class MeasuredServing:
-    """A quantity that a row measured. over: tokens of which it is the rate, 0 if the load says it; value: None where
-    what is printed is not a number."""
+    """A measured quantity of a row. over: tokens that the rate is about, 0: from the load; value: None if it is not
+    printed as a number."""
 
     name: str
     value: float | None
@@ -51,7 +51,7 @@ class MeasuredServing:
 
 
 def measured(row: RowFields) -> Iterator[MeasuredServing]:
-    """Yield each quantity that a row measured itself: what follows from others by arithmetic is left out. A mapping of
+    """Yield each quantity that a row measured directly; those that follow from others are omitted. A mapping of
     lengths to rates (llama-bench) is one quantity for each length."""
     stated = row.part("measured")
     derived = stated.get("derived") or ()
@@ -72,7 +72,7 @@ def measured(row: RowFields) -> Iterator[MeasuredServing]:
 
 
 def _number(row: RowFields, name: str, value: object) -> float | None:
-    """Return a figure as printed (30k, ~23), None if it is words."""
+    """Return a printed figure (30k, ~23) as a number, None if it is words."""
     if isinstance(value, str):
         found = PRINTED.fullmatch(value.strip())
         return float(found[1].replace(",", "")) * THOUSANDS[found[2]] if found else None
@@ -82,7 +82,8 @@ def _number(row: RowFields, name: str, value: object) -> float | None:
 
 
 def compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
-    """Return what a row measured next to the predictions; if one is not made, why: a row has an entry at least."""
+    """Return the measured quantities of a row with their predictions, or the reason for a missing one; at least one
+    entry."""
     try:
         return _compared(row, level, inside) or [_silent(row, _unmeasured(row))]
     except WrongRow as problem:
@@ -90,20 +91,20 @@ def compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
 
 
 def _silent(row: RowFields, why: str) -> Compared:
-    """Return the entry of a row of which nothing is read."""
+    """Return the entry of a row that cannot be used."""
     title = _title(row)
     return Compared(row.text("id"), MAIN[SERVING], None, None, None, None, title, why, group=title)
 
 
 def _title(row: RowFields) -> str:
-    """Return the title of a row's source: its own field, or all that it says."""
+    """Return the title of a row's source: its title field, or the entire source."""
     said = row.fields.get("source")
     title = said.get("title") if isinstance(said, dict) else said
     return printable(title, 400) if isinstance(title, str) else ""
 
 
 def _unmeasured(row: RowFields) -> str:
-    """Return why a row has nothing to hold a prediction against."""
+    """Return why a row has nothing to compare with a prediction."""
     stated = [name for name, value in row.part("measured").items() if value is not None and name != "derived"]
     names = ", ".join(printable(f"measured.{name}", 60) for name in stated[:3])
     said = f"{names}: not read" if names else "nothing is measured"
@@ -111,7 +112,7 @@ def _unmeasured(row: RowFields) -> str:
 
 
 def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
-    """Return an entry for each quantity that a row measured."""
+    """Return an entry for each measured quantity of a row."""
     title = _title(row)
     without = "" if inside else source_key(title)
     asked: Predicted | None = None
@@ -158,6 +159,6 @@ def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
 
 
 def prediction(asked: ServedRow, without: str) -> Predicted:
-    """Return what is predicted of a row by effects fitted without a source."""
+    """Return the predictions for a row, with effects fitted without one source."""
     rates = rates_on(asked.hardware, asked.computed, asked.family, without)
     return Predicted(asked, rates, effects(without).get("limited", 0.0), {})

@@ -1,4 +1,4 @@
-"""`napkin watch LOG`: a training log while it is written: how far, how fast, which MFU, until when."""
+"""`napkin watch LOG`: follow a training log: progress, speed, MFU, and time left."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     "flops_per_second_per_gpu": ("flops_per_second/logged", "FLOP/s/GPU"),
     "mfu": ("mfu/logged", "1"),
 }
-"""What a log says → its path and unit."""
+"""Quantity of a log → its path and unit."""
 
 UNASKED = (*MEASURED_RATES, "claimed-mfu", "time", "batch")
-"""Options of mfu that state what a log says, or belong to a matmul."""
+"""Options of mfu that the log provides or that belong to a matmul."""
 
 
 def run(inputs: Inputs) -> Answer:
-    """Answer with the last figures of a log, once the run is over, or Ctrl-C ends the watching (status 130)."""
+    """Answer with the last figures of a log when the run is over, or at Ctrl-C (status 130)."""
     path, once = inputs.text("log-file", "which training log?"), inputs.flag("once")
     total = inputs.integer_or_none("steps")
     if _read_is_counted(inputs):
@@ -66,12 +66,12 @@ def run(inputs: Inputs) -> Answer:
 
 
 def _read_is_counted(inputs: Inputs) -> bool:
-    """Whether an MFU is asked for: of a model, or of a number of parameters."""
+    """Return whether an MFU is requested, of a model or of a number of parameters."""
     return inputs.has("model") or inputs.has("params")
 
 
 def _run_to_the_end(inputs: Inputs, path: str, once: bool, state: LogState, live: LiveLine) -> None:
-    """Read lines until the log ends, or says that the run is over and nothing follows."""
+    """Read lines until the log ends, or states the end of the run and nothing follows."""
     shown, parts = CLOCK() - EVERY, list[str]()
     new = False
     for line in follow(path, once, SLEEP):
@@ -87,7 +87,7 @@ def _run_to_the_end(inputs: Inputs, path: str, once: bool, state: LogState, live
 
 
 def _read_answer(inputs: Inputs, path: str, state: LogState) -> Answer:
-    """Return the answer to what the log says now."""
+    """Return the answer for the current figures of the log."""
     logged, progress = state.logged(), state.progress()
     terms = _of_progress(progress, "steps" in inputs)
     if _read_is_counted(inputs):
@@ -106,13 +106,13 @@ def _read_answer(inputs: Inputs, path: str, state: LogState) -> Answer:
 
 
 def _of_log(logged: Logged) -> list[Term]:
-    """Return what the log says, each by its path."""
+    """Return the figures of the log by path."""
     said = [(QUANTITIES[name], value) for name, value in logged.quantities.items() if name in QUANTITIES]
     return [leaf(path, value, unit, MEASURED) for (path, unit), value in said]
 
 
 def _read_job(inputs: Inputs, logged: Logged) -> list[Term]:
-    """Return the whole job's tokens per second, if the log says one GPU's and --gpus how many there are."""
+    """Return the tokens per second of the entire job, if the log has those of one GPU and --gpus is given."""
     each = "tokens_per_second_per_gpu"
     if each not in logged.quantities or "tokens_per_second" in logged.quantities or not inputs.has("gpus"):
         return []
@@ -121,7 +121,7 @@ def _read_job(inputs: Inputs, logged: Logged) -> list[Term]:
 
 
 def _of_progress(progress: RunProgress, stated: bool) -> list[Term]:
-    """Return how far the run is, and how long the rest takes at the speed of the last lines."""
+    """Return the progress of the run, and the time left at the speed of the last lines."""
     if progress.step is None:
         return []
     step = leaf("progress/step", progress.step, "1", MEASURED)

@@ -1,4 +1,4 @@
-"""One line on the terminal that says how a run goes, while it goes."""
+"""A status line on the terminal for a run in progress."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from napkin.render.terminal import readable, width_of
 from napkin.units import human
 
 QUIET_FROM = 60.0
-"""Seconds without a line from which on the silence is shown."""
+"""Seconds without a new line after which the silence is shown."""
 
 
 class LiveLine:
-    """A line of standard error that is written over; nothing if that is not a terminal, or where quiet is asked for."""
+    """A line on standard error that is overwritten; nothing without a terminal or with --quiet."""
 
     def __init__(self, quiet: bool) -> None:
         self._shows = not quiet and sys.stderr.isatty()
@@ -33,7 +33,7 @@ class LiveLine:
                 self._written = text
 
     def erase(self) -> None:
-        """Take the line away, for what is written below."""
+        """Erase the line before other output."""
         if self._written:
             sys.stderr.write(CLEAR)
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What a log has said so far: its last figures, how far the run is, whether it is over."""
+"""The state of a log: its last figures, the progress of the run, and whether it is over."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from napkin.inputs.log_file import medians
 from napkin.record import record
 
 WINDOW = 20
-"""Lines with figures whose median is shown."""
+"""Number of recent lines whose median is shown."""
 
 
 @record
 class RunProgress:
-    """How far a run is. step, total, seconds (of a step): None if the log does not say; over: the run has ended."""
+    """Progress of a run. step, total, seconds (of a step): None if unknown; over: the run has ended."""
 
     step: int | None
     total: int | None
@@ -24,7 +24,7 @@ class RunProgress:
 
 
 class LogState:
-    """Reads line after line; keeps the last figures."""
+    """Reads the log line by line and keeps the last figures."""
 
     def __init__(self, total: int | None, clock: Callable[[], float]) -> None:
         self._kept: deque[Logged] = deque(maxlen=WINDOW)
@@ -38,11 +38,11 @@ class LogState:
 
     @property
     def has_figures(self) -> bool:
-        """Whether a line said a figure."""
+        """Whether any line had a figure."""
         return bool(self._kept)
 
     def read(self, line: str) -> bool:
-        """Take a line in; whether it said a figure."""
+        """Read a line; return whether it had a figure."""
         self.heard = self._clock()
         self._over = self._over or is_over(line)
         if not may_hold_figures(line):
@@ -67,13 +67,13 @@ class LogState:
         return medians(list(self._kept))
 
     def progress(self) -> RunProgress:
-        """Return how far the run is."""
+        """Return the progress of the run."""
         total = self._stated or self._total
         over = self._over or (total is not None and self._step is not None and self._step >= total)
         return RunProgress(self._step, total, self._seconds(), over)
 
     def _seconds(self) -> float | None:
-        """Return the seconds of a step as the log states them, else as its lines came."""
+        """Return the seconds of a step as the log states them, else from the arrival of its lines."""
         said = self.logged().quantities
         if "step_seconds" in said:
             return said["step_seconds"]
