@@ -156,6 +156,43 @@ def test_the_name_of_the_file_asks_for_its_form(
     assert ("\n| " in written) == (holds == "\n| ")
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("params config.json -o config.json", "-o: config.json is also the file of MODEL"),
+        ("params . -o ./config.json", "-o: ./config.json is also the file of MODEL"),
+        ("params link.json -o config.json", "-o: config.json is also the file of MODEL"),
+        ("compare config.json gpt2 -o config.json", "-o: config.json is also the file of SIDES"),
+        ("check run.yaml --junit run.yaml", "--junit: run.yaml is also the file of FILES"),
+        ("check . --junit run.yaml", "--junit: run.yaml is also the file of FILES"),
+        ("check run.yaml -o new.xml --junit ./new.xml", "-o: new.xml is also the file of --junit"),
+    ],
+)
+def test_no_file_that_is_read_is_written(
+    napkin: Napkin, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, line: str, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "config.json": '{"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2}',
+        "run.yaml": "command: params\nmodel: gpt2\nlimits:\n  params/total: 124439808\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link.json").symlink_to("config.json")
+    outcome = napkin(line)
+    assert (outcome.status, outcome.err.splitlines()[0]) == (2, f"error: {told}")
+    assert {name: (tmp_path / name).read_text() for name in files} == files
+    assert not (tmp_path / "new.xml").exists()
+
+
+def test_a_preset_and_a_new_file_may_share_a_name(
+    napkin: Napkin, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert napkin("params gpt2 -o gpt2").status == 0
+    assert "124.4 M" in (tmp_path / "gpt2").read_text()
+
+
 def in_a_process(words: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*NAPKIN, *words], capture_output=True, text=True, timeout=60, **more)
 

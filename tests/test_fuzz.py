@@ -135,6 +135,9 @@ def shell(line: str, folder: pathlib.Path, **variables: str) -> subprocess.Compl
         ("napkin >&-", 2),
         (r"napkin params $'\xff\xfe.json'", 2),
         (r"napkin $'\xff'", 2),
+        ("mkdir gone; cd gone; rmdir ../gone; napkin check run.yaml", 2),
+        ("mkdir gone; cd gone; rmdir ../gone; napkin params config.json", 2),
+        ("mkdir gone; cd gone; rmdir ../gone; napkin params gpt2 -o answer", 74),
     ],
 )
 def test_closed_and_full_streams_keep_the_status(tmp_path: pathlib.Path, line: str, status: int) -> None:

@@ -26,6 +26,8 @@ OUT_OF_RANGE = (
     "check the inputs for a number with too many zeros",
 )
 INTERRUPTED, PIPE_CLOSED, DEFECT = 130, 141, 70
+WRITTEN = ("output", "plot", "junit")
+"""Options that name a file to write."""
 
 
 def main(argv: list[str]) -> int:
@@ -151,6 +153,10 @@ def _main(argv: list[str]) -> int:
 
 def _answer(command: Command, line: Line) -> int:
     given, launch = options_of(command, line)
+    if any(name in given for name in WRITTEN):
+        from napkin.cli.outputs import refuse_overwriting
+
+        refuse_overwriting(given)
     target = str(given["output"].text) if "output" in given and not command.keeps else "-"
     forms = _forms(line.given) or _forms(given) or _forms_by_name(target, given)  # the command line wins
     clash = _clash(given, forms)

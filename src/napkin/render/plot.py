@@ -28,7 +28,7 @@ def checked(path: str) -> str:
     ending, shown = os.path.splitext(path)[1].lower(), printable(path)
     if ending not in FORMATS:
         raise NapkinError(f"--plot: '{shown}' is neither .svg nor .png", "name a file such as plot.svg")
-    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+    if not os.path.isdir(os.path.dirname(path) or os.curdir):
         raise NapkinError(f"--plot: {shown}: its folder does not exist", "name a file in a folder that exists")
     return ending[1:]
 

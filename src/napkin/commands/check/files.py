@@ -64,7 +64,7 @@ def _whole(name: str) -> str:
     """Return the canonical path of a file; a text that is not a path is returned as it is."""
     try:
         return name if name == "-" else os.path.realpath(name)
-    except ValueError:
+    except (ValueError, OSError):  # not a path, or the current folder is gone
         return name
 
 
