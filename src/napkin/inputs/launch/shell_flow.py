@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from napkin.inputs.launch.shell_values import Variables, marks
+from napkin.inputs.launch.shell_values import Variables, clean, defaulted, marks, opened
 from napkin.inputs.launch.shell_words import Statement, statements
 from napkin.units import plain
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.S)
+_FLAG = re.compile(r"(?<!\S)(?:(--[A-Za-z][\w.\-]*)|([+~]*[A-Za-z_]\w*\.[\w.\-/@]*=))")
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
 _SKIPPED = (
     "{",
@@ -58,8 +59,9 @@ MOST_COMMANDS = 200
 
 
 class Script:
-    """A script that was followed. commands: expanded words of what it would start; undecided: what its branches turn on
-    that is not known; exported: names of exported variables. known: variables that are set before it starts."""
+    """A script that was followed as it runs without arguments. commands: expanded words of what it would start; spare:
+    of what it would start with arguments; undecided: what its branches turn on that is not known; exported: names of
+    exported variables. known: variables that are set before it starts."""
 
     def __init__(self, text: str, name: str, known: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -67,6 +69,7 @@ class Script:
         self.variables.texts |= known or {}
         self.variables.used |= set(known or ())
         self.commands: list[list[str]] = []
+        self.spare: list[list[str]] = []
         self.undecided: dict[str, str] = {}
         self.exported: set[str] = set()
         self._stack: list[_Branch] = []
@@ -80,6 +83,15 @@ class Script:
     @property
     def _unsure(self) -> bool:
         return any(one.state is None for one in self._stack)
+
+    @property
+    def _with_arguments(self) -> bool:
+        return any(one.argument and one.state is None for one in self._stack)
+
+    @property
+    def _left_out(self) -> str:
+        """The argument of the script without which this statement runs; "" where there is none."""
+        return next((one.argument for one in reversed(self._stack) if one.argument and one.state), "")
 
     def _statement(self, one: Statement) -> None:
         words = list(one.words)
@@ -100,21 +112,24 @@ class Script:
         """Follow if, case and loops; whether the statement was one."""
         head = words[0]
         if head == "if":
-            self._stack.append(_Branch("if", self._holds(words[1:]) if self._taken else False))
+            self._stack.append(self._condition(words[1:]) if self._taken else _Branch("if", False))
         elif head == "elif" and self._stack:
-            self._else()
             top = self._stack[-1]
-            if top.state is True and not top.done:
+            decided = top.done
+            self._else()
+            if top.state is True and not decided:
                 top.state = self._holds(words[1:]) if all(b.state is not False for b in self._stack) else False
-                top.done = top.done or bool(top.state)
+                top.done = bool(top.state)
+                top.argument = top.argument if top.state is not None else ""
         elif head in ("fi", "done", "esac"):
             kind = {"fi": ("if",), "done": ("for", "while", "until", "select"), "esac": ("case",)}[head]
             if self._stack and self._stack[-1].kind in kind:
                 self._stack.pop()
         elif head in ("for", "while", "until", "select"):
-            self._stack.append(_Branch(head, True))
+            counts = head in ("while", "until") and "$#" in " ".join(words)
+            self._stack.append(_Branch(head, None if counts else True, argument="$@" if counts else ""))
             if head in ("for", "select") and len(words) > 1 and words[1].isidentifier():
-                self.variables.forget(words[1], f"${words[1]} of a loop")
+                self.variables.forget(words[1], f"${words[1]}, of a loop")
         elif head == "case":
             subject = self.variables.text(words[1]) if len(words) > 1 and self._taken else ""
             self._stack.append(_Branch("case", False, subject=subject))
@@ -126,11 +141,26 @@ class Script:
             return False
         return True
 
+    def _condition(self, words: Sequence[str]) -> _Branch:
+        """Return the branch that an if opens. One that asks whether an argument of the script, or a variable that is
+        set outside of it, is empty is followed as if it were."""
+        raw = [word for word in words if word not in ("[", "[[", "]", "]]", "test")]
+        inverted = bool(raw) and raw[0] == "!"
+        texts = [self.variables.text(word) for word in (raw[1:] if inverted else raw)]
+        empty, name = _asks_if_empty(texts)
+        if not name or name in self.variables.texts or words[0] not in ("[", "[[", "test", "!"):
+            return _Branch("if", self._holds(words))
+        argument = f"${name}" if name.isdigit() else name
+        self.undecided.setdefault(f"${name}", "is taken as not given, as the script's own defaults are")
+        return _Branch("if", True if empty is not inverted else None, argument=argument)
+
     def _else(self) -> None:
         """Turn to the other branch of the innermost if."""
         if self._stack and self._stack[-1].kind == "if":
             top = self._stack[-1]
-            if top.state is None or top.maybe:
+            if top.argument:
+                top.state, top.done = (None if top.done else True), True
+            elif top.state is None or top.maybe:
                 top.state, top.maybe = None, True
             else:
                 top.done = top.done or bool(top.state)
@@ -212,9 +242,11 @@ class Script:
         if words[0] in _SKIPPED or words[0].endswith("()") or len(self.commands) >= MOST_COMMANDS:
             return
         expanded = [part for word in words for part in self._argument(word)]
-        self.commands.append(expanded)
+        (self.spare if self._with_arguments else self.commands).append(expanded)
         if self._unsure and any(part.startswith("--") for part in expanded):
-            self.undecided.setdefault(" ".join(expanded[:3])[:60], "is started in a branch that is not decided here")
+            self.undecided.setdefault(
+                clean(" ".join(expanded[:3]))[:60], "is started in a branch that is not decided here"
+            )
 
     def _argument(self, word: str) -> Iterator[str]:
         """Yield a word's expansion; a quoted command line (`bash -c "…"`) is split into its words."""
@@ -226,20 +258,41 @@ class Script:
 
     def _assign(self, found: re.Match[str]) -> None:
         name, index, more, raw = found.groups()
+        listed = raw.startswith("(") and not index
+        words = self._listed(raw) if listed else [self.variables.text(raw)]
         if self._unsure:
-            what = next((one.kind for one in self._stack if one.state is None), "if")
-            if name in self.variables.texts or not more:
-                self.variables.forget(name, f"${name}, set in a branch ({what}) that is not decided here")
-            else:
-                self.undecided.setdefault(name, "gets more options in a branch that is not decided here")
-            return
-        if raw.startswith("(") and not index:
-            inner = raw[1:-1] if raw.endswith(")") else raw[1:]
-            listed = [part for one in statements(inner.replace("\n", " \\\n")) for part in one.words]
-            words = [part for word in listed for part in self.variables.words(word)]
+            self._assign_unsure(name, " ".join(words), bool(more) or bool(re.search(rf"\$\{{?{name}\b", raw)))
+        elif listed:
             self.variables.assign_array(name, words, bool(more))
         else:
-            self.variables.assign(name, self.variables.text(raw), bool(more))
+            absent = self._left_out if not _FLAG.search(words[0]) else ""
+            self.variables.assign(name, defaulted(absent, words[0]), bool(more))
+
+    def _listed(self, raw: str) -> list[str]:
+        """Return the words of an array."""
+        inner = raw[1:-1] if raw.endswith(")") else raw[1:]
+        parts = [part for one in statements(inner.replace("\n", " \\\n")) for part in one.words]
+        return [part for word in parts for part in self.variables.words(word)]
+
+    def _assign_unsure(self, name: str, text: str, more: bool) -> None:
+        """Take an assignment that may not be made: options in it may or may not be given; another value is not known,
+        or is the one from before where it takes an argument of the script to change it."""
+        what = next((one.kind for one in self._stack if one.state is None), "if")
+        why = f"${name}, set in a branch ({what}) that is not decided here"
+        before = self.variables.value(name)
+        flags = _flags(text.replace(before, " ", 1) if before and more else text)
+        given = _flags(before or "")
+        if flags or given:
+            changed = flags if more else [*given, *flags]
+            self.variables.add_words(name, [part for one in changed for part in _open_option(one, why)])
+        elif self._with_arguments:
+            argument = next(one.argument for one in self._stack if one.argument and one.state is None)
+            if before is not None and name not in self.variables.arrays:
+                self.variables.assign(name, defaulted(name if argument == "$@" else argument, before))
+        elif name in self.variables.texts or not more:
+            self.variables.forget(name, why)
+        else:
+            self.undecided.setdefault(name, "gets more options in a branch that is not decided here")
 
 
 def _quoted_line(words: Sequence[str]) -> str:
@@ -251,12 +304,38 @@ def _quoted_line(words: Sequence[str]) -> str:
     return ""
 
 
-class _Branch:
-    """An if, case or loop that is open. state: taken, not taken, or not known (None); done: a branch was taken."""
+def _flags(text: str) -> list[str]:
+    """Return the options that a text names: `--name`, or `block.key=` of Hydra."""
+    return list(dict.fromkeys(found[1] or found[2] for found in _FLAG.finditer(text)))
 
-    def __init__(self, kind: str, state: bool | None, subject: str = "") -> None:
+
+def _open_option(flag: str, why: str) -> list[str]:
+    """Return the words of an option whose value is not known."""
+    return [flag + opened(why)] if flag.endswith("=") else [flag, opened(why)]
+
+
+def _asks_if_empty(texts: Sequence[str]) -> tuple[bool, str]:
+    """Return whether a test holds where a text is empty, and the name of the argument or variable that is the text; ""
+    where the test is none of that kind."""
+    sign, sides = True, list(texts)
+    if len(texts) == 2 and texts[0] in ("-z", "-n"):
+        sign, sides = texts[0] == "-z", [texts[1], ""]
+    elif len(texts) == 3 and texts[1] in ("=", "==", "!="):
+        sign, sides = texts[1] != "!=", [texts[0], texts[2]]
+    elif len(texts) == 1:
+        sign, sides = False, [texts[0], ""]
+    unset = re.fullmatch(re.escape(opened("\0")).replace("\0", r"\$([0-9]+|[A-Za-z_]\w*)"), sides[0] if sides else "")
+    return (sign, unset[1]) if unset and len(sides) == 2 and not sides[1] else (sign, "")
+
+
+class _Branch:
+    """An if, case or loop that is open. state: taken, not taken, or not known (None); done: a branch was taken;
+    argument: of the script, or a variable set outside of it, which decides by being given (None) or not (True)."""
+
+    def __init__(self, kind: str, state: bool | None, subject: str = "", argument: str = "") -> None:
         self.kind = kind
         self.state = state
+        self.argument = argument
         self.done = bool(state)
         self.maybe = state is None
         self.subject = subject

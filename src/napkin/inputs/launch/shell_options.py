@@ -38,6 +38,8 @@ def read(text: str, name: str) -> LaunchFile:
     script = Script(clean(text), name, known)
     found = [(command, _options(command)) for command in script.commands]
     if not any(options for _, options in found):
+        found = [(command, _options(command)) for command in script.spare]
+    if not any(options for _, options in found):
         raise NapkinError(
             f"{name}: no training command with options was found", "give the script that starts the training program"
         )
@@ -116,7 +118,11 @@ def _begins_program(words: Sequence[str], at: int) -> bool:
 
 
 def _values(words: Sequence[str]) -> tuple[object, tuple[str, ...]]:
+    """Return what an option's words say; unknown variables after its value may hold further options, and are none of
+    it."""
     read = [marks(word) for word in words]
+    while len(read) > 1 and read[-1][2] and not read[-1][0]:
+        read.pop()
     defaulted = tuple(dict.fromkeys(name for _, names, _ in read for name in names))
     unknown = next((what for _, _, what in read if what), "")
     return _value([plain for plain, _, _ in read], defaulted, unknown)

@@ -42,6 +42,12 @@ def opened(what: str) -> str:
     return f"{OPENED}{'_'.join(clean(what).split())[:60]}{END}"  # one word: it is split at blanks
 
 
+def defaulted(name: str, text: str) -> str:
+    """Return a text with the mark of a default that an argument, or a variable set outside, would replace; name: ""
+    for none."""
+    return f"{DEFAULTED}{name}{END}{text}" if name and name not in marks(text)[1] else text
+
+
 class Variables:
     """The variables of a script while it is read; arrays are texts with words between blanks.
 
@@ -70,6 +76,13 @@ class Variables:
             return
         self.texts.pop(name, None)
         self.arrays[name] = [*before, *words]
+
+    def add_words(self, name: str, words: list[str]) -> None:
+        """Append words to an array, or to a text."""
+        if name in self.arrays:
+            self.assign_array(name, words, more=True)
+        else:
+            self.assign(name, " " + " ".join(words), more=True)
 
     def forget(self, name: str, why: str) -> None:
         """Say that a variable has a value that is not known."""
