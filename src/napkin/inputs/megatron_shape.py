@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from napkin.errors import NapkinError, Refused, listed
-from napkin.units import Unreadable, positive_count
+from napkin.units import Unreadable, plain, positive_count
 
 Fields = dict[str, object]
+_REPEATED = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,6}))?")
+"""A part of --moe-layer-freq: `[0]*3`."""
 
 
 def config_of(shape: Mapping[str, str], length: int | None) -> Fields:
@@ -33,20 +36,20 @@ def config_of(shape: Mapping[str, str], length: int | None) -> Fields:
             shape, "ffn-hidden-size", int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
         ),
     }
-    rotary = shape.get("position-embedding-type", "learned_absolute") == "rope"
+    position = shape.get("position-embedding-type", "learned_absolute")
+    rotary = position == "rope"
     if length is not None:
         fields["max_position_embeddings"] = length
     experts = "num-experts" in shape
-    if gated and rotary and shape.get("normalization") == "RMSNorm" and "multi-latent-attention" not in shape:
-        return _llama(fields, shape, experts)
-    if (
-        not gated
-        and not rotary
-        and not experts
-        and "num-query-groups" not in shape
-        and "max_position_embeddings" in fields
-    ):
-        return _gpt2(fields)
+    if gated and rotary and shape.get("normalization") == "RMSNorm":
+        return _latent(fields, shape) if "multi-latent-attention" in shape else _llama(fields, shape, experts)
+    if not gated and not experts and "num-query-groups" not in shape and "max_position_embeddings" in fields:
+        if position == "alibi" and "embed-layernorm" in shape and fields["intermediate_size"] == 4 * hidden:
+            return {"model_type": "bloom", "n_layer": layers, "n_head": heads, **fields}
+        if position == "learned_absolute":
+            return _gpt2(fields, shape.get("attention-head-type") == "multiquery")
+        if rotary and shape.get("normalization", "LayerNorm") == "LayerNorm" and "disable-bias-linear" not in shape:
+            return fields | {"model_type": "gpt_neox", "use_parallel_residual": False, "attention_bias": True}
     llama = {
         "--swiglu": gated,
         "--position-embedding-type rope": rotary,
@@ -55,31 +58,123 @@ def config_of(shape: Mapping[str, str], length: int | None) -> Fields:
     lacks = [option for option, given in llama.items() if not given]
     near = f"{listed(lacks)} would make it Llama's; else " if 0 < len(lacks) < len(llama) else ""
     raise Refused(
-        "the launch's shape is not one of the decoders that napkin builds from a launch: Llama's, Mixtral's, GPT-2's",
+        "the launch's shape is not one of the decoders that napkin builds from a launch: Llama's, Mixtral's, "
+        "DeepSeek-V3's, GPT-2's, GPT-NeoX's, BLOOM's",
         f"{near}MODEL: a config.json with the same sizes",
     )
 
 
 def _llama(fields: Fields, shape: Mapping[str, str], experts: bool) -> Fields:
-    """Return a decoder with RMSNorm, rotary positions and SwiGLU; with experts as Mixtral has them."""
-    fields["model_type"] = "mixtral" if experts else "qwen3" if "qk-layernorm" in shape else "llama"
+    """Return a decoder with RMSNorm, rotary positions and SwiGLU; with experts as Mixtral has them, or as GLM 4.5 where
+    the first layers have none or all tokens pass through shared ones."""
+    normed, biased = "qk-layernorm" in shape, "add-qkv-bias" in shape
     fields["num_key_value_heads"] = (
         _number(shape, "num-query-groups") if "group-query-attention" in shape else fields["num_attention_heads"]
     )
     if "kv-channels" in shape:
         fields["head_dim"] = _number(shape, "kv-channels")
-    if experts:
-        if any(name in shape for name in ("moe-shared-expert-intermediate-size", "moe-layer-freq")):
-            raise Refused("shared experts and --moe-layer-freq are not read from a launch", "MODEL: a config.json")
-        fields["num_local_experts"] = _number(shape, "num-experts")
-        fields["num_experts_per_tok"] = _number(shape, "moe-router-topk", 2)
-        if "moe-ffn-hidden-size" in shape:
-            fields["intermediate_size"] = _number(shape, "moe-ffn-hidden-size")
-    return fields
+    if not experts:
+        fields["model_type"] = "qwen3" if normed else "qwen2" if biased else "llama"
+        if normed and biased:
+            raise Refused("--qk-layernorm next to --add-qkv-bias is not read from a launch", "MODEL: a config.json")
+        return fields
+    inner = _number(shape, "moe-ffn-hidden-size", _whole(fields["intermediate_size"]))
+    dense, shared = _dense(shape, _whole(fields["num_hidden_layers"])), _shared(shape, inner)
+    routed = {"num_experts_per_tok": _number(shape, "moe-router-topk", 2)}
+    if dense or shared or biased:
+        return (
+            fields
+            | routed
+            | _beside(shape, inner, dense, shared)
+            | {
+                "model_type": "glm4_moe",
+                "attention_bias": biased,
+                "use_qk_norm": normed,
+            }
+        )
+    if normed:
+        sizes = {"num_experts": _number(shape, "num-experts"), "moe_intermediate_size": inner}
+        return fields | routed | sizes | {"model_type": "qwen3_moe", "mlp_only_layers": [], "decoder_sparse_step": 1}
+    sizes = {"num_local_experts": _number(shape, "num-experts"), "intermediate_size": inner}
+    return fields | routed | sizes | {"model_type": "mixtral"}
 
 
-def _gpt2(fields: Fields) -> Fields:
-    """Return a decoder with LayerNorm, learned positions, GELU and biases."""
+def _latent(fields: Fields, shape: Mapping[str, str]) -> Fields:
+    """Return a decoder with latent attention, as DeepSeek-V3 has it (arguments.py, _add_mla_args)."""
+    if "qk-layernorm" not in shape:
+        raise Refused(
+            "--multi-latent-attention without --qk-layernorm is no model that napkin knows", "MODEL: a config.json"
+        )
+    layers = _whole(fields["num_hidden_layers"])
+    inner = _number(shape, "moe-ffn-hidden-size", _whole(fields["intermediate_size"]))
+    sparse = "num-experts" in shape
+    dense = _dense(shape, layers) if sparse else layers
+    fields |= _beside(shape, inner, dense, _shared(shape, inner)) if sparse else {"first_k_dense_replace": layers}
+    return fields | {
+        "model_type": "deepseek_v3",
+        "num_key_value_heads": fields["num_attention_heads"],
+        "q_lora_rank": _number(shape, "q-lora-rank") if "q-lora-rank" in shape else None,
+        "kv_lora_rank": _number(shape, "kv-lora-rank", 32),
+        "qk_nope_head_dim": _number(shape, "qk-head-dim", 128),
+        "qk_rope_head_dim": _number(shape, "qk-pos-emb-head-dim", 64),
+        "v_head_dim": _number(shape, "v-head-dim", 128),
+        "num_experts_per_tok": _number(shape, "moe-router-topk", 2),
+        "n_group": 1,
+        "topk_group": 1,
+    }
+
+
+def _beside(shape: Mapping[str, str], inner: int, dense: int, shared: int) -> Fields:
+    """Return the fields of experts next to dense layers and shared experts."""
+    return {
+        "n_routed_experts": _number(shape, "num-experts"),
+        "moe_intermediate_size": inner,
+        "n_shared_experts": shared,
+        "first_k_dense_replace": dense,
+    }
+
+
+def _shared(shape: Mapping[str, str], inner: int) -> int:
+    """Return how many experts all tokens pass through. Megatron-LM states their width together."""
+    name = "moe-shared-expert-intermediate-size"
+    if name not in shape or plain(shape[name]) == 0:
+        return 0
+    width = _number(shape, name)
+    if width % inner or "moe-shared-expert-gate" in shape:
+        raise Refused(
+            f"--{name} {width} is not a multiple of the width of an expert, {inner}, or has a gate",
+            "MODEL: a config.json",
+        )
+    return width // inner
+
+
+def _dense(shape: Mapping[str, str], layers: int) -> int:
+    """Return how many of the first layers have no experts. --moe-layer-freq is N (every Nth layer has experts), or a
+    list such as ([0]*3+[1]*58). Refuses (3) other orders."""
+    text = re.sub(r"[\s'\"()]", "", shape.get("moe-layer-freq", "1"))
+    if text.isdigit():
+        kinds = "".join("1" if i % max(int(text), 1) == 0 else "0" for i in range(layers))
+    else:
+        parts = [_REPEATED.fullmatch(part) for part in text.split("+")]
+        kinds = "".join(
+            found[1].replace(",", "") * min(int(found[2] or 1), layers) for found in parts if found is not None
+        )
+        if None in parts or len(kinds) != layers:
+            raise NapkinError(
+                f"--moe-layer-freq {shape['moe-layer-freq'][:60]}: is no list of {layers} layers",
+                "for example ([0]*3+[1]*58)",
+            )
+    dense = len(kinds) - len(kinds.lstrip("0"))
+    if "0" in kinds[dense:]:
+        raise Refused(
+            "--moe-layer-freq with dense layers among those with experts is not read from a launch",
+            "MODEL: a config.json",
+        )
+    return dense
+
+
+def _gpt2(fields: Fields, shared: bool) -> Fields:
+    """Return a decoder with LayerNorm, learned positions, GELU and biases; shared: all queries share one key."""
     names = {
         "num_hidden_layers": "n_layer",
         "hidden_size": "n_embd",
@@ -87,7 +182,13 @@ def _gpt2(fields: Fields) -> Fields:
         "intermediate_size": "n_inner",
         "max_position_embeddings": "n_positions",
     }
-    return {"model_type": "gpt2", **{names.get(name, name): value for name, value in fields.items()}}
+    kind: Fields = {"model_type": "gpt_bigcode", "multi_query": True} if shared else {"model_type": "gpt2"}
+    return kind | {names.get(name, name): value for name, value in fields.items()}
+
+
+def _whole(value: object) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 def _number(shape: Mapping[str, str], name: str, default: int | None = None) -> int:

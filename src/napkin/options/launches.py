@@ -96,7 +96,8 @@ SHAPE = """num-layers:1 hidden-size:1 ffn-hidden-size:1 num-attention-heads:1 nu
     group-query-attention:0 swiglu:0 squared-relu:0 untie-embeddings-and-output-weights:0 disable-bias-linear:0
     add-qkv-bias:0 position-embedding-type:1 normalization:1 qk-layernorm:0 num-experts:1 moe-router-topk:1
     moe-ffn-hidden-size:1 moe-shared-expert-intermediate-size:1 moe-layer-freq:1 vocab-size:1
-    padded-vocab-size:1 multi-latent-attention:0"""
+    padded-vocab-size:1 multi-latent-attention:0 q-lora-rank:1 kv-lora-rank:1 qk-head-dim:1 qk-pos-emb-head-dim:1
+    v-head-dim:1 moe-shared-expert-gate:0"""
 """Megatron-LM's options that state the model's shape."""
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from napkin.errors import NapkinError
 from napkin.inputs.launch.format import Key
-from napkin.inputs.launch.names import FP8, FP32, MEGATRON
+from napkin.inputs.launch.names import FP8, FP32, MEGATRON, model_of
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shapes import vocabulary_of
 from napkin.inputs.launch.values import degree, flag, natural, number, whole, word
 
 LAYOUT = (
     Key("tensor_model_parallel_size", "tp", degree, 1),
     Key("pipeline_model_parallel_size", "pp", degree, 1),
     Key("context_parallel_size", "cp", degree, 1),
-    Key("expert_model_parallel_size", "ep", degree, 1),
+    Key("expert_model_parallel_size|moe_expert_parallel_size", "ep", degree, 1),
     Key("expert_tensor_parallel_size", "etp", degree),
     Key("num_virtual_stages_per_pipeline_rank|virtual_pipeline_model_parallel_size", "vp", degree, silent=True),
     Key("num_layers_per_virtual_pipeline_stage", "chunk-layers", whole, silent=True),
@@ -30,8 +32,9 @@ SHAPE = (
     "group_query_attention kv_channels swiglu "
     "untie_embeddings_and_output_weights vocab_size padded_vocab_size num_experts moe_router_topk moe_ffn_hidden_size "
     "moe_shared_expert_intermediate_size moe_layer_freq max_position_embeddings position_embedding_type normalization "
-    "disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias "
-    "make_vocab_size_divisible_by hybrid_layer_pattern"
+    "disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias q_lora_rank kv_lora_rank qk_head_dim "
+    "qk_pos_emb_head_dim v_head_dim moe_shared_expert_gate moe_num_experts moe_top_k attention_head_type "
+    "topk embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern"
 )
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 NOT_MODELLED = {
@@ -62,7 +65,6 @@ NOT_MODELLED = {
     "hybrid_* is_hybrid_model mamba_*": "Mamba layers among the others",
     "attention_softmax_in_fp32 apply_query_key_layer_scaling fp32_residual_connection "
     "no_bias*": "formats inside a layer",
-    "q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim multi_latent_attention "
     "experimental_*": "latent attention",
     "eod_* reset_* variable_seq_lengths sft packed_sequence*": "attention ends at the document's end",
 }
@@ -84,8 +86,11 @@ def _take_sharding(reading: Reading, default: int) -> None:
     if stage == 0 and reading.read("bf16", flag):
         reading.omit("bf16", "DeepSpeed divides the states of bf16 as stage 1 does: give --zero 1 (bf16_optimizer.py)")
     if stage is not None:
-        reading.derive("framework", "megatron-deepspeed", "zero_stage")
-        reading.inputs.pop("implementation", None)
+        _of_deepspeed(reading, "zero_stage")
+        return
+    if reading.read("deepspeed", flag) and "zero" not in reading.inputs:
+        _of_deepspeed(reading, "deepspeed")
+        reading.ask("zero", "deepspeed_config")
         return
     if reading.read("use_torch_fsdp2", flag):
         reading.put("zero", 3, "use_torch_fsdp2")
@@ -105,6 +110,12 @@ def _take_sharding(reading: Reading, default: int) -> None:
         reading.put("zero", 1 if on else 0, "use_distributed_optimizer")
     else:
         reading.default("zero", default, "use_distributed_optimizer")
+
+
+def _of_deepspeed(reading: Reading, key: str) -> None:
+    """State that DeepSpeed's engine runs Megatron's model."""
+    reading.derive("framework", "megatron-deepspeed", key)
+    reading.inputs.pop("implementation", None)
 
 
 def take_division(reading: Reading, zero: int = 0) -> None:
@@ -137,7 +148,11 @@ def take_recompute(
     if reading.read("recompute_activations", flag):
         reading.put("recompute", "selective", "recompute_activations")
         return
+    older = "activations_checkpoint_method"
+    if reading.find(granularity) is None and older != method and reading.find(older) is not None:
+        granularity, method, layers = older, older, "activations_checkpoint_num_layers"
     kind = str(reading.source.plain(granularity) or "none").lower()
+    kind = "full" if granularity == older and kind != "none" else kind  # it named no granularity before 2022
     if kind == "none":
         reading.default("recompute", "none", granularity)
         return
@@ -148,7 +163,7 @@ def take_recompute(
         raise reading.source.error(granularity, f"{kind[:40]!r} is neither full nor selective")
     how = str(reading.source.plain(method) or "uniform").lower()
     number_of = reading.read(layers, natural)
-    keys = [key for key in (granularity, method, layers) if reading.find(key) is not None]
+    keys = [key for key in dict.fromkeys((granularity, method, layers)) if reading.find(key) is not None]
     if how == "block" and number_of is not None:
         total, stages = reading.shape.get("layers"), (reading.value_of("pp") or 1) * (reading.value_of("vp") or 1)
         if total is None or number_of * stages >= total:
@@ -232,33 +247,111 @@ def take_attention(reading: Reading) -> None:
         reading.assume("attention", "flash", "attention_backend")
 
 
+def position_of(reading: Reading) -> str:
+    """Return the kind of positions; the older switch of rotary ones wins (arguments.py, validate_args)."""
+    if reading.read("use_rotary_position_embeddings", flag):
+        return "rope"
+    return str(reading.source.plain("position_embedding_type") or "learned_absolute")
+
+
+VOCABULARIES = {"gpt2bpetokenizer": 50257, "llama2tokenizer": 32000}
+"""Tokenizers of Megatron-LM that have one vocabulary → its tokens."""
+
+
+def take_vocabulary(reading: Reading, kind: str, *names: str) -> None:
+    """Take the vocabulary from the tokenizer's kind or name, padded as Megatron-LM pads it: an assumption, as the
+    tokenizer is not in the file. kind, names: keys of its kind, and of the repository that it is from."""
+    padded = ("vocab_size", "padded_vocab_size", "pad_vocab_size_to", "extra_vocab_size")
+    if "vocab" in reading.shape or reading.source.has_any(*padded):
+        return
+    plain = reading.source.plain
+    stated = [(key, str(plain(key))) for key in names if plain(key)]
+    sizes = [(key, vocabulary_of(model_of(name)[0])) for key, name in stated]
+    if "gpt2-vocab" in str(plain("vocab_file") or ""):
+        sizes.insert(0, ("vocab_file", VOCABULARIES["gpt2bpetokenizer"]))
+    sizes.insert(0, (kind, VOCABULARIES.get(str(plain(kind) or "").lower())))
+    key, size = next(((key, size) for key, size in sizes if size), ("", None))
+    if size is None:
+        if kind in reading.source:
+            reading.omit(kind, "the vocabulary's size is that of the tokenizer, which is not in the file")
+        return
+    unit = (reading.read("make_vocab_size_divisible_by", whole) or 128) * (reading.value_of("tp") or 1)
+    rows = -(-size // unit) * unit
+    reading.dimension("vocab", rows, key)
+    reading.omit(key, f"is taken to have {size:,} tokens, padded to {rows:,}")
+
+
+def vocabulary_flag(reading: Reading) -> dict[str, str]:
+    """Return the vocabulary as Megatron-LM's option. Raises NapkinError (2) where only the tokenizer knows it."""
+    if "vocab" in reading.shape:
+        return {"padded-vocab-size": str(reading.shape["vocab"])}
+    raise NapkinError(
+        f"{reading.source.name}: the vocabulary's size is that of the tokenizer, which is not in the file",
+        "name a model with the same sizes: napkin memory MODEL --from FILE",
+    )
+
+
+def _take_experts(reading: Reading) -> None:
+    """Read experts: Megatron-core's, those of Megatron-DeepSpeed (top-1, in every second layer) or MegaBlocks' (top-1,
+    divided over the data-parallel ranks)."""
+    key = reading.named("num_experts", "moe_num_experts")
+    found = reading.find(key)
+    if found is None:
+        return
+    if isinstance(found.value, list):
+        reading.refuse(key, "layers with different numbers of experts")
+        return
+    number_of = reading.read(key, whole)
+    if number_of == 1 and reading.source.has_any("deepspeed", "moe_expert_parallel_size"):
+        reading.told(key)
+        return
+    reading.dimension("experts", number_of, key)
+    own = reading.source.has_any("moe_num_experts", "moe_expert_parallel_size", "topk")
+    tops = ("moe_router_topk", "moe_top_k", "topk")
+    reading.dimension("top_k", reading.read("|".join(tops), whole) or (1 if own else 2), *tops)
+
+
+def derived_flags(reading: Reading) -> dict[str, str]:
+    """Return experts and positions as Megatron-core's options. Megatron-DeepSpeed has experts in every second layer."""
+    sizes = {"num-experts": reading.shape.get("experts"), "moe-router-topk": reading.shape.get("top_k")}
+    flags = {name: str(size) for name, size in sizes.items() if size}
+    if flags and reading.source.has_any("moe_expert_parallel_size", "expert_interval"):
+        every, layers = reading.read("expert_interval", whole) or 2, int(reading.shape.get("layers") or 0)
+        kinds = ["1" if (layer + 1) % every == 0 else "0" for layer in range(layers)]
+        flags["moe-layer-freq"] = f"[{','.join(kinds)}]"
+    return flags | {"position-embedding-type": position_of(reading)}
+
+
 def take_shape(reading: Reading) -> None:
     """Read the model's dimensions, with Megatron-LM's defaults: an MLP of 4·hidden, or 8/3 of it in multiples of 64
-    where it is gated; tied embeddings; top-2 of experts (megatron/training/arguments.py)."""
+    where it is gated; tied embeddings (megatron/training/arguments.py)."""
     sizes = {
         "layers": "num_layers",
         "hidden": "hidden_size",
         "heads": "num_attention_heads",
         "head_dim": "kv_channels",
-        "experts": "num_experts",
         "expert_ffn": "moe_ffn_hidden_size",
     }
     for name, key in sizes.items():
         reading.dimension(name, reading.read(key, whole), key)
+    _take_experts(reading)
     hidden = reading.shape.get("hidden")
     gated = reading.read("swiglu", flag) or "glu" in str(reading.source.plain("activation") or "")
     ffn = reading.read("ffn_hidden_size", whole)
     if hidden and not reading.source.has_any("hybrid_layer_pattern", "hybrid_override_pattern"):
         reading.dimension("ffn", ffn or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden), "ffn_hidden_size")
     groups = reading.read("num_query_groups", natural)
+    if reading.source.plain("attention_head_type") == "multiquery":  # BigCode's Megatron-LM
+        groups = 1
     grouped = groups and reading.read("group_query_attention", flag) is not False
     if reading.shape.get("heads"):
         reading.dimension(
-            "kv_heads", groups if grouped else reading.shape["heads"], "num_query_groups", "group_query_attention"
+            "kv_heads",
+            groups if grouped else reading.shape["heads"],
+            "num_query_groups",
+            "group_query_attention",
+            "attention_head_type",
         )
-    if reading.shape.get("experts"):
-        top = reading.read("moe_router_topk", whole)
-        reading.dimension("top_k", top or 2, "moe_router_topk")
     vocab = reading.read("padded_vocab_size|pad_vocab_size_to|vocab_size", whole)
     reading.dimension(
         "vocab", vocab, *[k for k in ("padded_vocab_size", "pad_vocab_size_to", "vocab_size") if k in reading.source]
@@ -272,7 +365,6 @@ def take_shape(reading: Reading) -> None:
         "untie_embeddings_and_output_weights",
         "share_embeddings_and_output_weights",
     )
-    kind = str(reading.source.plain("position_embedding_type") or "learned_absolute")
-    if kind == "learned_absolute":
+    if position_of(reading) == "learned_absolute":
         length = reading.read("max_position_embeddings", whole)
         reading.dimension("positions", length, "max_position_embeddings")

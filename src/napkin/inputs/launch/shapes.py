@@ -20,7 +20,8 @@ _SIZES = (
 
 def preset_with(config: Mapping[str, object]) -> str | None:
     """Return the preset whose config.json has the same fields, as far as both state them; both state width, depth,
-    heads and vocabulary."""
+    heads and vocabulary. Of several, the one with the shortest name: the others are trained from it."""
+    alike = []
     for one in presets():
         mine = one.config
         if mine.get("model_type") != config.get("model_type"):
@@ -32,14 +33,23 @@ def preset_with(config: Mapping[str, object]) -> str | None:
             for key, value in config.items()
             if key in mine and value is not None and key not in skipped
         ):
-            return one.name
-    return None
+            alike.append(one.name)
+    return min(alike, key=len, default=None)
 
 
 def layers_of(name: str | None) -> int | None:
     """Return the layers of a preset; None where there is none, or its config.json does not say."""
+    return _size_of(name, _SIZES[1])
+
+
+def vocabulary_of(name: str | None) -> int | None:
+    """Return the rows of a preset's embedding; None where there is none, or its config.json does not say."""
+    return _size_of(name, _SIZES[3])
+
+
+def _size_of(name: str | None, keys: tuple[str, ...]) -> int | None:
     if name is None:
         return None
     config = preset(name).config
-    found = next((config[key] for key in _SIZES[1] if key in config), None)
+    found = next((config[key] for key in keys if key in config), None)
     return int(found) if found else None

@@ -23,6 +23,8 @@ MOST_KEYS = 10_000
 LONGEST_KEYS = 300_000
 """Characters of all keys of a launch file: the answer names each."""
 _ONE_RUN = "give the configuration of one run"
+ARITHMETIC = {"multiply": "*", "sum": "+", "add": "+", "subtract": "-", "int_div": "//"}
+"""NeMo's resolvers → their sign."""
 _MOST_REFERENCES = 10_000
 _LONGEST_TEXT = 100_000
 """Characters of a value with its references followed."""
@@ -155,7 +157,7 @@ def resolved(
     """Return a value with its `${…}` followed, and the environment variables whose defaults it took. What cannot be
     followed is Open. left: how many references are still followed in this file.
 
-    OmegaConf's references `${a.b}` and `${.a}`, its `${oc.env:VAR,default}`, NeMo's `${multiply:…}` and `${sum:…}`,
+    OmegaConf's references `${a.b}` and `${.a}`, its `${oc.env:VAR,default}`, NeMo's arithmetic (`${multiply:…}`),
     Primus' and Megatron's `${VAR:default}`.
     """
     if not isinstance(value, str) or "${" not in value:
@@ -182,10 +184,9 @@ def _written(value: object) -> str:
 def _meaning(inner: str, path: tuple[str, ...], root: Any, left: list[int], chain: int) -> tuple[Any, tuple[str, ...]]:
     """Return what stands for one `${inner}`."""
     head, colon, tail = inner.partition(":")
-    if colon and head in ("multiply", "sum", "add"):
-        sign = "*" if head == "multiply" else "+"
+    if colon and head in ARITHMETIC:
         try:
-            return calculated(f" {sign} ".join(part.strip() for part in tail.split(","))), ()
+            return calculated(f" {ARITHMETIC[head]} ".join(part.strip() for part in tail.split(","))), ()
         except Unreadable:
             return Open(inner), ()
     if colon and head.lower() in ("oc.env", "env"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import take_model, take_optimizer, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import SHARDING, take_adapter_dropout, take_duration
@@ -74,7 +74,8 @@ def _model(reading: Reading) -> None:
     from napkin.inputs.foreign import translated
 
     data = reading.source.document.data
-    reading.build(lambda: (translated(data, reading.source.name) or (None, ""))[0])
+    job = data.get("parameters") if isinstance(data, dict) else None
+    reading.build(lambda: (translated(job or data, reading.source.name) or (None, ""))[0])
 
 
 def _override(reading: Reading, key: str) -> None:
@@ -181,10 +182,20 @@ def _others(reading: Reading) -> None:
         reading.put("compile", True, "compile_config")
 
 
-FORMAT = LaunchFormat(
+def _job(reading: Reading) -> None:
+    """Read the training YAML of a job's file, and the GPUs that the job asks for."""
+    if inner_of(reading.source) is reading.source:
+        return
+    inner = open_reading(OF_TRAINING, inner_of(reading.source))
+    apply(OF_TRAINING, inner)
+    reading.adopt(inner.finish(), "parameters")
+    reading.take("gpus", "compute.gpus", whole)
+
+
+OF_TRAINING = LaunchFormat(
     "llm-foundry",
     "LLM Foundry's YAML",
-    "mosaicml/llm-foundry llmfoundry/models/mpt/configuration_mpt.py, scripts/train/train.py; mosaicml/composer",
+    "",
     is_this,
     rules=(
         KeyRule(
@@ -217,7 +228,8 @@ FORMAT = LaunchFormat(
         ),
     ),
     ignored=f"""variables optimizer scheduler callbacks loggers algorithms tokenizer train_loader eval_loader icl_tasks
-        icl_seq_len eval_gauntlet {F}.state_dict_type {F}.limit_all_gathers {F}.mixed_precision {F}.verbose
+        icl_seq_len eval_gauntlet data_remote data_local global_seed
+        {F}.state_dict_type {F}.limit_all_gathers {F}.mixed_precision {F}.verbose
         {F}.load_planner {F}.sync_module_states model.name model.pretrained model.use_auth_token
            python_log_level
         model.peft_config.task_type model.peft_config.lora_alpha compute name image command integrations
@@ -233,4 +245,16 @@ FORMAT = LaunchFormat(
         "compile_config": "what is compiled",
         "tp_config": "tensor parallelism",
     },
+)
+FORMAT = LaunchFormat(
+    "llm-foundry",
+    OF_TRAINING.says,
+    "mosaicml/llm-foundry llmfoundry/models/mpt/configuration_mpt.py, scripts/train/train.py; mosaicml/composer",
+    is_this,
+    rules=(
+        *OF_TRAINING.rules,
+        KeyRule("parameters compute.gpus", "gpus", "a job's file holds the training YAML in `parameters`", _job),
+    ),
+    ignored=OF_TRAINING.ignored,
+    not_modelled=OF_TRAINING.not_modelled,
 )

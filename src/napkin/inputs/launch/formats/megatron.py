@@ -7,6 +7,7 @@ from napkin.inputs.launch.checks import EACH, NODES, check_batch, check_gpus, ta
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import flag, product
 from napkin.inputs.megatron_shape import config_of
 
 
@@ -42,20 +43,23 @@ def _model(reading: Reading) -> None:
         if reading.unsized:
             reading.describe()
         return
+    core.take_vocabulary(reading, "tokenizer_type", "tokenizer_model", "tokenizer_name_or_path")
     reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
-    if "vocab" not in reading.shape and "tokenizer_type" in reading.source:
-        reading.omit("tokenizer_type", "the vocabulary's size is that of the tokenizer, which is not in the file")
     flags = {
         key.replace("_", "-"): str(value.value)
         for key, value in reading.source.values.items()
         if key in core.SHAPE.split() and value.value not in (None, False)
     }
-    reading.build(lambda: config_of(flags, reading.value_of("seq")))
+    flags |= core.derived_flags(reading)
+    reading.build(lambda: config_of(flags | core.vocabulary_flag(reading), reading.value_of("seq")))
 
 
 def _layout(reading: Reading) -> None:
     take_machine(reading)
     core.take_division(reading)
+    gpus, parts = reading.value_of("gpus"), [reading.value_of(name) or 1 for name in ("tp", "pp")]
+    if reading.read("moe_expert_model_parallelism", flag) and gpus:  # MegaBlocks': over the data-parallel ranks
+        reading.derive("ep", gpus // product(parts) or 1, "moe_expert_model_parallelism")
     check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
     check_batch(reading, "global_batch_size")
 
@@ -81,7 +85,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
-            "recompute_activations recompute_granularity recompute_method recompute_num_layers",
+            "recompute_activations recompute_granularity recompute_method recompute_num_layers deepspeed "
+            "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism",
             "gpus zero sp recompute",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,

@@ -8,10 +8,10 @@ from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import FP32, MEGATRON
-from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.reading import DEFAULT, Reading
 from napkin.inputs.launch.shared import take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, names, number, whole
+from napkin.inputs.launch.values import flag, names, number, product, whole
 from napkin.inputs.megatron_shape import config_of
 
 
@@ -24,7 +24,9 @@ def is_this(source: LaunchFile) -> bool:
 
 def _machine(reading: Reading) -> None:
     each, nodes = reading.read("trainer.devices", whole), reading.read("trainer.num_nodes", whole)
-    if each:
+    if each and reading.find("trainer.num_nodes") is None:
+        reading.default("gpus", each, "trainer.num_nodes", "trainer.devices")  # the launcher may say how many
+    elif each:
         reading.derive("gpus", each * (nodes or 1), "trainer.devices", "trainer.num_nodes")
     elif "trainer.devices" in reading.source:
         reading.ask("gpus", "trainer.devices")
@@ -110,9 +112,12 @@ def _model(reading: Reading) -> None:
     _check_decoder(reading)
     inner = open_reading(OF_MODEL, reading.source.under("model"))
     apply(OF_MODEL, inner)
-    for name in ("gpus",):
-        if reading.value_of(name) is not None:
-            inner.inputs[name] = reading.inputs[name]
+    degrees = product([inner.value_of(name) or 1 for name in ("tp", "pp", "cp")])
+    gpus = reading.inputs.get("gpus")
+    if gpus is not None and gpus.value is not None:
+        if gpus.origin == DEFAULT and gpus.value % degrees:  # of one node, where the launcher says how many there are
+            reading.ask("gpus", "trainer.num_nodes")
+        inner.inputs["gpus"] = reading.inputs["gpus"]
     check_gpus(inner, "tensor_model_parallel_size")
     check_batch(inner, "global_batch_size")
     inner.finish()
@@ -123,8 +128,9 @@ def _inside(reading: Reading) -> None:
     source = reading.source
     core.take_shape(reading)
     if "layers" in reading.shape:
+        core.take_vocabulary(reading, "tokenizer.type", "tokenizer.type", "tokenizer.model")
         reading.describe("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")
-        reading.build(lambda: config_of(_flags(reading), reading.value_of("seq")))
+        reading.build(lambda: config_of(_flags(reading) | core.vocabulary_flag(reading), reading.value_of("seq")))
     else:
         reading.ask("model", "restore_from_path")
     if reading.value_of("seq") is None and not reading.open_among("encoder_seq_length", "seq_length"):
