@@ -197,7 +197,7 @@ def _take_model(
 
         fields = {name: value for name, value in reading.config.items() if value is not None}
         given["model"] = OptionText(json.dumps(fields), FROM_FILE, where)
-    elif reading.shape:
+    elif reading.shape.get("layers"):
         problems.append(reading.unbuilt or NapkinError(f"{where}: its sizes make no model", "name a MODEL"))
     elif entry.value is not None or entry.given:
         given["model"] = OptionText(str(entry.value or entry.given), FROM_FILE, where)

@@ -10,6 +10,8 @@ from napkin.inputs.launch.values import degree, flag, natural, number, whole
 
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 """verl's blocks of the actor and of the engine."""
+OF_FORKS = (f"{R}.n_agent", "data.n_samples")
+"""Samples of a prompt in Search-R1's and PRIME's forks of verl, and in those that are made from them."""
 
 
 def take_longest(reading: Reading, prompt: str, answer: str, usual: tuple[int, int]) -> None:
@@ -40,7 +42,13 @@ def of_verl(reading: Reading) -> None:
     samples = reading.read(f"{R}.n", natural)
     prompts = reading.read(f"{A}.ppo_mini_batch_size", whole) or 256
     mini = f"{A}.ppo_mini_batch_size"
-    if mini in source:
+    drawn = reading.read("data.gen_batch_size|data.train_batch_size", whole)
+    forks = reading.named(*OF_FORKS)
+    others = reading.read(forks, natural)
+    if others and others > 1:
+        _of_fork(reading, forks, others * (samples or 1), (drawn or 1024, prompts), (mini, f"{R}.n"))
+        samples, drawn = None, prompts
+    elif mini in source:
         reading.put("global-batch", prompts, mini)
     else:
         reading.default("global-batch", prompts, mini)
@@ -48,7 +56,6 @@ def of_verl(reading: Reading) -> None:
         reading.put("samples-per-prompt", samples, f"{R}.n")
     else:
         reading.default("samples-per-prompt", 1, f"{R}.n")
-    drawn = reading.read("data.gen_batch_size|data.train_batch_size", whole)
     take_updates(reading, drawn or 1024, prompts, "data.train_batch_size", mini)
     take_longest(reading, "data.max_prompt_length", "data.max_response_length", (512, 512))
     share = reading.read(f"{R}.gpu_memory_utilization", number)
@@ -72,6 +79,19 @@ def of_verl(reading: Reading) -> None:
         take_other_model(reading, "critic", "critic.model.path")
     if reading.read("reward_model.enable", flag):
         take_other_model(reading, "reward", "reward_model.model.path")
+
+
+def _of_fork(reading: Reading, key: str, samples: int, sizes: tuple[int, int], where: tuple[str, str]) -> None:
+    """Read the samples of a prompt as forks of verl state them: their mini-batch counts samples. sizes: prompts that a
+    step draws, samples of a mini-batch; where: the keys of the mini-batch and of verl's own samples."""
+    reading.put("samples-per-prompt", samples, key, *[one for one in where[1:] if one in reading.source])
+    drawn, trained = sizes
+    if trained % samples:
+        reading.ask("global-batch", where[0])
+        reading.omit(key, f"{trained} samples of a mini-batch are no whole number of prompts")
+        return
+    reading.derive("global-batch", trained // samples, where[0], key)
+    take_updates(reading, drawn * samples, trained, "data.train_batch_size", where[0], key)
 
 
 def of_openrlhf(reading: Reading) -> None:

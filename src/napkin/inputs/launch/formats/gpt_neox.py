@@ -38,16 +38,21 @@ def _model(reading: Reading) -> None:
     groups = reading.read("num_kv_heads", whole)
     reading.dimension("kv_heads", groups or reading.shape.get("heads"), "num_kv_heads")
     kind = str(reading.source.plain("activation") or "gelu").lower()
-    gated = kind in GATED
+    older = str(reading.source.plain("mlp_type") or "").lower() in ("llama", "gated")
+    gated = kind in GATED or older
     inner = reading.read("intermediate_size", whole)
-    if gated:
+    if older and kind not in GATED:  # LLaMAParallelMLP, until 2024
+        multiple = reading.read("mlp_multiple_of", whole) or 256
+        size = inner or -(-int(8 * hidden / 3) // multiple) * multiple
+        reading.dimension("ffn", size, "mlp_type", "intermediate_size", "mlp_multiple_of")
+    elif gated:
         multiple = reading.read("mlp_multiple_of", whole) or 1
         both = int((inner or 4 * hidden) * 2 / 3)
         size = -(-(both // 2) // multiple) * multiple if inner else -(-both // multiple) * multiple
         reading.dimension("ffn", size, "intermediate_size", "mlp_multiple_of")
     else:
         reading.dimension("ffn", inner or 4 * hidden, "intermediate_size")
-    reading.dimension("gated", gated, "activation")
+    reading.dimension("gated", gated, "activation", "mlp_type")
     untied = reading.read("no_weight_tying", flag)
     reading.dimension("tied", not untied, "no_weight_tying")
     experts = reading.read("moe_num_experts|num_experts", natural)
@@ -138,7 +143,17 @@ def _precision(reading: Reading) -> None:
         )  # arguments.py, calculate_derived
 
 
+def _task(reading: Reading) -> None:
+    """Read what is trained: `train_impl`; REINFORCE has no critic, as RLOO has none."""
+    kind = reading.read("train_impl", word({one: one for one in ("normal", "dpo", "rm", "kto", "reinforce")}))
+    if kind == "reinforce":
+        reading.assume("task", "rloo", "train_impl")
+    elif kind not in (None, "normal"):
+        reading.put("task", kind, "train_impl")
+
+
 def _others(reading: Reading) -> None:
+    _task(reading)
     if "optimizer.type" in reading.source:
         take_optimizer(reading, "optimizer.type")
     drops = [key for key in ("hidden_dropout", "attention_dropout") if key in reading.source]
@@ -169,7 +184,7 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule(
             "num_layers hidden_size num_attention_heads num_kv_heads intermediate_size mlp_multiple_of activation "
-            "no_weight_tying moe_num_experts moe_top_k",
+            "mlp_type no_weight_tying moe_num_experts moe_top_k",
             "model",
             "sizes; a gated MLP has a third of its size in each half",
             _model,
@@ -184,9 +199,9 @@ FORMAT = LaunchFormat(
             "precision fp16.enabled bf16.enabled", "precision", "DeepSpeed's 16 bits with an fp32 copy", _precision
         ),
         KeyRule(
-            "optimizer.type hidden_dropout attention_dropout moe_expert_parallel_size",
-            "optimizer dropout ep",
-            "Adam is FusedAdam",
+            "optimizer.type hidden_dropout attention_dropout moe_expert_parallel_size train_impl",
+            "optimizer dropout ep task",
+            "Adam is FusedAdam; train_impl names DPO, KTO and reward models",
             _others,
         ),
     ),

@@ -9,7 +9,7 @@ from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.read import merge_into
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.rollouts import of_trl
+from napkin.inputs.launch.rollouts import of_trl, take_other_model
 from napkin.inputs.launch.shared import (
     IDLE_FSDP,
     NAMED_FSDP,
@@ -80,6 +80,7 @@ def is_this(source: LaunchFile) -> bool:
     )
 
 
+TEACHER = "teacher_model_name_or_path"
 WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "chat_template", "packing")
 """Keys of TRL's that other programs have too: transformers' own examples take a dataset_name and a max_seq_length."""
 PROGRAMS = {
@@ -143,6 +144,8 @@ def task(reading: Reading) -> None:
         reading.derive("task", stated, "trl")
     elif grouped:
         reading.derive("task", "grpo", *grouped)
+    elif TEACHER in reading.source:
+        reading.derive("task", "gkd", TEACHER)
     elif reading.source.has_any("desirable_weight", "undesirable_weight"):
         reading.derive("task", "kto", "desirable_weight", "undesirable_weight")
     elif reading.source.has_any("simpo_gamma", "gamma_beta_ratio") or str(reading.source.plain("loss_type")) == "simpo":
@@ -157,7 +160,8 @@ def task(reading: Reading) -> None:
 
 
 def rollout(reading: Reading) -> None:
-    """Read the engine that generates samples, and the reference: adapters off, where there are any."""
+    """Read the engine that generates samples, and the reference: adapters off, where there are any; or the teacher."""
+    take_other_model(reading, "reference", TEACHER)
     if reading.value_of("task") in ("grpo", "rloo"):
         for key in ("num_generations", "reward_funcs", "use_vllm"):
             if key in reading.source and reading.find(key) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.maxtext_model import EXPERTS, SIZES, read_model
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import take_other_model
 from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, number, product, whole, word
@@ -52,17 +53,19 @@ def layout(reading: Reading) -> None:
         known = [(key, size) for key, size in found if size]
         if known and (product([size or 1 for _, size in known]) > 1 or reading.value_of(option) is None):
             reading.put(option, product([size or 1 for _, size in known]), *(key for key, _ in known))
-    copies = [
-        key for key in ("ici_data_parallelism", "dcn_data_parallelism", "dcn_fsdp_parallelism") if key in reading.source
-    ]
-    fsdp = "ici_fsdp_parallelism"
+    copies = [key for key in ("ici_data_parallelism", "dcn_data_parallelism") if key in reading.source]
+    fsdp, across = "ici_fsdp_parallelism", "dcn_fsdp_parallelism"  # one axis of the mesh
     shard = reading.read(fsdp, lambda value: None if value == -1 else degree(value))
+    slices = reading.read(across, lambda value: None if value == -1 else degree(value))
+    if across in reading.source:
+        keys.append(across)
+        shard = shard * slices if shard and slices else None
     for key in copies:
         sizes.append(reading.read(key, lambda value: None if value == -1 else degree(value)))
     if shard and shard > 1:
-        reading.put("dp-shard", shard, fsdp)
+        reading.put("dp-shard", shard, *[key for key in (fsdp, across) if key in reading.source])
     elif any((reading.read(key, lambda value: None if value == -1 else degree(value)) or 1) > 1 for key in copies):
-        reading.ask("dp-shard", *copies, *([fsdp] if fsdp in reading.source else ()))
+        reading.ask("dp-shard", *copies, *[key for key in (fsdp, across) if key in reading.source])
     stage = 0 if shard == 1 else 3
     reading.derive("zero", stage, fsdp) if fsdp in reading.source else reading.default("zero", stage, fsdp)
     if fsdp in reading.source and all(size for size in (*sizes, shard)):
@@ -98,6 +101,7 @@ def _batch(reading: Reading) -> None:
 def _task(reading: Reading) -> None:
     if "teacher_overrides" in reading.source:
         reading.derive("task", "distill", "teacher_overrides", "student_overrides")
+        take_other_model(reading, "reference", "teacher_overrides.model_name")
         reading.omit("student_overrides", "the student is another model than the one named")
     elif reading.read("use_dpo", flag):
         algo = str(reading.source.plain("dpo.algo") or "dpo").lower()

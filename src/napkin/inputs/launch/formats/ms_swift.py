@@ -17,7 +17,7 @@ from napkin.inputs.launch.names import (
     take_optimizer,
 )
 from napkin.inputs.launch.reading import DEFAULT, FROM_FILE, Reading
-from napkin.inputs.launch.rollouts import of_trl
+from napkin.inputs.launch.rollouts import of_trl, take_other_model
 from napkin.inputs.launch.shared import (
     adapters,
     dtype,
@@ -86,6 +86,7 @@ def _task(reading: Reading) -> None:
         reading.refuse("rlhf_type", f"napkin has no task {str(stated)[:40]!r}", "task")
     elif stated is not None:
         reading.put("task", str(stated).lower(), "rlhf_type")
+        take_other_model(reading, "reference", "teacher_model")
     elif kind == "rlhf" or "rlhf_type" in reading.source:
         reading.default("task", "dpo", "rlhf_type")
     else:

@@ -68,7 +68,11 @@ def _layout(reading: Reading) -> None:
     reading.take("ep", f"{P}.expert_parallel_size", degree)
     keys = [key for key, _ in sizes if key in reading.source]
     if all(size is not None for _, size in sizes) and keys:
-        reading.derive("gpus", product([size or 1 for _, size in sizes]), *keys)
+        gpus, experts = product([size or 1 for _, size in sizes]), reading.value_of("ep") or 1
+        if experts > 1 and f"{P}.context_parallel_size" not in reading.source:  # ranks of their own until 2025
+            reading.assume("gpus", gpus * experts, *keys, f"{P}.expert_parallel_size")
+        else:
+            reading.derive("gpus", gpus, *keys)
     mode = reading.read(f"{P}.tp_mode", word({"reduce_scatter": True, "all_reduce": False}))
     if mode is not None:
         reading.derive("sp", mode and (reading.value_of("tp") or 1) > 1, f"{P}.tp_mode", f"{P}.tp")

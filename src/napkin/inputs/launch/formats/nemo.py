@@ -14,6 +14,10 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, names, number, product, whole
 from napkin.inputs.megatron_shape import config_of
 
+OF_ALIGNER = {"sft": "sft", "dpo": "dpo", "kto": "kto", "rm": "rm", "ppo": "ppo", "reinforce": "rloo",
+              "knowledge_distillation": "distill"}  # fmt: skip
+"""Blocks of NeMo-Aligner's trainer → the task."""
+
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is NeMo 1's YAML."""
@@ -30,6 +34,11 @@ def _machine(reading: Reading) -> None:
         reading.derive("gpus", each * (nodes or 1), "trainer.devices", "trainer.num_nodes")
     elif "trainer.devices" in reading.source:
         reading.ask("gpus", "trainer.devices")
+    kind = next((one for one in OF_ALIGNER if f"trainer.{one}" in reading.source), None)
+    if kind == "reinforce":  # no critic, as RLOO has none
+        reading.assume("task", "rloo", "trainer.reinforce")
+    elif kind:
+        reading.derive("task", OF_ALIGNER[kind], f"trainer.{kind}")
     steps = reading.read("trainer.max_steps", lambda value: None if value == -1 else whole(value))
     epochs = reading.read("trainer.max_epochs", lambda value: None if value == -1 else number(value))
     if steps or reading.open_among("trainer.max_steps"):
@@ -133,6 +142,9 @@ def _inside(reading: Reading) -> None:
         reading.build(lambda: config_of(_flags(reading) | core.vocabulary_flag(reading), reading.value_of("seq")))
     else:
         reading.ask("model", "restore_from_path")
+        for degree_ in ("tp", "pp", "cp", "ep"):  # the checkpoint's, where the file has none
+            if reading.inputs[degree_].origin == DEFAULT:
+                del reading.inputs[degree_]
     if reading.value_of("seq") is None and not reading.open_among("encoder_seq_length", "seq_length"):
         reading.inputs.pop("seq", None)
         reading.take("seq", "data.train_ds.max_seq_length", whole)
@@ -247,6 +259,8 @@ OF_MODEL = LaunchFormat(
         "fp16_lm_cross_entropy fp32_residual_connection": "formats inside a layer",
         "fsdp fsdp_*": "how FSDP runs",
         "peft": "adapters",
+        "dpo kto ppo reinforce spin knowledge_distillation sampling_params reward_model* output_sequence "
+        "regression": "how the task's loss and samples are made",
     },
 )
 FORMAT = LaunchFormat(
@@ -258,8 +272,8 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule(
             "trainer.devices trainer.num_nodes trainer.max_steps trainer.max_epochs",
-            "gpus steps epochs",
-            "devices × nodes",
+            "gpus steps epochs task",
+            "devices × nodes; NeMo-Aligner's block of the trainer names the task",
             _machine,
         ),
         KeyRule(

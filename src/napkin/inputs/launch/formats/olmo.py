@@ -35,6 +35,11 @@ def _model(reading: Reading) -> None:
     gated = str(reading.source.plain("model.activation_type") or "swiglu") == "swiglu"
     size = reading.read("model.mlp_hidden_size", whole) or int((reading.read("model.mlp_ratio", number) or 4) * hidden)
     reading.dimension("ffn", size // 2 if gated else size, "model.mlp_hidden_size", "model.mlp_ratio")
+    experts = reading.read("model.moe_num_experts", whole)
+    if experts:  # OLMoE: each as wide as the MLP would be
+        reading.dimension("experts", experts, "model.moe_num_experts")
+        reading.dimension("top_k", reading.read("model.moe_top_k", whole), "model.moe_top_k")
+        reading.dimension("expert_ffn", reading.shape["ffn"])
     groups = reading.read("model.n_kv_heads", whole)
     one = reading.read("model.multi_query_attention", flag)
     reading.dimension(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MASTER, take_attention, take_model, take_targets
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.rollouts import of_openrlhf
+from napkin.inputs.launch.rollouts import of_openrlhf, take_other_model
 from napkin.inputs.launch.shared import fixed_dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
@@ -18,7 +18,7 @@ TASKS = {
     "train_ppo": "ppo",
     "train_kto": "kto",
     "train_kd": "distill",
-    "train_prm": "rm",
+    "train_prm": "sft",  # a loss at the steps' last tokens, of the language model itself
     "train_grpo": "grpo",
 }
 ROLES = ("ref", "reward", "critic", "actor")
@@ -61,6 +61,8 @@ def _task(reading: Reading) -> None:
         task = "rloo" if estimator == "rloo" else "grpo"
     if task is None:
         reading.ask("task", "openrlhf.cli")
+    elif task == "ppo" and estimator.startswith("reinforce"):  # no critic, as RLOO has none
+        reading.assume("task", "rloo", _first(reading, "algo.advantage.estimator", "advantage_estimator"))
     else:
         key = _first(reading, "module", "m")
         reading.put("task", task, key if key in reading.source else f"openrlhf.cli.{program}", origin="derived")
@@ -197,6 +199,10 @@ def _adapter(reading: Reading) -> None:
 
 
 def _rollout(reading: Reading) -> None:
+    if reading.value_of("task") == "distill":
+        take_other_model(
+            reading, "reference", "teacher_model", "kd.teacher_model_name_or_path", "teacher.model_name_or_path"
+        )
     if reading.value_of("task") in ("ppo", "grpo", "rloo"):
         of_openrlhf(reading)
 
@@ -256,7 +262,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "rollout.batch_size rollout.n_samples_per_prompt vllm.num_engines vllm.tensor_parallel_size "
-            "vllm.gpu_memory_utilization algo.kl.init_coef reward.model_name_or_path critic.model_name_or_path",
+            "vllm.gpu_memory_utilization algo.kl.init_coef reward.model_name_or_path critic.model_name_or_path "
+            "teacher_model",
             "samples-per-prompt updates rollout rollout-tp reference reward critic",
             "GRPO and PPO: prompts of a step; colocated with colocate_all",
             _rollout,
@@ -272,6 +279,7 @@ FORMAT = LaunchFormat(
         "vllm vllm_*": "how the engine that generates samples runs",
         "reward reward_* remote_rm_url critic critic_* ref ref_*": "other models of post-training",
         "rollout rollout_batch_size n_samples_per_prompt micro_rollout_batch_size": "how samples are made",
+        "teacher_model teacher teacher_offload kd kd_coef": "how the teacher runs",
         "ds.packing_samples packing_samples": "rows without padding",
         "train.colocate_all colocate_* ds.enable_sleep deepspeed_enable_sleep": "which models share GPUs",
         "model.aux_loss_coef aux_loss_coef": "a further loss of experts",

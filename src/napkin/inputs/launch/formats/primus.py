@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import MEGATRON, model_of
@@ -11,6 +13,8 @@ from napkin.inputs.launch.source import LaunchFile
 
 T = "modules.pre_trainer"
 V = f"{T}.overrides"
+_OF_FILE = re.compile(r"(?:[-_](?:nanoo_)?(?:fp8|bf16))?(?:-pretrain)?(?:\.ya?ml)?$", re.I)
+"""What the name of a model's file has next to the model's."""
 OF_RECIPE = ("seq", "steps", "micro-batch", "samples")
 
 
@@ -25,7 +29,7 @@ def _model(reading: Reading) -> None:
     if not isinstance(name, str):
         reading.ask("model", key)
         return
-    found, _ = model_of(name.removesuffix(".yaml").removesuffix(".yml").removesuffix("-pretrain"))
+    found, _ = model_of(_OF_FILE.sub("", name))
     reading.put("model", found, key) if found else reading.ask("model", key, given=name)
 
 

@@ -52,6 +52,17 @@ def _model(reading: Reading) -> None:
         reading.put("quantized", "nf4", key)
 
 
+def _teacher(reading: Reading) -> None:
+    """Read the teacher's builder: the recipes of distillation name one."""
+    key = "teacher_model._component_"
+    value = reading.source.plain(key)
+    if not isinstance(value, str):
+        return
+    reading.derive("task", "distill", key, *[one for one in ("kd_loss._component_",) if one in reading.source])
+    preset = _preset(value.rsplit(".", 1)[-1])
+    reading.put("reference", preset, key) if preset else reading.ask("reference", key, given=value)
+
+
 def _preset(builder: str) -> str | None:
     """Return the preset of a builder, whose underscores between digits are points or separate a size: `qwen2_5_1_5b` is
     qwen2.5-1.5b. Where a family has one size, its preset may be named without it."""
@@ -158,6 +169,7 @@ def _amount(reading: Reading) -> None:
 
 
 def _others(reading: Reading) -> None:
+    _teacher(reading)
     take_optimizer(reading, "optimizer._component_")
     if reading.read("optimizer.fused", flag):
         reading.put("optimizer-form", "fused", "optimizer.fused")
@@ -219,8 +231,9 @@ FORMAT = LaunchFormat(
         KeyRule("epochs max_steps_per_epoch num_steps", "epochs steps", "a limit on steps wins", _amount),
         KeyRule(
             "optimizer._component_ optimizer.fused loss._component_ tokenizer.max_seq_len dataset.packed compile "
-            "enable_activation_checkpointing enable_activation_offloading",
-            "optimizer optimizer-form loss task seq recompute offload packing compile",
+            "enable_activation_checkpointing enable_activation_offloading teacher_model._component_ "
+            "kd_loss._component_",
+            "optimizer optimizer-form loss task reference seq recompute offload packing compile",
             "max_seq_len null is the longest sample: asked",
             _others,
         ),
@@ -234,7 +247,7 @@ FORMAT = LaunchFormat(
         "ac_mode ac_option": "which layers are recomputed",
         "data_parallel_replicate_dim": "how often the shards are replicated",
         "quantizer": "weights that are rounded in training",
-        "teacher_model ref_model": "another model of post-training",
+        "teacher_model ref_model teacher_checkpointer kd_loss kd_ratio": "another model of post-training",
         "tensor_parallel_plan": "which layers are divided",
     },
 )

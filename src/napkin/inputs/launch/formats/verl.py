@@ -49,7 +49,11 @@ def _task(reading: Reading) -> None:
     if kind is None:
         reading.default("task", "ppo", "algorithm.adv_estimator")
         return
-    task = TASKS.get(str(kind.value).lower())
+    name = str(kind.value).lower()
+    if name.startswith(("reinforce", "remax", "opo", "gpg")):  # no critic, as RLOO has none
+        reading.assume("task", "rloo", "algorithm.adv_estimator")
+        return
+    task = TASKS.get(name)
     reading.put("task", task, "algorithm.adv_estimator") if task else reading.ask("task", "algorithm.adv_estimator")
 
 
@@ -161,6 +165,8 @@ def _batch(reading: Reading) -> None:
             ("data.max_length", "seq"),
         ):
             reading.take(option, key, whole)
+        if "micro-batch" not in reading.inputs and reading.find("data.micro_batch_size") is not None:
+            _micro_of_all(reading, "data.micro_batch_size")
         newer = any(one.endswith("verl.trainer.sft_trainer") for one in reading.source.command)
         if reading.read("data.use_dynamic_bsz", flag) or (newer and "data.use_dynamic_bsz" not in reading.source):
             reading.ask("micro-batch", "data.use_dynamic_bsz", "data.max_token_len_per_gpu")
@@ -174,7 +180,7 @@ def _batch(reading: Reading) -> None:
     else:
         found = reading.read(micro, whole)
         if found is None and reading.find(micro) is None and f"{A}.ppo_micro_batch_size" in reading.source:
-            _micro_of_all(reading)
+            _micro_of_all(reading, f"{A}.ppo_micro_batch_size")
         else:
             reading.put("micro-batch", found, micro) if found else reading.ask("micro-batch", micro)
     sizes = {key: reading.read(f"data.{key}", whole) for key in ("max_prompt_length", "max_response_length")}
@@ -188,13 +194,16 @@ def _batch(reading: Reading) -> None:
         reading.default("seq", total, *where)
 
 
-def _micro_of_all(reading: Reading) -> None:
-    """Read the micro-batch as verl before 2025 states it: of all data-parallel ranks, which the worker divides."""
-    key, machine = f"{A}.ppo_micro_batch_size", ("trainer.n_gpus_per_node", "trainer.nnodes")
+def _micro_of_all(reading: Reading, key: str) -> None:
+    """Read the micro-batch as verl before 2025 states it: of all data-parallel ranks, which the worker divides. Until
+    February 2025 it counted prompts: with several samples of each the file does not say which it is."""
+    machine = ("trainer.n_gpus_per_node", "trainer.nnodes")
+    several = (reading.read(f"{R}.n", natural) or 1) > 1
     total, gpus = reading.read(key, whole), reading.value_of("gpus")
     ranks = reading.value_of("dp") or (gpus and gpus // (reading.value_of("cp") or 1))
     if total and ranks and total >= ranks and _is_known(reading, "cp"):
-        reading.derive("micro-batch", total // ranks, key, *[one for one in machine if one in reading.source])
+        state = reading.assume if several else reading.derive
+        state("micro-batch", total // ranks, key, *[one for one in machine if one in reading.source])
     else:
         reading.ask("micro-batch", key)
 
