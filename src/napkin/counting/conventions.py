@@ -1,19 +1,22 @@
-"""FLOPs per token as published MFU figures count them, side by side.
+"""FLOPs per token under the conventions of published MFU figures.
 
-Symbols: N active parameters, s sequence, L layers, a heads of d numbers (MLA's keys and values differ: 2·d is d_qk +
-d_v), h width. Sums over layers run over those that have attention.
+Symbols: N active parameters, s sequence length, L layers, a heads of d elements (in MLA, 2·d is d_qk + d_v), h width.
+Sums over layers run over those that have attention.
 
     6nd                6·N                                                     Kaplan et al. 2020, arXiv 2001.08361
-    6nd_non_embedding  6·(N − token table − head)                              the same, their N
-    palm               6·(N − input table) + 12·L·a·d·s                        Chowdhery et al. 2022, 2204.02311, app. B
-    nanogpt            6·(N − position table) + 12·L·h·s                       karpathy/nanoGPT, model.py estimate_mfu
+    6nd_non_embedding  6·(N − token embedding − head)                              the same, their N
+    palm               6·(N − input embedding) + 12·L·a·d·s                        Chowdhery et al. 2022, 2204.02311,
+                       app. B
+    nanogpt            6·(N − position embedding) + 12·L·h·s                       karpathy/nanoGPT, model.py
+                       estimate_mfu
     megatron           6·(matrices a token passes, with logits) + 6·L·a·d·s    Narayanan et al. 2021, 2104.04473, causal
     causal             palm with attention halved
     torch              3 × the counted forward over the full square (1 × of what runs without gradient)
-                                                                               torch.utils.flop_counter
-A tied head is the input table, which then works as a matrix: nothing is subtracted for it in palm, but for
-tables that are only looked up.
-"""
+                                                                               torch.utils.flop_counter With tied
+                                                                               embeddings the input embedding is also
+                                                                               the head's matrix, so palm does not
+                                                                               subtract it; it subtracts only embeddings
+                                                                               that are only looked up."""
 
 from __future__ import annotations
 
@@ -82,8 +85,8 @@ def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
 
 
 def counted_per_token(passes: Passes, over: Callable[[Model, int], Works], mtp: bool = False) -> Term:
-    """Return the FLOPs per token as counted, of the model that is trained and of the passes without gradients. over: as
-    of `flops.forwards_of`."""
+    """Return the counted FLOPs per token of the trained model and of the passes without gradients. over: as in
+    `flops.forwards_of`."""
     own = over(passes.trained, 1)
     found = per_token(passes.trained, own, "torch", mtp)
     others = flops.forwards_of(passes, lambda model, times: flops.with_pairs(over(model, times), FULL))
@@ -94,12 +97,12 @@ def counted_per_token(passes: Passes, over: Callable[[Model, int], Works], mtp: 
 
 
 def all_conventions(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
-    """Return each convention's FLOPs per token, by its name."""
+    """Return the FLOPs per token by convention."""
     return {name: per_token(model, over, name, mtp) for name in NAMES}
 
 
 def ratio(name: str, convention: Term, exact: Term) -> Term:
-    """Return a convention's FLOPs over the count of this step."""
+    """Return the ratio of a convention's FLOPs to the count of this step."""
     return divide(f"flops/ratio/{name}", convention, exact)
 
 
@@ -113,7 +116,7 @@ def _length(model: Model, over: Works) -> Number:
 
 
 def heads_width(model: Model) -> int:
-    """Return Σ over layers of heads · (d_qk + d_v): twice L·a·d where keys and values are alike."""
+    """Return Σ over layers of heads · (d_qk + d_v), which is 2·L·a·d if keys and values have the same size."""
     return sum(
         int(count * op.attention_width())
         for stack in model.stacks
@@ -130,7 +133,7 @@ def _square(path: str, model: Model, pairs: int, seq: Term) -> Term:
 
 
 def _matrices(path: str, model: Model, over: Works, mtp: bool) -> Term:
-    """Return the FLOP/token of three passes through the matrices of parameters."""
+    """Return the FLOP/token of forward and backward through the weight matrices."""
     terms = list(flops.by_operation(model, over, mtp=mtp, which=lambda product: product.weight).values())
     ahead = add(f"{path}/forward", *terms)
     three = constant("3", 3, "1", "forward, and twice it backward")

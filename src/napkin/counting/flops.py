@@ -1,11 +1,9 @@
-"""FLOPs of one step: a fold over the operations' matrix products.
+"""FLOPs of one step: a fold over the matmuls of the operations.
 
-A multiply-add is 2 FLOP. Only matrix products count; look-ups, norms, softmax, rotary embedding and activation
-functions count 0, biases too. Backward is 2 × forward: one product for the input's gradient, one for the weight's; what
-runs without gradient (an indexer's choice of keys) has none.
-Attention counts the full square s² of every layer, unless half (causal without its diagonal) or exact (only the
-allowed pairs: causal, windows, chunks, documents) is asked for.
-"""
+A multiply-add is 2 FLOP. Only matmuls count; lookups, norms, softmax, rotary embedding, activation functions and biases
+count 0. Backward is 2 × forward: one matmul for the input's gradient, one for the weight's. Operations without gradient
+(an indexer's choice of keys) have no backward pass. Attention counts the full square s² of every layer, unless half
+(causal without the diagonal) or exact (only the allowed pairs: causal, windows, chunks, documents) is selected."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ ONE_GRADIENT = "one product: frozen weights have no gradient, or inputs that not
 
 FULL, HALF, EXACT = "full", "half", "exact"
 Works = Mapping[str, Work]
-"""What each stack runs over, by the stack's name."""
+"""The work of each stack, by the stack's name."""
 
 
 def works(
@@ -64,7 +62,7 @@ def tokens(over: Works) -> Number:
 
 
 def _product(name: str, product: Gemm) -> Term:
-    """Return the FLOPs of a product; of attention's 2·pairs·heads·d in the convention of counting pairs."""
+    """Return the FLOPs of a matmul; for attention 2·pairs·heads·d, with pairs counted by the convention."""
     if product.pairs is not None:
         return _attention(name, product.pairs)
     return product_term(name, product, f"{name}/")
@@ -81,7 +79,7 @@ def _attention(name: str, pairs: Pairs) -> Term:
 
 
 def products_of(operation: Operation, work: Work) -> tuple[Gemm, ...]:
-    """Return the matmuls of one operation; those that read the other stack's output run over its tokens."""
+    """Return the matmuls of one operation. Those that read the other stack's output run over its tokens."""
     return operation.products(over_memory(operation, work))
 
 
@@ -95,7 +93,7 @@ def over_memory(operation: Operation, work: Work) -> Work:
 def operation_flops(
     path: str, operation: Operation, work: Work, which: Callable[[Gemm], bool] | None = None
 ) -> list[Term]:
-    """Return the forward FLOPs of an operation's products; `which`: of those that count."""
+    """Return the forward FLOPs of an operation's matmuls; `which` selects the matmuls that count."""
     name = f"{path}/{operation.name}"
     products = products_of(operation, work)
     found = [p for p in products if which is None or which(p)]
@@ -108,15 +106,15 @@ def operation_flops(
 
 
 def summed(name: str, parts: Sequence[Term]) -> Term:
-    """Return the sum of FLOPs; 0 of none, and a single one by this name."""
+    """Return the sum of FLOPs under this name; 0 if there are no parts."""
     if not parts:
         return constant(name, 0, "FLOP", "no matrix product")
     return parts[0].renamed(name) if len(parts) == 1 else add(name, *parts)
 
 
 def _operations(model: Model, stack: Stack, mtp: bool) -> list[tuple[str, Number, Operation]]:
-    """Return (kind of layer, how many, operation) of a stack, layers of a kind once; with the multi-token prediction
-    modules where `mtp` asks for them."""
+    """Yield (layer type, number of layers, operation) of a stack, each layer type once; mtp: include the multi-token
+    prediction modules."""
     found: list[tuple[str, Number, Operation]] = [("", 1, op) for op in stack.before]
     for kind, count, layer in stack.kinds():
         found += [(kind, count, op) for op in layer.operations]
@@ -136,8 +134,8 @@ def by_operation(
     only: Callable[[Operation], bool] | None = None,
     which: Callable[[Gemm], bool] | None = None,
 ) -> dict[str, Term]:
-    """Return the forward FLOPs by the operation's name, summed over all layers that have it. only: which operations
-    count, which: which of their products do; else all."""
+    """Return the forward FLOPs by the operation's name, summed over its layers. only, which: select the operations and
+    the matmuls that count; default all."""
     parts: dict[str, list[Term]] = {}
     for stack in model.stacks:
         prefix = f"{stack.name}/" if len(model.stacks) > 1 else ""
@@ -166,7 +164,7 @@ def forward(model: Model, over: Works, mtp: bool = False) -> Term:
 
 
 def runs_backward(model: Model, over: Works) -> set[int]:
-    """Return how many products of its size the backward pass makes for each product of the forward pass."""
+    """Return the number of backward matmuls per forward matmul of the same size."""
     operations = ((over[stack.name], op) for stack in model.stacks for _, _, op in _operations(model, stack, False))
     return {product.backward for work, op in operations for product in products_of(op, work)}
 
@@ -174,8 +172,8 @@ def runs_backward(model: Model, over: Works) -> set[int]:
 def backward(
     model: Model, over: Works, ahead: Term, mtp: bool = False, only: Callable[[Operation], bool] | None = None
 ) -> Term:
-    """Return the FLOPs of the backward pass: twice the forward's, `ahead`, without what runs without gradient. only:
-    which operations count; else all."""
+    """Return the FLOPs of the backward pass: twice `ahead`, those of the forward pass, without operations that have no
+    gradient. only: selects the operations that count; default all."""
     found = runs_backward(model, over)
     if found <= {2}:
         return multiply("flops/backward", constant("2", 2), ahead, source=BACKWARD)
@@ -199,17 +197,17 @@ def passes(name: str, model: Model, over: Works, mtp: bool = False) -> Term:
 
 
 def with_pairs(over: Works, pairs: str) -> dict[str, Work]:
-    """Return the same work in another convention of counting (query, key) pairs."""
+    """Return the same work with another convention for (query, key) pairs."""
     return {name: replace(work, pairs=pairs) for name, work in over.items()}
 
 
 def is_attention(operation: Operation) -> bool:
-    """Return whether it computes attention's scores and values."""
+    """Return whether an operation computes attention's scores and values."""
     return bool(operation.attention_width())
 
 
 def attention(model: Model, over: Works, pairs: str, mtp: bool = False) -> Term:
-    """Return the forward and backward FLOPs of scores and values in a convention of counting pairs."""
+    """Return the forward and backward FLOPs of scores and values under a convention for pairs."""
     name = "flops/attention" if pairs == FULL else f"flops/attention/{pairs}"
     counted = with_pairs(over, pairs)
     parts = list(by_operation(model, counted, mtp=mtp, only=is_attention).values())
@@ -238,8 +236,7 @@ def step(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:
 
 
 def forwards_of(passes: Passes, over: Callable[[Model, int], Works]) -> list[Term]:
-    """Return the FLOPs of each other pass. over: the work of a model on the step's sequences, as many times as the
-    number says."""
+    """Return the FLOPs of each other pass. over: returns the work of a model on a multiple of the step's sequences."""
     found = []
     for one in passes.others:
         work = over(one.model, one.times)
@@ -256,7 +253,7 @@ def of_passes(passes: Passes, over: Callable[[Model, int], Works]) -> Term:
 
 
 def remarks(model: Model) -> list[str]:
-    """Return notes on operations of this model that a reader of the count must know about."""
+    """Return notes on operations of this model that affect the count."""
     return sorted({text for op in model.operations if (text := op.remark())})
 
 
@@ -264,7 +261,7 @@ def remarks(model: Model) -> list[str]:
 
 
 def packed(lengths: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return the documents that fill a sequence, as (length, how many)."""
+    """Return the documents that fill a sequence, as (length, count)."""
     counts: dict[int, int] = {}
     for length in lengths:
         counts[length] = counts.get(length, 0) + 1
@@ -272,7 +269,7 @@ def packed(lengths: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def equal_documents(seq: int, length: int) -> tuple[tuple[int, int], ...]:
-    """Return (length, number) of the documents that a sequence is cut into; the last one may be shorter."""
+    """Return (length, count) of the documents that fill a sequence; the last one may be shorter."""
     if length >= seq:
         return ((seq, 1),)
     whole, rest = divmod(seq, length)

@@ -54,6 +54,6 @@ def truncated_output(each: Term, cut: Term) -> Term:
 
 
 def cut_in_std(std: Term) -> Term:
-    """Return how many standard deviations of the weights torch's cut at an absolute ±3 is."""
+    """Return torch's absolute cut at ±3 in standard deviations of the weights."""
     cut = constant("cut", 3, "1", "trunc_normal_(a=−3, b=3) cuts at absolute ±3")
     return divide("init/cut_in_std", cut, std)

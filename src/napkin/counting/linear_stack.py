@@ -1,8 +1,7 @@
-"""Stacks of linear layers, the lecture's examples: d₀ → d₁ → … → dₙ without biases, as a list of Matmul operations.
+"""Stacks of linear layers d₀ → d₁ → … → dₙ without biases, as a list of Matmul operations.
 
-For B examples: parameters Σ dᵢ·dᵢ₊₁; forward 2·B·Σ dᵢ·dᵢ₊₁ FLOP; backward twice that, less 2·B·d₀·d₁ if no one asks
-for the gradient of the input; saved for backward: the input of each layer, of which the first is the data itself.
-"""
+For B examples: parameters Σ dᵢ·dᵢ₊₁; forward 2·B·Σ dᵢ·dᵢ₊₁ FLOP; backward twice that, less 2·B·d₀·d₁ if the input needs
+no gradient; saved for backward: the input of each layer, of which the first is the data itself."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ from napkin.term import TRUE, Term, add, constant, divide, leaf, multiply, subtr
 
 @record
 class EqualLayers:
-    """Equal linear layers in a row, so that a stack costs the same however deep it is.
+    """A run of equal linear layers, so that the cost of a stack does not grow with its depth.
 
-    first  the number of the first of them in the stack, from 1      layers  how many there are
+    first  index of the first of them in the stack, from 1      layers  number of layers
     """
 
     first: int
@@ -40,7 +39,7 @@ class EqualLayers:
         return Matmul(f"linear{self.first}", ("x",), self.d_in, self.d_out)
 
     def all(self, one: Term) -> Term:
-        """Return a quantity of one layer for all of them."""
+        """Return a quantity of one layer times the number of layers."""
         return one if self.layers == 1 else multiply(f"{one.name}/all", constant("layers", self.layers), one)
 
 
@@ -61,7 +60,7 @@ def deep(width: int, depth: int) -> tuple[EqualLayers, ...]:
 
 
 def forward(runs: Sequence[EqualLayers], batch: int) -> Term:
-    """Return the FLOP of one forward pass over `batch` examples, a part for each run of equal layers."""
+    """Return the FLOP of one forward pass over `batch` examples, with one part for each run of equal layers."""
     work = Work(1, batch)
     parts = [run.all(product_term(f"flops/forward/{run.name}", p)) for run in runs for p in run.one.gemms(work)]
     return add("flops/forward", *parts)
@@ -73,13 +72,13 @@ def backward(forward_flops: Term) -> Term:
 
 
 def input_gradient(runs: Sequence[EqualLayers], batch: int) -> Term:
-    """Return the FLOP of the first layer's input gradient, which plain data does not ask for."""
+    """Return the FLOP of the first layer's input gradient, which plain data does not need."""
     first = runs[0].one.gemms(Work(1, batch))[0]
     return product_term("flops/backward/input_gradient", first)
 
 
 def backward_of_data(backward_flops: Term, first: Term) -> Term:
-    """Return the FLOPs of backward where the data needs no gradient: without those of the first layer's input."""
+    """Return the FLOPs of the backward pass without the gradient of the data."""
     return subtract("flops/backward/of_data", backward_flops, first)
 
 
@@ -87,7 +86,7 @@ def backward_of_data(backward_flops: Term, first: Term) -> Term:
 class StepFlops:
     """FLOPs of one training step of a stack of linear layers.
 
-    of_data, total_of_data  the backward pass and the step where the data needs no gradient
+    of_data, total_of_data  the backward pass and the step if the data needs no gradient
     six_nd                  the estimate 6·N·D      params  N      per_example  of the total
     """
 
@@ -127,11 +126,11 @@ def weights(runs: Sequence[EqualLayers]) -> Number:
 
 
 def training_flops(forward_flops: Term) -> Term:
-    """Return the FLOPs of a matmul in training, 3 · forward: its backward pass makes two more of the same size."""
+    """Return the FLOPs of a matmul in training, 3 · forward: its backward pass has two matmuls of the same size."""
     return multiply("flops/training", constant("forward_and_backward", 3), forward_flops)
 
 
 def saved(runs: Sequence[EqualLayers], batch: Number) -> tuple[Number, Number]:
-    """Return the numbers kept for backward: (the data itself, the outputs that later layers read)."""
+    """Return the elements saved for backward: (the data itself, the outputs that later layers read)."""
     read = sum(run.layers * run.d_in for run in runs)
     return batch * runs[0].d_in, batch * (read - runs[0].d_in)

@@ -1,4 +1,4 @@
-"""Tokens per second of one GPU, from whichever figure a measured run shows.
+"""Tokens per second of one GPU, from any measured figure of a run.
 
 rate = tokens/s / GPUs = samples/s · seq / GPUs = global batch · seq / (step time · GPUs) = FLOP/s/GPU / FLOP/token
 """
@@ -27,7 +27,7 @@ def of_step(step_time: Term, global_batch: Term, seq: Term, gpus: Term) -> Term:
 
 
 def of_flops(tflops: Term, per_token: Term) -> Term:
-    """Return the rate from a logged TFLOP/s of one GPU; `per_token`: FLOP of a token, as whoever logged it counts."""
+    """Return the rate from a logged TFLOP/s of one GPU; `per_token`: FLOP per token in the convention of the log."""
     tera = leaf("1e12", TERA, "FLOP/s/GPU", GIVEN)
     return divide(PATH, multiply("flops_per_second/logged", tflops, tera), per_token)
 

@@ -1,12 +1,11 @@
 """Parameters: a fold over the operations' weights, as a tree down to each weight's shape.
 
-    total          token table + head + everything else; a tied head is the table, counted once
-    active         total less the experts that a token does not choose: routers, shared experts and tables are all in
-    non_embedding  total less token tables and head; learned positions stay in
-    lookup_embedding  of the tables, those that are only looked up: of layers' own inputs, and an encoder's where the
-                   head shares the decoder's
-Buffers are not parameters. Runs of equal layers are counted once and multiplied, so cost does not grow with depth.
-"""
+    total          token embedding + head + everything else; a tied head is the embedding, counted once
+    active         total without the experts that a token does not choose; routers, shared experts and embeddings count
+    non_embedding  total without token embeddings and head; learned positions count
+    lookup_embedding  embeddings that are only looked up: those of per-layer inputs, and an encoder's if the head shares
+the decoder's Buffers are not parameters. Runs of equal layers are counted once and multiplied, so cost does not grow
+with depth."""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ Tree = list[Term]
 
 
 class _Found:
-    """Terms of a model's weights, by what they are of.
+    """Terms of a model's weights by part.
 
-    embedding  token embeddings             lookup   tables that are only looked up
+    embedding  token embeddings             lookup   embeddings that are only looked up
     positions  learned positions            outside  other weights outside of the layers
     layers     all layers                   each     one layer of each kind
     idle       experts that a token does not choose   of_kind  routers, routed and shared experts
@@ -44,7 +43,7 @@ class _Found:
         self.of_kind: dict[str, Tree] = {"router": [], "experts": [], "shared_experts": []}
 
     def add_before(self, path: str, operations: Iterable[Operation], alone: bool) -> None:
-        """Add what precedes the layers. alone: its token table is looked up, and does not serve as a head."""
+        """Add the weights before the layers. alone: the token embedding is only looked up and is not a tied head."""
         tokens = self.lookup if alone else self.embedding
         of_table = {TOKEN: tokens, POSITION: self.positions, LAYERS: self.lookup}
         for operation in operations:
@@ -66,7 +65,7 @@ class _Found:
         return one
 
     def add_after(self, path: str, operations: Iterable[Operation], tied: bool) -> None:
-        """Add what follows the layers. tied: the head's matrix is the token table."""
+        """Add the weights after the layers. tied: the head's matrix is the token embedding."""
         for operation in operations:
             for weight in operation.weights():
                 is_head = operation.role == LM_HEAD and weight.name == "weight"

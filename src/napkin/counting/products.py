@@ -1,4 +1,4 @@
-"""FLOPs of one matrix product, and what its backward pass makes of it."""
+"""FLOPs of one matmul, forward and backward."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BACKWARD = "backward makes two products of the forward's size: one for the input
 
 
 def product_term(name: str, product: Gemm, under: str = "") -> Term:
-    """Return the 2·batch·m·k·n FLOP of a product. under: what the names of its sizes begin with."""
+    """Return the 2·batch·m·k·n FLOP of a matmul. under: prefix of the names of its sizes."""
     factors = [constant("2", 2, "FLOP", MULTIPLY_ADD)]
     batch = product.batch
     if not isinstance(batch, int) or batch != 1:

@@ -1,4 +1,4 @@
-"""The rule of thumb: training costs 6 FLOP for each parameter and token."""
+"""The rule of thumb that training costs 6 FLOP per parameter and token."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def six_n(params: Term) -> Term:
 
 
 def against_count(flops: Term, per_token: Term, tokens: Term) -> tuple[Term, Term]:
-    """Return (the counted FLOPs of a whole run, how many times as many a convention's `flops` are)."""
+    """Return the counted FLOPs of an entire run, and the ratio of a convention's `flops` to them."""
     exact = multiply("flops/exact", per_token, tokens)
     return exact, divide("flops/ratio", flops, exact)

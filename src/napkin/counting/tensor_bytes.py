@@ -1,8 +1,7 @@
 """Bytes of a tensor, as terms.
 
 A tensor of n elements of w bytes takes n·w. A format of less than a byte packs its elements: ⌈n·bits / 8⌉. A format
-with block scales adds a byte for each block of a row, and 4 bytes for the tensor if the scales have a scale of their
-own.
+with block scales adds a byte for each block of a row, and 4 bytes per tensor if the block scales are scaled as well.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from napkin.term import ASSUMED, GIVEN, TRUE, Term, add, ceil_divide, constant, 
 
 @record
 class TensorBytes:
-    """What a tensor and a view of it take.
+    """The sizes of a tensor and of a view of it.
 
     elements, viewed  of the view       storage  bytes of the storage that the view reads
     total             bytes of all tensors of this kind, with the original if the view is a copy
@@ -31,7 +30,7 @@ class TensorBytes:
 def of_view(
     form: Format | Integer, shape: tuple[int, ...], view: TensorView, *, copied: bool, count: Term | None
 ) -> TensorBytes:
-    """Return the bytes of `count` tensors of a shape, and of a view, which may have had to be copied."""
+    """Return the bytes of `count` tensors of a shape and of a view; copied: the view is a copy."""
     width = formats.element_bytes(form)
     elements = elements_of("elements", view.shape, GIVEN if view.shape == shape else TRUE)
     first = allocated(form, shape, width, "storage/bytes")

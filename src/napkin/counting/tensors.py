@@ -31,7 +31,7 @@ class TensorView:
         return True
 
     def at(self, index: tuple[int, ...]) -> int:
-        """Where in the storage the element with that index lies; negative indices count from the end."""
+        """Return the position in the storage of the element with that index; negative indices count from the end."""
         if len(index) != len(self.shape):
             raise NapkinError(
                 f"an index of {len(index)} numbers into {len(self.shape)} dimensions",
@@ -125,7 +125,7 @@ def take(view: TensorView, selection: tuple[int | slice, ...]) -> TensorView:
 
 
 def contiguous(view: TensorView) -> TensorView:
-    """Return the same elements in a storage of their own; the view itself if it is already contiguous."""
+    """Return a contiguous copy of the elements; the view itself if it is already contiguous."""
     return view if view.contiguous else new(view.shape)
 
 
@@ -148,7 +148,7 @@ def reshape_view(view: TensorView, shape: tuple[int, ...]) -> TensorView:
 
 
 def _compatible(view: TensorView, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the strides of `shape` on a view that is not contiguous: dimensions that lie evenly one after the other
+    """Return the strides of `shape` on a view that is not contiguous. Dimensions that are contiguous with each other
     form chunks, and each new dimension must stay inside one chunk."""
     strides: list[int] = []
     pending = list(shape)

@@ -19,14 +19,14 @@ from napkin.training.order import order_of
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS, Recompute
 
 RARE, GOOD, FAIR, BAD = 0.69, 0.42, 0.23, 0.05
-"""MFU (palm) of published training steps, each source weighing the same: one in a hundred reaches RARE, half of them
-GOOD, nine in ten FAIR. BAD is the lecture's mark, below which something is wrong (Stanford CS336, lecture 2)."""
+"""MFU (palm) of published training steps, with equal weight for each source: 1 % reach RARE, 50 % GOOD, 90 % FAIR.
+Below BAD, a threshold from a lecture, something is wrong (Stanford CS336, lecture 2)."""
 VERDICTS = ("good", "fair", "poor", "bad", "impossible")
 PALM = "Chowdhery et al. 2022, arXiv 2204.02311, section 4.1"
 
 
 def verdict_of(used: float) -> str:
-    """Return an MFU in a word, by what published training steps reach; above 1 is impossible."""
+    """Return the verdict on an MFU, relative to published training steps; above 1 is impossible."""
     if used > 1:
         return "impossible"
     return "good" if used >= GOOD else "fair" if used >= FAIR else "poor" if used > BAD else "bad"
@@ -38,7 +38,7 @@ def achieved(name: str, rate: Term, per_token: Term) -> Term:
 
 
 def mfu(name: str, done: Term, peak: Term) -> Term:
-    """Return the MFU: achieved FLOP/s over the dense peak."""
+    """Return the MFU: achieved FLOP/s divided by the dense peak."""
     return divide(f"mfu/{name}", done, peak, source=PALM)
 
 
@@ -49,13 +49,13 @@ def mfu_of_matmul(done: Term, time: Term, peak: Term) -> tuple[Term, Term]:
 
 
 def hfu(name: str, model_utilization: Term, repeated: Term) -> Term:
-    """Return HFU: MFU with the recomputed share on top."""
+    """Return HFU: MFU · (1 + the recomputed share)."""
     return multiply(f"hfu/{name}", model_utilization, repeated, source=PALM)
 
 
 def repeated(model: Model, run: Model, over: Works, recompute: Recompute, others: Sequence[Term] = ()) -> Term:
-    """Return 1 + recomputed FLOPs / FLOPs of a step (forward and backward); run: the model as it runs with that
-    recomputation, which lets gradients pass through frozen layers; others: of passes without gradients."""
+    """Return 1 + recomputed FLOPs / FLOPs of a step (forward and backward); run: the model as it runs with this
+    recomputation, which lets gradients pass through frozen layers; others: FLOPs of passes without gradients."""
     one = constant("1", 1)
     if recompute.kind == "none":
         return constant("no_recomputation", 1)
@@ -77,8 +77,8 @@ def repeated_of_parameters(recompute: Recompute) -> Term:
 
 
 def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
-    """Return the FLOPs done again in the backward pass: the attention's core, every block, each K-th block, or all but
-    attention and every second linear layer. No layer runs again that no gradient reaches."""
+    """Return the recomputed FLOPs of the backward pass: the attention core, every block, each K-th block, or all except
+    attention and every second linear layer. Layers that no gradient reaches are not recomputed."""
     path = "flops/recomputed"
     if recompute.kind == "selective":
         parts = _learning(model, over, flops.is_attention)
@@ -105,7 +105,7 @@ def _learning(model: Model, over: Works, only: Callable[[Operation], bool]) -> l
 
 
 def _blocks(model: Model, name: str, over: Works, recompute: Recompute) -> list[tuple[str, Number, Term]]:
-    """Return (kind, how many of them run again, FLOPs of one) of a stack's layers; groups run again whole."""
+    """Yield (layer type, number recomputed, FLOPs of one) for a stack's layers; groups are recomputed as a whole."""
     stack = next(stack for stack in model.stacks if stack.name == name)
     order = order_of(stack.numbered, recompute)
     again: list[Number] = [0] * len(stack.layers)

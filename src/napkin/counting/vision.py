@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of what a multimodal model does with images: patches, tower, projector."""
+"""Parameters and FLOPs of the vision part of a multimodal model: patches, tower, projector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from napkin.term import GIVEN, Term, add, constant, leaf, multiply
 
 
 def params_of(model: Model) -> list[Term]:
-    """Return the parameters of a vision tower and its projector, and the total with them; nothing without one."""
+    """Return the parameters of a vision tower and its projector, and the total with them; empty without a tower."""
     if model.vision is None:
         return []
     vision = add("params/vision", *(_params(part) for part in model.vision.parts))
@@ -33,12 +33,11 @@ def _params(model: Model) -> Term:
 
 
 def flops_of(model: Model, images: int, tokens: int = 0) -> list[Term]:
-    """Return FLOPs: of one image forward, of one that is trained on, and of `images` of them.
+    """Return the FLOPs of one image forward, of one image in training, and of `images` images.
 
-    tokens  what the language model sees of an image (0: as the config's image size makes)
-    Nothing where the model sees none, or an image's patches are not known. Attention counts the pairs that the class
-    computes: those of an image, or of a window.
-    """
+    tokens  tokens of an image in the language model (0: from the config's image size) Empty if the model takes no
+    images, or the patches of an image are unknown. Attention counts the pairs that the class computes: those within an
+    image, or within a window."""
     lengths = model.vision.lengths(tokens) if model.vision is not None else None
     if model.vision is None or lengths is None:
         return []
@@ -58,8 +57,8 @@ def flops_of(model: Model, images: int, tokens: int = 0) -> list[Term]:
 
 
 def _flops(model: Model, length: int, memory: int) -> tuple[Term, list[Term]]:
-    """Return the forward FLOPs of one part for one image, and of its layers whose results nothing reads. `memory`: the
-    tower's tokens, which learned queries attend to."""
+    """Return the forward FLOPs of one part for one image, and those of its layers whose outputs are unused. `memory`:
+    the tower's tokens, which learned queries attend to."""
     (stack,) = model.stacks
     path, work = f"flops/vision/{stack.name}", Work(1, length, EXACT, memory=memory)
     terms = [term for op in (*stack.before, *stack.after) for term in operation_flops(path, op, work)]

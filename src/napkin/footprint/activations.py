@@ -1,7 +1,7 @@
-"""What a training step keeps for backward, to the byte: a model's operations run on a tape, layer by layer.
+"""The bytes that a training step saves for the backward pass: a model's operations run on a tape, layer by layer.
 
-Bytes are those of unique storages that autograd saves, without parameters, buffers and the step's inputs (token ids,
-labels). Exact for the named versions of the implementations (implementations.py), checked with saved-tensor hooks.
+The bytes are those of the unique storages that autograd saves, without parameters, buffers and the step's inputs (token
+ids, labels). Exact for the named versions of the implementations (implementations.py), checked with saved-tensor hooks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from napkin.training.precision import Precision
 
 
 def tape_for(precision: Precision) -> Tape:
-    """Return an empty tape: layers run in the parameters' dtype, or in fp32 under autocast; 8-bit matmuls keep 8-bit
+    """Return an empty tape. Layers run in the parameters' dtype, or in fp32 under autocast; 8-bit matmuls save 8-bit
     inputs."""
     autocast = precision.compute if precision.autocast else ""
     if autocast and autocast not in ("bf16", "fp16"):  # what surrounds matmuls of fewer bits
@@ -47,8 +47,8 @@ def forward(
     selective: bool = False,
     begins: bool = False,
 ) -> Pass:
-    """Run a stack once on a tape: what runs before the layers, each kind of layer once, the head and the loss. Each
-    of its submodels runs over its own sequences. `begins`: no gradient reaches what follows the layers."""
+    """Run a stack once on a tape: the operations before the layers, each layer type once, the head and the loss. Each
+    submodel runs over its own sequences. `begins`: no gradient reaches what follows the layers."""
     tape = tape_for(precision)
     first = submodels[0]
     lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)
@@ -112,7 +112,7 @@ def _run_before(lowering: Lowering, submodels: list[SubModel]) -> list[Value | N
 
 
 def _looked_up(submodels: Sequence[SubModel], made: Sequence[Value | None]) -> tuple[Operations, Value]:
-    """Return the operations that look up tokens, an encoder's and its decoder's, and what the first of them make."""
+    """Return the operations that look up tokens, of an encoder and its decoder, and the output of the first of them."""
     ends = next((place + 1 for place, submodel in enumerate(submodels) if submodel.encodes), len(submodels))
     first = next(place for place in reversed(range(ends)) if submodels[place].before)
     x = made[first]
@@ -123,8 +123,8 @@ def _looked_up(submodels: Sequence[SubModel], made: Sequence[Value | None]) -> t
 def _run_layers(
     lowering: Lowering, stack: Stack, submodels: list[SubModel], made: list[Value | None]
 ) -> tuple[list[tuple[int, Section]], list[Layer], list[Numbered], Number, str]:
-    """Run each layer type once; return (how many, one of them), the types, their order, and the residual stream's width
-    and dtype after them. `made`: what precedes the layers of each submodel."""
+    """Run each layer type once. Return (number of layers, section) by type, the types, their order, and the width and
+    dtype of the residual stream after them. `made`: the outputs before the layers of each submodel."""
     known: dict[tuple[int, str], tuple[int, Section, str]] = {}  # each layer type is lowered once
     kinds: list[Layer] = []
     patterns: list[Numbered] = []
@@ -164,7 +164,7 @@ def _run_layers(
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
-    """Return how many layers there are of each type, by its index."""
+    """Return the number of layers of each type, by its index."""
     counts: dict[int, int] = {}
     for times, runs in patterns:
         for count, kind in runs:
@@ -173,7 +173,7 @@ def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
 
 
 def reused_weights(stack: Stack) -> dict[int, bool]:
-    """Return the operations whose weights others in layers read too, by identity: whether these are in other layers."""
+    """Return the operations whose weights are shared, by identity: whether the other readers are in other layers."""
     found: dict[int, bool] = {}
     for layer in stack.layers:
         own = {id(op) for op in layer.operations}
@@ -185,7 +185,7 @@ def reused_weights(stack: Stack) -> dict[int, bool]:
 def one_layer(
     lowering: Lowering, layer: Layer, width: Number, dtype: str, reused: Mapping[int, bool]
 ) -> tuple[Section, str]:
-    """Return what a layer keeps, and the dtype of its output."""
+    """Return the section of a layer, and the dtype of its output."""
     tape = lowering.tape.fresh()
     outer, lowering.tape = lowering.tape, tape
     lowering.reused = reused

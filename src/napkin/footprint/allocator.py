@@ -4,9 +4,8 @@
     reserved  = allocated + apart + (caching − 1) · passing              torch.cuda.max_memory_reserved
     used      = reserved + CUDA context + communication buffers          what nvidia-smi shows
 
-The shares are what published runs showed or what the library's source states; none of them is exact. Bytes are
-integers: a share of bytes is rounded up, the ends of an interval outwards.
-"""
+The shares come from published runs or from the source of the libraries; none of them is exact. Bytes are integers: a
+share of bytes is rounded up, the ends of an interval outwards."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from napkin.training.setup import EXACT, Width
 
 @record
 class Figure:
-    """A figure with the range that was published, and where."""
+    """A figure with its published range and source."""
 
     value: float
     low: float
@@ -67,11 +66,11 @@ COMMUNICATION = Figure(
 
 @record
 class Flow:
-    """What the allocator's cache depends on in addition to the peak.
+    """Inputs of the allocator's cache in addition to the peak.
 
-    standing  bytes of the optimizer step: weights, gradients, states and its own buffers
-    passing   the most bytes that are allocated and freed in a pass: activations, gathered weights, losses
-    groups    communicators: one of all ranks, and one for each parallel degree that is a part of them
+    standing  bytes at the optimizer step: weights, gradients, states and its own buffers
+    passing   most bytes that are allocated and freed in a pass: activations, gathered weights, losses
+    groups    communicators: one for all ranks, and one for each parallel degree among them
     """
 
     standing: Number
@@ -79,8 +78,8 @@ class Flow:
     groups: Number
 
     def apart(self, live: Number) -> Number:
-        """Return the bytes that the cache holds although the peak has no use for them: blocks of the optimizer step's
-        sizes fit no activation, so both stay."""
+        """Return the bytes that stay in the cache but cannot serve the peak: blocks with the sizes of the optimizer
+        step fit no activation, so both remain."""
         return maximum(self.standing + self.passing - live, 0)
 
 
@@ -88,7 +87,7 @@ class Flow:
 class Reported:
     """The three figures with their parts, and the interval of each.
 
-    least  what must be there even when the allocator empties its cache: a capacity below it does not fit
+    least  bytes that are needed even when the allocator empties its cache: a smaller capacity does not fit
     """
 
     allocated: Term
@@ -118,7 +117,7 @@ def reported(
     bounds: tuple[str, ...] = ("low", "high"),
 ) -> Reported:
     """Return allocated, reserved and used bytes from the live bytes of one of `gpus` GPUs. bounds: which ends of the
-    intervals are computed; one that is not is the other one."""
+    intervals to compute; the other end is a copy."""
     caching = COMPILED if compiled else EAGER
     flow = flow or Flow(0, live.value, where(gpus == 1, 0, 1))
     rounding = _share("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
@@ -162,9 +161,9 @@ def reported(
 def _within_each_other(
     figures: tuple[Term, Term, Term], measured: Mapping[str, float], mine: Number, kept: Number, beyond: Number
 ) -> tuple[Number, Number, Number]:
-    """Return one end of allocated, reserved and used bytes, each within the next. A figure that runs measured has its
-    own (`measured`: the factor, by name); the others follow from it. mine, kept: allocated and reserved bytes by what
-    they consist of; beyond: used ones less reserved ones."""
+    """Return one end of the allocated, reserved and used bytes, each at most the next. A figure that runs measured has
+    its own factor (`measured`, by name); the others follow from it. mine, kept: allocated and reserved bytes by part;
+    beyond: used minus reserved bytes."""
     allocated, reserved, used = figures
     if reserved.name in measured:
         kept = reserved.value * measured[reserved.name]
@@ -177,8 +176,8 @@ def _within_each_other(
 
 def within(found: Reported, capacity: Number) -> Reported:
     """Return the figures on a GPU of that capacity: the allocator empties its cache before it gives up (PyTorch
-    c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks), so reserved and used may be as low as the capacity,
-    down to what must be there without a cache."""
+    c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks), so reserved and used are reduced to the capacity, but not
+    below what is needed without a cache."""
     room = floor(maximum(found.least, capacity))
     ends = dict(found.ends)
     for path in ("memory/used", "memory/reserved"):

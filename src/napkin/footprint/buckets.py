@@ -1,4 +1,4 @@
-"""A rank's memory as a tree of terms: the buckets, the moments that they add up to, and what a GPU reports."""
+"""A rank's memory as a tree of terms: the categories, their sums at each phase, and what a GPU reports."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
 
 
 def _moment(put: Callable[[Term], Term], moment: Moment, path: str, terms: Mapping[str, Term]) -> Term:
-    """Return the live bytes of a moment: of each bucket, and of what each is the sum of. `terms`: those of the rank."""
+    """Return the live bytes of a phase: each category and its parts. `terms`: those of the rank."""
     parts = []
     for bucket in BUCKETS:
         if bucket == "models" and not moment.models:
@@ -89,7 +89,7 @@ def _in_flight(rank: Rank, path: str, saved: Term) -> Term:
 
 
 def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
-    """Return what each GPU keeps in the host's memory, and what offloading moves there and back in a step."""
+    """Return the bytes that each GPU keeps in host memory, and those that offloading moves there and back in a step."""
     setup = step.setup
     if not setup.offload and not setup.optimizer.paged:
         return _saved_on_host(step, rank)
@@ -115,7 +115,7 @@ def hosted(step: PreparedStep, rank: Rank) -> list[Term]:
 
 
 def _saved_on_host(step: PreparedStep, rank: Rank) -> list[Term]:
-    """Return what the first rank gathers in its host's memory to save it."""
+    """Return the bytes that the first rank gathers in host memory for saving."""
     if step.setup.save != FULL:
         return []
     found = saved(step, rank, memory.parts_of(step, rank.stage))
@@ -125,8 +125,8 @@ def _saved_on_host(step: PreparedStep, rank: Rank) -> list[Term]:
 
 
 def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
-    """Return weights held (embedding, layers, head) × bytes, over the ranks that shard them; one leaf where a framework
-    adds to them (flat copies, quantized weights)."""
+    """Return the weights on the rank (embedding, layers, head) × bytes, divided by the ranks that shard them; one leaf
+    if a framework adds to them (flat copies, quantized weights)."""
     sections: list[tuple[str, tuple[Operation, ...]]] = [("table", step.stack.before)]
     sections += [
         (f"layers/{section.name}", layer.operations)
@@ -148,8 +148,8 @@ def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Ter
 
 
 def _elements(step: PreparedStep, path: str, operations: tuple[Operation, ...], whole: Number) -> Term:
-    """Return the elements of a section's weights on one rank, each divided as it is sharded; one leaf if not all of
-    them are its own (a tied head) or trained."""
+    """Return the elements of a section's weights on one rank, after sharding; one leaf if some are shared (a tied head)
+    or frozen."""
     here = []
     for op in operations:
         for weight in op.weights():
@@ -162,7 +162,7 @@ def _elements(step: PreparedStep, path: str, operations: tuple[Operation, ...], 
 
 
 def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -> Term:
-    """Return one state of the optimizer: weights × bytes if it has the shape of all of them."""
+    """Return one optimizer state: weights × bytes if it has the shape of all weights."""
     precision = step.setup.precision
     kind = precision.master if name == "master" and precision.master else precision.state
     width = leaf(f"bytes_of_{name}", sized(1, kind), "byte/param", TRUE, kind)
@@ -170,7 +170,7 @@ def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -
 
 
 def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
-    """Return the bytes kept by each operation of each layer type, by checkpointed blocks, and outside the layers."""
+    """Return the bytes saved by each operation of each layer type, by checkpointed blocks, and outside the layers."""
     stage, run, recompute = rank.stage, step.run, step.setup.layout.recompute
     size = recompute.group(step.order.depth)
     parts: list[Term] = []
@@ -193,7 +193,7 @@ def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
 
 
 def _kept(section: Section) -> Term:
-    """Return what one section keeps, by operation."""
+    """Return the bytes that one section saves, by operation."""
     by_operation: dict[str, Number] = {}
     for storage in section.kept:
         if storage.kind == ACTIVATION and not storage.shared:
@@ -204,5 +204,5 @@ def _kept(section: Section) -> Term:
 
 
 def peak_of(rank: Rank) -> Moment:
-    """Return the moment of the peak."""
+    """Return the phase of the peak."""
     return max(rank.moments, key=lambda m: m.live)

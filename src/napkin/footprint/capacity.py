@@ -1,6 +1,6 @@
-"""The largest model whose training state fits: capacity over bytes for each parameter.
+"""The largest model whose training state fits: capacity divided by bytes per parameter.
 
-The lecture's ceiling: printed gigabytes of all accelerators, states perfectly sharded, nothing for activations.
+An upper bound: printed gigabytes of all accelerators, states perfectly sharded, nothing for activations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def width(dtype: str, name: str) -> Term:
 
 
 def state_widths(policy: Precision, optimizer: Optimizer) -> dict[str, Term]:
-    """Return the bytes per parameter that training keeps: parameters, gradients, any master copy, optimizer states."""
+    """Return the bytes per parameter in training: parameters, gradients, any master copy, optimizer states."""
     root = "bytes_per_param"
     parts = {
         "parameters": width(policy.param, f"{root}/parameters"),

@@ -1,4 +1,4 @@
-"""What a checkpoint of a training setup holds: weights that are trained, any master copy, the optimizer's states."""
+"""The contents of a checkpoint of a training setup: trained weights, any master copy, optimizer states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from napkin.training.setup import Setup
 
 
 def saved_states(model: Model, setup: Setup) -> Term:
-    """Return the bytes of a checkpoint of what is trained: weights, any master copy, and the optimizer's states."""
+    """Return the bytes of a checkpoint of the trained weights, any master copy, and the optimizer states."""
     alone = replace(setup, layout=Layout(seq=1), shard=0)
     trained: Number = 0
     states: Number = 0
@@ -36,7 +36,7 @@ def saved_states(model: Model, setup: Setup) -> Term:
 
 
 def _operations(model: Model) -> list[tuple[int, tuple[Operation, ...]]]:
-    """Return all operations with weights, those of equal layers once with their number."""
+    """Return all operations with weights, those of equal layers once with the number of layers."""
     parts = [] if model.vision is None else [stack for part in model.vision.parts for stack in part.stacks]
     found: list[tuple[int, tuple[Operation, ...]]] = [(1, model.shared)]
     for stack in (*parts, *model.stacks):

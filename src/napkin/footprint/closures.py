@@ -1,5 +1,5 @@
-"""What the forward function and checkpoints refer to and autograd does not keep: embeddings, positions, slopes, rotary
-tables and masks."""
+"""Tensors that the forward function and checkpoints refer to and autograd does not save: embeddings, positions, slopes,
+rotary tables and masks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from napkin.operations.roles import LAYERS, TOKEN
 from napkin.operations.shapes import Value
 
 EMBEDDINGS = "embeddings"
-"""A module that adds up embeddings, by its place in the class's path."""
+"""Path of a module that adds up embeddings."""
 
 
 def embedded_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value) -> tuple[Number, Number]:
-    """Return the bytes of embeddings that the forward function holds, and those that are the residual stream. Of a
-    module of embeddings, whose variables go as it returns, it holds only the result."""
+    """Return the bytes of embeddings that the forward function holds, and of those that are the residual stream. A
+    module of embeddings frees its variables as it returns, so only its result is held."""
     if not lowering.implementation.embeddings:
         return 0, 0
     operations = tuple(operations)
@@ -43,8 +43,8 @@ def embedded_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value
 
 
 def leaf_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value) -> Number:
-    """Return the bytes of the tokens' embeddings that are neither the residual stream nor kept by autograd: if they
-    are made to require a gradient, they are a leaf, which the graph holds to its end."""
+    """Return the bytes of token embeddings that are neither the residual stream nor saved by autograd. If they are made
+    to require a gradient, they are a leaf, which the graph holds until its end."""
     own = {id(storage) for _, storage in x.tensor.storages}
     tensors = (lowering.values[op.name].tensor for op in operations if op.embeds() == TOKEN)
     places = (place for tensor in tensors for place in tensor.storages if id(place[1]) not in own)
@@ -52,8 +52,8 @@ def leaf_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value) ->
 
 
 def closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ...]]:
-    """Return what checkpointed layers refer to in addition to their input: bytes of positions and slopes, and the
-    rotary tables."""
+    """Return what checkpointed layers refer to besides their input: the bytes of positions and slopes, and the rotary
+    tables."""
     refers = lowering.implementation.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
@@ -70,12 +70,12 @@ def closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ..
 
 
 def _shared_masks(lowering: Lowering) -> tuple[Tensor, ...]:
-    """Return the masks that are made once for all layers: with ALiBi's biases for a kernel, boolean otherwise."""
+    """Return the masks that are built once for all layers: with ALiBi's biases for a kernel, boolean otherwise."""
     return tuple(lowering.masks[name] for name in (ALIBI, "mask") if name in lowering.masks)
 
 
 def unkept_masks(lowering: Lowering, layer: Layer, kept: tuple[Storage, ...]) -> tuple[Storage, ...]:
-    """Return the masks of all layers that a layer with attention reads and that are not among what it keeps."""
+    """Return the shared masks that a layer with attention reads and does not save."""
     if not any(op.attends() is not None for op in layer.operations):
         return ()
     read = (storage for mask in _shared_masks(lowering) for _, storage in mask.storages)
@@ -83,8 +83,8 @@ def unkept_masks(lowering: Lowering, layer: Layer, kept: tuple[Storage, ...]) ->
 
 
 def masks_of(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], ...]:
-    """Return the bytes of the masks that a layer's attention reads, each with what tells it apart from those of other
-    layers: its stack and, where the class makes one for each, its window. Attention that sees all keys has none."""
+    """Return the bytes of the masks that a layer's attention reads, each with a key that identifies it: its stack and,
+    if the class builds one mask per window, the window. Attention to all keys has no mask."""
     refers = lowering.implementation.closure
     stream = "fp32" if lowering.tape.autocast else lowering.tape.compute
     inverts = any(op.inverts_mask() for op in layer.operations)

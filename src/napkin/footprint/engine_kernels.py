@@ -1,5 +1,5 @@
-"""What an engine's kernels move next to weights and cache: activations between the products, and what fused kernels
-would not write.
+"""Bytes that an engine's kernels move in addition to weights and cache: activations between matmuls, and tensors that
+fused kernels would not write.
 
 Most engines pass activations on in 16 bits, and run attention in one kernel. llama.cpp has one kernel for each
 elementwise operation, in 32 bits. On GPUs with CUDA or HIP its 16-bit products convert their operand from 32 bits and
@@ -28,13 +28,13 @@ FEW = 64
 
 @record
 class EngineKernels:
-    """How an engine's kernels pass activations on.
+    """How an engine's kernels read and write activations.
 
     width      bytes of an element between kernels
-    converts   bytes that converting an element of a product's operand or result moves
-    scores     bytes that one score of attention moves; 0: one kernel that writes none
-    widens     quantized weights are written as 16 bits before the products of a prompt
-    copies     parts of a prompt that the stages of a pipeline have at a time at most; 0: as many as there are stages
+    converts   bytes moved to convert an element of a matmul's operand or result
+    scores     bytes moved per attention score; 0: one fused kernel that writes none
+    widens     quantized weights are written in 16 bits before the matmuls of a prompt
+    copies     maximum parts of a prompt in flight in a pipeline; 0: the number of stages
     """
 
     width: int = HALF
@@ -48,7 +48,7 @@ FUSED = EngineKernels()
 COPIES = 4
 """Of a graph's inputs (ggml CMakeLists.txt, GGML_SCHED_MAX_COPIES)."""
 QUEUE = 1000
-"""Kernels that the host launches ahead of a stream before it waits: about 1,000, which no setting changes
+"""Kernels that the host can queue on a stream before it blocks: about 1,000, a fixed limit
 (forums.developer.nvidia.com/t/68937)."""
 WIDE_CUDA, WIDE_METAL = EngineKernels(4, 6, 24, copies=COPIES), EngineKernels(4, 0, 16, copies=COPIES)
 """llama.cpp without flash attention. A score on CUDA: 2 written, 2 + 4 converted, 4 + 4 softmax, 4 + 2 converted, 2
@@ -56,7 +56,7 @@ read; on Metal: 4 written, 4 + 4 softmax, 4 read."""
 
 
 def kernels_today(engine: str, vendor: str) -> EngineKernels:
-    """Return what a server of an engine runs by default: llama.cpp's takes flash attention if it has it
+    """Return the default kernels of an engine's server: llama.cpp's uses flash attention if available
     (common/arg.cpp, --flash-attn: auto)."""
     if engine != "llama.cpp":
         return FUSED
@@ -64,8 +64,8 @@ def kernels_today(engine: str, vendor: str) -> EngineKernels:
 
 
 def activations(kernels: EngineKernels, model: Model, tokens: Number, pairs: Number) -> float:
-    """Return the bytes that kernels move between the products for `tokens` tokens, whose attention has `pairs` pairs of
-    a query and a key in each head."""
+    """Return the bytes that kernels move between matmuls for `tokens` tokens, whose attention has `pairs` (query, key)
+    pairs in each head."""
     moved = 0.0
     for count, op, converted in _operations(model):
         moved += count * float(tokens) * float(op.traffic()[0]) * kernels.width / HALF
@@ -76,15 +76,15 @@ def activations(kernels: EngineKernels, model: Model, tokens: Number, pairs: Num
 
 
 def widened(kernels: EngineKernels, weights: StoredWeights, read: Number, tokens: Number) -> float:
-    """Return the bytes that writing weights as 16 bits moves in a pass of `tokens` tokens that reads `read` bytes."""
+    """Return the bytes moved to write weights in 16 bits in a pass of `tokens` tokens that reads `read` bytes."""
     if not kernels.widens or weights.each >= HALF or tokens <= FEW:
         return 0.0
     return float(read) * (1 + HALF / weights.each)
 
 
 def in_flight(kernels: EngineKernels, model: Model, weights: StoredWeights, stages: int, parts: Number) -> float:
-    """Return the parts of a prompt that the stages of a pipeline work on at a time: if one host launches the kernels
-    of all stages, as many as their streams hold next to the one that runs."""
+    """Return the parts of a prompt in flight in a pipeline: if one host launches the kernels of all stages, the one
+    that runs and as many as their streams can queue."""
     most = float(min(stages, parts))
     if not kernels.copies or stages == 1:
         return most
@@ -95,8 +95,8 @@ def in_flight(kernels: EngineKernels, model: Model, weights: StoredWeights, stag
 
 
 def _launches(kernels: EngineKernels, op: Operation, multiplies: bool, widened: int) -> int:
-    """Return the kernels of an operation: a product's operand and result are converted by one each, its weights widened
-    by one; of attention there are two products and a softmax."""
+    """Return the number of kernels of an operation: the matmul, one conversion each for operand and result, one to
+    widen the weights; for attention two matmuls and a softmax."""
     of_product = 1 + (2 if kernels.converts else 0)
     if op.attends() is not None:
         return 2 * of_product + 1 if kernels.scores else 1
@@ -104,7 +104,7 @@ def _launches(kernels: EngineKernels, op: Operation, multiplies: bool, widened: 
 
 
 def _operations(model: Model) -> Iterator[tuple[int, Operation, float]]:
-    """Yield (layers, operation, elements of operands and results of its products for a token) of the last stack."""
+    """Yield (layers, operation, elements per token of the operands and results of its matmuls) of the last stack."""
     stack = model.stacks[-1]
     work = flops.works(model, 1, 1)[stack.name]
     for _, count, layer in stack.kinds():

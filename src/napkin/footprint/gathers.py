@@ -25,7 +25,7 @@ def gathered_bytes(
     narrowed = 1 if tuning is not None and tuning.quantized else ratio(sized(1, policy.network.gathered), stored)
 
     def whole(part: LocalWeights) -> Number:
-        """Return the bytes of a section as it is gathered; packed weights are as they are stored."""
+        """Return the gathered bytes of a section; packed weights are gathered as stored."""
         units = part.dense if setup.framework.experts_apart else part.all
         return units * trained + part.typed(trained) + part.frozen * narrowed
 
@@ -39,5 +39,6 @@ def gathered_bytes(
 
 
 def flat_gradient(part: LocalWeights, width: Number) -> Number:
-    """Return the bytes of the gradient of a section's flat parameter: all of it if any is trained."""
+    """Return the bytes of the gradient of a section's flat parameter, which covers the entire section if any of it is
+    trained."""
     return where(part.all > 0, part.all * width + part.frozen, 0)

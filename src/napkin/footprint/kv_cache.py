@@ -1,4 +1,4 @@
-"""What sequences keep on a GPU that serves a model: the cache of keys and values, or of their latent, and states."""
+"""The bytes of sequences on a GPU that serves a model: the cache of keys and values, or of their latent, and states."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ LATENT = "DeepSeek-V2, arXiv:2405.04434, section 2.1.2: the latent and the share
 
 
 def caches_of(layer: Layer, over: Served) -> list[Cache]:
-    """Return what a layer's operations cache for one sequence; some of them the same tensor."""
+    """Return what a layer's operations cache for one sequence; several may name the same tensor."""
     return [kept for op in layer.operations if (kept := op.cache(over)) is not None]
 
 
 def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Number = 0) -> tuple[Number, Number]:
-    """Return the elements that one sequence of `context` tokens keeps in one layer: per-token cache, and states of
+    """Return the elements that one sequence of `context` tokens caches in one layer: the per-token cache, and states of
     fixed size.
 
-    Each operation says what it keeps; a tensor that several read is kept once. Where keys and values are made from one
-    narrower latent, the latent is kept instead, by every rank; of heads each of `ranks` tensor-parallel ranks keeps
-    whole ones, so that fewer key/value heads than ranks are kept more than once. `source`: tokens of the other stack
-    (0: as many)."""
+    Each operation states what it caches; a shared tensor is counted once. If keys and values are computed from one
+    narrower latent, every rank caches the latent instead. Each of `ranks` tensor-parallel ranks caches entire heads, so
+    fewer key/value heads than ranks are replicated. `source`: tokens of the other stack (0: the same number)."""
     by_name = {op.name: op for op in layer.operations}
     growing: Number = 0
     fixed: Number = 0
@@ -38,8 +37,8 @@ def cached_numbers(layer: Layer, context: Number, ranks: Number = 1, source: Num
 
 
 def _kept_once(layer: Layer, over: Served) -> list[Cache]:
-    """Return what a layer caches for one sequence, each tensor once, as the first operation that needs it says; nothing
-    where another layer keeps it."""
+    """Return what a layer caches for one sequence, each tensor once, as stated by the first operation that needs it;
+    nothing for tensors that another layer caches."""
     found: dict[str, Cache] = {}
     for kept in caches_of(layer, over):
         found.setdefault(kept.tensor, kept)
@@ -47,14 +46,14 @@ def _kept_once(layer: Layer, over: Served) -> list[Cache]:
 
 
 def _width(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Number:
-    """Return the elements cached a token: keys and values as attention reads them, or the latent that they are made
-    from."""
+    """Return the cached elements per token: keys and values as attention reads them, or the latent that they are
+    computed from."""
     latent = latent_of(kept, by_name)
     return ceil_div(kept.heads, ranks) * sum(kept.head_dim) if latent is None else latent.d_out
 
 
 def latent_of(kept: Cache, by_name: Mapping[str, Operation]) -> LinearLayer | None:
-    """Return the linear layer that makes the narrower latent from which both keys and values come, if there is one."""
+    """Return the linear layer that computes the narrower latent of both keys and values, if there is one."""
     each = sum(kept.head_dim)
     keys, values = kept.made_from
     shared = set(_linears_behind(keys, by_name)) & set(_linears_behind(values, by_name))
@@ -65,10 +64,10 @@ def latent_of(kept: Cache, by_name: Mapping[str, Operation]) -> LinearLayer | No
 
 
 def absorbed(layer: Layer) -> dict[str, float]:
-    """Return, by the name of an operation whose keys and values are cached as their latent, how many FLOPs a decoded
-    token's scores and values take over those with keys and values: each head reads the whole latent in place of its
-    key, and the part that values are made from in place of its value (DeepSeek-V2, section 2.1.2: the up-projections
-    are absorbed)."""
+    """Return, by the name of an operation whose keys and values are cached as a latent, the FLOPs of a decoded token's
+    scores and values relative to those with keys and values: each head reads the entire latent in place of its key, and
+    the part that values are computed from in place of its value (DeepSeek-V2, section 2.1.2: the up-projections are
+    absorbed)."""
     by_name = {op.name: op for op in layer.operations}
     found = {}
     for op in layer.operations:
@@ -82,7 +81,7 @@ def absorbed(layer: Layer) -> dict[str, float]:
 
 
 def _reaches_input(name: str, by_name: Mapping[str, Operation], without: str) -> bool:
-    """Return whether an output depends on what the layer reads in another way than through one of its operations."""
+    """Return whether an output depends on the layer's input by a path that avoids an operation."""
     open_names, seen = [name], {without}
     while open_names:
         name = open_names.pop()
@@ -130,8 +129,8 @@ def cache(
     ranks: Number = 1,
     source: Number = 0,
 ) -> Term:
-    """Return the bytes that `sequences` sequences of `context` tokens keep on one of `ranks` ranks: `memory/kv_cache`.
-    `source`: tokens of the encoder's sequences, whose keys the decoder reads (0: as many)."""
+    """Return the bytes that `sequences` sequences of `context` tokens take on one of `ranks` ranks: `memory/kv_cache`.
+    `source`: tokens of the encoder's sequences, whose keys the decoder reads (0: the same number)."""
     parts: list[Term] = []
     for stack in model.decoders:
         for name, count, layer in stack.kinds():
@@ -151,23 +150,23 @@ def cache(
 
 
 def growing(model: Model, context: Number, source: Number = 0) -> Number:
-    """Return the elements that one sequence keeps of its tokens, undivided."""
+    """Return the per-token cache of one sequence in elements, over all ranks."""
     return _kept(model, context, 1, source, 0)
 
 
 def growing_on(model: Model, context: Number, ranks: Number, source: Number = 0) -> Number:
-    """Return the elements that one sequence keeps of its tokens on one of `ranks` ranks."""
+    """Return the per-token cache of one sequence in elements, on one of `ranks` ranks."""
     return _kept(model, context, ranks, source, 0)
 
 
 def states(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
-    """Return the elements of fixed size that one sequence keeps on one of `ranks` ranks: states of recurrent layers."""
+    """Return the elements of the fixed-size states (recurrent layers) of one sequence on one of `ranks` ranks."""
     return _kept(model, context, ranks, source, 1)
 
 
 def read(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
-    """Return the elements of the cache that the next token of a sequence reads on one of `ranks` ranks: all that is
-    kept, but what sparse attention does not choose; what another layer keeps is read by each layer that shares it."""
+    """Return the elements of the cache that the next token of a sequence reads on one of `ranks` ranks: all except
+    those that sparse attention does not choose. A shared cache is read by each layer that shares it."""
     total = growing_on(model, context, ranks, source) + states(model, context, ranks, source)
     total = total - unread(model, context, ranks, source)
     for count, by_name, kept in _caches(model, Served(context, source or context, ranks)):
@@ -177,8 +176,8 @@ def read(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -
 
 
 def unread(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -> Number:
-    """Return the elements that one sequence keeps on one of `ranks` ranks and that its next token does not read: keys
-    and values that sparse attention does not choose."""
+    """Return the cached elements of one sequence on one of `ranks` ranks that its next token does not read: keys and
+    values that sparse attention does not choose."""
     total: Number = 0
     seen: set[tuple[int, str]] = set()
     for count, by_name, kept in _caches(model, Served(context, source or context, ranks)):
@@ -189,7 +188,7 @@ def unread(model: Model, context: Number, ranks: Number = 1, source: Number = 0)
 
 
 def _caches(model: Model, over: Served) -> list[tuple[int, Mapping[str, Operation], Cache]]:
-    """Return (layers, operations by name, cache) of what layers keep or read of each other's."""
+    """Yield (layers, operations by name, cache) for what layers cache, or read from the cache of other layers."""
     layers = [kind for stack in model.decoders for kind in stack.kinds()]
     return [
         (int(count), names, kept)
@@ -200,12 +199,12 @@ def _caches(model: Model, over: Served) -> list[tuple[int, Mapping[str, Operatio
 
 
 def _read_again(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) -> Number:
-    """Return the elements that attention reads of what another layer keeps."""
+    """Return the elements that attention reads from the cache of another layer."""
     seen = kept.growing if not kept.heads else kept.tokens
     return (seen - kept.unread) * (_width(kept, by_name, ranks) if kept.heads else 1)
 
 
 def _kept(model: Model, context: Number, ranks: Number, source: Number, which: int) -> Number:
-    """Return what all layers keep of one sequence: `which` of the two numbers of `cached_numbers`."""
+    """Return what all layers cache of one sequence: `which` of the two results of `cached_numbers`."""
     kinds = [kind for stack in model.decoders for kind in stack.kinds()]
     return sum((count * cached_numbers(layer, context, ranks, source)[which] for _, count, layer in kinds), 0)

@@ -1,4 +1,4 @@
-"""Bytes that training a stack of linear layers keeps: parameters, gradients, optimizer states, saved activations."""
+"""Memory of training a stack of linear layers: parameters, gradients, optimizer states, saved activations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from napkin.training.precision import Precision
 
 @record
 class LinearMemory:
-    """Bytes of a stack: the total and its parts; apart from it the step counters and the saved input (the data)."""
+    """Bytes of a stack: the total and its parts, and, not included in it, the step counters and the saved input (the
+    data)."""
 
     total: Term
     parts: tuple[Term, ...]
@@ -25,7 +26,7 @@ class LinearMemory:
 def linear_memory(
     runs: tuple[linear.EqualLayers, ...], batch: int, policy: Precision, optimizer: Optimizer
 ) -> LinearMemory:
-    """Return what training linear layers on `batch` examples keeps."""
+    """Return the memory of training linear layers on `batch` examples."""
     params = leaf("params/total", linear.weights(runs), "param", TRUE)
     parts = [_sized("memory/parameters", params, policy.param), _sized("memory/gradients", params, policy.grad)]
     if policy.master is not None:

@@ -1,5 +1,5 @@
-"""The loss on the tape: a cross entropy in torch's operations, one that works in its own buffers, and one fused with
-the head's matmul."""
+"""The loss on the tape: a cross entropy in torch operations, one with its own buffers, and one fused with the head's
+matmul."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from napkin.operations.work import Work
 STREAM = "x"
 """The name under which operations read the residual stream."""
 QUARTERS = 4
-"""Bytes for each logit are multiples of a quarter: whole numbers stay exact."""
+"""Bytes per logit are multiples of a quarter, so integers stay exact."""
 
 
 def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
-    """Run what follows the layers, and the loss; return the bytes of logits that the training loop keeps."""
+    """Run the operations after the layers, and the loss; return the bytes of logits that the training loop holds."""
     form = LOSSES.get(lowering.implementation.loss)
     kept_on: Number = 0
     if stack.after and stack.after[-1].role == LOSS:  # a head of another kind, with a loss of its own
@@ -40,8 +40,8 @@ def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
 
 
 def body_output(stack: Stack) -> str:
-    """Return the name of the tensor that the class without its head returns, and the class with it holds until the
-    loss: the stream, or what norms and projections of the body make of it."""
+    """Return the name of the tensor that the class without a head returns, and that the class with a head holds until
+    the loss: the residual stream, or the output of the body's norms and projections."""
     root = stack.before[0].module.partition(".")[0] if stack.before else ""
     found = STREAM
     for op in stack.after:
@@ -54,8 +54,8 @@ def body_output(stack: Stack) -> str:
 
 
 def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
-    """Record a log-softmax, kept in its input's dtype, and the negative log-likelihood, which keeps the labels and the
-    weight of all tokens. `hidden`: what the class holds as the output of its body."""
+    """Record a log-softmax, saved in its input's dtype, and the negative log-likelihood, which saves the labels and the
+    total weight. `hidden`: the output of the class's body, which it holds."""
     tape, implementation = lowering.tape, lowering.implementation
     tape.scope = "loss"
     if logits.divided and not implementation.parallel_loss:
@@ -87,7 +87,7 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
 
 
 def _cut(lowering: Lowering, logits: Tensor) -> Tensor:
-    """Record the logits without those of each sequence's last token: a copy, but of one sequence a view."""
+    """Record the logits without those of each sequence's last token: a copy, or a view for a single sequence."""
     tape = lowering.tape
     left = tape.new(logits.count - logits.count // lowering.tokens * lowering.b, logits.dtype, "cut logits")
     left.storage.size = where(lowering.b == 1, 0, left.size)
@@ -95,12 +95,12 @@ def _cut(lowering: Lowering, logits: Tensor) -> Tensor:
 
 
 def of_each(bytes_each: float, count: Number) -> Number:
-    """Return the bytes of this many logits; each has quarters of a byte."""
+    """Return the bytes of this many logits, given quarter bytes per logit."""
     return ceil_div(count * int(bytes_each * QUARTERS), QUARTERS)
 
 
 def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
-    """Record a cross entropy that works in its own buffers: what it keeps, and their peak."""
+    """Record a cross entropy with its own buffers: what it saves, and their peak."""
     tape = lowering.tape
     tape.scope = "loss"
     head = tape.nodes[-1]
@@ -123,11 +123,11 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
 
 
 def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value, form: Loss) -> None:
-    """Record the head's matmul and the cross entropy as one kernel; what follows the head runs inside it.
+    """Record the head's matmul and the cross entropy as one kernel; operations after the head run inside it.
 
-    It keeps the gradients of the hidden state and, where parts are not of equal size (Liger), of the head's weight,
-    which backward returns as they are. Forward also holds the logits of one part, its part of the weight's gradient,
-    and an fp32 loss per token."""
+    It saves the gradients of the hidden state and, if chunks differ in size (Liger), of the head's weight, and backward
+    returns them unchanged. Forward also holds the logits of one chunk, the chunk's gradient of the weight, and an fp32
+    loss per token."""
     tape = lowering.tape
     place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
     if place is None:

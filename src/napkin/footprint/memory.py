@@ -1,7 +1,7 @@
-"""Memory of one rank over a training step: what it holds, and the phases of the step (moments.py).
+"""Memory of one rank over a training step: its states, and the phases of the step (moments.py).
 
-States are divided by how their weights are sharded; activations come from the tape (activations.py), and the live
-bytes within a section's backward pass from replaying it (live.py). Every quantity of a layout may be an array.
+States follow the sharding of their weights; activations come from the tape (activations.py), and the live bytes within
+a section's backward pass from its replay (live.py). Every quantity of a layout may be an array.
 Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m micro-batches, v chunks a stage.
 """
 
@@ -29,7 +29,7 @@ def rank_of(step: PreparedStep, index: Number) -> Rank:
 
 
 def holding(step: PreparedStep, index: Number) -> Rank:
-    """Return what a rank of stage `index` holds, without the moments of its step."""
+    """Return the memory of a rank of stage `index`, without the phases of its step."""
     setup = step.setup
     layout = setup.layout
     stage = stage_of(step, index)
@@ -50,7 +50,7 @@ def holding(step: PreparedStep, index: Number) -> Rank:
 
 
 def with_moments(step: PreparedStep, rank: Rank) -> Rank:
-    """Return the rank with the moments of its step."""
+    """Return the rank with the phases of its step."""
     parts = parts_of(step, rank.stage)
     moments, between = moments_of(step, rank, parts)
     if step.setup.save != SHARDED:
@@ -59,8 +59,8 @@ def with_moments(step: PreparedStep, rank: Rank) -> Rank:
 
 
 def least_states(model: Model, setup: Setup) -> Number:
-    """Return bytes of states that the fullest stage of a pipeline holds at least: those of the mean stage, with what is
-    frozen as it is stored. A tied embedding, which one stage or two may hold, counts once."""
+    """Return a lower bound of the state bytes on the fullest pipeline stage: those of the mean stage, with frozen
+    weights as stored. A tied embedding, which one or two stages hold, counts once."""
     stack = stack_of_step(model, setup)
     kinds = tuple({id(layer): layer for _, layer in stack.runs}.values())
     held = weights_on_a_rank(model, stack, setup, kinds)
@@ -80,15 +80,15 @@ def least_states(model: Model, setup: Setup) -> Number:
 
 
 def _delayed(step: PreparedStep, stage: Stage) -> Number:
-    """Return the bytes that a micro-batch keeps until its weight gradients are computed."""
+    """Return the bytes that a micro-batch holds until its weight gradients are computed."""
     run = step.run
     layers = dot(stage.layers, (section.delayed for _, section in run.layers))
     return layers + stage.first * run.before.delayed + stage.last * run.after.delayed
 
 
 def parts_of(step: PreparedStep, stage: Stage) -> list[tuple[Number, LocalWeights]]:
-    """Return (how many, what one of them holds) of the embedding, each layer type and the head on a stage, of what
-    layers share, and of each layer type that is frozen."""
+    """Return (count, weights of one) for the embedding, each layer type and the head on a stage, for what layers share,
+    and for each frozen layer type."""
     weights, setup = step.weights, step.setup
     shared = [(1, weights.shared)] if weights.shared is not None else []
     layers = list(zip(stage.layers, weights.layers, strict=True))

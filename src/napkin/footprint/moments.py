@@ -28,18 +28,18 @@ def pixel_bytes(model: Model, layout: Layout) -> Number:
 
 
 class Moments:
-    """The moments of one rank.
+    """The phases of one rank's step.
 
-    inputs  token ids, labels, registered buffers, and what modules refer to from the last pass
-    leaked  what the graphs of the latter save of layers that were recomputed, until these run forward again
+    inputs  token ids, labels, registered buffers, and tensors that modules hold from the last pass
+    leaked  what the graphs of those tensors save of recomputed layers, until these run forward again
     loss    bytes of the loss
-    last    bytes of the previous micro-batch's loss, which lives until its name is assigned the new one, and of the
-            leaves that its graph holds
+    last    bytes of the previous micro-batch's loss, which lives until its variable is reassigned, and of the leaves
+            that its graph holds
     losses  the loss and its gradient
-    casts   autocast's copies of weights when the last layer has run forward
+    casts   autocast's copies of weights after the forward pass of the last layer
     waiting activations of the other micro-batches in flight
     kept_casts  autocast's copies of layers' weights that autograd keeps
-    through_backward  what lives through the backward pass: what checkpointed layers refer to, and the logits
+    through_backward  bytes that live through the backward pass: what checkpointed layers refer to, and the logits
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
@@ -76,8 +76,8 @@ class Moments:
     def moment(
         self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made, left: Number = 0
     ) -> Moment:
-        """Return a moment of the passes, with the waiting micro-batches' activations and the gathered parameters.
-        `left`: what graphs still save that no backward pass frees."""
+        """Return a phase of the passes, with the activations of waiting micro-batches and the gathered parameters.
+        `left`: what graphs still save and no backward pass frees."""
         temporaries = temporaries if is_zero(left) else (*temporaries, ("left_by_recomputation", left))
         gathered = self.gathered_at_loss if name == "loss" else self.gathered
         passing = total((self.in_passes, gathered, kept, casts, *(size for _, size in temporaries)))
@@ -103,7 +103,7 @@ class Moments:
         )
 
     def forward(self) -> Moment:
-        """Return the moment of the head or, where it is larger, of the final norm."""
+        """Return the phase of the head or of the final norm, whichever is larger."""
         rank, stage, run, held = self.rank, self.stage, self.run, self.references
         standing = self.standing
         head = product(stage.last, run.after.burst - run.after.saved - run.after.casts)
@@ -117,36 +117,36 @@ class Moments:
         return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
 
     def other_pass(self, peak: Number) -> Moment:
-        """Return the moment of a pass without gradients that follows the forward pass."""
+        """Return the phase of a pass without gradients after the forward pass."""
         temporaries = (("referred_to", self.references.closure), ("pass", peak), ("last_loss", self.last))
         return self.moment("forward_only", self.standing, self.rank.saved, self.rank.casts + self.cached, temporaries)
 
     def bursting(self, peak: LayerPeak) -> Moment:
-        """Return the moment of a layer's forward pass."""
+        """Return the phase of a layer's forward pass."""
         kept, casts = self.before_head - peak.gone, self.casts - peak.later
         around = ("referred_to", self.references.around), ("last_loss", self.last)
         return self.moment("forward", self.standing, kept, casts, (("layer", peak.bursts), *around), peak.left)
 
     def start(self) -> Moment:
-        """Return the moment before the first layer."""
+        """Return the phase before the first layer."""
         around = ("referred_to", self.references.around), ("last_loss", self.last)
         return self.moment("forward", self.standing, self.stage.first * self.run.before.saved, 0, around, self.leaked)
 
     @property
     def outlives(self) -> Number:
-        """Return the bytes of what lives on when the backward pass is over: a checkpointed leaf and its gradient (zeros
-        for position biases, or the embedding's output), and a head's gradient that another is a view of."""
+        """Return the bytes that outlive the backward pass: a checkpointed leaf and its gradient (zeros for position
+        biases, or the embedding's output), and a head's gradient of which another is a view."""
         return total((self.leaves, product(self.stage.last, self.run.undivided)))
 
     @property
     def leaves(self) -> Number:
-        """Return the bytes of checkpointed leaves with their gradients, which a graph holds to its end."""
+        """Return the bytes of checkpointed leaves with their gradients, which a graph holds until its end."""
         leaf = where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
         woken = product(self.stage.first, 2 * self.run.after.input) if self.step.setup.wakes else 0
         return total((leaf, woken))
 
     def at_loss(self) -> Moment:
-        """Return the moment of the loss."""
+        """Return the phase of the loss."""
         temporaries = (
             ("referred_to", self.through_backward),
             ("loss", self.losses),
@@ -155,7 +155,7 @@ class Moments:
         return self.moment("loss", self.standing, self.rank.saved, self.rank.casts, temporaries)
 
     def backward(self, peak: LayerPeak) -> Moment:
-        """Return the moment of a layer's backward pass."""
+        """Return the phase of a layer's backward pass."""
         gradients = self.gradients
         temporaries = (
             ("referred_to", self.through_backward - self.references.freed_masks(peak.masks)),
@@ -181,12 +181,12 @@ class Moments:
         return where(self.step.setup.layout.pp == 1, self.step.weights.table.all * self.gradients.width, 0)
 
     def at_seam(self, peak: LayerPeak) -> Moment:
-        """Return the moment between a decoder and its encoder: the gradient of the decoder's embedding, which is added
-        to a tied head's."""
+        """Return the phase between the backward passes of a decoder and its encoder: the gradient of the decoder's
+        embedding is added to a tied head's."""
         return self.backward(replace(peak, needs=peak.seam + self.of_table * (1 + self.step.model.tied)))
 
     def end_of_backward(self) -> Moment:
-        """Return the moment of the backward pass of what precedes the layers."""
+        """Return the phase of the backward pass of the operations before the layers."""
         step, rank, stage, run, gradients = self.step, self.rank, self.stage, self.run, self.gradients
         setup = step.setup
         layers = self.parts[1 : 1 + len(step.run.layers)]
@@ -211,7 +211,7 @@ class Moments:
         return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries, self.leaked)
 
     def optimizer_step(self) -> Moment:
-        """Return the moment of the optimizer step."""
+        """Return the phase of the optimizer step."""
         rank = self.rank
         temporaries: Made = (
             ("optimizer_step", optimizer_temporaries(self.step, rank)),
@@ -226,7 +226,7 @@ class Moments:
         )
 
     def between(self) -> tuple[Moment, Moment]:
-        """Return what is live after the forward pass, and after the backward pass."""
+        """Return the bytes live after the forward pass, and after the backward pass."""
         rank, stage = self.rank, self.stage
         temporaries = (
             ("referred_to", self.references.closure),
@@ -239,8 +239,8 @@ class Moments:
 
 
 def moments_of(step: PreparedStep, rank: Rank, parts: Parts) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
-    """Return the phases of a step at which a rank's live bytes can be the largest, and those between its phases, of
-    one layout."""
+    """Return, for one layout, the phases of a step at which a rank's live bytes can peak, and the bytes between
+    phases."""
     moments = Moments(step, rank, parts)
     forward, backward = moments.forward(), moments.moment("backward", (), 0, 0, ())
     if is_array(moments.leaked) or moments.leaked:

@@ -1,4 +1,4 @@
-"""Bytes that a step moves between a GPU and its host where states are offloaded (Ren et al. 2021, ZeRO-Offload)."""
+"""Bytes that a step moves between a GPU and its host with offloaded states (Ren et al. 2021, ZeRO-Offload)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from napkin.training.setup import Setup
 
 
 def host_bytes(rank: Rank, setup: Setup) -> Number:
-    """Return the bytes that a step moves between a GPU and its host, without activations: the rank's own gradients down
-    and weights up; with offloaded parameters, up for both passes and down after each backward."""
+    """Return the bytes that a step moves between a GPU and its host, without activations: the rank's gradients to the
+    host and weights back; offloaded parameters move to the GPU for both passes and back after each backward pass."""
     layout = setup.layout
     own = ceil_div(rank.weights.all, setup.shards if layout.zero >= 1 else 1)
     weight, gradient = own * sized(1, setup.precision.param), own * sized(1, setup.precision.grad)

@@ -17,8 +17,8 @@ from napkin.training.optimizers import OPTIMIZERS
 
 
 def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
-    """Return the bytes of the optimizer step's buffers (optimizer_step.py), sharded like the states. What Muon leaves
-    to AdamW is a step of its own."""
+    """Return the bytes of the optimizer step's buffers (optimizer_step.py), sharded like the states. The weights that
+    Muon leaves to AdamW are updated in a separate step."""
     setup = step.setup
     shards = where(setup.layout.zero >= 1, setup.shards, 1)
     own = ceil_div(setup.framework.step_bytes * rank.weights.all, shards)
@@ -35,8 +35,8 @@ def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
 
 
 def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], Optimizer]]:
-    """Yield (elements on a rank, shape, optimizer) of the trained tensors in order, each layer type once or twice. A
-    tied head's matrix is the embedding."""
+    """Yield (elements on a rank, shape, optimizer) of the trained tensors in order, each layer type at most twice. A
+    tied head has no tensor of its own."""
     stack, setup = step.stack, step.setup
     first, norms_last = setup.implementation.registers_first, setup.implementation.norms_last
     layers: list[Operation] = []

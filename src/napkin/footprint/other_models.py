@@ -1,4 +1,4 @@
-"""Models that run forward only next to the one that is trained: their weights, and the moment of their pass."""
+"""Models that only run forward in a training step (reference, reward): their weights, and the phase of their pass."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from napkin.training.tasks import ForwardPass
 
 
 def held_models(step: PreparedStep, mine: LocalWeights) -> Made:
-    """Return the bytes of the weights of each other model on a rank that holds `mine` of the model that is trained."""
+    """Return the weight bytes of each other model on a rank that holds `mine` of the trained model."""
     return tuple((one.name, _held(one, step, mine)) for one in step.setup.forwards if one.held)
 
 
 def _held(one: ForwardPass, step: PreparedStep, mine: LocalWeights) -> Number:
-    """Return the bytes of a model's weights on a rank, divided as the trained model's are; with gradients and optimizer
-    states where it is trained too.
+    """Return the bytes of a model's weights on a rank, divided like the trained model's; with gradients and optimizer
+    states if it is trained as well.
 
-    Under ZeRO-3 it is sharded, in lower stages whole (trl/models/utils.py, prepare_deepspeed, prepare_fsdp)."""
+    It is sharded under ZeRO-3, and replicated in lower stages (trl/models/utils.py, prepare_deepspeed,
+    prepare_fsdp)."""
     setup = step.setup
     if one.model is not None:
         mine = _whole(one, setup)
@@ -42,7 +43,7 @@ def _held(one: ForwardPass, step: PreparedStep, mine: LocalWeights) -> Number:
 
 
 def _whole(one: ForwardPass, setup: Setup) -> LocalWeights:
-    """Return what a rank of a single stage holds of another model."""
+    """Return the weights of another model on a rank, without a pipeline."""
     model, bare = one.model, _alone(setup)
     assert model is not None
     stack = stack_of_step(model, bare)
@@ -57,14 +58,14 @@ def _whole(one: ForwardPass, setup: Setup) -> LocalWeights:
 
 
 def _alone(setup: Setup) -> Setup:
-    """Return the setup of another model: nothing of it is frozen, adapted or recomputed, and its loss keeps logits."""
+    """Return the setup of another model: nothing is frozen, adapted or recomputed, and its loss materializes logits."""
     plain = replace(setup.implementation, tuning=None)
     return replace(setup, implementation=plain, frozen=None, asleep="", forwards=())
 
 
 def pass_peak(step: PreparedStep, stage: Stage) -> Number:
-    """Return the most bytes that a pass without gradients has at a time, of those that run when the activations of the
-    model that is trained are there, with what the loss holds of its logits; 0 if there is none."""
+    """Return the peak bytes of passes without gradients that run while the activations of the trained model are live,
+    including the logits that the loss holds; 0 if there are none."""
     after = [one for one in step.setup.forwards if not one.first]
     if not after:
         return 0
@@ -72,7 +73,7 @@ def pass_peak(step: PreparedStep, stage: Stage) -> Number:
 
 
 def _peak(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
-    """Return the larger of its head with the loss, and of a layer's pass that keeps nothing."""
+    """Return the larger of the peak of its head with the loss, and of a layer's pass that saves nothing."""
     setup = step.setup
     form = LOSSES[setup.implementation.loss]
     model = one.model or step.model
@@ -88,12 +89,12 @@ def _peak(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
 
 
 def logits_of(outputs: int, setup: Setup) -> Number:
-    """Return the logits of a micro-batch on one rank: elements."""
+    """Return the logits of a micro-batch on one rank, in elements."""
     layout = setup.layout
     rows = outputs // layout.tp if setup.implementation.parallel_loss else outputs
     return layout.sequences * (layout.seq // layout.cp) * rows
 
 
 def _of(each: float, logits: Number) -> Number:
-    """Return bytes of logits; `each` has quarters of a byte."""
+    """Return the bytes of logits; `each`: quarter bytes per logit."""
     return logits * int(4 * each) // 4

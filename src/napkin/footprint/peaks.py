@@ -1,4 +1,4 @@
-"""Layers of a stage at which a backward pass can hold the most."""
+"""Layers of a stage at which memory can peak in the backward pass."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class LayerPeak:
     """A layer at the peak of its backward pass; sizes in bytes.
 
     valid   whether the stage has it
-    made    gradients of the layers' weights that are there
-    gone    activations that are free again       shared  those of them that layers share
-    uncast  autocast's copies of weights that are free again
-    needs   what the layer's backward holds: its gradients, and what is recomputed
-    bursts  the peak of the layer's forward pass beyond what it keeps, with what the layer before it returned
-    later   copies of weights of it and of the layers after it, whether autograd keeps them or autocast's cache
-    masks   causal masks that checkpointed layers up to it refer to
-    seam    the gradient of an encoder's output, if it is the encoder's end that is next
-    leaf    the gradient of the zeros that layers after it read in place of position biases
-    left    what the graphs that modules refer to save of the layers that were recomputed before
-    lent    what the graphs of shared tensors save of the layers that were recomputed before
-    below   whether a later layer of its variant is on the stage too, before whose forward pass no less is kept
-    waits   gradients of weights that layers still to come read too
+    made    gradients of the layers' weights that exist
+    gone    activations that have been freed      shared  those of them that layers share
+    uncast  autocast's copies of weights that have been freed
+    needs   bytes of the layer's backward pass: its gradients, and what is recomputed
+    bursts  peak of the layer's forward pass beyond what it saves, with the output of the previous layer
+    later   copies of weights of this layer and later ones, held by autograd or by autocast's cache
+    masks   causal masks that checkpointed layers up to this one refer to
+    seam    gradient of an encoder's output, if the encoder's end is next
+    leaf    gradient of the zeros that later layers read in place of position biases
+    left    what the graphs that modules hold save of layers recomputed before
+    lent    what the graphs of shared tensors save of layers recomputed before
+    below   whether a later layer of this variant is on the stage, before whose forward pass at least as much is saved
+    waits   gradients of weights that layers still to be processed read as well
     """
 
     valid: Number
@@ -60,15 +60,16 @@ class LayerPeak:
 
 
 Corner = tuple[Number, int, Counts, Number, Number]
-"""Whether it exists, its variant, layers of each variant up to it, checkpoints up to it, bytes recomputed with it."""
+"""A candidate layer: whether it exists, its variant, layers of each variant up to it, checkpoints up to it, bytes
+recomputed with it."""
 
 
 class StageLayers:
     """The layers of a stage, with the bytes of each variant.
 
-    weights  gradients of a layer's weights       copies  autocast's copies that autograd keeps
-    cached   those that autocast's cache holds    reruns  what a layer recomputes
-    idle     whether no gradient reaches the layer    encoder  how many layers are an encoder's
+    weights  gradients of a layer's weights       copies  autocast's copies that autograd saves
+    cached   copies that autocast's cache holds   reruns  bytes that a layer recomputes
+    idle     whether no gradient reaches the layer    encoder  number of encoder layers
     """
 
     def __init__(self, step: PreparedStep, stage: Stage, grad: Number) -> None:
@@ -101,7 +102,7 @@ class StageLayers:
         self.encoder = sum(one.depth + bool(one.after) for one in step.model.stacks[:-1])
 
     def corners(self) -> Iterator[Corner]:
-        """Yield the layers at which live bytes can be the largest, from the last to the first."""
+        """Yield the layers at which live bytes can peak, from the last to the first."""
         stage, order, size = self.stage, self.order, self.size
         if size == 1:
             spans = [(stage.low, stage.high)]
@@ -121,7 +122,8 @@ class StageLayers:
                 yield valid, variant, upto, ceil_div(high - stage.low, size), recomputed
 
     def _before(self, valid: Number, variant: int, upto: Counts) -> Iterator[Corner]:
-        """Yield the layer before a corner, if it is alike and adds to gradients that only the corner leaves."""
+        """Yield the layer before a corner, if it has the same variant and adds to gradients that only the corner
+        creates."""
         if not self.step.replays.shares(self.order.variants[variant].kind):
             return
         there = total(upto) - 1
@@ -132,7 +134,7 @@ class StageLayers:
             yield there, variant, fewer, 0, self.reruns[variant]
 
     def largest_corners(self, gradients_of: Callable[[Number], Number]) -> Iterable[Corner]:
-        """Return of the corners that are alike those that hold the most; all of them where layouts are arrays."""
+        """Return, among equal corners, those that hold the most; all of them if layouts are arrays."""
         step, stage = self.step, self.stage
         count = len(self.sections)
         stays = [saved_by_layers(step, tuple(int(i == j) for j in range(count)), 0) for i in range(count)]
@@ -153,7 +155,7 @@ class StageLayers:
         return most_held(self.corners(), held)
 
     def carried(self, variant: int, done: Counts) -> Number:
-        """Return the bytes of the gradients that layers after a layer have left and that it adds to."""
+        """Return the bytes of the gradients of later layers that a layer adds to."""
         shares = self.step.replays.shares
         own = shares(self.order.variants[variant].kind)
         if not own:
@@ -169,9 +171,9 @@ class StageLayers:
         return found
 
     def rereads(self, key: tuple[object, ...], done: Counts) -> tuple[Number, Flag]:
-        """Return how many weights that are told apart alike (one of each layer that holds such) have gradients which
-        `done` layers left and which are not complete, and whether those of a layer that reads one of them are among
-        these: layers read them in their order, all before any is read once more."""
+        """Return how many shared weights with the same key have an incomplete gradient after `done` layers, and whether
+        those that the next reader needs are among them. Layers read the weights in turn, all of them before any is read
+        again."""
         kinds = [one.kind for one in self.order.variants]
         holds = [any(id(op) == key[0] for op in self.step.run.kinds[kind].operations) for kind in kinds]
         reads = [key in self.step.replays.weights(kind) for kind in kinds]
@@ -182,8 +184,8 @@ class StageLayers:
         return maximum(0, minimum(before, apart) - complete), before >= apart
 
     def reused(self, done: Counts, variant: int | None = None) -> tuple[Number, Number]:
-        """Return the bytes of the gradients that `done` layers have left of weights that other layers hold, without
-        those that a layer of `variant` adds to (carried), and of these, what is not complete."""
+        """Return the bytes of gradients that `done` layers have computed for weights of other layers, without those
+        that a layer of `variant` adds to (carried), and the incomplete part of these."""
         weights = self.step.replays.weights
         used = [weights(one.kind) for one in self.order.variants]
         if not any(used):
@@ -204,14 +206,14 @@ class StageLayers:
         return found, waits
 
     def leaf(self, done: Counts) -> Number:
-        """Return the bytes of the gradient that `done` layers have given to the zeros they read."""
+        """Return the bytes of the gradient of the zeros that `done` layers read."""
         leaves = [section.leaf for section in self.sections]
         there = where(total(self.stage.checkpointed) > 0, dot(done, [leaf > 0 for leaf in leaves]), 0)
         return where(there > 0, self.step.run.zeros, 0)
 
     def needed(self, variant: int, ahead: Counts, recomputed: Number, done: Counts) -> Number:
-        """Return the bytes that a layer's backward pass holds at its peak. `ahead`: layers up to it on the stage;
-        `done`: those after it."""
+        """Return the peak bytes of a layer's backward pass. `ahead`: layers up to it on the stage; `done`: layers after
+        it."""
         step, one, section = self.step, self.order.variants[variant], self.sections[variant]
         if self.idle[variant]:
             return 0
@@ -227,7 +229,7 @@ class StageLayers:
         return needs
 
     def burst(self, variant: int) -> Number:
-        """Return the peak of a layer's forward pass beyond what it keeps."""
+        """Return the peak of a layer's forward pass beyond what it saves."""
         one, section = self.order.variants[variant], self.sections[variant]
         if one.no_grad:
             return section.dropped
@@ -236,14 +238,14 @@ class StageLayers:
         return section.burst - section.saved
 
     def seam(self, variant: int, upto: Counts) -> Number:
-        """Return the bytes of the gradient of the encoder's output if the next layer is the encoder's end. `upto`:
-        layers of the complete stack up to it."""
+        """Return the bytes of the gradient of the encoder's output if the next layer is the encoder's end. `upto`: the
+        layers of the complete stack up to this one."""
         if not self.encoder:
             return 0
         return where(total(upto) == self.encoder, self.sections[variant].input, 0)
 
     def masks(self, ahead: Counts) -> Number:
-        """Return the bytes of causal masks that the checkpointed ones of these layers refer to."""
+        """Return the bytes of the causal masks that checkpointed layers among these refer to."""
         if not any(section.masks for section in self.sections):
             return 0
         counts: list[Number] = [0] * len(self.stage.kinds)
@@ -255,12 +257,11 @@ class StageLayers:
 def layer_peaks(
     step: PreparedStep, stage: Stage, grad: Number, gradients_of: Callable[[Number], Number]
 ) -> Iterator[LayerPeak]:
-    """Yield the layers of a stage where a backward pass can hold the most, from the last to the first.
+    """Yield the layers of a stage at which memory can peak in the backward pass, from the last to the first.
 
-    Live bytes change by the same amount with every layer of a variant, so that the corners of their order are enough
-    (order.py), and of those of one variant the one where the changes so far add up to the most. What layers share is
-    freed with the last of its variants. `gradients_of`: bytes allocated once gradients of this many bytes exist.
-    """
+    Live bytes change by the same amount with every layer of a variant, so it is enough to look at the corners of the
+    layer order (order.py), and, for each variant, at the one with the largest sum of changes so far. What layers share
+    is freed with the last of its variants. `gradients_of`: bytes allocated once gradients of this many bytes exist."""
     layers = StageLayers(step, stage, grad)
     whole = saved_by_layers(step, stage.variants, ceil_div(stage.high - stage.low, layers.size))
     later: dict[int, Flag] = {}
@@ -290,7 +291,8 @@ def layer_peaks(
 
 
 def most_held(corners: Iterable[Corner], held: Callable[[Corner], tuple[object, Number, Number]]) -> Iterable[Corner]:
-    """Return of corners that are alike the one that holds the most backward and the one that does forward."""
+    """Return, among equal corners, the one that holds the most in the backward pass and the one that does in the
+    forward pass."""
     most: dict[object, tuple[Number, Corner]] = {}
     for corner in corners:
         alike, *both = held(corner)

@@ -24,8 +24,8 @@ from napkin.training.setup import Setup
 class PreparedStep:
     """A training step recorded on the tape: what all stages of a pipeline share.
 
-    run     the forward pass, with the replays of the backward pass of what is not a layer in `before` and `after`
-    first   the replay of the first layer, the last to free what layers share
+    run     the forward pass; `before` and `after` have the replays of the operations outside the layers
+    first   the replay of the first layer, which frees what layers share
     """
 
     model: Model
@@ -44,13 +44,13 @@ class PreparedStep:
         return self.replays.of(self.setup, kind, recomputed=recomputed)
 
     def carrying(self, kind: int, recomputed: bool) -> Replay | None:
-        """Return the replay of a layer that adds to gradients which later layers have left; None if it has none."""
+        """Return the replay of a layer that adds to gradients of later layers; None if there is none."""
         if not self.replays.shares(kind):
             return None
         return self.replays.of(self.setup, kind, recomputed=recomputed, carried=True)
 
     def under(self, setup: Setup) -> PreparedStep:
-        """Return the same step under another setup, one that changes nothing on the tape."""
+        """Return the same step under another setup that does not change the tape."""
         weights = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
         return replace(self, setup=setup, weights=weights, order=order_of_run(self.model, self.run, setup))
 
@@ -65,13 +65,13 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
 
 
 def stack_of_step(model: Model, setup: Setup) -> Stack:
-    """Return what a step runs as one stack."""
+    """Return the stack that a step runs."""
     stack = _frozen(joined(model), model, setup)
     return cropped(stack, setup.layout.seq) if setup.implementation.crops else stack
 
 
 def _frozen(stack: Stack, model: Model, setup: Setup) -> Stack:
-    """Return the stack with what is frozen marked."""
+    """Return the stack with frozen operations marked."""
     if setup.implementation.tuning is None and not setup.freezes:
         return stack
     from napkin.operations.trained import (
@@ -112,13 +112,13 @@ def step_of(model: Model, stack: Stack, setup: Setup, replays: Replays, weights:
 
 
 _PASSES: list[tuple[Model, tuple[object, ...], Pass]] = []
-"""The last passes of single layouts, each with its model and what else it depends on. Remedies and rows of a plan often
-differ in what is sharded only, which changes nothing on the tape."""
+"""The last passes of single layouts, each with its model and other inputs. Remedies and rows of a plan often differ
+only in sharding, which does not change the tape."""
 KEPT_PASSES = 8
 
 
 def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
-    """Return the forward pass of a model on the tape, from an earlier step where that ran the same."""
+    """Return the forward pass of a model on the tape, from the cache if an earlier step ran the same."""
     layout, reach = setup.layout, reach_of_step(model, setup)
     split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp)
     shape = shape_of(model, layout)
@@ -180,7 +180,7 @@ def layers_asleep(model: Model, setup: Setup) -> int:
 
 
 _REACHES: list[tuple[Model, tuple[object, ...], Reach]] = []
-"""Of the last models: how they are trained and where their backward pass ends."""
+"""For the last models: how they are trained and where their backward pass ends."""
 
 
 def reach_of_step(model: Model, setup: Setup) -> Reach:
@@ -202,7 +202,7 @@ def reach_of_step(model: Model, setup: Setup) -> Reach:
 
 
 def flat(setup: Setup) -> bool:
-    """Return whether a layer's frozen weights and its adapters are one flat parameter, which has a gradient."""
+    """Return whether a layer's frozen weights and its adapters form one flat parameter with a gradient."""
     dp = setup.layout.dp
     return setup.framework.unsynced and (is_array(dp) or dp > 1)
 
@@ -215,6 +215,5 @@ def _part_asleep(part: TowerPart, untouched: int) -> str:
 
 
 def cropped(stack: Stack, length: Number) -> Stack:
-    """Return the stack, its learned positions cut to the sequence length that it trains on (nanoGPT's
-    crop_block_size)."""
+    """Return the stack with its learned positions cut to the training sequence length (nanoGPT's crop_block_size)."""
     return replace(stack, before=tuple(op.cropped(int(length)) for op in stack.before))

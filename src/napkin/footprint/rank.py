@@ -1,4 +1,4 @@
-"""Records of the memory of one rank: live bytes by bucket at the phases of a step."""
+"""Records of the memory of one rank: live bytes by category at the phases of a step."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ BUCKETS = ("parameters", "models", "gradients", "optimizer", "activations", "wei
 
 
 Made = tuple[tuple[str, Number], ...]
-"""What a bucket is the sum of at one moment: (name, bytes)."""
+"""The parts of a category at one phase: (name, bytes)."""
 
 NOTHING: Mapping[str, Made] = {}
 
 
 @record
 class Moment:
-    """Live bytes at one moment, by bucket.
+    """Live bytes at one phase, by category.
 
-    models  weights of other models, which run forward only
-    made  {bucket: what it is the sum of}, of those that are more than one thing; nothing where sizes are arrays
+    models  weights of other models, which only run forward
+    made  {category: its parts} for categories with several parts; empty if sizes are arrays
     """
 
     name: str
@@ -41,7 +41,7 @@ class Moment:
 
     @property
     def passing(self) -> Number:
-        """Return the bytes of what comes and goes in a pass."""
+        """Return the bytes that are allocated and freed in a pass."""
         return self.activations + self.weight_casts + self.inputs + self.temporaries
 
     @property
@@ -50,7 +50,7 @@ class Moment:
 
 
 class MomentSums(Moment):
-    """A moment of layouts that are arrays, of which only the sums are read."""
+    """A phase of layouts given as arrays, for which only the sums are needed."""
 
     def __init__(self, name: str, passing: Number, live: Number) -> None:
         self.__dict__.update(name=name, made=NOTHING, _passing=passing, _live=live)
@@ -67,7 +67,7 @@ class MomentSums(Moment):
 
 
 def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
-    """Return the moment with more live bytes, entry by entry; the first if the second is not there."""
+    """Return the phase with more live bytes, entry by entry; the first if the second does not exist."""
     least, most = first.live, second.live
     chosen = most > least
     if not is_array(chosen):
@@ -79,8 +79,8 @@ def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
 
 
 def waiting_bytes(each: Number, delayed: Number, chunks: Number, parts: Number, late: Number) -> Number:
-    """Return what the other micro-batches in flight keep. each, delayed: as of `Rank`; chunks, parts: model chunks
-    in flight, and of a micro-batch; late: micro-batches whose weight gradients are delayed (stages.in_flight)."""
+    """Return the bytes of the other micro-batches in flight. each, delayed: as in `Rank`; chunks, parts: model chunks
+    in flight, and chunks per micro-batch; late: micro-batches with delayed weight gradients (stages.in_flight)."""
     return ceil_div(each * (chunks - parts), parts) + late * delayed
 
 
@@ -88,11 +88,11 @@ def waiting_bytes(each: Number, delayed: Number, chunks: Number, parts: Number, 
 class Rank:
     """Memory of a rank of one stage.
 
-    saved    saved activations of one micro-batch      casts  autocast's copies of weights that it keeps
-    each     what each other micro-batch in flight keeps: except in GPipe the head is done with one before the next
+    saved    saved activations of one micro-batch      casts  autocast's copies of weights that it saves
+    each     bytes of each other micro-batch in flight: except in GPipe, the head finishes one before the next
     delayed  bytes of a micro-batch whose weight gradients are still to be computed
     states   bytes of the optimizer's states by name, with master weights
-    between  what is live when the forward pass is over, and when the backward pass is
+    between  bytes live after the forward pass, and after the backward pass
     others   bytes of the weights of each other model
     """
 
@@ -129,7 +129,7 @@ class Rank:
 
     @property
     def least(self) -> Number:
-        """Bytes that are live at the loss, and more: weights, states, and what the micro-batches in flight keep."""
+        """A lower bound of the live bytes at the loss: weights, states, and the micro-batches in flight."""
         return self.parameters + self.models + self.optimizer + self.waiting + self.saved
 
     @property
@@ -142,7 +142,7 @@ class Rank:
         return maximum(*(moment.live for moment in self.moments[:-1]))
 
     def flow(self, setup: Setup) -> Flow:
-        """Return what is allocated at the optimizer step, and what comes and goes in the passes before it."""
+        """Return the bytes allocated at the optimizer step, and those allocated and freed in the passes before it."""
         *passes, step = self.moments
         bucket = setup.bucket
         passing = maximum(*(moment.passing for moment in passes)) - bucket

@@ -1,4 +1,4 @@
-"""What one rank holds of a model's weights: parameters, gradients and optimizer states of each part."""
+"""The weights of a model on one rank: parameters, gradients and optimizer states of each part."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from napkin.training.setup import Setup
 
 @record
 class Weights:
-    """What one rank holds of a model's weights.
+    """The weights of a model on one rank.
 
-    before  of what runs before the layers        layers  of one layer of each type
-    after   of what follows the layers            shared  of what several layers share
+    before  operations before the layers       layers  one layer of each type
+    after   operations after the layers        shared  weights that several layers share
     head    `after`, with the embedding if both are tied
-    table   of the embedding that a tied head shares
+    table   the embedding that a tied head shares
     """
 
     before: LocalWeights
@@ -35,8 +35,8 @@ class Weights:
 
 
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
-    """Return what a rank holds. A tied head's matrix is the embedding, frozen if that is; on another pipeline stage
-    it is a copy."""
+    """Return the weights on a rank. A tied head shares the embedding's matrix, and is frozen with it; on another
+    pipeline stage it is a copy."""
     after = head = local_weights(stack.after, setup if not model.tied else _as_tied(setup))
     table = local_weights((table_of(stack),), bare(setup))
     if model.tied:
@@ -63,7 +63,7 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
 
 
 def _unread(part: LocalWeights, setup: Setup) -> LocalWeights:
-    """Return what is held of a layer whose result nothing reads: no gradient reaches its weights, or its adapters."""
+    """Return the weights of a layer whose output is unused: no gradient reaches its weights or adapters."""
     adapters = part.all if setup.implementation.tuning is not None else 0
     return replace(as_frozen(part, setup), idle=part.idle + adapters)
 
@@ -74,7 +74,7 @@ def _of_tower(model: Model, stack: Stack) -> set[int]:
 
 
 def _before(model: Model, stack: Stack, setup: Setup) -> LocalWeights:
-    """Return what a rank holds of what precedes the layers."""
+    """Return the weights before the layers on a rank."""
     seen = tower_part(model).before
     own = local_weights(stack.before[seen:], setup)
     own = own if setup.frozen is None else as_frozen(own, setup)
@@ -88,7 +88,7 @@ def _before(model: Model, stack: Stack, setup: Setup) -> LocalWeights:
 
 
 def bare(setup: Setup) -> Setup:
-    """Return the setup without adapters: those of weights that several modules share are at each module."""
+    """Return the setup without adapters. Adapters of a weight that several modules share belong to each module."""
     tuning = setup.implementation.tuning
     if tuning is None:
         return setup
@@ -98,7 +98,7 @@ def bare(setup: Setup) -> Setup:
 
 
 def _as_tied(setup: Setup) -> Setup:
-    """Return the setup in which a tied head is stored as the embedding is."""
+    """Return the setup in which a tied head is stored like the embedding."""
     wide = tuple(name for name in setup.implementation.fp32_weights if not name.startswith("lm_head"))
     return replace(setup, implementation=replace(setup.implementation, fp32_weights=wide))
 

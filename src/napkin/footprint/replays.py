@@ -1,4 +1,4 @@
-"""The backward passes of the sections of a step, each from an earlier step where that replayed the same."""
+"""The replayed backward passes of the sections of a step, cached across steps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from napkin.training.setup import Setup
 
 
 class Replays:
-    """The backward passes of the sections of a pass. `BEFORE` and `AFTER` name what is not a layer.
-
-    table: bytes of the gradient of the embedding that a tied head shares, to which the embedding's own is added; 0
-    without one."""
+    """The backward passes of the sections of a pass. `BEFORE` and `AFTER` are the sections outside the layers.  table:
+    bytes of the gradient of the embedding that a tied head shares, to which the embedding's own gradient is added; 0
+    without a tied head."""
 
     def __init__(self, run: Pass, table: Number = 0) -> None:
         self.run = run
@@ -20,12 +19,11 @@ class Replays:
         self._shared: dict[int, dict[object, Number]] = {}
 
     def weights(self, kind: int) -> dict[object, Number]:
-        """Return the bytes of the gradients of the weights that a layer reads and others read too."""
+        """Return the bytes of the gradients of weights that a layer shares with others."""
         return weights_of_others(self.run.layers[kind][1].nodes)
 
     def shares(self, kind: int) -> dict[object, Number]:
-        """Return the bytes of the gradients of what a layer reads and others read too: tensors, by storage, and
-        weights."""
+        """Return the bytes of the gradients of what a layer shares with others: tensors, by storage, and weights."""
         if kind not in self._shared:
             nodes = self.run.layers[kind][1].nodes
             self._shared[kind] = {id(x.storage): x.size for x in read_by_others(nodes)} | weights_of_others(nodes)
@@ -59,7 +57,7 @@ BEFORE, AFTER = -2, -1
 
 
 def chosen(goes: Flag, both: tuple[Replay, Replay]) -> Replay:
-    """Return one of the two replays of a section, entry by entry where layouts differ."""
+    """Return one of the two replays of a section, entry by entry if layouts differ."""
     stand, go = both
     if not is_array(goes):
         return go if goes else stand
@@ -76,7 +74,7 @@ KEPT_REPLAYS = 64
 def replayed(
     section: Section, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
 ) -> tuple[Replay, Replay]:
-    """Return a section's replays (live.py), from an earlier step of the same pass if that replayed the same."""
+    """Return a section's replays (live.py), from the cache if an earlier step of the same pass had the same."""
     late = (section.block, section.recomputed) if recomputed and 0 < section.block < len(section.nodes) else None
     if is_array(seed) or is_array(waits):
         return replays(section.nodes, seed, recomputed, alone, waits, carried, late)

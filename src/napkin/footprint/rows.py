@@ -1,8 +1,7 @@
-"""One pass on the tape for many layouts: what the tape sees differs between few of them.
+"""One pass on the tape for many layouts, of which few differ on the tape.
 
 The tape depends on the micro-batch and on tensor, context, expert and sequence parallelism. Layouts that agree in these
-are of one row: each row runs once, forward and backward, and its sizes are taken for every layout of the row.
-"""
+form a row. Each row runs once, forward and backward, and its sizes apply to every layout of the row."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 _RECORDS = (Pass, Section, Replay, Weights, LocalWeights)
 _AS_THEY_ARE = ("kept", "nodes", "kinds", "patterns")
-"""Fields that hold no size, or that only replays and listings read."""
+"""Fields that hold no sizes, or that only replays and listings read."""
 
 
 class Rows:
@@ -55,25 +54,25 @@ class Rows:
         return step_of(self.model, self.stack, setup, _OfRows(self, run, index), self._weights(setup, index))
 
     def order(self, setup: Setup) -> Order:
-        """Return the order of the layers, which is that of every row."""
+        """Return the order of the layers, which is the same for every row."""
         return order_of_run(self.model, self.run, setup)
 
     def _weights(self, setup: Setup, index: object) -> Weights:
-        """Return what a rank of each layout holds: with a tied head, one stage holds less than two."""
+        """Return the weights on a rank of each layout; with a tied head, a single stage holds less than two."""
         if not self.model.tied:
             return _Taker(index).all(self._held(False))
         single, several = (_Taker(index).all(self._held(one)) for one in (True, False))
         return _either(setup.layout.pp == 1, single, several)
 
     def _held(self, single: bool) -> Weights:
-        """Return what a rank of each row holds; single: without a pipeline."""
+        """Return the weights on a rank of each row; single: without a pipeline."""
         if single not in self._known_weights:
             setup = replace(self.setup, layout=self.setup.layout.replaced(pp=1 if single else 2))
             self._known_weights[single] = weights_on_a_rank(self.model, self.stack, setup, self.run.kinds)
         return self._known_weights[single]
 
     def shares(self, kind: int) -> dict[object, Number]:
-        """Return the bytes of the gradients of what a layer and others read, in every row."""
+        """Return the bytes of the gradients of what a layer shares with others, in every row."""
         return self._replays.shares(kind)
 
     def of(self, which: int, recomputed: bool, alone: bool, waits: bool, carried: bool) -> tuple[Replay, Replay]:
@@ -89,7 +88,7 @@ class Rows:
 
 
 class _OfRows(Replays):
-    """The replays of the layouts of one setup, taken from those of their rows."""
+    """The replays for the layouts of one setup, taken from their rows."""
 
     def __init__(self, rows: Rows, run: Pass, index: object) -> None:
         super().__init__(run)
@@ -123,7 +122,7 @@ class _OfRows(Replays):
 
 
 def _either(condition: Flag, yes: T, no: T) -> T:
-    """Return a record with the fields of one if the condition holds, and of the other if it does not."""
+    """Return a record with fields from `yes` if the condition holds, else from `no`."""
     found: T = _either_of(condition, yes, no)
     return found
 
@@ -138,7 +137,7 @@ def _either_of(condition: Flag, yes: Any, no: Any) -> Any:
 
 
 class _Taker:
-    """Takes the entries of an index from every array of a record; a storage that several sections share stays one."""
+    """Indexes every array of a record; a storage that several sections share stays one object."""
 
     def __init__(self, index: object) -> None:
         self._index = index
@@ -146,7 +145,7 @@ class _Taker:
         self._arrays: dict[int, tuple[Array, Array]] = {}
 
     def all(self, value: T) -> T:
-        """Return a value with arrays of one entry per layout in place of those of one per row."""
+        """Return a value with one entry per layout in place of one per row."""
         found: T = self._of(value)
         return found
 
@@ -163,7 +162,7 @@ class _Taker:
         return value
 
     def _entries(self, sizes: Array) -> Array:
-        """Return an array's entries, those of one that several records hold taken once."""
+        """Return an array's entries, cached for arrays that several records hold."""
         known = self._arrays.get(id(sizes))
         if known is None:
             known = self._arrays[id(sizes)] = (sizes, sizes.take(self._index))

@@ -1,4 +1,4 @@
-"""What the layers of a stage keep for the backward pass, and what they share."""
+"""What the layers of a stage save for the backward pass, and what they share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from napkin.training.order import Counts, Variant
 from napkin.training.recomputation import OPERATIONS
 
 LAYERS_IN_TRANSIT = 2
-"""Layers whose activations are on the GPU while activations are offloaded: one being written, one being read."""
+"""Layers whose activations are on the GPU under activation offloading: one being written, one being read."""
 
 STASHED = 5
 """Tensors being copied to the host at once (torchtune training/_activation_offloading.py, max_fwd_stash_size)."""
 
 
 def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Number]:
-    """Return the bytes that one micro-batch keeps on a stage: by layers, by weight copies, and outside the layers."""
+    """Return the bytes that one micro-batch saves on a stage: in layers, as weight copies, and outside the layers."""
     run, recompute = step.run, step.setup.layout.recompute
     casts = product(stage.first, run.before.casts) + product(stage.last, run.after.casts)
     shared: dict[int, tuple[Storage, Number]] = {}  # by storage: it, and how many layers keep it
@@ -44,7 +44,7 @@ def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Numbe
 
 
 def _first_keeps_input(step: PreparedStep) -> bool:
-    """Return whether the first layer keeps the residual stream unchanged, or is checkpointed and keeps nothing else."""
+    """Return whether the first layer saves the residual stream unchanged, or is checkpointed and saves nothing else."""
     if not step.order.segments:
         return False
     variant = step.order.variants[step.order.segments[0].runs[0][2]]
@@ -53,7 +53,7 @@ def _first_keeps_input(step: PreparedStep) -> bool:
 
 
 def saved_by_layers(step: PreparedStep, counts: Counts, checkpoints: Number) -> Number:
-    """Return the bytes that `counts` layers of each variant keep; the checkpointed ones keep `checkpoints` inputs."""
+    """Return the bytes that `counts` layers of each variant save; the checkpointed ones save `checkpoints` inputs."""
     setup = step.setup
     layers: Number = 0
     inputs: Number = 0
@@ -86,8 +86,8 @@ def mask_bytes(step: PreparedStep, counts: Counts) -> Number:
 
 
 def returned_bytes(step: PreparedStep, stage: Stage, layer: Number) -> Number:
-    """Return the bytes that the layer before `layer` (counted in the whole stack) returned next to the stream and does
-    not keep for backward: they live until `layer`, or what follows the last one, has run."""
+    """Return the bytes of outputs, besides the residual stream, of the layer before `layer` (index in the complete
+    stack) that are not saved for backward: they live until `layer`, or what follows the last layer, has run."""
     order = step.order
     sizes = [
         total(
@@ -102,7 +102,7 @@ def returned_bytes(step: PreparedStep, stage: Stage, layer: Number) -> Number:
 
 
 def made_once_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number]:
-    """Return the bytes of rotary tables, and of masks made once for all layers, that no layer keeps: those that
+    """Return the bytes of rotary tables, and of masks built once for all layers, that no layer saves: those that
     checkpointed layers refer to, and those that the forward function holds while any layer runs."""
     referred: Number = 0
     held: Number = 0
@@ -115,7 +115,8 @@ def made_once_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number]:
 
 
 def shared_kv_bytes(step: PreparedStep, stage: Stage) -> Number:
-    """Return the bytes of what layers share and none keeps for backward: only the forward function holds it."""
+    """Return the bytes of tensors that layers share and none saves for backward: only the forward function holds
+    them."""
     found: Number = 0
     for storage in step.run.shared_tensors:
         checkpointed, keep = _users(step, stage.variants, storage)
@@ -127,7 +128,7 @@ def shared_kv_bytes(step: PreparedStep, stage: Stage) -> Number:
 
 
 def _is_argument(step: PreparedStep, storage: Storage) -> bool:
-    """Return whether a checkpointed layer keeps a storage as what it is called with."""
+    """Return whether a storage is an argument of a checkpointed layer, which its checkpoint saves."""
     return any(
         variant.checkpointed and any(storage is other for other in step.run.layers[variant.kind][1].arguments)
         for variant in step.order.variants
@@ -135,19 +136,19 @@ def _is_argument(step: PreparedStep, storage: Storage) -> bool:
 
 
 def _held_part(step: PreparedStep, storage: Storage) -> Number:
-    """Return which part of a storage that layers share is kept for backward: 1, or 0 if nothing keeps it."""
+    """Return the share of a shared storage that is saved for backward: 1, or 0 if nothing saves it."""
     return 1 if _is_argument(step, storage) else storage.kept
 
 
 def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number, Number]:
-    """Return, of `counts` layers of each variant, those that share a storage: how many are checkpointed, how many keep
-    it."""
+    """Return, among `counts` layers of each variant that share a storage, the number that are checkpointed and the
+    number that save it."""
     users = [(n, one) for n, one in zip(counts, step.order.variants, strict=True) if _uses(step, one, storage)]
     return total(n for n, one in users if one.checkpointed), total(n for n, one in users if not one.checkpointed)
 
 
 def _uses(step: PreparedStep, variant: Variant, storage: Storage) -> bool:
-    """Return whether layers of a variant keep a storage, or refer to it if they are checkpointed."""
+    """Return whether layers of a variant save a storage, or refer to it if they are checkpointed."""
     section = step.run.layers[variant.kind][1]
     reads = (*section.shared, *section.arguments) if variant.checkpointed else () if variant.no_grad else section.shared
     makes = variant.checkpointed and any(storage is other for other in section.made)  # and lets go of it
@@ -156,15 +157,15 @@ def _uses(step: PreparedStep, variant: Variant, storage: Storage) -> bool:
 
 @record
 class SharedStorage:
-    """What layers of a stage share: its bytes where the stage keeps or refers to it, and of each variant whether its
-    layers do."""
+    """A storage that layers of a stage share: its bytes if the stage saves or refers to it, and for each variant
+    whether its layers do."""
 
     size: Number
     users: tuple[bool, ...]
 
 
 def shared_storages(step: PreparedStep, stage: Stage) -> list[SharedStorage]:
-    """Return what the layers of a stage share, without copies of weights."""
+    """Return the storages that the layers of a stage share, without copies of weights."""
     sections = (section for _, section in step.run.layers)
     shared = {id(s): s for section in sections for s in (*section.shared, *section.arguments) if s.kind != WEIGHT_COPY}
     refers = {id(storage) for storage in step.run.tables}
@@ -178,7 +179,7 @@ def shared_storages(step: PreparedStep, stage: Stage) -> list[SharedStorage]:
 
 
 def freed_bytes(shared: Iterable[SharedStorage], left: Counts) -> Number:
-    """Return the bytes of what layers share and none of those that are left (of each variant) still reads."""
+    """Return the bytes of shared storages that none of the remaining layers (of each variant) still reads."""
     return total(
         where(total(n for n, uses in zip(left, one.users, strict=True) if uses) == 0, one.size, 0) for one in shared
     )

@@ -1,6 +1,6 @@
-"""What saving the complete state takes where ranks divide it: on each GPU, and in the memory of the first rank's host.
+"""Memory to save a complete sharded state: on each GPU, and in host memory of the first rank.
 
-torch's FSDP with StateDictType.FULL_STATE_DICT gathers one unit after the other. With offload_to_cpu and rank0_only of
+torch's FSDP with StateDictType.FULL_STATE_DICT gathers the units one by one. With offload_to_cpu and rank0_only of
 FullStateDictConfig, which accelerate sets (utils/dataclasses.py, set_state_dict_type), the first rank copies each to
 its host; without, torch's default, every rank keeps all of them on its GPU
 (torch/distributed/fsdp/_state_dict_utils.py, _full_post_state_dict_hook). DeepSpeed's
@@ -21,13 +21,13 @@ from napkin.record import record
 
 SHARDED, FULL, ON_GPU = "sharded", "full", "full-on-gpu"
 SAVES = (SHARDED, FULL, ON_GPU)
-"""How a state is saved: as it is divided; gathered, each unit to the first rank's host; gathered on every GPU."""
+"""How a state is saved: sharded; gathered unit by unit to the first rank's host; gathered on every GPU."""
 
 
 @record
 class Saved:
-    """What a complete state takes: the largest unit, all weights, and the optimizer's states where they are gathered
-    too, in bytes."""
+    """Bytes of a complete state: the largest unit, all weights, and the optimizer states if they are gathered as
+    well."""
 
     unit: Number
     weights: Number
@@ -35,7 +35,7 @@ class Saved:
 
 
 def saved(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, LocalWeights]]) -> Saved:
-    """Return what is gathered of a rank's stage: in the type that ranks divide the weights in."""
+    """Return what is gathered of a rank's stage, in the dtype of the sharded weights."""
     setup = step.setup
     width = sized(1, setup.precision.param)
     weights = [(n, part.gradients(width) + part.frozen) for n, part in parts]
@@ -48,7 +48,7 @@ def saved(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, LocalWei
 
 
 def moment_of_saving(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, LocalWeights]]) -> Moment:
-    """Return what is live while the state is saved, after a step: no gradients and no activations."""
+    """Return the live bytes while the state is saved after a step, without gradients and activations."""
     found = saved(step, rank, parts)
     gathered = found.unit + (found.weights if step.setup.save == ON_GPU else 0)
     return Moment("save", rank.parameters, 0, rank.optimizer, 0, 0, 0, gathered, models=rank.models)

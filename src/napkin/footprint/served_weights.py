@@ -1,4 +1,4 @@
-"""What the weights of a model that is served take on a GPU, by their number format, and what a pass reads of them."""
+"""Bytes of a served model's weights on a GPU, by number format, and the bytes that a pass reads."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from napkin.record import record
 from napkin.term import TRUE, Term, add, ceil_divide, constant, leaf, multiply
 
 WIDE = 2
-"""Bytes of a weight that such a format leaves alone."""
+"""Bytes of a weight that a quantized format does not cover."""
 
 
 @record
 class StoredWeights:
-    """How weights are stored: `each` bytes for a matrix of a layer, `rest` for everything else and for the modules
-    that are `kept` (stored_modules.py)."""
+    """How weights are stored: `each` bytes per element of a layer's matrices, `rest` for everything else and for the
+    modules in `kept` (stored_modules.py)."""
 
     name: str
     each: float
@@ -54,7 +54,8 @@ def stored(name: str) -> StoredWeights:
 
 @remembered
 def divided(model: Model) -> tuple[int, int]:
-    """Return the parameters that tensor parallelism divides, and those that every rank has; a vision tower's too."""
+    """Return the parameters that tensor parallelism divides, and those replicated on every rank, including a vision
+    tower's."""
     whole, parts = 0, model.vision.parts if model.vision is not None else ()
     for stack in (*model.stacks, *(stack for part in parts for stack in part.stacks)):
         runs = [(1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()), (1, stack.after)]
@@ -67,7 +68,7 @@ def divided(model: Model) -> tuple[int, int]:
 
 @remembered
 def in_matrices(model: Model, kept: tuple[str, ...] = ()) -> int:
-    """Return the parameters in the matrices of layers, less those of modules that are kept: what a blocked format
+    """Return the parameters in the matrices of layers, without those of modules in `kept`: what a quantized format
     stores."""
     return sum(
         narrow * weight.count
@@ -81,7 +82,8 @@ def in_matrices(model: Model, kept: tuple[str, ...] = ()) -> int:
 
 
 def _narrow(model: Model, kept: tuple[str, ...], stack: Stack, kind: str, count: int, op: Operation) -> int:
-    """Return in how many of `count` layers of a kind the matrices of an operation are in the narrow format."""
+    """Return the number of layers, of `count` of one type, in which the matrices of an operation are in the quantized
+    format."""
     if not kept:
         return count
     from napkin.footprint.stored_modules import narrow_layers  # patterns are slow to load
@@ -91,9 +93,8 @@ def _narrow(model: Model, kept: tuple[str, ...], stack: Stack, kind: str, count:
 
 @remembered
 def repeated(model: Model, ranks: int) -> int:
-    """Return the parameters of the products of keys and values that are on more than one of `ranks` ranks, less once:
-    if there are more ranks than heads, each holds a whole one (vLLM, model_executor/layers/linear.py,
-    QKVParallelLinear)."""
+    """Return the extra copies, in parameters, of the key and value projections: if there are more ranks than heads,
+    each rank holds an entire head (vLLM, model_executor/layers/linear.py, QKVParallelLinear)."""
     found = 0
     for stack in model.stacks:
         for _, count, layer in stack.kinds():
@@ -154,15 +155,15 @@ def expert_bytes(model: Model, how: StoredWeights) -> float:
 def _of_layers(
     model: Model, how: StoredWeights, stack: Stack, kind: str, count: int, op: Operation, weight: Weight
 ) -> float:
-    """Return the bytes that an element of a weight takes in all `count` layers of a kind."""
+    """Return the bytes of an element of a weight, summed over all `count` layers of one type."""
     narrow = _narrow(model, how.kept, stack, kind, count, op) if len(weight.shape) > 1 else 0
     return narrow * how.each + (count - narrow) * how.rest
 
 
 @remembered
 def end_bytes(model: Model, how: StoredWeights, ranks: int) -> tuple[float, float]:
-    """Return the bytes of what precedes the layers and of what follows them, on one of `ranks` ranks; a tied head is
-    on the last stage too."""
+    """Return the bytes of the weights before and after the layers, on one of `ranks` ranks; a tied head is also on the
+    last stage."""
     first, last = model.stacks[0], model.stacks[-1]
     before = sum(w.count for op in first.before for w in op.weights())
     after = sum(w.count for op in last.after for w in op.owner().weights())
@@ -185,9 +186,9 @@ class ReadWeights:
 
 
 def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool = False) -> ReadWeights:
-    """Return the bytes that a pass of `tokens` tokens reads: every matrix once, of an embedding only rows
-    (counted as none). Of E experts with k chosen by each token, E·(1 − (1 − k/E)^tokens) are expected to be hit where
-    all are equally likely: k for one token. encodes: the encoder runs too."""
+    """Return the bytes that a pass of `tokens` tokens reads: every matrix once, and only rows of an embedding (counted
+    as 0). Of E equally likely experts with k chosen per token, E·(1 − (1 − k/E)^tokens) are expected to be read: k for
+    one token. encodes: the encoder runs as well."""
     experts: Number = 0
     others: Number = 0
     for stack in model.stacks if encodes else model.decoders:

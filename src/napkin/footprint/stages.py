@@ -1,4 +1,4 @@
-"""Pipeline stages: which layers each holds, which of them can differ, and what is in flight on each."""
+"""Pipeline stages: the layers of each, which of them can differ, and the micro-batches in flight on each."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from napkin.training.setup import Setup
 
 @record
 class Stage:
-    """What a pipeline stage holds: layers low … high − 1.
+    """A pipeline stage: layers low … high − 1.
 
-    variants         how many of them of each variant
-    layers        how many of each type          kinds  the layer of each type
-    checkpointed  how many of each type are checkpointed
-    first, last   1 if it is that stage of the pipeline, with the embedding or the head
-    chunks        micro-batches in flight, counted in its `parts` model chunks
+    variants      number of layers of each variant
+    layers        number of each type          kinds  the layer of each type
+    checkpointed  number of each type that are checkpointed
+    first, last   1 if it is the first (last) stage, with the embedding (head)
+    chunks        micro-batches in flight, in units of its `parts` model chunks
     delayed       micro-batches of which only the weight gradients are still to be computed (zero-bubble schedules)
     """
 
@@ -53,12 +53,11 @@ class Stage:
 def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
     """Return the first layer of a stage and the one after its last. `costs`: matrix weights of a layer and of the head.
 
-    even   as evenly as possible, the earlier stages one more
-    front  ⌈L/p⌉ on each, the last stage what is left
-    slots  the embedding and the head count as a layer each
-    cost   stage i ends with the layer that brings the matrix weights above i + 1 of p equal shares of the total (layers
-           and head)
-    """
+    even   as evenly as possible, earlier stages get one more
+    front  ⌈L/p⌉ on each, the last stage gets the rest
+    slots  the embedding and the head count as one layer each
+    cost   stage i ends with the layer at which the matrix weights exceed i + 1 of p equal shares of the total (layers
+    and head)"""
     if partition == FRONT:
         each = ceil_div(depth, stages)
         return minimum(index * each, depth), minimum((index + 1) * each, depth)
@@ -88,7 +87,7 @@ def bounds(step: PreparedStep, index: Number) -> tuple[Number, Number]:
 
 
 def _bounds(step: PreparedStep, index: Number, depth: int) -> tuple[Number, Number]:
-    """Return the same of the `depth` layers that are assigned to stages."""
+    """Return the same for the `depth` layers that are assigned to stages."""
     if step.setup.layout.stages:
         return held_by(step.setup.layout.stages, int(index))
     partition, stack = step.setup.framework.partition, step.stack
@@ -99,7 +98,7 @@ def _bounds(step: PreparedStep, index: Number, depth: int) -> tuple[Number, Numb
 
 
 def stage_of(step: PreparedStep, index: Number) -> Stage:
-    """Return what stage `index` of the pipeline holds."""
+    """Return stage `index` of the pipeline."""
     order, p = step.order, step.setup.layout.pp
     low, high = bounds(step, index)
     variants = order.between(low, high)
@@ -123,24 +122,24 @@ def stage_of(step: PreparedStep, index: Number) -> Stage:
 
 
 def places(step: PreparedStep) -> tuple[int, ...]:
-    """Return the indices of stages among which the worst is, each once."""
+    """Return the indices of stages that can be the worst, each once."""
     return places_of(step.model, step.order, step.setup)
 
 
 def places_of(model: Model, order: Order, setup: Setup) -> tuple[int, ...]:
-    """Return the indices of stages among which the worst is, each once, of one layout.
+    """Return the indices of stages that can be the worst, each once, for one layout.
 
-    Micro-batches in flight never grow along the pipeline, so that of stages with equal layers, except the ends, the
-    first is the worst. With one layer variant all but the ends are like the first, which has the embedding too, or
-    smaller (the second is the first full one where embedding and head count as layers). Layers that differ repeat with
-    a period, and so do the stages of one size: of each segment as many stages are tried as differ."""
+    Micro-batches in flight never increase along the pipeline, so among inner stages with equal layers the first is the
+    worst. With one layer variant, all inner stages equal the first one without its embedding, or are smaller (the
+    second is the first full one if embedding and head count as layers). Layer types repeat with a period, and so do
+    stages of one size: of each segment, as many stages are tried as differ."""
     last = int(setup.layout.pp) - 1
     inside = (min(max(place, 0), last) for place in _inner(model, order, setup))
     return tuple(dict.fromkeys((0, last, *inside)))
 
 
 def _inner(model: Model, order: Order, setup: Setup) -> list[int]:
-    """Return the stages between the ends that are looked at; some may lie outside."""
+    """Return the inner stages to check; some indices may be out of range."""
     layout, partition = setup.layout, setup.framework.partition
     last, delays = int(layout.pp) - 1, layout.schedule == "zero-bubble"
     if len(order.segments) == 1 and order.segments[0].period == 1:
@@ -158,8 +157,8 @@ def _inner(model: Model, order: Order, setup: Setup) -> list[int]:
 
 
 def _looked_at(model: Model, order: Order, setup: Setup) -> list[int]:
-    """Return stages that differ in their layers, among them the first of each composition; under a zero-bubble
-    schedule, where the last of them may hold the most, that one as well."""
+    """Return stages that differ in their layers, including the first of each composition; under a zero-bubble schedule,
+    in which the last one may hold the most, that one as well."""
     found: list[int] = []
     for size, begin, end, origin in _runs(model, order, setup):
         each = max(size, 1)
@@ -178,8 +177,8 @@ _Run = tuple[int, int, int, int]
 
 
 def _unlike(order: Order, runs: list[_Run], places: Iterable[int], last: int) -> list[int]:
-    """Return some stages without those that are like an earlier one of them, which has as many micro-batches in flight
-    or more. last: of the pipeline; it and the first hold more than layers."""
+    """Return stages without those that equal an earlier one, which has at least as many micro-batches in flight. last:
+    index of the last stage; it and the first hold more than layers."""
     found: dict[object, int] = {}
     for place in sorted(set(places)):
         if 0 < place < last:

@@ -1,4 +1,4 @@
-"""What one rank holds of operations' weights: as they are trained, or frozen with adapters next to them."""
+"""The weights of operations on one rank: trained, or frozen with adapters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from napkin.training.setup import Setup
 
 
 def local_weights(operations: Iterable[Operation], setup: Setup) -> LocalWeights:
-    """Return what one rank holds of these operations' weights."""
+    """Return the weights of these operations on one rank."""
     if setup.implementation.tuning is not None:
         return tuned(tuple(operations), setup, setup.implementation.tuning)
     dense: Number = 0
@@ -58,19 +58,19 @@ def local_weights(operations: Iterable[Operation], setup: Setup) -> LocalWeights
 
 
 PROMPT = 10
-"""Tokens of the prompt that an adapter's attention reads (LitGPT, adapter_prompt_length)."""
+"""Prompt tokens that an adapter's attention reads (LitGPT, adapter_prompt_length)."""
 
 
 def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> LocalWeights:
-    """Return what one rank holds of a frozen network: its weights as they are stored, and the adapters.
+    """Return the weights of a frozen network on one rank: those as stored, and the adapters.
 
     lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
     adapter     a prompt of 10 embeddings, and a gate for each head
     adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
     saved       copies of the embedding or the head, trained in full
 
-    Tensor and expert parallelism divide LoRA's matrices as `adapter_shards` says; the others are whole on every rank.
-    """
+    Tensor and expert parallelism divide LoRA's matrices as `adapter_shards` says; other adapters are replicated on
+    every rank."""
     width = sized(1, setup.precision.frozen or setup.precision.param)
     stored = stored_bytes(tuning.quantized) if tuning.quantized else width
     trained: list[Weight] = []
@@ -115,7 +115,7 @@ def _added(
     implementation: Implementation,
     tuning: Tuning,
 ) -> list[Weight]:
-    """Return what is trained next to an operation, which is the linear layer `linear` if that is one."""
+    """Return the adapters of an operation; linear: the same operation if it is a linear layer."""
     found: list[Weight] = []
     core = op.attends()
     if tuning.method == "adapter_v2" and op.normalizes():
@@ -135,14 +135,14 @@ def _added(
 
 
 def _others(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Weight]:
-    """Yield the adapters on what is not a linear layer of its own."""
+    """Yield the adapters on operations that are not separate linear layers."""
     for copies, rank, d_in, d_out in other_adapters(op, implementation, tuning):
         yield from _pair(REPLICATED, copies, (copies * rank, d_in), (d_out, copies * rank), tuning)
 
 
 def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, setup: Setup) -> LocalWeights:
-    """Return what one rank holds of adapters, and of modules that are trained in full in the frozen weights' own type,
-    next to `frozen` bytes."""
+    """Return the adapters on one rank, and the modules that are trained in full in the frozen weights' dtype, in
+    addition to `frozen` bytes."""
     precision, layout = setup.precision, setup.layout
     own = precision.frozen or precision.param
     states = StateBytes()
@@ -170,8 +170,7 @@ def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, se
 
 
 def _pair(shard: str, copies: int, down: tuple[int, int], up: tuple[int, int], tuning: Tuning) -> Iterator[Weight]:
-    """Yield A and B of these shapes next to a layer with this shard, for `copies` experts together, and DoRA's
-    vector."""
+    """Yield A and B with these shapes for a layer with this shard, for `copies` experts together, and DoRA's vector."""
     shards = adapter_shards(shard, copies)
     yield Weight("A", down, shards[0])
     yield Weight("B", up, shards[1])

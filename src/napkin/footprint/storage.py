@@ -1,4 +1,4 @@
-"""Bytes on disk: checkpoints, and how long they take to write; token ids."""
+"""Bytes on disk: checkpoints and their write time, and token ids."""
 
 from __future__ import annotations
 

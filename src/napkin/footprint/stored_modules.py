@@ -1,4 +1,4 @@
-"""Which modules of a quantized checkpoint stay in 16 bits."""
+"""The modules of a quantized checkpoint that stay in 16 bits."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from napkin.record import record
 _LAYER = re.compile(r"^.*?layers\.(?=\d|\*)")
 _NUMBERED = re.compile(r"^layers\.(\d+)(?:\.|$)")
 ROOTS = ("model.", "language_model.model.", "model.language_model.", "")
-"""What precedes `layers.` in the classes: an expression is tried with each."""
+"""Prefixes of `layers.` in the classes; an expression is tried with each."""
 
 
 @remembered
 def narrow_layers(model: Model, kept: tuple[str, ...]) -> Mapping[tuple[str, str, str], int]:
-    """Return in how many layers of a kind an operation's matrices are stored in the narrow format, by stack, kind and
-    operation.
+    """Return the number of layers of one type in which an operation's matrices are stored in the quantized format, by
+    stack, layer type and operation.
 
-    kept  modules that are not: `re:` and an expression, or the path of a module, of one that holds it, or its end,
-          with `*` for anything (transformers 5.23.0, quantizers/quantizers_utils.py, should_convert_module;
-          compressed-tensors, utils/match.py)
-    """
+    kept  modules in 16 bits: `re:` and an expression, or the path of a module or of one that contains it, or the end of
+          the path, with `*` for anything (transformers 5.23.0, quantizers/quantizers_utils.py, should_convert_module;
+          compressed-tensors, utils/match.py)"""
     paths = _Kept.of(kept)
     found: dict[tuple[str, str, str], int] = {}
     for stack in model.stacks:
@@ -39,8 +38,7 @@ def narrow_layers(model: Model, kept: tuple[str, ...]) -> Mapping[tuple[str, str
 
 
 def narrow_shares(model: Model, kept: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
-    """Return the modules of layers that are not stored in the narrow format everywhere, and the share of the layers
-    with such a module in which they are."""
+    """Return the modules that are not quantized in every layer, and the share of their layers in which they are."""
     counts: dict[str, list[int]] = {}
     narrow = narrow_layers(model, kept)
     for stack in model.stacks:
@@ -67,7 +65,7 @@ class _Kept:
 
     @staticmethod
     def of(kept: Iterable[str]) -> _Kept:
-        """Return them from the file's patterns."""
+        """Return the modules from the file's patterns."""
         parts: list[str] = []
         spanned: list[re.Pattern[str]] = []
         expressions: list[re.Pattern[str]] = []

@@ -1,4 +1,4 @@
-"""Bytes that live through the passes of a step: gradients, and what Python code refers to."""
+"""Bytes that live through the passes of a step: gradients, and tensors that Python code refers to."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from napkin.footprint.stages import Stage
 from napkin.operations.implementations import MASKS
 
 Parts = Sequence[tuple[Number, LocalWeights]]
-"""What a rank holds, as (how many, what one of them holds): memory.parts_of."""
+"""The weights of a rank, as (count, weights of one): memory.parts_of."""
 
 
 class Gradients:
     """Bytes of gradients during the passes.
 
-    standing  those that live through the passes
-    added     a layer's new gradient, next to the sum that it is added to
-    first     those that the backward pass of the head makes
+    standing  bytes that live through the passes
+    added     a layer's new gradient, before it is added to the accumulated one
+    first     bytes from the backward pass of the head
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
@@ -55,24 +55,24 @@ class Gradients:
         self._waits = product(one_stage, setup.lets_go)
 
     def parts_after(self, made: Number) -> Made:
-        """Return what is there once gradients of `made` bytes have been computed."""
+        """Return the gradients that exist after gradients of `made` bytes have been computed."""
         new = product(self._whole, made)
         if not is_zero(self._sharded):
             new = new + self._sharded * ceil_div(made, self.shards)
         return ("through_the_passes", self.standing), ("of_a_tied_head", self._waits), ("new", new)
 
     def after(self, made: Number) -> Number:
-        """Return the bytes that are there once gradients of `made` bytes have been computed."""
+        """Return the bytes that exist after gradients of `made` bytes have been computed."""
         return total(size for _, size in self.parts_after(made))
 
 
 class References:
-    """Bytes that Python code holds, whether autograd keeps them or not.
+    """Bytes that Python code holds, whether or not autograd saves them.
 
-    closure  what checkpointed layers refer to, without the rotary tables that other layers keep anyway
+    closure  what checkpointed layers refer to, without the rotary tables that other layers save anyway
     around   what the forward function holds while its layers run
     at_loss  embeddings that it holds until the loss
-    masks    causal masks that checkpointed layers refer to, where they are not passed as an argument
+    masks    causal masks that checkpointed layers refer to, unless they are passed as an argument
     """
 
     def __init__(self, step: PreparedStep, stage: Stage) -> None:
@@ -95,5 +95,5 @@ class References:
         self.around = total((run.closure, held_tables, self.masks, variables, other_masks, shared))
 
     def freed_masks(self, left: Number) -> Number:
-        """Return the bytes of masks that are free where checkpointed layers still refer to `left` bytes of them."""
+        """Return the bytes of freed masks while checkpointed layers still refer to `left` bytes of them."""
         return self.masks - left * (not self.passes_masks)
