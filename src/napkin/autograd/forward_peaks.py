@@ -1,4 +1,4 @@
-"""The most that a forward pass holds: what it makes, until its last reader has run or the local variable that refers to
+"""Peak bytes of a forward pass: each tensor lives until its last reader has run and the local variable that refers to
 it goes out of scope (scopes.py)."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PRODUCTS = ("linear", "frozen", "grouped_mm", "bmm", "matmul", "mul", "gather", 
 
 def forward_peaks(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> tuple[Number, Number, Number]:
     """Return the peak bytes of tensors that a forward pass creates if it saves for backward, if it saves nothing
-    (checkpointed), and where it is recomputed in backward until the last saved tensor exists.
+    (checkpointed), and if it is recomputed in backward, up to the last saved tensor.
 
     `holds`: (index of the last node that runs while a local variable refers to a tensor, that tensor). Tensors shared
     with other sections are not counted; autocast's weight copies are."""
@@ -30,15 +30,15 @@ def forward_peak(nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]]) -> 
 
 
 _Parts = list[tuple[Number, Storage]]
-"""Storages, each with the part of it that is made: 1, or 0 on a branch that is not taken."""
+"""Storages with the share of each that is allocated: 1, or 0 on a branch that is not taken."""
 
 
 def _passes(
     nodes: Sequence[Node], holds: Sequence[tuple[int, Tensor]], end: int | None = None
 ) -> list[tuple[Node, _Parts, _Parts]]:
-    """Return the nodes that run, each with what it makes and with what nothing reads after it. end: the pass ends
-    before this node, as soon as the last one has saved what it needs, before its output exists if that is only
-    its inputs."""
+    """Return the nodes that run, each with the tensors that it creates and those that nothing reads after it. end: the
+    pass ends before this node, as soon as the last one has saved what it needs (before its output exists if it saves
+    only inputs)."""
     makes = [[id(storage) for _, storage in node.output.storages] for node in nodes]
     reads = [
         [id(storage) for tensor in node.inputs for _, storage in tensor.storages] + [id(s) for _, s in node.kept]
@@ -73,14 +73,14 @@ def _passes(
 
 
 def _saves_results(node: Node, there: set[int]) -> bool:
-    """Return whether a node saves what it makes itself, besides what is there before it runs."""
+    """Return whether a node saves tensors that it creates itself."""
     if node.name in PRODUCTS:
         return False
     return not all(s.shared or s.label == INPUT_LABEL or id(s) in there for _, s in node.kept)
 
 
 def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]) -> list[int]:
-    """Return the indices of the nodes whose result is read, and of the last one, ascending; nodes of an untaken branch
+    """Return the indices of the nodes whose result is read, and of the last one, ascending. Nodes of an untaken branch
     do not run. makes, reads: the storages of each node; held: those that local variables refer to."""
     needed = set(held)
     found: list[int] = []
@@ -92,7 +92,7 @@ def _used(makes: Sequence[list[int]], reads: Sequence[list[int]], held: set[int]
 
 
 def _peak(passes: Sequence[tuple[Node, _Parts, _Parts]], dropped: bool = False) -> Number:
-    """Return the most live bytes. dropped: nothing is saved for backward but autocast's weight copies."""
+    """Return the peak live bytes. dropped: only autocast's weight copies are saved for backward."""
     live: Number = 0
     peak: Number = 0
     for node, made, gone in passes:

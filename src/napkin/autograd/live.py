@@ -2,10 +2,9 @@
 forward_peaks.py).
 
 Autograd's engine runs the nodes in reverse order. Each computes the gradients of its inputs (an addition passes on the
-one that it received), then frees the gradient that it read and its saved tensors; weight gradients stay. Accumulating
+one that it received), then frees the gradient that it read and its saved tensors. Weight gradients stay. Accumulating
 into an existing gradient allocates a new tensor: under a dispatch mode autograd does not accumulate in place
-(torch/csrc/autograd/input_buffer.cpp, accumulate).
-"""
+(torch/csrc/autograd/input_buffer.cpp, accumulate)."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class _Gradient:
 
 
 Given = list[tuple[Tensor, _Gradient]]
-"""Tensors with the gradients that a node's backward gives them."""
+"""Tensors with the gradients that a node's backward computes for them."""
 
 
 def replays(
@@ -64,19 +63,18 @@ def replays(
     carried: bool = False,
     late: tuple[int, Number] | None = None,
 ) -> tuple[Replay, Replay]:
-    """Run the nodes backward; return it where the gradients of weights stay, and where each is freed when it is
-    complete (optimizer in backward, or added to an accumulated one).
+    """Run the nodes backward. Return two replays: weight gradients stay, or each is freed when it is complete
+    (optimizer in backward, or added to an accumulated one).
 
     seed     bytes of the gradient of the last node's output, counted as live at the start
     recomputed  the saved tensors were recomputed, and are freed as soon as they are read; else after the node's
              gradients have been summed and cast
     alone    no other section still holds the shared tensors
-    waits    of the gradients of weights, these first bytes are not freed: a tied head's, which the embedding's gradient
-             is added to
+    waits    bytes of weight gradients, the first ones, that are not freed: those of a tied head, to which the
+             embedding's gradient is added
     carried  a section that ran before has left gradients of the tensors that both read (an encoder's output, position
              biases), to which its own are added
-    late     the number of nodes that were checkpointed and the bytes that are recomputed once these run, where more
-             follow them"""
+    late     (number of checkpointed nodes, bytes that are recomputed when they run), if other nodes follow them"""
     run = _Backward(nodes, seed, recomputed, alone)
     for tensor in read_by_others(nodes) if carried else ():
         run.gradients[id(tensor)] = _Gradient(tensor.size)
@@ -101,8 +99,8 @@ def replays(
 
 
 def before_recomputation(nodes: Sequence[Node]) -> Number:
-    """Return the bytes that a section's backward pass has allocated when it first needs a saved tensor, and with it the
-    section is recomputed: the gradients of sums and casts at its end."""
+    """Return the bytes that a section's backward pass has allocated when it first needs a saved tensor and is
+    recomputed: the gradients of sums and casts at its end."""
     run = _Backward(nodes, 0, True, False)
     for node in reversed(nodes):
         if node.kept:
@@ -112,14 +110,14 @@ def before_recomputation(nodes: Sequence[Node]) -> Number:
 
 
 def read_by_others(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
-    """Return the tensors with a gradient that nodes read and other sections read too, those that the nodes make among
-    them."""
+    """Return the tensors with a gradient that both these nodes and other sections read, including those that these
+    nodes create."""
     roots = {id(x.root): x.root for node in nodes for x in node.inputs if not x.no_grad}
     return tuple(x for x in roots.values() if any(s.shared and s.kind in (ACTIVATION, WEIGHT) for _, s in x.storages))
 
 
 def weights_of_others(nodes: Sequence[Node]) -> dict[object, Number]:
-    """Return the bytes of the gradients of weights that nodes of other sections read too."""
+    """Return the bytes of the gradients of weights that other sections read as well."""
     return {node.of: node.summed for node in nodes if node.elsewhere}
 
 
@@ -128,8 +126,8 @@ class _Backward:
 
     included       live bytes that the peak includes already
     weights        bytes of the gradients of weights
-    let_go         of those, what is gone where each is freed when it is complete
-    peak_if_freed  the peak there
+    let_go         of those, the bytes freed if each is freed when it is complete
+    peak_if_freed  the peak in that case
     """
 
     def __init__(self, nodes: Sequence[Node], seed: Number, recomputed: bool, alone: bool) -> None:
@@ -180,8 +178,8 @@ class _Backward:
         return given
 
     def add_up(self, node: Node) -> None:
-        """Add the gradient of a weight that several nodes read: it is complete with the last of them. Each sum is a
-        third tensor, until both terms are free."""
+        """Add the gradient of a weight that several nodes read; it is complete after the last of them. Each sum is a
+        third tensor until both terms are freed."""
         if node.of in self.summed:
             self.rise(node.summed - node.bias)  # the matrix's, then the bias's
             self.live = self.live - node.summed
@@ -266,7 +264,7 @@ def _handed_on(tensor: Tensor, output: Tensor) -> bool:
 
 
 def _in_turn(factor: Tensor, product: Tensor) -> Number:
-    """Return the bytes allocated while a factor's gradient, of the product's size, is summed to the factor's size and
+    """Return the bytes allocated while a factor's gradient, in the product's shape, is summed to the factor's shape and
     cast."""
     alike = factor.count is product.count or holds_for_all(factor.count == product.count)
     summed = 0 if alike else sized(factor.count, product.dtype)
@@ -276,8 +274,8 @@ def _in_turn(factor: Tensor, product: Tensor) -> Number:
 
 
 def _freed(nodes: Sequence[Node], alone: bool, recomputed: bool) -> dict[int, list[Storage]]:
-    """Return, by node, the saved storages that are freed after its backward: those that no node before it saves. What
-    was recomputed belongs to a graph of its own, which a module can refer to."""
+    """Return, by node, the saved storages that are freed after its backward: those that no node before it saves.
+    Recomputed tensors belong to a separate graph, which a module can refer to."""
     found: dict[int, list[Storage]] = {}
     seen: set[int] = set()
     for node in nodes:

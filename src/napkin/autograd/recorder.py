@@ -1,5 +1,5 @@
-"""Record primitives on symbolic tensors: nodes, the storages that autograd saves (each counted once, however many nodes
-or views hold it), local variables, and the casts of arguments.
+"""Record primitives on symbolic tensors: nodes, the storages that autograd saves (each counted once, even if several
+nodes or views hold it), local variables, and casts of arguments.
 
 Counts may be arrays with one entry per layout: nothing here branches on a count.
 """
@@ -27,12 +27,12 @@ class Recorder:
     compute    dtype of linear weights, and of activations if nothing casts them
     autocast   dtype that autocast runs matmuls in, or "" when it is off
     linear_dtype  dtype of fewer than 16 bits in which linear layers save their inputs, or ""
-    recomputed  what runs now is recomputed in backward: only autocast's weight copies are saved
+    recomputed  the current operations are recomputed in backward: only autocast's weight copies are saved
     holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
-    remembered (index of the node that makes it, bytes) of tensors that a module refers to until it runs again
+    remembered (index of its node, bytes) of tensors that a module refers to until it runs again
     lent       tensors that layers share through a mapping, which refers to them as long as a layer's checkpoint does
     copies     autocast's copies of weights that several layers share, by label
-    frozen     weights get no gradient: nothing is saved for it, and autocast casts them anew in each call
+    frozen     weights get no gradient: nothing is saved for them, and autocast casts them in each call
     """
 
     def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "") -> None:
@@ -45,7 +45,7 @@ class Recorder:
         self.lent: list[Tensor] = []
         self.kept: list[Storage] = []
         self._known: set[int] = set()
-        """Which storages are kept."""
+        """Ids of the storages that are saved."""
         self.scope = ""
         self.recomputed = False
         self.copies: dict[str, Tensor] | None = None

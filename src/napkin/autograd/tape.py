@@ -64,7 +64,7 @@ class Tape(Recorder):
     def rotate(self, x: Tensor) -> Tensor:
         """Run rotate_half: concatenate both halves of each head, one negated.
 
-        Backward, each half's gradient is padded with zeros to a tensor of its own, and the two are added."""
+        Backward, each half's gradient is padded with zeros to a full tensor, and the two are added."""
         negated = sized(x.count // 2, x.dtype)
         return self.record(
             "rotate", (x,), self.new(x.count, x.dtype, "rotated"), scratch=x.size, forward_scratch=negated
@@ -190,7 +190,7 @@ class Tape(Recorder):
         copies: Number = 1,
     ) -> Tensor:
         """Run F.linear, x·Wᵀ, which saves x and autocast's copy of the weight, cast `once` per step or in each call;
-        `copies`: weights, each for rows of its own."""
+        `copies`: number of weights, each for different rows."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
         read = self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x
@@ -213,8 +213,8 @@ class Tape(Recorder):
         return out
 
     def weight_copy(self, count: Number, label: str) -> Tensor:
-        """Return autocast's copy of a weight, cached once per step, also for a weight that several layers share; of a
-        frozen weight it makes one in each call."""
+        """Return autocast's copy of a weight, cached once per step, even for a weight that several layers share; a
+        frozen weight is copied in each call."""
         if self.frozen:
             return self.new(count, self.autocast, label, no_grad=True)
         if self.copies is not None and label in self.copies:

@@ -12,7 +12,7 @@ PROMOTION_RANK = {"bf16": 1, "fp16": 1, "fp32": 2, "fp64": 3}
 
 SLICE, CUT, JOINED, DIFFERENCE = "slice", "cut", "joined", "subtract"
 INPUT_LABEL = "x"
-"""The residual stream that a layer reads."""
+"""Label of the residual stream that a layer reads."""
 ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"
 
 
@@ -43,7 +43,7 @@ class Tensor:
     no_grad     requires no gradient
     rows_apart  a transposed view, in which sequences and heads are not adjacent in memory, so that folding them into
                 one dimension copies
-    base        the tensor that a view shows, and whose gradient receives the view's"""
+    base        the tensor that a view belongs to, whose gradient receives the view's"""
 
     __slots__ = ("base", "count", "dtype", "no_grad", "rows_apart", "storages")
 
@@ -97,16 +97,16 @@ class Node:
     """A node of the autograd graph: one primitive with its inputs, output and saved tensors.
 
     weight     bytes of the gradients of its weights
-    bias       of these, the bias's, which is summed last
+    bias       the bias's part of `weight`, which is summed last
     alias      its backward passes the gradient on without a new tensor (additions, copies, views)
     broadcast  its backward computes each factor's gradient in the size of the product, then sums and casts it
     uncast_weight    bytes of the weight gradient in the dtype that the matmul ran in, before its cast
     scratch          temporary bytes of its backward
     forward_scratch  temporary bytes of its forward
     cached           bytes of the copy of a bias that autocast's cache holds from then on
-    of               what tells its weight apart, where other nodes read it too: their gradients are summed
-    elsewhere        nodes of other sections read it too
-    one_copy         they read autocast's copy too: gradients are summed in its type, and cast once they are complete
+    of               key of its weight, if other nodes read it as well: their gradients are summed
+    elsewhere        nodes of other sections read it as well
+    one_copy         they share autocast's copy: gradients are summed in its dtype, and cast when complete
     completes        its gradient is the last of these
     """
 
@@ -160,20 +160,20 @@ class Node:
 
     @property
     def summed(self) -> Number:
-        """Return the bytes of the gradient of its weight as it is added to those of other nodes."""
+        """Return the bytes of the gradient of its weight as it is summed with those of other nodes."""
         return self.uncast_weight if self.one_copy and not is_zero(self.uncast_weight) else self.weight
 
     @property
     def made(self) -> Number:
-        """Return the bytes of the gradient of its weight when it has run."""
+        """Return the bytes of the gradient of its weight after it has run."""
         return self.weight if self.completes else self.summed
 
 
 def select(condition: Number, yes: Tensor, no: Tensor) -> Tensor:
     """Return `yes` if the condition holds, else `no`.
 
-    Where layouts differ in it, both branches stay on the tape and are replayed for all: only arrays that agree in every
-    condition give the live bytes of each single layout."""
+    If layouts differ in it, both branches stay on the tape and are replayed for all: only arrays that agree in every
+    condition give the live bytes of each layout."""
     if not is_array(condition):
         return yes if condition else no
     if not differs(condition):

@@ -9,7 +9,7 @@ from napkin.training.setup import Setup
 
 
 class Replays:
-    """The backward passes of the sections of a pass. `BEFORE` and `AFTER` are the sections outside the layers.  table:
+    """The backward passes of the sections of a pass. `BEFORE` and `AFTER` are the sections outside the layers. `table`:
     bytes of the gradient of the embedding that a tied head shares, to which the embedding's own gradient is added; 0
     without a tied head."""
 

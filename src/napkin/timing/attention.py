@@ -1,4 +1,4 @@
-"""The time of attention's core: scores, softmax, values."""
+"""The time of the attention core: scores, softmax, values."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from napkin.timing.efficiency import alignment, depth, halvings
 KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, appendix: 2as²b + 2as²b + as²b saved"
 READ_SCORES = term.constant("forward_share", 13, "1", KORTHIKANTI)
 WRITE_SCORES = term.constant("backward_share", 17, "1", KORTHIKANTI)
-"""Unfused attention: of 30 parts of traffic per score, how many the forward and the backward pass move. Forward writes
-and reads 16-bit scores, mask, softmax and dropout; backward re-reads them."""
+"""Unfused attention: the parts of the traffic per score, of 30 in total, that the forward and the backward pass move.
+Forward writes and reads 16-bit scores, mask, softmax and dropout; backward reads them again."""
 SCORE_PARTS = term.constant("parts", 30, "1", "13 forward, 17 backward")
 BACKWARD_FLOPS = term.constant("backward_flops", 2.5, "1", "scores again, then four GEMMs: Dao 2023, arXiv:2307.08691")
 SMALL_HEAD = 64
-"""Heads of at most this size feed the matrix unit worse."""
+"""Heads of at most this size use the matrix unit less efficiently."""
 LEAST_ODD = 3
-"""Halvings of 64 beyond which a head's size counts as odd: it is not a multiple of 8."""
+"""Halvings of 64 from which a head size counts as odd, because it is not a multiple of 8."""
 for _rule, _pairs in PAIRS.items():
     term.define(_rule, _pairs)
 
 
 def core_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
-    """Return the seconds of the core of attention, forward and backward: of the fused kernel or of eager code."""
+    """Return the seconds of the attention core, forward and backward, for the fused kernel or eager code."""
     flash = term.leaf("flash", clock.layout.flash, "1", term.GIVEN)
     fused, eager = fused_time(clock, op, name), eager_time(clock, op, name)
     return (
@@ -44,8 +44,8 @@ def pair_flops(clock: Clock, op: AttentionCost, name: str, pairs: Term) -> Term:
 
 
 def pairs_of(clock: Clock, op: AttentionCost, name: str, exact: bool) -> Term:
-    """Return one head's pairs of a query and a key in one sequence: those that the mask allows, or all that eager
-    attention computes."""
+    """Return the (query, key) pairs of one head in one sequence: those that the mask allows, or all pairs in eager
+    attention."""
     layout = clock.layout
     queries, keys = size("queries", layout.sequence), size("keys", layout.keys)
     pairs = []
@@ -59,9 +59,9 @@ def pairs_of(clock: Clock, op: AttentionCost, name: str, exact: bool) -> Term:
 
 
 def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
-    """Return the time of the fused kernel: the allowed pairs only; backward 2.5 × the FLOPs at a lower rate. The
-    inner loop of a tile of queries runs over the keys that it reads, of one rank's part: few of them leave the
-    rate lower, as few steps of a GEMM's inner loop do."""
+    """Return the time of the fused kernel: only the allowed pairs; backward has 2.5 × the FLOPs at a lower rate. The
+    inner loop of a query tile runs over the keys that it reads on this rank; with few keys the rate is lower, as with a
+    short inner loop of a GEMM."""
     rates = clock.rates
     pairs = pairs_of(clock, op, f"{name}/pairs", True)
     flops = pair_flops(clock, op, f"{name}/flops", pairs)
@@ -79,7 +79,8 @@ def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
 
 
 def eager_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
-    """Eager attention: two batched GEMMs over the full square, and the scores' way through memory several times."""
+    """Return the time of eager attention: two batched GEMMs over the full square, and the memory traffic of the
+    scores."""
     rates = clock.rates
     square = pairs_of(clock, op, f"{name}/square_pairs", False)
     flops = pair_flops(clock, op, f"{name}/square", square)
@@ -113,7 +114,7 @@ def eager_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
 
 
 def score_time(clock: Clock, scores: Term, name: str) -> tuple[Term, Term]:
-    """Return the time in which elementary operations move scores, forward and backward."""
+    """Return the time for elementwise operations to move the scores, forward and backward."""
     each = term.divide(
         f"{name}/scores/part",
         term.multiply(f"{name}/scores/bytes", scores, clock.rate("score_bytes", clock.rates.score_bytes, BYTE)),

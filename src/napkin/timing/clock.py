@@ -1,4 +1,4 @@
-"""Seconds of single pieces of work on one GPU: bytes through memory, GEMMs, bytes over a link. Terms all of them."""
+"""Seconds of single operations on one GPU, as terms: bytes through memory, GEMMs, bytes over a link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECOND, BYTE, PER_PARAM = "second", "byte", "byte/param"
 STACK, CALIBRATION, DATASHEET = "stack", "calibration", "datasheet"
 """Sources of a rate."""
 WIDE_BYTES = term.constant("bytes_of_16_bits", 2, BYTE)
-"""Bytes of an activation or a gradient that is moved."""
+"""Bytes of one element of a moved activation or gradient."""
 MULTIPLY_ADD = term.constant("2", 2, "FLOP", "a multiply-add is 2 FLOP")
 
 
@@ -29,7 +29,7 @@ def size(name: str, value: Number) -> Term:
 
 
 def zero(name: str) -> Term:
-    """No time."""
+    """Return zero seconds."""
     return term.constant(name, 0, SECOND)
 
 
@@ -40,7 +40,7 @@ def total(name: str, terms: Iterable[Term]) -> Term:
 
 
 class Clock:
-    """Turns work into seconds under one layout and one set of rates."""
+    """Converts work to seconds for one layout and one set of rates."""
 
     def __init__(self, rates: Rates, layout: StepLayout) -> None:
         self.rates, self.layout = rates, layout
@@ -70,7 +70,7 @@ class Clock:
         self.read = self.tokens_of("tokens_read", size("sequence_read", layout.keys))
         self.sequence_parallel = size("sequence_parallel", layout.sequence_parallel)
         self.stream = term.choose("ranks_of_the_stream", self.sequence_parallel, self.tp, ONE)
-        """Ranks that divide what tensor parallelism does not: t under sequence parallelism."""
+        """Ranks that divide tensors outside tensor-parallel regions: t with sequence parallelism, else 1."""
         self._operand = term.subtract(
             "bytes_of_an_operand", WIDE_BYTES, term.multiply("bytes_saved", term.constant("1 byte", 1, BYTE), self.low)
         )
@@ -80,11 +80,11 @@ class Clock:
         return term.divide(name, term.multiply(f"{name}/all", self.micro_batch, sequence), self.cp)
 
     def rate(self, name: str, value: Number, unit: str = "1", source: str = CALIBRATION) -> Term:
-        """Return a constant that was calibrated on published runs."""
+        """Return a constant calibrated on published runs."""
         return term.leaf(name, value, unit, term.SEEN, source)
 
     def move(self, name: str, moved: Term) -> Term:
-        """Return the seconds that bytes take at the memory's rate."""
+        """Return the seconds to move bytes at the memory's rate."""
         return term.divide(name, moved, self.memory)
 
     def gemm(
@@ -97,10 +97,11 @@ class Clock:
         wide: bool = False,
         slowed: Term | None = None,
     ) -> Term:
-        """`batch` GEMMs (m×k)(k×n): FLOPs at the rate that the shape allows against bytes, joined smoothly.
+        """Return the seconds of `batch` GEMMs (m×k)(k×n): a smooth maximum of compute time at the rate for this shape
+        and memory time.
 
-        wide    of 16-bit operands, whatever the layout's precision
-        slowed  what else slows them down: alignment, grouping"""
+        wide    operands have 16 bits, independent of the layout's precision
+        slowed  further factors on the rate: alignment, grouping"""
         many = () if batch is ONE else (batch,)
         flops = term.multiply(f"{name}/flops", MULTIPLY_ADD, *many, m, k, n)
         constant = self.rate("matmul/16bit", self.rates.matmul_wide) if wide else self.rate("matmul", self.rates.matmul)
@@ -131,8 +132,8 @@ class Clock:
         grouped: Term | None = None,
         learning: Learning = ALL,
     ) -> tuple[Term, Term]:
-        """Forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n), if they are computed.
-        The rows of all three operands are k or n long, so that these two decide how they load."""
+        """Return the seconds forward, and backward: the input's gradient (m×n)(n×k) and the weight's (k×m)(m×n), if
+        they are computed. The rows of all three operands have length k or n, so these two determine the alignment."""
         slowed = alignment(f"{name}/alignment", self.rate("misaligned", self.rates.misaligned), k, n)
         if grouped is not None:
             slowed = term.multiply(f"{name}/slowed", grouped, slowed)
@@ -145,16 +146,16 @@ class Clock:
         return forward, total(f"{name}/backward", backward)
 
     def bus(self, name: str, group: RankGroup) -> Term:
-        """byte/s of each of a group's ranks."""
+        """Return the byte/s of each rank of a group."""
         return collectives.bus_bandwidth(name, group.ranks, self.node, group.stride, self.link, self.network)
 
     def neighbors(self, name: str, group: RankGroup) -> Term:
-        """byte/s from each of a group's ranks to the next one: the network's where the group leaves the node."""
+        """Return the byte/s from each rank of a group to the next one: the network's if the group leaves the node."""
         crosses = collectives.crosses_nodes(f"{name}/crosses_nodes", group.ranks, self.node, group.stride)
         return term.choose(name, crosses, self.network, self.link)
 
     def transfer(self, name: str, sent: Term, bandwidth: Term, latency: Term | None = None) -> Term:
-        """Return the seconds that bytes take at a bandwidth, plus latency."""
+        """Return the seconds to transfer bytes at a bandwidth, plus latency."""
         if latency is None:
             return term.divide(name, sent, bandwidth)
         return term.add(name, term.divide(f"{name}/wire", sent, bandwidth), latency)

@@ -1,9 +1,7 @@
-"""Collectives by latency and bandwidth: how many bytes pass each rank, and how fast ranks that lie in nodes exchange
-them.
+"""Collectives by latency and bandwidth: the bytes per rank, and the bandwidth of groups within and across nodes.
 
-Bus bandwidth is what each rank sends per second while a ring or tree runs; between nodes every GPU of the group that
-lies in one node brings its own network card. The factors of the payload are those of nccl-tests (PERFORMANCE.md).
-"""
+Bus bandwidth is the rate at which each rank sends in a ring or tree. Between nodes, every GPU of the group in a node
+uses its own network card. The factors of the payload are those of nccl-tests (PERFORMANCE.md)."""
 
 from __future__ import annotations
 
@@ -14,29 +12,31 @@ ONE, TWO = term.constant("1", 1), term.constant("2", 2)
 
 
 def in_one_node(name: str, ranks: Term, node: Term, stride: Term) -> Term:
-    """Return how many of a group's ranks share a node of `node` GPUs when neighbors are `stride` GPUs apart."""
+    """Return the number of a group's ranks in one node of `node` GPUs; neighbors are `stride` GPUs apart."""
     return term.smallest(name, term.largest(f"{name}/room", term.divide(f"{name}/slots", node, stride), ONE), ranks)
 
 
 def crosses_nodes(name: str, ranks: Term, node: Term, stride: Term) -> Term:
-    """Return 1 where a group of neighbors `stride` GPUs apart does not lie in one node."""
+    """Return 1 if a group whose neighbors are `stride` GPUs apart spans several nodes, else 0."""
     return term.greater(name, ranks, in_one_node(f"{name}/in_one_node", ranks, node, stride))
 
 
 def bus_bandwidth(name: str, ranks: Term, node: Term, stride: Term, link: Term, network: Term) -> Term:
-    """byte/s of each rank: the link inside a node, else the network cards of the ranks in a node, at most the link."""
+    """Return the byte/s of each rank: the link inside a node, else the network cards of the ranks in a node, at most
+    the link."""
     together = in_one_node(f"{name}/in_one_node", ranks, node, stride)
     across = term.smallest(f"{name}/network", link, term.multiply(f"{name}/cards", network, together))
     return term.choose(name, term.greater(f"{name}/crosses_nodes", ranks, together), across, link)
 
 
 def gathered(name: str, ranks: Term) -> Term:
-    """Return (n−1)/n: the part of the whole that a rank receives in an all-gather, or sends in a reduce-scatter."""
+    """Return (n−1)/n: the share of the full tensor that a rank receives in an all-gather, or sends in a
+    reduce-scatter."""
     return term.divide(name, term.subtract(f"{name}/others", ranks, ONE), ranks)
 
 
 def all_reduced(name: str, payload: Term, ranks: Term) -> Term:
-    """Return 2(n−1)/n of the payload, what passes each rank: a reduce-scatter and an all-gather."""
+    """Return 2(n−1)/n of the payload, the traffic of each rank: a reduce-scatter and an all-gather."""
     return term.multiply(name, TWO, gathered(f"{name}/share", ranks), payload)
 
 

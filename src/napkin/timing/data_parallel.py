@@ -1,4 +1,5 @@
-"""Data parallelism: gradients reduced behind the last backward pass, or ZeRO-3's gathers in every micro-batch."""
+"""Data parallelism: gradient reduction overlapped with the last backward pass, or ZeRO-3's gathers in every
+micro-batch."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from napkin.timing.pipeline import Stages
 
 @record
 class Shards:
-    """What data parallelism divides: trained parameters on one GPU before ZeRO, dense and of experts, the ranks that
-    hold the same of each, and those of them over which ZeRO divides it; the bytes of frozen ones, once for each pass
-    that gathers them; and the seconds of the optimizer's work on matrices, before ZeRO."""
+    """What data parallelism shards: trained parameters on one GPU before ZeRO (dense and expert), the number of
+    replicas of each, and the ranks over which ZeRO shards each; the bytes of frozen parameters, once for each pass that
+    gathers them; and the seconds of the optimizer's matrix work, before ZeRO."""
 
     dense: Term
     experts: Term
@@ -37,8 +38,8 @@ class Shards:
 
 
 def tables(stages: Stages, model: Model) -> Term:
-    """Return how many of embedding and head, one if they are tied, are on one GPU and are trained: those of one
-    stage where there are several."""
+    """Return the number of trained embedding and head matrices on one GPU (one if tied): those of one stage in a
+    pipeline."""
     head = head_of(model)
     learns = [learning_of(model.stacks[0].before).trained]
     if not model.tied:
@@ -47,8 +48,8 @@ def tables(stages: Stages, model: Model) -> Term:
 
 
 def frozen_tables(stages: Stages, model: Model) -> Term:
-    """Return how often frozen ones are gathered: a head forward, and backward for its input's gradient; an embedding,
-    which passes no gradient on, forward alone."""
+    """Return how often frozen ones are gathered: a head in forward, and in backward for its input's gradient; an
+    embedding, which propagates no gradient, only in forward."""
     head = head_of(model)
     embedding = learning_of(model.stacks[0].before)
     passes = [] if embedding.trained else [1]
@@ -68,7 +69,7 @@ def _on_ends(name: str, stages: Stages, each: list[int]) -> Term:
 
 
 def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
-    """Return the parameters on a mean stage, and both embedding and head on one GPU if there is no pipeline and they
+    """Return the parameters on a mean stage, with both embedding and head on one GPU if there is no pipeline and they
     are not tied."""
     layout, runs = clock.layout, stages.layers.runs
 
@@ -97,7 +98,7 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
     over_experts = term.multiply("ranks_of_experts", size("ep", layout.ep), size("etp", layout.etp))
 
     def with_same_experts(name: str, ranks: Term) -> Term:
-        """Of as many ranks with the same dense weights, those with the same experts (training/layout.py)."""
+        """Return, among ranks with the same dense weights, the number with the same experts (training/layout.py)."""
         exact = term.divide(f"{name}/exact", term.multiply(f"{name}/tp", ranks, clock.tp), over_experts)
         return term.largest(name, term.floor(f"{name}/whole", exact), ONE)
 
@@ -118,15 +119,16 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
 
 
 def gathered_size(clock: Clock) -> Term:
-    """Return the bytes of a trained parameter as ranks gather it."""
+    """Return the bytes of a trained parameter in the gathered dtype."""
     return term.leaf("gathered_bytes", clock.layout.gathered_bytes, PER_PARAM, term.GIVEN, "as it is gathered")
 
 
 def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) -> Term:
-    """ZeRO 1 and 2: gradients scattered and parameters gathered once a step, or gradients after each micro-batch;
-    without ZeRO, gradients scattered and gathered (Rajbhandari et al. 2020, arXiv:1910.02054, section 7). Of gradients
-    what the last backward pass does not hide; of parameters, which follow the optimizer's step, what the next step's
-    first forward pass does not; and at least the share that is never hidden."""
+    """Return the exposed time of gradient reduction. ZeRO 1 and 2: reduce-scatter of gradients and all-gather of
+    parameters once per step, or of gradients after each micro-batch; without ZeRO, all-reduce of gradients (Rajbhandari
+    et al. 2020, arXiv:1910.02054, section 7). Gradient communication overlaps with the last backward pass, parameter
+    communication, which follows the optimizer step, with the next step's first forward pass; a minimum share is always
+    exposed."""
     layout, rates = clock.layout, clock.rates
     reduced = term.add(
         "data/parameters",
@@ -167,21 +169,22 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
 
 
 def _of_a_chunk(clock: Clock, stages: Stages, name: str, every: list[Term]) -> Term:
-    """Return the time of a pass over one micro-batch in the last, or the first, of a mean stage's chunks of layers."""
+    """Return the time of a pass over one micro-batch in the last, or the first, chunk of layers of a mean stage."""
     stage = term.divide(f"{name}/stage", term.add(f"{name}/all", *every), stages.pp)
     return term.divide(name, stage, size("vp", clock.layout.vp))
 
 
 def _shown(clock: Clock, transfer: Term, hidden: Term) -> Term:
-    """Return the part of a collective that `hidden` does not cover, and at least the share that is never hidden."""
+    """Return the part of a collective that `hidden` does not overlap, at least the share that is always exposed."""
     exposed = clock.rate("data/exposed", clock.rates.data_exposed)
     left = term.subtract(f"{transfer.name}/unhidden", transfer, hidden)
     return term.largest(f"{transfer.name}/shown", left, term.multiply(f"{transfer.name}/least", exposed, transfer))
 
 
 def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
-    """ZeRO-3: parameters gathered for forward and for backward, frozen ones where these run; gradients scattered, every
-    micro-batch; what is not hidden behind the step's work, and the slow-down of that work by the collectives."""
+    """Return the exposed time of ZeRO-3: all-gathers of parameters in forward and backward, reduce-scatters of
+    gradients, in every micro-batch, beyond what overlaps with compute; and the slowdown of compute by the
+    collectives."""
     layout, rates = clock.layout, clock.rates
     groups = clock.groups
     each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
@@ -238,13 +241,13 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
 
 
 def data_time(clock: Clock, replicated: Term, sharded: Term) -> Term:
-    """Return the time of data-parallel communication that is not hidden behind compute."""
+    """Return the exposed time of data-parallel communication."""
     stage = term.leaf("sharded", where(clock.layout.zero == 3, 1, 0), "1", term.GIVEN, "1 under ZeRO-3")
     return term.choose("step/communication/data", stage, sharded, replicated)
 
 
 def own_parts(name: str, shards: Shards) -> tuple[Term, Term]:
-    """Return the parameters that one rank holds, or updates, where ZeRO divides them: dense ones and of experts."""
+    """Return the parameters, dense and expert, that one rank holds or updates under ZeRO."""
     return (
         term.divide(f"{name}/dense", shards.dense, shards.ways),
         term.divide(f"{name}/experts", shards.experts, shards.expert_ways),
@@ -252,8 +255,8 @@ def own_parts(name: str, shards: Shards) -> tuple[Term, Term]:
 
 
 def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
-    """Return the time of the bytes that the optimizer step moves for its own shard, and of its work on matrices. ZeRO
-    divides both over the ranks that hold the same weights."""
+    """Return the time for the optimizer step to move the bytes of its shard, and of its matrix work. ZeRO divides both
+    over the replicas."""
     layout = clock.layout
     none = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
     own = term.choose(

@@ -1,8 +1,8 @@
-"""What share of a peak one operation reaches: tiles, waves, depth and alignment of a GEMM.
+"""The share of the peak that a GEMM reaches, from tiles, waves, depth and alignment.
 
-A matrix unit works on tiles. A GEMM (m×k)(k×n) is cut into tiles of its output; a tile that hangs over the edge is
-computed in full (padding), the last wave of tiles leaves units idle (wave quantization), each tile pays for filling the
-pipeline before its k loop runs at speed, and rows that do not start on a 128-byte boundary load slowly.
+A GEMM (m×k)(k×n) is cut into tiles of its output. A tile over the edge is computed in full (padding), the last wave of
+tiles leaves units idle (wave quantization), each tile has a prologue before its k loop runs at full speed, and rows
+that do not start on a 128-byte boundary load slowly.
 
 `tile_share`, `depth_share` and `halvings` take numbers or arrays; `tiles`, `depth` and `alignment` build terms.
 """
@@ -15,8 +15,8 @@ from napkin.term import Term
 
 TILES = ((128, 256, 1.0), (256, 128, 1.0), (128, 128, 0.93), (64, 128, 0.75))
 """Output tiles (rows, columns) that matrix libraries choose from, and the share of the rate that each reaches when
-full: a smaller tile re-reads its operands more often. NVIDIA, Matrix Multiplication Background User's Guide (tile
-sizes 256×128 … 64×64 and their relative throughput)."""
+full: smaller tiles read operands more often. NVIDIA, Matrix Multiplication Background User's Guide (tile sizes 256×128
+… 64×64 and their relative throughput)."""
 TILE_SOURCE = "NVIDIA, Matrix Multiplication Background User's Guide: tile and wave quantization (efficiency.py)"
 
 ALIGNED = 64

@@ -1,6 +1,5 @@
-"""The time of what a network computes before its layers and after them: lookups of embeddings, the final norm, the
-logits and their loss. None of it is recomputed; the first pipeline stage has what comes before, the last one the rest.
-"""
+"""The time of operations outside the layers: embedding lookups, the final norm, the logits and their loss. None of them
+is recomputed. Those before the layers are on the first pipeline stage, those after on the last."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ from napkin.timing.matrix_work import work_of
 
 
 def timed(clock: Clock, operations: Sequence[Operation], kind: str, apart: Operation | None = None) -> LayerClock:
-    """Return the clock of operations outside the layers, with their seconds; `apart`: one whose products are timed
-    elsewhere."""
+    """Return the clock of operations outside the layers, with their seconds; `apart`: an operation whose matmuls are
+    timed elsewhere."""
     own = LayerClock(clock, kind)
     for op in operations:
         if op is not apart:
@@ -41,16 +40,16 @@ def by_group(own: LayerClock) -> dict[str, Term]:
 
 
 def outside(stack: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return what a stack computes itself: adapters have the head's time."""
+    """Return the operations of a stack without adapters, which are timed with the head."""
     return tuple(op for op in stack if op.role != ADAPTER)
 
 
 def entry_time(clock: Clock, operations: Sequence[Operation], kind: str, tied: bool) -> LayerTime:
-    """Return the time of what comes before a stack's layers: lookups of embeddings, which vocabulary-parallel ranks add
-    up (Shoeybi et al. 2019, arXiv:1909.08053, section 3), and what is done with their rows.
+    """Return the time of the operations before a stack's layers: embedding lookups, which vocabulary-parallel ranks
+    all-reduce (Shoeybi et al. 2019, arXiv:1909.08053, section 3), and further operations on the embeddings.
 
-    The gradient of a table is accumulated whole, like that of any weight; that of a tied one with the head's. Its
-    parameters are counted with the head's (`tables` of data_parallel.py)."""
+    The gradient of an embedding is accumulated in full, like that of any weight; that of a tied one with the head's.
+    Its parameters are counted with the head's (`tables` of data_parallel.py)."""
     operations = outside(operations)
     own = timed(clock, operations, kind)
     for op in operations:
@@ -68,8 +67,8 @@ def entry_time(clock: Clock, operations: Sequence[Operation], kind: str, tied: b
 
 
 def head_time(clock: Clock, model: Model) -> LayerTime:
-    """Return the time of what follows the layers: the final norm, the logits, always 16 bits, what is done with them,
-    and the loss over them; next to them, of adapters on the embedding and the head."""
+    """Return the time of the operations after the layers: the final norm, the logits (always in 16 bits), operations on
+    them, and the loss; and that of adapters on the embedding and the head."""
     head = head_of(model)
     learning = ALL if head is None else head.learning
     width = size("head/width", model.hidden)
@@ -93,8 +92,8 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
 
 
 def entries(clock: Clock, last: Clock, model: Model) -> list[LayerTime]:
-    """Return the time of what comes before the layers of each stack; what follows those of an encoder comes before its
-    decoder's. last: the clock of the last stack."""
+    """Return the time of the operations before the layers of each stack; those after an encoder's layers come before
+    the decoder's. last: the clock of the last stack."""
     found = []
     for place, stack in enumerate(model.stacks):
         over = clock if place == 0 else last

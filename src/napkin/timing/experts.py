@@ -10,22 +10,22 @@ from napkin.timing.clock import BYTE, ONE, TWO, WIDE_BYTES, Clock, size
 from napkin.timing.collectives import distinct_nodes, in_one_node
 
 GATED_BYTES, PLAIN_BYTES = (6, 10), (4, 6)
-"""Bytes of elementwise work for each element of the inner width, forward and backward, 16-bit tensors: with a gate, two
-are read and one is written, backward reads three and writes two; without, one is read and one written, backward reads
-two and writes one."""
+"""Bytes of elementwise work per element of the inner width, forward and backward, for 16-bit tensors. With a gate:
+forward reads two and writes one, backward reads three and writes two. Without: forward reads one and writes one,
+backward reads two and writes one."""
 PERMUTED_FORWARD, PERMUTED_BACKWARD = 0.4, 0.6
 BIAS_FORWARD, BIAS_BACKWARD = 28 / 64, 36 / 64
 """Of the second bias's traffic: its product with the score in fp32, the sum, its copy and its cast write and read 28
 bytes an element, backward 36 (NVIDIA/Megatron-LM core_v0.15.0, megatron/core/transformer/moe/experts.py)."""
 CAST_FORWARD, CAST_BACKWARD = 0.4, 0.6
-"""How traffic that was calibrated for both passes together is split between them. Assumed: no source measured the
-passes apart."""
+"""The split between the passes of traffic that was calibrated for both together. Assumed: no source measured the passes
+separately."""
 NARROW_BYTES = term.constant("bytes_of_8_bits", 1, BYTE, "dispatch in FP8, combine in BF16: arXiv:2412.19437, 3.3.2")
-"""Bytes of an element that goes out to its expert in the low dtype; it returns in 16 bits."""
+"""Bytes of an element dispatched in the low dtype; it returns in 16 bits."""
 
 
 def split(name: str, forward: float) -> Term:
-    """Return an assumed part of a calibrated traffic."""
+    """Return the assumed share of one pass in a calibrated traffic."""
     return term.leaf(name, forward, "1", term.ASSUMED, "how both passes' traffic is split between them")
 
 
@@ -80,8 +80,8 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
 
 
 def bias_bytes(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """Return the bytes of the second bias, weighed by each token's score, and those that the gradient of the first one
-    reads; none of experts without."""
+    """Return the traffic of the second bias, weighted by each token's score, and that of the gradient of the first one;
+    0 for experts without biases."""
     if not op.bias:
         return (), ()
     each = clock.rate("expert_bias_bytes", clock.rates.expert_bias_bytes, BYTE)
@@ -91,7 +91,7 @@ def bias_bytes(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tupl
 
 
 def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[Term, Term]:
-    """Return the time of grouped GEMMs h → f → h, forward and backward. Ranks that share an expert work on all of its
+    """Return the time of grouped GEMMs h → f → h, forward and backward. Ranks that share an expert process all of its
     tokens."""
     shares = size("etp", clock.layout.etp)
     local = term.divide(f"{name}/local", size(f"{name}/experts", op.experts), size("ep", clock.layout.ep))
@@ -111,8 +111,8 @@ def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple
 
 
 def grouping(clock: Clock, name: str, local: Term) -> Term:
-    """Return the share of an ordinary GEMM's rate that the GEMMs of several experts in one kernel reach. What is lost
-    is lost between one expert and the next: a single one loses nothing."""
+    """Return the rate of a grouped GEMM relative to an ordinary one. The loss occurs between experts, so a single
+    expert has none."""
     several = where(clock.layout.looped > 0, 0, 1)
     kernels = term.leaf("one_kernel", several, "1", term.GIVEN, "0 where experts run one after the other")
     lost = term.subtract(f"{name}/grouped/lost", ONE, clock.rate("grouped", clock.rates.grouped))
@@ -122,8 +122,9 @@ def grouping(clock: Clock, name: str, local: Term) -> Term:
 
 
 def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, routed: Term) -> Term:
-    """Dispatch and combine: the slower of link and network, a token sent once to each node; ranks that share an expert
-    gather its tokens after the all-to-all, and scatter what comes out before it."""
+    """Return the seconds of dispatch and combine: the slower of link and network, with a token sent once to each node.
+    Ranks that share an expert all-gather its tokens after the all-to-all, and reduce-scatter the outputs before the
+    return."""
     group = clock.groups.experts
     ep, top_k = group.ranks, size(f"{name}/top_k", op.top_k)
     sent = term.choose("bytes_sent", clock.low, NARROW_BYTES, WIDE_BYTES)

@@ -1,17 +1,17 @@
-"""The time in which an inference engine runs prompts and decodes tokens: one model for serving and for rollouts.
+"""The time for an inference engine to run prompts and decode tokens, for serving and for rollouts.
 
-A pass sends tokens through every layer: prefill sends prompts, decoding one token of each sequence. On a rank of a
-stage, with n passes that follow each other, W bytes of weights read by one, F and A the FLOPs of linear layers and of
-attention in all of them, C the bytes of keys, values and states that all of them read, β bytes a second of memory and
-π FLOP/s, each times the share s that is reached:
+A pass sends tokens through every layer: prefill sends prompts, decoding one token of each sequence. Symbols, on a rank
+of a stage: n consecutive passes, W bytes of weights read by one pass, F and A the FLOPs of linear layers and of
+attention in all passes, C the bytes of keys, values and states that all passes read, β byte/s of memory and π FLOP/s,
+each times the share s that is reached:
 
     linear layers = max( n·W / (β·s), F / (π·s) )
     attention     = max( C / (β·s), A / (π·s) )
-    activations   = M / (β·s), M the bytes that kernels between the products read and write
+    activations   = M / (β·s), M the bytes that kernels between matmuls read and write
     launches      = n · (layers · seconds of a layer + routed layers · seconds of routing)
     exchange      = tensor-parallel all-reduces, the experts' all-to-all, and the hops between pipeline stages
 
-and a pass takes their sum, because they follow each other in every layer (Pope et al. 2022, arXiv:2211.05102).
+and a pass takes their sum, because they run in sequence in every layer (Pope et al. 2022, arXiv:2211.05102).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from napkin.timing import collectives
 
 DECODE = "each step reads every weight that it uses and the whole cache: Pope et al. 2022, arXiv:2211.05102"
 ALL_REDUCES = 2
-"""Of a layer: after attention and after the MLP (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+"""All-reduces per layer: after attention and after the MLP (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
 
 SINGLE, STATIC, CLOSED, OFFLINE = "single", "static", "closed loop", "offline"
-"""How requests arrive: one at a time; a fixed batch that starts together; as many in flight all the time; all queued,
-so that the engine takes as many at a time as it can."""
+"""How requests arrive: one at a time; a fixed batch that starts together; a constant number in flight; all queued, so
+that the engine runs as many as it can."""
 MODES = SINGLE, STATIC, CLOSED, OFFLINE
 
 
@@ -39,9 +39,9 @@ class Traffic:
     """Requests.
 
     mode      one of MODES
-    at_once   sequences in flight on all GPUs; 0 offline: as many as the engine takes
+    at_once   sequences in flight on all GPUs; 0 for offline: as many as the engine takes
     prompt, response    mean tokens that a request sends and receives
-    alike     all requests have these lengths: in a closed loop those that start together end together
+    alike     all requests have exactly these lengths, so that in a closed loop those that start together end together
     """
 
     mode: str
@@ -53,7 +53,7 @@ class Traffic:
 
 @record
 class LatencyLimits:
-    """Most seconds to the first token, and of each token after it; None: no limit."""
+    """Maximum time to first token and time per output token, in seconds; None: no limit."""
 
     ttft: float | None = None
     tpot: float | None = None
@@ -61,16 +61,16 @@ class LatencyLimits:
 
 @record
 class EngineShares:
-    """What an engine reaches, from published measurements.
+    """The shares of peak rates that an engine reaches, from published measurements.
 
     weights, cache      shares of the memory's bandwidth at which weights, and keys and values, are read
     matmul, attention   shares of the dense peaks
-    memory              share at which kernels between the products stream activations
+    memory              share at which kernels between matmuls stream activations
     bus                 share of the link's or the network's rate
-    latency             seconds of one collective inside a node
-    hop                 and what each doubling of its nodes adds
-    layer, routed       seconds that launching a layer takes, and routing to its experts besides
-    source              where these come from
+    latency             seconds of one collective within a node
+    hop                 additional seconds for each doubling of its nodes
+    layer, routed       seconds to launch a layer, and extra seconds for routing to experts
+    source              source of these figures
     """
 
     weights: Number
@@ -88,7 +88,7 @@ class EngineShares:
 
 @record
 class GenerationRates:
-    """A machine, and what an engine reaches of it.
+    """The rates of a machine, and the shares that an engine reaches.
 
     peak, wide      dense FLOP/s of linear layers' format, and of 16 bits (attention)
     bandwidth, link, network
@@ -107,15 +107,15 @@ class GenerationRates:
 
 @record
 class EnginePasses:
-    """EnginePasses of one kind that follow each other, on one rank of a pipeline stage.
+    """Consecutive passes of one kind on one rank of a pipeline stage.
 
-    count      how many                        layers     of the stage
+    count      number of passes                layers     layers of the stage
     read       bytes of weights that one pass reads
     linear, attention    FLOPs of all passes
     cached     bytes of keys, values and states that all passes read
-    streamed   bytes that kernels between the products move over all passes
-    exchanged  bytes of the residual stream of all passes, undivided: tokens · width · 2
-    routed     of those, times the experts of a token over all routed layers: what the all-to-all sends one way
+    streamed   bytes that kernels between matmuls move over all passes
+    exchanged  bytes of the residual stream of all passes, over all ranks: tokens · width · 2
+    routed     those bytes times experts per token over all routed layers: the one-way traffic of the all-to-all
     """
 
     count: Term
@@ -187,7 +187,7 @@ def _roofline(name: str, moved: Term, flops: Term, memory: Term, compute: Term) 
 
 
 def _reached(name: str, peak: Number, share: Number, unit: str, source: str) -> Term:
-    """Return what is reached of a rate."""
+    """Return the reached share of a rate."""
     return term.multiply(
         f"rate/{name}",
         term.leaf(f"rate/{name}/peak", peak, unit, term.TRUE),
@@ -196,7 +196,7 @@ def _reached(name: str, peak: Number, share: Number, unit: str, source: str) -> 
 
 
 def _exchanges(name: str, one: EnginePasses, groups: EngineRanks, rates: GenerationRates) -> list[Term]:
-    """Return the seconds that ranks wait for each other's data."""
+    """Return the seconds of communication between ranks."""
     found = []
     sent = term.leaf("residual_stream", one.exchanged, "byte", term.TRUE)
     if groups.tp > 1:
@@ -219,8 +219,8 @@ def _exchanges(name: str, one: EnginePasses, groups: EngineRanks, rates: Generat
 
 
 def _exchange(name: str, count: Term, calls: Term, moved: Term, group: tuple[int, int], rates: GenerationRates) -> Term:
-    """Return the seconds of `calls` collectives in each pass: their latency, and their bytes at the bus's rate. group:
-    its ranks, and how many GPUs apart neighbors are."""
+    """Return the seconds of `calls` collectives per pass: their latency, and their bytes at the bus bandwidth. group:
+    its ranks, and the distance of neighbors in GPUs."""
     ranks, stride = group
     latency = term.leaf("latency_of_a_collective", rates.reached.latency, "second", term.SEEN, rates.reached.source)
     nodes = math.ceil(ranks * stride / float(rates.node))
@@ -233,7 +233,7 @@ def _exchange(name: str, count: Term, calls: Term, moved: Term, group: tuple[int
 
 
 def _bus(ranks: int, stride: int, rates: GenerationRates) -> Term:
-    """Return the byte/s that each rank of a group reaches: neighbors are `stride` GPUs apart."""
+    """Return the byte/s of each rank of a group whose neighbors are `stride` GPUs apart."""
     rate = collectives.bus_bandwidth(
         "bus",
         term.constant("ranks", ranks),

@@ -1,4 +1,4 @@
-"""Calendar time of a run: the time of its uninterrupted steps over the share of the calendar that is training.
+"""Calendar time of a run: the time of its uninterrupted steps divided by the goodput.
 
 Checkpoints, evaluation, interruptions, restarts and slow steps take the rest:
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 @record
 class Goodput:
-    """The share of a run's calendar time that is training at a good step's rate.
+    """The share of a run's calendar time spent training at the normal step rate.
 
-    spread  σ of its logarithm        run_kind  production, benchmark or speedrun: which published runs it is of
-    interruptions  what predicts it once the number of GPUs is known (`on`)        spares  GPUs that stand by
-    gpus    of the machine that it was predicted for        own  σ of the published share's logarithm, without failures
-    """
+    spread  σ of its logarithm        run_kind  kind of published runs that it comes from: production, benchmark or
+            speedrun
+    interruptions  inputs of the prediction for a number of GPUs (`on`)        spares  standby GPUs
+    gpus    number of GPUs that it was predicted for        own  σ of the logarithm of the published share, without
+    failures"""
 
     share: Term
     spread: float = 0.0
@@ -35,7 +36,7 @@ class Goodput:
     own: float = 0.0
 
     def on(self, gpus: Term) -> Goodput:
-        """Return the share on a machine of this size: predicted from its failures, if nothing else was given."""
+        """Return the goodput on this many GPUs: predicted from failures, unless given."""
         failing = self.interruptions
         if failing is None or self.gpus is not None:
             return self
@@ -43,7 +44,7 @@ class Goodput:
         return Goodput(failing.share(gpus), spread, self.run_kind, failing, self.spares, gpus, self.spread)
 
     def saving(self, states: Term) -> Goodput:
-        """Return the same for a job whose checkpoints hold these bytes, on whatever machine."""
+        """Return the goodput of a job with checkpoints of this size, on any machine."""
         failing = self.interruptions
         if failing is None:
             return self
@@ -51,14 +52,14 @@ class Goodput:
         return found if self.gpus is None else replace(found, spread=self.own, gpus=None).on(self.gpus)
 
     def expected(self, lasting: Term) -> list[Term]:
-        """Return the failures to expect in a calendar time, how far apart, and how often to write a checkpoint; nothing
-        if the share is not predicted."""
+        """Return the expected failures in a calendar time, their mean distance, and the checkpoint interval; empty if
+        goodput is not predicted."""
         if self.interruptions is None or self.gpus is None:
             return []
         return self.interruptions.terms(self.gpus, lasting)
 
     def paid(self, gpus: Term) -> Term:
-        """Return the GPUs that cost money: those that train, and those that stand by."""
+        """Return the GPUs to pay for: training and standby."""
         return gpus if self.spares is None else add("gpus/paid", gpus, self.spares)
 
     def calendar(self, uninterrupted: Term) -> Term:
@@ -74,27 +75,26 @@ class Goodput:
         return multiply("mfu", mfu, self.share)
 
     def ends(self, deviations: float) -> tuple[float, float]:
-        """Return the interval of the share, at most 1; deviations: σ of a normal spread at the confidence level."""
+        """Return the interval of the goodput, at most 1; deviations: half-width of the confidence interval in σ."""
         factor = math.exp(deviations * self.spread)
         return float(self.share.value) / factor, min(float(self.share.value) * factor, 1.0)
 
     def run(self, tokens: float, each: float) -> tuple[float, float]:
-        """Return the seconds of training of a run, and its calendar seconds; each: seconds of one token on the whole
-        machine."""
+        """Return the training seconds and the calendar seconds of a run; each: seconds per token on all GPUs."""
         running = tokens * each
         return running, running / float(self.share.value)
 
     def half_width(self, step: float, deviations: float) -> float:
-        """Return half the interval of ln(calendar time); step: that of a step's time."""
+        """Return the half-width of the interval of ln(calendar time); step: that of ln(step time)."""
         return math.hypot(step, deviations * self.spread)
 
     @property
     def is_given(self) -> bool:
-        """Whether the user stated it."""
+        """Whether the user gave it."""
         return self.share.kind == GIVEN
 
 
 IN_MFU = Goodput(constant("goodput", 1, "1", "the given MFU is that of the whole run"))
-"""The share if a whole-run MFU is given, which has all losses in it."""
+"""The goodput for a given whole-run MFU, which includes all losses."""
 UNBROKEN = Goodput(constant("goodput", 1, "1", "a trainer's own clock: of its steps"))
-"""The share of the time that a trainer prints."""
+"""The goodput for times that a trainer prints."""

@@ -1,4 +1,4 @@
-"""What failures and checkpoints take of a run's calendar time, and how often to write a checkpoint.
+"""Loss of calendar time to failures and checkpoints, and how often to write a checkpoint.
 
 w seconds that a checkpoint blocks training, M mean time between failures of the job: an interval of √(2·w·M) loses
 least (Young 1974, doi:10.1145/361147.361115); Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37, corrects it to
@@ -29,7 +29,7 @@ from napkin.term import (
 )
 
 NODE = 8
-"""GPUs of the machines whose writing was measured."""
+"""GPUs per node of the machines whose write times were measured."""
 YOUNG = "Young 1974, doi:10.1145/361147.361115"
 DALY = "Daly 2006, doi:10.1016/j.future.2004.11.016, equation 37"
 
@@ -55,14 +55,14 @@ def daly(write: Term, mtbf: Term, first: Term) -> Term:
 
 
 def lost(write: Term, mtbf: Term, interval: Term) -> Term:
-    """Return the share of the time spent on writing, w/T, and on repeating work after a failure, T/2M."""
+    """Return the share of time spent on writing, w/T, and on repeating work after a failure, T/2M."""
     again = divide("share_redone", interval, multiply("twice_mtbf", constant("2", 2), mtbf))
     return add("checkpoint/overhead", divide("share_writing", write, interval), again, source=YOUNG)
 
 
 def useful(interval: float, write: float, restart: float) -> float:
-    """Return the share of the time that is training, T/(M·e^(R/M)·(e^((T + w)/M) − 1)); all in mean times between
-    failures. It never falls to 0, where more failures than restarts would."""
+    """Return the share of the time that is training, T/(M·e^(R/M)·(e^((T + w)/M) − 1)); all in units of the mean time
+    between failures. It stays above 0 even with very frequent failures."""
     both = interval + write
     share = interval * math.exp(-(restart + both)) / -math.expm1(-both)
     return max(share, sys.float_info.min)
@@ -73,12 +73,12 @@ define("useful_share", useful)
 
 @record
 class CheckpointWrite:
-    """How long writing a checkpoint blocks training: a fixed time, and its bytes at the rate of the storage.
+    """The time that a checkpoint blocks training: a fixed time, and its bytes at the rate of the storage.
 
     fixed   seconds: gathering, planning, waiting for the last rank
     rate    byte/s/node of shared storage; all nodes, of NODE GPUs, write
-    states  bytes of the job's checkpoint, where known; else `each`, bytes for each GPU, as in published runs
-    whole   byte/s of the whole job if it is given, next to which nothing is fixed
+    states  bytes of the job's checkpoint, if known; else `each`, bytes per GPU, as in published runs
+    whole   byte/s of the entire job, if given; then there is no fixed time
     """
 
     fixed: Term
@@ -99,13 +99,13 @@ class CheckpointWrite:
 
 @record
 class Interruptions:
-    """Failures of GPUs and what they touch, and what is done about them.
+    """Interruptions of a job, and checkpoints against them.
 
     gpu_mtbf  mean time between interruptions of one GPU, GPU-second
-    write     how long a checkpoint blocks training        restart  seconds from a failure to the next step
+    write     time that a checkpoint blocks training        restart  seconds from a failure to the next step
     rest      share of the other losses: slow steps, evaluation, ramps, instabilities
     spreads   σ of the logarithms of the first three
-    every     seconds between two checkpoints, if they are given; else Young's interval
+    every     seconds between two checkpoints, if given; else Young's interval
     """
 
     gpu_mtbf: Term
@@ -128,7 +128,7 @@ class Interruptions:
         return mtbf_of(self.gpu_mtbf, gpus)
 
     def available(self, gpus: Term) -> Term:
-        """Return the share of the time that failures and checkpoints leave."""
+        """Return the share of time left by failures and checkpoints."""
         mtbf = self.mtbf(gpus)
         parts = (
             divide("goodput/interval_over_mtbf", self.interval(gpus), mtbf),
@@ -138,11 +138,11 @@ class Interruptions:
         return make("useful_share", "goodput/available", parts, source="Daly 2006, section 3")
 
     def share(self, gpus: Term) -> Term:
-        """Return the share of the calendar time that is training."""
+        """Return the goodput."""
         return multiply("goodput", self.available(gpus), self.rest)
 
     def spread(self, gpus: Term) -> float:
-        """Return σ of the share's logarithm, from those of what it is computed from."""
+        """Return σ of ln(goodput), propagated from its inputs."""
         seconds = self.write.seconds(gpus)
         slower = CheckpointWrite(seconds, self.write.rate, leaf("none", 0, "byte/GPU"))
         at = replace(self, write=slower)
@@ -150,7 +150,7 @@ class Interruptions:
         return math.hypot(*(at._moved(gpus, name, term, spread) for name, term, spread in ways))
 
     def _moved(self, gpus: Term, name: str, at: Term, spread: float) -> float:
-        """Return by how much the logarithm of the available share moves with one of what it is computed from."""
+        """Return the change of ln(available share) with one of its inputs."""
         if not spread:
             return 0.0
         shares = []
@@ -161,7 +161,8 @@ class Interruptions:
         return math.log(shares[1] / shares[0]) / 2
 
     def terms(self, gpus: Term, lasting: Term) -> list[Term]:
-        """Return what a run of this calendar time is to expect: failures, how far apart, how often to write."""
+        """Return the expected failures of a run of this calendar time, their mean distance, and the checkpoint
+        interval."""
         mtbf = self.mtbf(gpus)
         blocked = self.write.seconds(gpus)
         found = [mtbf, divide("failures", lasting, mtbf), blocked, self.interval(gpus)]

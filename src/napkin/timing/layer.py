@@ -1,6 +1,6 @@
-"""The time of one layer for one micro-batch: each operation by roofline, what recomputation repeats, communication.
+"""The time of one layer for one micro-batch: each operation by roofline, recomputation, communication.
 
-Seconds stay apart in groups to the end, so that the printed breakdown adds up to the step.
+Seconds are kept in groups until the end, so that the printed breakdown adds up to the step.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from napkin.timing.matrix_work import work_of
 from napkin.timing.step_layout import StepLayout
 
 RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed")
-"""Fields of a layout that say what the backward pass computes again."""
+"""Fields of a layout that say what is recomputed."""
 TRAINING_STACK = Implementation(swiglu="generated")
-"""How the stacks whose step times are calibrated fuse elementwise operations."""
+"""The fusion of elementwise operations in the stacks whose step times are calibrated."""
 
 
 @record
 class LayerTime:
-    """Seconds of one layer for one micro-batch, by group, and the weights that one GPU holds; or of what is outside the
-    layers (ends.py).
+    """Seconds of one layer for one micro-batch, by group, and the weights on one GPU; or those of operations outside
+    the layers (ends.py).
 
-    behind   the time in which gradients can be reduced behind the last micro-batch: all but the forward pass and its
-             waits for the host. None of the head's: its backward pass is first, before any gradient is complete
-    ahead    the time in which updated parameters can be gathered ahead of the layers that follow: the forward pass
+    behind   time that can overlap with gradient reduction in the last micro-batch: all except the forward pass and its
+             waits for the host; 0 for the head, whose backward pass runs before any gradient is complete
+    ahead    time that can overlap with gathering updated parameters of later layers: the forward pass
     weights  parameters that are trained, before ZeRO divides them
-    frozen   bytes of those that are not, once for each pass that gathers them: forward, and backward if it runs;
-             both without the embedding and head matrices, which shards_of counts
-    works    seconds of the optimizer's products and decompositions, before ZeRO divides them"""
+    frozen   bytes of frozen parameters, once for each pass that gathers them: forward, and backward if it runs; both
+             without embedding and head, which shards_of counts
+    works    seconds of the optimizer's matmuls and decompositions, before ZeRO divides them"""
 
     groups: dict[str, Term]
     behind: Term
@@ -85,9 +85,9 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
 
 
 def forward_time(own: LayerClock, counted: Launches, launches: Term, waits: Term) -> Term:
-    """Return the seconds of the forward pass with its waits for the host: its work on the device, or its share of the
-    launches where these take longer, and of the waits for experts. What is recomputed changes none of them, so that it
-    never makes a step faster."""
+    """Return the seconds of the forward pass with its waits for the host: the larger of its device time and its share
+    of the launches, plus its share of the waits for experts. Recomputation changes none of these, so it never makes a
+    step faster."""
     kind = own.kind
     forward = total(f"{kind}/forward", (one for terms in own.forward.values() for one in terms))
     share = term.leaf(f"{kind}/forward/share", counted.forward, "1", term.TRUE, "counted operations")
@@ -98,10 +98,10 @@ def forward_time(own: LayerClock, counted: Launches, launches: Term, waits: Term
 
 @record
 class Launches:
-    """Launches of a layer's kernels, over those of the same layer trained as a whole and not recomputed: its own, and
-    those of adapters; the share of all in the forward pass; and the units and modules that are gathered by themselves,
-    in all passes. They have no sizes in them: more work on the device
-    would else leave the backward pass more of the same launches to hide behind, and make a step faster."""
+    """Kernel launches of a layer relative to the same layer fully trained without recomputation: its own and those of
+    adapters; the share in the forward pass; and the units and modules that are gathered separately, over all passes.
+    They do not depend on sizes; otherwise more device work in the backward pass could hide more launches and make a
+    step faster."""
 
     own: Number
     adapters: Number
@@ -111,8 +111,8 @@ class Launches:
 
 
 def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches:
-    """Return a layer's launches: one for each operation, and one for each gradient, of inputs and of weights, that the
-    backward pass computes, which launches again what it recomputes."""
+    """Return a layer's launches: one for each operation, one for each gradient of inputs and of weights in the backward
+    pass, and those of recomputation."""
     added = [op for op in operations if op.role in (ADAPTER, MERGED)]
     own = [op for op in operations if op.role not in (ADAPTER, MERGED)]
     usual = max(sum(sum(replace(op, learning=ALL).launch_counts()) for op in own), 1)
@@ -131,15 +131,15 @@ def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches
 
 
 def _counts_as(op: Operation, layout: StepLayout) -> Number:
-    """Return how many operations an operation is launched as: where experts run one after the other, each has three of
-    its own, the first product, the activation and the second product."""
+    """Return the number of launches of an operation. If experts run in a loop, each has three: the first matmul, the
+    activation and the second matmul."""
     experts = op.routed()
     return 1 if experts is None else where(layout.looped > 0, 3 * experts.experts / layout.ep, 1)
 
 
 def launch_time(clock: Clock, kind: str, operations: Sequence[Operation], counted: Launches) -> Term:
-    """Return the seconds in which the host launches a layer's kernels: those of experts, or of a dense layer, and
-    adapters at a dense layer's rate."""
+    """Return the seconds for the host to launch a layer's kernels: those of experts or of a dense layer, and adapters
+    at a dense layer's rate."""
     rates = clock.rates
     several = any(op.launches() == EXPERT_KERNELS for op in operations)
     trained = where(clock.layout.looped > 0, rates.host_layer, rates.host_experts) if several else rates.host_layer
@@ -170,8 +170,8 @@ def launch_time(clock: Clock, kind: str, operations: Sequence[Operation], counte
 
 
 def experts_launched(clock: Clock, kind: str, operations: Sequence[Operation], counted: Launches) -> Term:
-    """Return the seconds in which the device waits while the host, which reads back how many tokens each expert has,
-    launches what works on each of those on the GPU: forward, backward, and what is recomputed."""
+    """Return the seconds that the device waits for the host, which reads back the number of tokens of each expert and
+    then launches the kernels of each: forward, backward, and recomputation."""
     layout = clock.layout
     found = [one.experts / layout.ep for op in operations if (one := op.routed()) is not None]
     if not found:
@@ -183,8 +183,8 @@ def experts_launched(clock: Clock, kind: str, operations: Sequence[Operation], c
 
 
 def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:
-    """Return the seconds by group but the host's: forward, backward, and what is recomputed in the backward pass, which
-    a layer that no gradient reaches does not have."""
+    """Return the seconds by group without the host's: forward, backward, and recomputation, which layers that no
+    gradient reaches do not have."""
     clock, kind = own.clock, own.kind
     shares = clock.layout if own.learns else replace(clock.layout, **dict.fromkeys(RECOMPUTED, 0))
     every = size("layers_recomputed", shares.layers_recomputed)
@@ -214,11 +214,11 @@ def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str
 
 
 def host_time(kind: str, groups: dict[str, Term], launch: Term) -> Term:
-    """Return how long the device waits for the host, which launches a layer's kernels in `launch` seconds."""
+    """Return the seconds that the device waits for the host, which launches a layer's kernels in `launch` seconds."""
     busy = term.add(f"{kind}/device", *groups.values())
     return term.subtract(f"{kind}/host/launches", term.largest(f"{kind}/longer", busy, launch), busy)
 
 
 def residual_width(operations: Sequence[Operation]) -> Number:
-    """Return the elements of a token in the residual stream: what the last row-parallel layer or sum puts out."""
+    """Return the elements per token of the residual stream: the output of the last row-parallel layer or sum."""
     return next((width for op in reversed(operations) if (width := op.residual()) is not None), 0)

@@ -27,8 +27,8 @@ from napkin.timing.clock import BYTE, ONE, WIDE_BYTES, Clock, size
 from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
 
 GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
-"""What a layer's time is made of. compute: matmul, attention · memory-bound: elementwise, casts, accumulation ·
-communication: tensor, context, expert · overhead: host, the time in which kernels wait for their launch."""
+"""The groups of a layer's time. compute: matmul, attention · memory-bound: elementwise, casts, accumulation ·
+communication: tensor, context, expert · overhead: host, the time that kernels wait for their launch."""
 
 
 UNPACKED = term.constant(
@@ -38,7 +38,7 @@ UNPACKED = term.constant(
     "AutoGPTQ auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py at 9f7d370, lines 311 to 348: 32 bits written by the "
     "shift; read and cast to 8; masked; less the zero point; times the scale, in 16",
 )
-"""Bytes of a weight of 4 bits that elementary operations move besides those that it is stored in."""
+"""Bytes per 4-bit weight that elementwise operations move in addition to its stored bytes."""
 SLOW_LOOKUP = term.leaf(
     "lookup/slowness",
     2.1,
@@ -47,15 +47,15 @@ SLOW_LOOKUP = term.leaf(
     "Qi et al. 2026, arXiv:2604.02556: bitsandbytes' kernel takes 2.0 to 2.2 times as long as one with its table in "
     "shared memory, on an A100",
 )
-"""Time of expanding NF4 over its bytes."""
+"""Slowdown of expanding NF4 relative to its bytes."""
 
 
 @record
 class Expansion:
-    """How a stored format becomes 16-bit weights.
+    """How a stored format is expanded to 16-bit weights.
 
-    written  bytes moved per weight besides those that it is stored in     slower  factors on the time of its bytes
-    again    whether the backward pass expands the weights again, rather than reading what autograd kept"""
+    written  bytes moved per weight in addition to the stored ones     slower  factors on the time of its bytes
+    again    whether the backward pass expands the weights again instead of reading saved ones"""
 
     written: Term = WIDE_BYTES
     slower: tuple[Term, ...] = ()
@@ -68,7 +68,7 @@ EXPANSIONS = {
     "nf4-dq": Expansion(slower=(SLOW_LOOKUP,)),
     "int4": Expansion(UNPACKED, again=False),
 }
-"""Stored format → its expansion; of every other, one kernel that reads what is stored and writes 16 bits."""
+"""Stored format → its expansion; others use one kernel that reads the stored bytes and writes 16 bits."""
 
 
 COMPUTE, MEMORY, COMMUNICATION = GROUPS[:2], GROUPS[2:5], GROUPS[5:8]
@@ -97,12 +97,12 @@ class LayerClock(Timer):
             self.backward[group].append(seconds)
 
     def attention(self, op: AttentionCost) -> None:
-        """Add the core of attention, by the fused kernel or eager."""
+        """Add the attention core, for the fused kernel or eager code."""
         forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
         self.add({"attention": forward}, {"attention": backward} if op.learning.inputs else {})
 
     def experts(self, op: RoutedExperts) -> None:
-        """Routed experts, their tokens exchanged over ep."""
+        """Add routed experts, with their tokens exchanged over ep."""
         self.add(*expert_time(self.clock, op, f"{self.kind}/{op.name}"))
         if op.learning.stored:
             local = size(f"{self.kind}/{op.name}/local", op.experts / self.clock.layout.ep / self.clock.layout.etp)
@@ -111,11 +111,11 @@ class LayerClock(Timer):
             self.expand(f"{self.kind}/{op.name}", elements, op.learning)
 
     def linear(self, op: LinearLayer) -> None:
-        """Add a linear layer, timed with those that it is fused with."""
+        """Add a linear layer, to be timed with those that it is fused with."""
         self.linears.append(op)
 
     def adapter(self, op: ThinPair) -> None:
-        """Add two thin matmuls, each a kernel of its own; the first is a lookup next to an embedding."""
+        """Add the two thin matmuls of an adapter, each a separate kernel; for an embedding, the first is a lookup."""
         clock, name = self.clock, f"{self.kind}/{op.name}"
         rows = clock.read if op.reads_encoder else clock.tokens
         if op.copies > 1:  # tensor-parallel ranks divide the tokens of experts, as for the experts themselves
@@ -135,8 +135,8 @@ class LayerClock(Timer):
             self.add({"matmul": forward}, {"matmul": backward})
 
     def norm_of_weight(self, op: ThinPair) -> None:
-        """Add B·A·1, made of an identity matrix, and the elements of W + B·A: the scaled product, the sum and the norm
-        read two, write one, read two, write one, read one (peft, tuners/lora/dora.py, forward)."""
+        """Add B·A·1, computed with an identity matrix, and the elementwise work on W + B·A: the scaled product, the sum
+        and the norm read two, write one, read two, write one, read one (peft, tuners/lora/dora.py, forward)."""
         clock, name = self.clock, f"{self.kind}/{op.name}/norm"
         d_in, thin = size(f"{name}/d_in", op.d_in), size(f"{name}/thin", op.thin)
         rank, d_out = size(f"{name}/rank", op.rank), size(f"{name}/d_out", op.d_out)
@@ -150,7 +150,7 @@ class LayerClock(Timer):
         self.add({"matmul": term.add(f"{name}/products", down, up), "elementwise": moved}, {})
 
     def reparameterized(self, op: Reparameterization) -> None:
-        """Add an adapter's products with the tokens and of weights, and the bytes that making its weights moves."""
+        """Add an adapter's matmuls with the tokens and between weights, and the traffic of computing its weights."""
         clock, name = self.clock, f"{self.kind}/{op.name}"
         for one, learning in op.timed():
             rows = size(f"{name}/{one.name}/m", one.m) if one.m else clock.tokens
@@ -167,8 +167,8 @@ class LayerClock(Timer):
         self.add({"elementwise": ahead}, {"elementwise": back})
 
     def merged(self, op: MergedExperts) -> None:
-        """Add the matmul B·A of every expert on this GPU, and its sum with the weights: two read, one written after the
-        product is."""
+        """Add the matmul B·A of every expert on this GPU, and its sum with the weights, which reads two elements and
+        writes one."""
         clock, name = self.clock, f"{self.kind}/{op.name}"
         m, k, n = (size(f"{name}/{what}", getattr(op, what)) for what in ("d_out", "rank", "d_in"))
         copies = size(f"{name}/copies", op.copies)
@@ -180,9 +180,9 @@ class LayerClock(Timer):
         self.add({"matmul": forward, "elementwise": added}, {"matmul": backward})
 
     def expand(self, name: str, elements: Term, learning: Learning) -> None:
-        """Add the bytes of quantized weights that are expanded to 16 bits before a product: read as they are stored,
-        written wide, forward and again for the inputs' gradient (bitsandbytes/autograd/_functions.py, MatMul4Bit); or
-        by elementary operations, whose last output autograd keeps for that gradient."""
+        """Add the traffic of quantized weights that are expanded to 16 bits before a matmul: read as stored and written
+        in 16 bits, in forward and again for the inputs' gradient (bitsandbytes/autograd/_functions.py, MatMul4Bit); or
+        by elementwise operations, whose last output autograd saves for that gradient."""
         stored = term.leaf("bytes_stored", stored_bytes(learning.stored), BYTE, term.TRUE, learning.stored)
         expansion = EXPANSIONS.get(learning.stored, ONE_KERNEL)
         each = term.add(f"{name}/expanded/each", stored, expansion.written)
@@ -193,7 +193,8 @@ class LayerClock(Timer):
         self.add({"casts": seconds}, {"casts": seconds} if learning.inputs and expansion.again else {})
 
     def gemms(self, op: Operation) -> None:
-        """Any other operation's GEMMs: routers, block-diagonal ones, scans in chunks. Their heads or blocks divide."""
+        """Add any other operation's GEMMs: routers, block-diagonal ones, chunked scans. Tensor parallelism divides
+        their heads or blocks."""
         clock, t = self.clock, self.clock.tp
         for one in op.products(self.work):
             name = f"{self.kind}/{one.name}"
@@ -215,8 +216,8 @@ class LayerClock(Timer):
         self.moved_scores(op)
 
     def moved_scores(self, op: Operation) -> None:
-        """Add the way of an operation's attention scores through memory; backward, if its products have one, or it
-        has none and a gradient flows through what it adds to the scores."""
+        """Add the memory traffic of an operation's attention scores; in backward, if its matmuls have a backward pass,
+        or if a gradient flows through what it adds to the scores."""
         scores = op.scores(self.work)
         if not is_array(scores) and not scores:
             return
@@ -228,7 +229,7 @@ class LayerClock(Timer):
         self.add({"attention": forward}, {"attention": backward} if learns else {})
 
     def elementwise(self, operations: Iterable[Operation]) -> None:
-        """Add the bytes that elementwise operations move; tensors that tensor parallelism divides are 1/t as large."""
+        """Add the traffic of elementwise operations; tensors that tensor parallelism divides have 1/t of the size."""
         operations = tuple(operations)
         divided = divided_outputs(operations)
         clock = self.clock
@@ -259,8 +260,9 @@ class LayerClock(Timer):
         self.add({"elementwise": seconds[0]}, {"elementwise": seconds[1]})
 
     def fused(self, linears: Iterable[FusedLinear]) -> Term | None:
-        """Linear layers, those that read the same tensor and are divided the same way as one GEMM; the casts of their
-        inputs if they run in 8 or 4 bits. Returns the last one's seconds, of which recomputation skips a part."""
+        """Add linear layers, with those that read the same tensor and are divided the same way fused into one GEMM, and
+        the casts of their inputs if they run in 8 or 4 bits. Return the last one's seconds, part of which recomputation
+        skips."""
         clock = self.clock
         last: Term | None = None
         inputs: list[Term] = []

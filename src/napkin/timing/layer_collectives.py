@@ -1,4 +1,4 @@
-"""Collectives inside a layer: tensor parallelism's all-reduces, and the ring that passes keys and values around."""
+"""Collectives inside a layer: tensor parallelism's all-reduces, and ring attention."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Seconds = tuple[dict[str, Term], dict[str, Term]]
 
 
 def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedLinear]) -> Seconds:
-    """Return the time of all-reduces of the residual stream: one for each row-parallel layer forward, and one for each
-    column-parallel layer backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+    """Return the time of all-reduces of the residual stream: one per row-parallel layer in forward, and one per
+    column-parallel layer in backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
     forward = [one for one in linears if one.shard == ROW]
     backward = [one for one in linears if one.shard == COLUMN and one.learning.inputs]
     shown = all_reduce_time(clock, kind, width)
@@ -31,7 +31,7 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
 
 
 def all_reduce_time(clock: Clock, kind: str, width: Number) -> Term:
-    """Return the time that is shown of one all-reduce of `width` elements a token over the tensor-parallel ranks."""
+    """Return the exposed time of one all-reduce of `width` elements per token over the tensor-parallel ranks."""
     rates = clock.rates
     payload = term.multiply(f"{kind}/stream/bytes", WIDE_BYTES, clock.tokens, size(f"{kind}/width", width))
     each = clock.rate("tensor_latency", rates.tensor_latency, SECOND)
@@ -50,7 +50,7 @@ def all_reduce_time(clock: Clock, kind: str, width: Number) -> Term:
 
 
 def ring_time(clock: Clock, kind: str, elements: Number) -> Seconds:
-    """Return the seconds of ring attention: keys and values of the other ranks, passed around once forward and twice
+    """Return the seconds of ring attention: keys and values circulate among the ranks once in forward and twice in
     backward (Liu et al. 2023, arXiv:2310.01889)."""
     shared = term.divide(
         f"{kind}/context/keys_and_values",

@@ -1,4 +1,4 @@
-"""The weights of a layer that one GPU holds, before ZeRO divides them."""
+"""The weights of a layer on one GPU, before ZeRO shards them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from napkin.timing.step_layout import StepLayout
 
 @record
 class Held:
-    """What one GPU holds of weights, dense ones and those of experts, before ZeRO divides them."""
+    """Dense and expert weights on one GPU, before ZeRO shards them."""
 
     dense: Term
     experts: Term
 
 
 def layer_weights(operations: Sequence[Operation], layout: StepLayout, kind: str) -> tuple[Held, Held]:
-    """Return what one GPU holds of a layer before ZeRO divides it: its trained parameters, and the bytes of those that
-    are frozen, once for each pass over the layer."""
+    """Return the weights of a layer on one GPU before ZeRO: its trained parameters, and the bytes of frozen ones, once
+    for each pass over the layer."""
     counts = dict.fromkeys(("whole", "sharded", "expert"), 0)
     fixed: dict[str, Number] = dict.fromkeys(counts, 0)
     passes = 1 + any(op.learning.runs for op in operations)
@@ -43,7 +43,7 @@ def layer_weights(operations: Sequence[Operation], layout: StepLayout, kind: str
 
 
 def held(name: str, counts: Mapping[str, Number], unit: str, layout: StepLayout) -> Held:
-    """Return what one GPU holds of weights by how they are divided: whole, sharded over tensor-parallel ranks, or of
+    """Return the weights on one GPU: replicated ones, those sharded over tensor-parallel ranks, and those of
     experts."""
     whole, sharded, expert = (
         term.leaf(f"{name}/{shard}", count, unit, term.TRUE, "exact count") for shard, count in counts.items()
@@ -56,6 +56,6 @@ def held(name: str, counts: Mapping[str, Number], unit: str, layout: StepLayout)
 
 
 def table_of(clock: Clock, model: Model) -> Term:
-    """Return the parameters of the head, or of the embedding of tokens, on one tensor-parallel rank."""
+    """Return the parameters of the head, or of the token embedding, on one tensor-parallel rank."""
     local = term.divide("head/rows", size("vocabulary", model.vocabulary), clock.tp)
     return term.multiply("head/weights", term.leaf("head/columns", model.hidden, "param", term.GIVEN), local)

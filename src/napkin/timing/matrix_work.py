@@ -1,4 +1,4 @@
-"""Seconds of what an optimizer does with weights as matrices (training/optimizer_work.py)."""
+"""Seconds of an optimizer's matmuls and decompositions (training/optimizer_work.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, P
 
 def work_of(clock: Clock, operations: Sequence[Operation], kind: str) -> Term:
     """Return the seconds of one layer's matrices on one GPU, before ZeRO divides them. Experts stacked in one tensor
-    are not counted: the optimizers' own packages leave them out (training/optimizers.py, only_matrices)."""
+    are not counted: the optimizers' own packages skip them (training/optimizers.py, only_matrices)."""
     name = f"{kind}/works"
     if clock.layout.works is None:
         return zero(name)
@@ -40,7 +40,7 @@ def table_work(clock: Clock, model: Model) -> Term:
 
 
 def _matrices(clock: Clock, name: str, shape: tuple[int, int, bool], count: int) -> Term:
-    """Return the seconds of matrices of one shape. The third entry of a shape: whether tensor parallelism divides its
+    """Return the seconds for matrices of one shape. The third entry of a shape: whether tensor parallelism divides its
     longer side."""
     assert clock.layout.works is not None
     rows, columns, divided = shape
@@ -56,7 +56,7 @@ def _matrices(clock: Clock, name: str, shape: tuple[int, int, bool], count: int)
 
 
 def _product(clock: Clock, name: str, one: Product) -> Term:
-    """Return the seconds of a product: as a linear layer's in 16 bits, or at fp32's rate."""
+    """Return the seconds of a matmul: like a linear layer's in 16 bits, or at the fp32 rate."""
     times = size(f"{name}/times", one.times)
     m, k, n = (size(f"{name}/{side}", value) for side, value in (("m", one.m), ("k", one.k), ("n", one.n)))
     if not one.full:

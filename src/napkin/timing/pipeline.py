@@ -1,4 +1,4 @@
-"""Pipeline parallelism: the slowest stage, the bubble, and what stages send each other."""
+"""Pipeline parallelism: the slowest stage, the bubble, and communication between stages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ZERO = term.constant("0", 0)
 
 @record
 class Layers:
-    """The layers of a model and its head for one micro-batch. All of it follows from how one layer is computed: tensor,
-    context and expert parallelism, the micro-batch, recomputation; none of it from the pipeline or data parallelism.
+    """The layers of a model and its head for one micro-batch. They depend on tensor, context and expert parallelism,
+    the micro-batch and recomputation, not on pipeline or data parallelism.
 
-    runs   how many layers of each kind, and the time of one       depth         how many there are
-    order  in which they follow each other
+    runs   (number of layers, time of one) by layer type                depth         total number of layers
+    order  order of the layer types
     mean   seconds of the mean layer by group                      layer         of all its groups
     head   time of the head                                        head_seconds  of all its groups
     """
@@ -51,7 +51,7 @@ def layers_of(runs: Sequence[tuple[Number, LayerTime]], order: LayerRuns, head: 
 
 
 def mean_layer(runs: Sequence[tuple[Number, LayerTime]], depth: Term) -> dict[str, Term]:
-    """Return the seconds of the mean layer by group, of runs of (how many layers, one of them)."""
+    """Return the seconds of the mean layer by group, for runs of (number of layers, time of one)."""
     found = {}
     for group in GROUPS:
         every = [
@@ -64,8 +64,7 @@ def mean_layer(runs: Sequence[tuple[Number, LayerTime]], depth: Term) -> dict[st
 
 @record
 class Stages:
-    """A pipeline: its layers, how many stages it has, and what the slowest of them holds of each kind of layer, and of
-    the head."""
+    """A pipeline: its layers, its number of stages, and the layers of each type, and the head, on the slowest stage."""
 
     layers: Layers
     pp: Term
@@ -83,8 +82,8 @@ class Stages:
 
 
 def stages_of(clock: Clock, layers: Layers) -> Stages:
-    """Assign layers to stages: every stage but the last holds ⌈L/p⌉, the last one the rest, and the head; or as the
-    user assigned them. A vision tower is on the first one."""
+    """Assign layers to stages: every stage but the last has ⌈L/p⌉, the last one the rest and the head; or as the user
+    assigned them. A vision tower is on the first one."""
     layout = clock.layout
     depth = term.leaf("stage/depth", sum(count for count, _ in layers.order.runs), "1", term.TRUE)
     pp = clock.groups.stages.ranks
@@ -105,7 +104,8 @@ def stages_of(clock: Clock, layers: Layers) -> Stages:
 
 
 def bubble_time(clock: Clock, layers: Layers, stack: Term) -> Term:
-    """p−1 slots of a mean stage, divided among the v chunks of each stage (Narayanan et al. 2021, section 2.2)."""
+    """Return the bubble: p−1 slots of a mean stage, divided by the v chunks of each stage (Narayanan et al. 2021,
+    section 2.2)."""
     pp = clock.groups.stages.ranks
     others = term.subtract("bubble/stages", pp, ONE)
     slots = term.divide("bubble/slots", others, size("vp", clock.layout.vp))
@@ -114,8 +114,8 @@ def bubble_time(clock: Clock, layers: Layers, stack: Term) -> Term:
 
 
 def boundary_time(clock: Clock, stages: Stages, width: Number, stack: Term, repeats: Term) -> Term:
-    """Activations and their gradients between stages for each chunk; each rank sends its own part where sequence
-    parallelism divides the stream."""
+    """Return the time to send activations and their gradients between stages, for each chunk; with sequence parallelism
+    each rank sends its own part."""
     layout = clock.layout
     both_ways = term.constant("bytes_both_ways", 4, BYTE, "16 bits of an activation and of its gradient")
     stream = term.multiply(

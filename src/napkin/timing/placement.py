@@ -1,10 +1,9 @@
-"""Where the ranks of a step lie: which GPUs form a group that exchanges data, and so which groups leave a node.
+"""Placement of ranks: which GPUs form a communication group, and which groups span several nodes.
 
 GPUs are numbered as Megatron-LM orders them (parallel_state.py, order `tp-cp-ep-dp-pp`): tensor-parallel ranks are
 neighbors, then come those of context, data and, furthest apart, pipeline parallelism. A node is a fixed number of
-consecutive GPUs. Experts have an order of their own over the same GPUs: their tensor-parallel ranks, then those that
-share the experts of a layer, then those that hold the same experts.
-"""
+consecutive GPUs. Expert groups have a separate order over the same GPUs: expert-tensor-parallel ranks, then
+expert-parallel ranks, then replicas of the same experts."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from napkin.timing.step_layout import StepLayout
 
 @record
 class RankGroup:
-    """Ranks that exchange data: how many, and how many GPUs one is from the next."""
+    """Ranks that exchange data: their number, and the distance between neighbors in GPUs."""
 
     ranks: Term
     stride: Term

@@ -1,8 +1,7 @@
-"""What the machine and the software reach: every measured or calibrated constant that the time of a step rests on.
+"""The rates that machine and software reach: every measured or calibrated constant in the time of a step.
 
-timing/ defines the record; whoever knows the machine and the stack fills it in. No module of this package knows a
-constant of a chip, a library or a published run.
-"""
+timing/ defines the record; the caller fills it in for the machine and the software stack. No module of this package has
+a constant of a chip, a library or a published run."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from napkin.record import record
 
 @record
 class Rates:
-    """What the machine and the software reach, each a number or one per layout.
+    """The rates that machine and software reach; each a number or one per layout.
 
     peak, peak_wide     dense FLOP/s of linear layers' dtype and of 16 bits (attention and head)
     peak_full           dense FLOP/s of fp32, 0 if it is not known
@@ -45,19 +44,19 @@ class Rates:
     grouped             share of an ordinary product's rate that products of many experts in one kernel reach
     expert_bias_bytes   traffic of the second bias per routed token and hidden element
     permutation_bytes   traffic of permuting per routed token and hidden element
-    dispatch            time of the all-to-all over bytes/bandwidth
+    dispatch            time of the all-to-all relative to bytes/bandwidth
     host_layer, host_experts
                         seconds in which the host launches one layer's kernels
     host_expert         seconds in which the device waits for the launches of one expert's
     host_unit, host_module
                         seconds in which the host gathers a unit of FSDP, or a module of ZeRO-3, and gives it back
-    optimizer_slowness  time of the optimizer over bytes/bandwidth
+    optimizer_slowness  time of the optimizer relative to bytes/bandwidth
     eigenvectors, orthogonal, singular
                         bytes at the memory's rate for which such a decomposition takes as long, a cube of its side
-    fixed               seconds of a step that nothing scales
+    fixed               constant seconds of a step
     straggle            seconds that a step waits for the slowest GPU, for each doubling of their number
     stops_early         share of a block's last product that recomputation skips
-    stack               time of this software over the common constants'
+    stack               time of this software relative to the common constants
     """
 
     peak: Number

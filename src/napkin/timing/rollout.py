@@ -1,14 +1,14 @@
-"""Decoding steps in which an inference engine generates the responses of a reinforcement-learning step, and the time in
-which it receives the new weights.
+"""Decoding steps of an inference engine for the responses of a reinforcement learning step, and the time to transfer
+new weights to it.
 
 Symbols: S responses of an engine in a step, r their mean tokens and R the longest one's, B responses at a time.
 
-    decoding steps = S·(r − 1)/B + (R − r)/k: a full batch until the last response is begun, then those that are longer
-                     than the mean; while S ≤ B, R − 1 in total. A response's first token comes from its prompt's pass.
-                     Of k steps' responses that are generated one into the other each has a part of the end, and as many
-                     times S responses are there to fill the batch.
+    decoding steps = S·(r − 1)/B + (R − r)/k: a full batch until the last response starts, then the responses longer
+    than the mean; R − 1 in total if S ≤ B. A response's first token comes from its prompt's pass. Of k steps' responses
+    that are generated one into the other each has a part of the end, and as many times S responses are there to fill
+    the batch.
 
-Both hold for any lengths of the responses: a step reads the weights once, and the cache of every response in it
+Both hold for any response lengths: a step reads the weights once, and the cache of every response in it
 (timing/generation.py).
 """
 
@@ -28,7 +28,7 @@ PER_TENSOR = term.leaf(
     term.SEEN,
     "NVIDIA-NeMo/RL pull request 3294, transfer and update: Qwen3-30B-A3B 9.67 s, 235B-A22B 18.4, Nemotron Nano 3 3.56",
 )
-"""Seconds in which one tensor is exported from the trainer and loaded into the engine: each expert's on its own."""
+"""Seconds to export one tensor from the trainer and load it into the engine; each expert's tensor counts separately."""
 TO_HOST_AND_BACK = term.leaf(
     "offload/rate",
     3.3e9,
@@ -41,8 +41,8 @@ TO_HOST_AND_BACK = term.leaf(
 
 @record
 class Rollout:
-    """What one engine does in a step: its prompts, each once for all responses because prefixes are cached, and its
-    responses."""
+    """The work of one engine in a step: its prompts, each once for all its responses because prefixes are cached, and
+    its responses."""
 
     prefill: EnginePasses
     decode: EnginePasses
@@ -57,8 +57,8 @@ def generation_time(one: Rollout, rates: GenerationRates) -> Term:
 
 
 def decoding_steps(answers: int, at_once: int, response: int, longest: int, batches: int = 1) -> Term:
-    """Return the steps that decode `answers` responses of `response` tokens in the mean, `at_once` at a time. batches:
-    whose responses are generated one into the other."""
+    """Return the decoding steps for `answers` responses of `response` mean tokens, `at_once` at a time. batches: number
+    of steps whose responses are generated without a gap."""
     later = term.leaf(
         "later_tokens_of_an_answer", response - 1, "1", term.GIVEN, "the first comes from the prompt's pass"
     )
@@ -75,14 +75,14 @@ def decoding_steps(answers: int, at_once: int, response: int, longest: int, batc
 
 
 def offload_time(held: Term) -> Term:
-    """Return the seconds in which what a GPU of the trainer holds goes to the host, and comes back."""
+    """Return the seconds to move the trainer's bytes on a GPU to the host and back."""
     return term.divide("step/offload", held, TO_HOST_AND_BACK)
 
 
 def sync_time(weights: Term, tensors: int, ranks: int, gpus: int, apart: bool, rates: Rates) -> Term:
-    """Return the seconds in which the engine receives the new weights, tensor by tensor: on GPUs of its own all of
-    them, over the cards of a whole node, because a broadcast is a ring over all its GPUs; on the trainer's what its
-    rank holds, from the shards of the others. gpus: that hold the weights before or after."""
+    """Return the seconds to transfer the new weights to the engine, tensor by tensor. A separate engine receives all of
+    them over the network cards of a full node, because a broadcast is a ring over all its GPUs; a colocated one gathers
+    the weights of its rank from the shards of the others. gpus: GPUs that hold the weights before or after."""
     within = gpus <= rates.node
     cards = rates.node if apart else 1
     link = rates.link * rates.bus if within else rates.network * rates.wire * cards
@@ -93,5 +93,5 @@ def sync_time(weights: Term, tensors: int, ranks: int, gpus: int, apart: bool, r
 
 
 def broadcast_time(weights: Term, rate: float, source: str) -> Term:
-    """Return the same where a library's own rate of a whole broadcast is published, in byte/s."""
+    """Return the same from a library's published rate of a full broadcast, in byte/s."""
     return term.divide(SYNC, weights, term.leaf("sync/rate", rate, "byte/s", term.SEEN, source))

@@ -1,10 +1,9 @@
-"""The roofline: an operation takes at least FLOP / peak to compute and bytes / bandwidth to move.
+"""The roofline: an operation takes at least FLOP / peak to compute and bytes / bandwidth to move data.
 
 I = FLOP / byte moved is its arithmetic intensity, R = peak / bandwidth the accelerator's ridge (Williams, Waterman and
-Patterson 2009, doi:10.1145/1498765.1498785). I < R: memory binds, else compute. Perfectly overlapped, the time is the
-larger of the two; with no overlap, their sum; the truth lies between. Every operand is read once and every result
-written once: a cache that holds nothing between operations and everything inside one.
-"""
+Patterson 2009, doi:10.1145/1498765.1498785). I < R: memory binds, else compute. With perfect overlap the time is the
+larger of the two; without overlap, their sum; the real time is in between. Every operand is read once and every result
+written once: a cache that holds nothing between operations and everything inside one."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ ELEMENTWISE = {
 
 
 def elementwise(function: str, n: int, width: Term) -> tuple[Term, Term]:
-    """(FLOP, bytes) of y = f(x) over n elements of `width` bytes: read once, written once."""
+    """Return (FLOP, bytes) of y = f(x) over n elements of `width` bytes: read once, written once."""
     each, how = ELEMENTWISE[function]
     elements = leaf("elements", n, "1")
     flops = multiply("flops/total", constant(f"flop_per_{function}", each, "FLOP", how), elements)
@@ -50,7 +49,7 @@ def elementwise(function: str, n: int, width: Term) -> tuple[Term, Term]:
 
 
 def product_terms(product: Gemm, width: Term, out: Term) -> tuple[Term, Term]:
-    """(FLOP, bytes) of a matrix product as trees."""
+    """Return (FLOP, bytes) of a matmul as terms."""
     m, k, n = (leaf(name, size, "1") for name, size in (("m", product.m), ("k", product.k), ("n", product.n)))
     batch = [leaf("batch", product.batch, "1")] if product.batch != 1 else []
     flops = multiply("flops/total", constant("2", 2, "FLOP", "a multiply-add is 2 FLOP"), *batch, m, k, n)
@@ -59,12 +58,12 @@ def product_terms(product: Gemm, width: Term, out: Term) -> tuple[Term, Term]:
 
 
 def ridge(name: str, peak: Term, bandwidth: Term) -> Term:
-    """Return R, the arithmetic intensity where compute and memory both bind."""
+    """Return R, the arithmetic intensity at which compute and memory time are equal."""
     return divide(name, peak, bandwidth, source="arithmetic intensity where both bind")
 
 
 def bounds(flops: Term, moved: Term, peak: Term, bandwidth: Term) -> dict[str, Term]:
-    """Return the intensity, ridge, both times, both ways to combine them, and the rate that the roof allows."""
+    """Return the intensity, the ridge, both times, their maximum and sum, and the attainable rate."""
     compute = divide("time/compute", flops, peak)
     memory = divide("time/memory", moved, bandwidth)
     intensity = divide("intensity", flops, moved, source=SOURCE)
@@ -99,12 +98,12 @@ def smallest_batch(product: Gemm, width: Term, out: Term, ridge: Term) -> Term |
 
 
 def transfer(size: Term, bandwidth: Term, name: str) -> Term:
-    """Return the seconds that bytes take over a link or memory at its full rate."""
+    """Return the seconds to move bytes over a link or memory at its full rate."""
     return divide(name, size, bandwidth)
 
 
 def slower(over: Term, memory: Term) -> Term:
-    """Return how many times longer bytes take over a link than through the accelerator's own memory."""
+    """Return the ratio of the time over a link to the time through the accelerator's own memory."""
     return divide("slower", over, memory)
 
 
@@ -141,7 +140,7 @@ def model_bytes(model: Model, over: Mapping[str, Work], width: Term) -> dict[str
 
 
 def bound_of_all(flops: Mapping[str, Term], moved: Mapping[str, Term], peak: Term, bandwidth: Term) -> dict[str, Term]:
-    """Return the bounds of operations that run one after the other: each takes the larger of its own two."""
+    """Return the bounds of operations that run in sequence: each takes the larger of its compute and memory time."""
     all_flops = add("flops/forward", *flops.values())
     found = bounds(all_flops, add("bytes/forward", *moved.values()), peak, bandwidth)
     each = []
@@ -158,7 +157,7 @@ def bound_of_all(flops: Mapping[str, Term], moved: Mapping[str, Term], peak: Ter
 
 @record
 class OperationBound:
-    """What binds an operation over all layers that have it. `share`: of the time of the whole pass."""
+    """The bound of an operation over all its layers. `share`: its share of the time of the pass."""
 
     name: str
     flops: float

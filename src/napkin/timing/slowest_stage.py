@@ -1,4 +1,4 @@
-"""Which layers the slowest stage of a pipeline holds, if a model's layers are of several kinds.
+"""The layers on the slowest stage of a pipeline, for models with several layer types.
 
 Stages hold neighboring layers: if the first layers are frozen, or the first ones are dense, the stages differ."""
 
@@ -15,9 +15,9 @@ from napkin.record import record, replace
 class LayerRuns:
     """A network's layers in order.
 
-    runs    (how many, place of their kind) in order
-    first   (how many, place of their kind) of what the first stage computes before its layers: a vision tower
-    kinds   how many kinds there are"""
+    runs    (number of layers, index of their type) in order
+    first   (number of layers, index of their type) on the first stage before its layers: a vision tower
+    kinds   number of layer types"""
 
     runs: tuple[tuple[Number, int], ...]
     first: tuple[tuple[int, int], ...]
@@ -37,9 +37,9 @@ class Degrees:
 def slowest_stage(
     order: LayerRuns, degrees: Degrees, seconds: Sequence[Number], head: Number
 ) -> tuple[list[Number], Number]:
-    """Return how many layers of each kind the slowest stage holds, and whether it has the head (1 or 0).
+    """Return the number of layers of each type on the slowest stage, and whether it has the head (1 or 0).
 
-    seconds  of one layer of each kind        head  seconds of the head, which is on the last stage"""
+    seconds  of one layer of each type        head  seconds of the head, which is on the last stage"""
     four = (degrees.pp, degrees.vp, degrees.before, degrees.last)
     different, which = combinations(*four, *(count for count, _ in order.runs))
     unlike = []
@@ -73,8 +73,8 @@ def _taken(counts: Sequence[Number], seconds: Sequence[Number]) -> Number:
 
 @lru_cache(maxsize=4096)
 def _unlike(order: LayerRuns, pp: int, vp: int, before: int, last: int) -> tuple[tuple[int, ...], ...]:
-    """Return how many layers of each kind the last stage holds, then the others: without those that hold no more of any
-    kind than an earlier one, which no stage can be slower than for."""
+    """Return the number of layers of each type on the last stage, then on the others, without stages that have no more
+    of any type than an earlier one and so cannot be slower."""
     layers = [place for count, place in order.runs for _ in range(int(count))]
     ahead = [place for count, place in order.first for _ in range(count)]
     found: list[tuple[int, ...]] = []
@@ -87,8 +87,8 @@ def _unlike(order: LayerRuns, pp: int, vp: int, before: int, last: int) -> tuple
 
 
 def _held(layers: list[int], stage: int, pp: int, vp: int, before: int, last: int) -> list[int]:
-    """Return the layers of a stage: one run of neighbors, or one in each of its chunks. Of the stages before the last
-    one, the fullest counts."""
+    """Return the layers of a stage: one contiguous run, or one per chunk. Of the stages before the last one, the
+    fullest counts."""
     if vp > 1:
         size = -(-before // vp)
         starts = ((chunk * pp + stage) * size for chunk in range(vp))

@@ -6,13 +6,13 @@ data degrees, m micro-batches of a replica. Where each part is computed:
 
     layer.py              one layer: GEMMs, attention, elementwise work, casts, accumulation, the host; and the head
     attention.py, experts.py, layer_collectives.py
-                          what of a layer has formulas of its own
-    slowest_stage.py      which layers the slowest stage holds
-    pipeline.py           what the slowest stage takes, the bubble, what stages send each other
+                          parts of a layer with separate formulas
+    slowest_stage.py      the layers on the slowest stage
+    pipeline.py           the slowest stage, the bubble, communication between stages
     data_parallel.py      gradients' reduction, ZeRO-3's gathers, the optimizer
-    placement.py          which ranks exchange data, and how far apart they lie
+    placement.py          which ranks exchange data, and their distance
     clock.py, efficiency.py, collectives.py
-                          seconds of single pieces of work
+                          seconds of single operations
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from napkin.training.tasks import Passes, Passing
 
 @record
 class StepTime:
-    """One step's time with its parts, and what was counted on the way.
+    """The time of one step with its parts and intermediate counts.
 
-    weights  parameters that one GPU updates before ZeRO, worst stage taken as the mean"""
+    weights  parameters that one GPU updates before ZeRO, on a mean stage"""
 
     time: Term
     weights: Number
 
 
 def layers_of_passes(passes: Passes, layout: StepLayout, rates: Rates) -> tuple[Layers, ...]:
-    """Return what one micro-batch takes in the layers and the head of each pass."""
+    """Return the time of one micro-batch in the layers and the head of each pass."""
     first = layers_of_step(passes.trained, layout, rates)
     return (first, *(layers_of_step(one.model, _over(layout, one), rates) for one in passes.others))
 
@@ -58,8 +58,8 @@ def _over(layout: StepLayout, one: Passing) -> StepLayout:
 def step_of_passes(
     passes: Passes, layout: StepLayout, rates: Rates, layers: tuple[Layers, ...] | None = None
 ) -> StepTime:
-    """Return the seconds of one optimizer step with the passes without gradients, each of which is a part of its own.
-    layers: `layers_of_passes`, if it is known."""
+    """Return the seconds of one optimizer step including the passes without gradients, each as a separate part. layers:
+    the result of `layers_of_passes`, if known."""
     each = layers or layers_of_passes(passes, layout, rates)
     found = step(passes.trained, layout, rates, each[0])
     if not passes.others:
@@ -76,8 +76,8 @@ ONCE, OPTIMIZER = ("step/overhead/fixed", "step/overhead/straggling"), "step/opt
 
 
 def pass_time(one: Passing, found: StepTime) -> Term:
-    """Return the seconds of another pass, from those of a step of its own: what nothing scales is there once, and a
-    pass without gradients has no optimizer."""
+    """Return the seconds of another pass from those of a separate step: constant parts count once, and a pass without
+    gradients has no optimizer."""
     once = ONCE if one.trained else (*ONCE, OPTIMIZER)
     parts = [part for whole in found.time.parts for part in (whole, *whole.parts) if part.name in once]
     less = term.add(f"step/{one.name}/once", *parts)
@@ -85,8 +85,7 @@ def pass_time(one: Passing, found: StepTime) -> Term:
 
 
 def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number, LayerTime]]:
-    """Return the time of a vision tower's embedding of patches, of its layers and of its projector, if there are
-    images."""
+    """Return the time of a vision tower's patch embedding, layers and projector, if there are images."""
     if model.vision is None or (not is_array(layout.images) and not layout.images):
         return []
     (tower,), (projector,) = model.vision.tower.stacks, model.vision.projector.stacks
@@ -98,7 +97,7 @@ def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[N
 
 
 def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
-    """Return what one micro-batch takes in the layers and the head."""
+    """Return the time of one micro-batch in the layers and the head."""
     clock = Clock(rates, layout)
     last = clock if len(model.stacks) == 1 else Clock(rates, layout.decoding())
     runs = [*image_layers(model, layout, rates), *((1, one) for one in entries(clock, last, model))]
@@ -115,8 +114,8 @@ def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
 
 
 def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None = None) -> StepTime:
-    """Return the seconds of one optimizer step: m micro-batches through the slowest stage, the pipeline's bubble, what
-    of the gradients' reduction nothing hides, the optimizer. layers: `layers_of_step`, if it is known.
+    """Return the seconds of one optimizer step: m micro-batches through the slowest stage, the pipeline bubble, exposed
+    gradient communication, the optimizer. layers: the result of `layers_of_step`, if known.
 
     1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
     clock = Clock(rates, layout)
@@ -149,7 +148,7 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
 
 
 def straggling_time(clock: Clock) -> Term:
-    """Return how long a step waits for the slowest of its GPUs: as long for each doubling of their number."""
+    """Return how long a step waits for the slowest of its GPUs: a constant for each doubling of their number."""
     groups, layout = clock.groups, clock.layout
     gpus = term.multiply("gpus", groups.replicas.ranks, clock.tp, size("pp", layout.pp))
     each = clock.rate("step/overhead/doubling", clock.rates.straggle, SECOND)
@@ -157,7 +156,7 @@ def straggling_time(clock: Clock) -> Term:
 
 
 def least_step(layout: StepLayout, rates: Rates, layers: Layers) -> Term:
-    """Return seconds that the step takes at least: the mean stage, which the slowest is never faster than, and the
+    """Return a lower bound of the step's seconds: the mean stage, which is never slower than the slowest, and the
     bubble."""
     clock = Clock(rates, layout)
     repeats, stack = _repeats(layout), _stack(clock)

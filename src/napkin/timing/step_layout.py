@@ -1,4 +1,4 @@
-"""How a training step is laid out and computed, as the time of a step depends on it."""
+"""How a training step is laid out and computed: the inputs of its time."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from napkin.training.optimizer_work import Works
 class StepLayout:
     """How a step is laid out and computed. Each field a number or one number per layout.
 
-    shards              ranks that ZeRO divides weights or states over (less than dp·cp where replicas are kept; 0: all
-                        that hold the same weights)
-    layers_recomputed   share of the layers whose forward runs again in backward
+    shards              ranks over which ZeRO shards weights or states (less than dp·cp with replicas, HSDP; 0: all that
+                        hold the same weights)
+    layers_recomputed   share of the layers that are recomputed in backward
     attention_recomputed, products_recomputed
                         1 if the attention core alone runs again; share of the forward matrix products that do
     flash               1 for a fused attention kernel, 0 if the scores are written to memory
-    idle                share of the plain pipeline's idle slots that the schedule keeps: 1 for GPipe and 1F1B, 1/3
+    idle                share of the plain pipeline's idle slots that the schedule leaves: 1 for GPipe and 1F1B, 1/3
                         where weight gradients fill them (zero bubble, ZB-H1: Qi et al. 2023)
     low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
     casts               traffic of casting over the usual: 2 where every row has a scale of its own in both directions
     gradient_bytes      bytes of one gradient element as it is reduced
     gathered_bytes      bytes of one trained parameter as ranks gather it    frozen_bytes  of one that is not trained
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
-    works               what the optimizer does with a matrix, None if it works element by element
-    works_on_tables     1 if it does so with embedding and head too
-    etp                 ranks that each expert's width is divided over
+    works               the optimizer's matrix operations, None if it works element by element
+    works_on_tables     1 if these include the embedding and the head
+    etp                 ranks over which each expert's width is divided
     gathers_adapters, gathers_modules
                         1 where each matrix of an adapter, and each module with weights, is gathered by itself
     elementary          1 where norms run as the elementary kernels of a reference class
@@ -90,7 +90,7 @@ class StepLayout:
 
     @property
     def read(self) -> Number:
-        """The same of the sequences that cross-attention reads."""
+        """Tokens of a micro-batch of the sequences that cross-attention reads."""
         return self.micro_batch * self.keys / self.cp
 
     @property
@@ -99,7 +99,8 @@ class StepLayout:
         return where(self.source > 0, self.source, self.sequence)
 
     def over_images(self, length: Number) -> StepLayout:
-        """Return the layout over the images, of `length` tokens each: every rank of a sequence sees them whole."""
+        """Return the layout over the images, of `length` tokens each; every rank of a sequence processes them in
+        full."""
         return replace(self, sequence=length, micro_batch=self.micro_batch * self.images, cp=1, sequence_parallel=0)
 
     def decoding(self) -> StepLayout:

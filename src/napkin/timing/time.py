@@ -1,9 +1,8 @@
 """Solve the basic equation of training time: FLOPs = peak FLOP/s · MFU · GPUs · time, and cost = price · GPUs · time.
 
-If the MFU is that of the steps, the calendar time is their time over the goodput. Any one quantity may be missing; with
-a budget, two may be missing, if the equations determine them. N parameters, D tokens, n GPUs, u MFU, t time, c cost,
-p price, F FLOP, P peak of one GPU.
-"""
+If the MFU is that of the steps, the calendar time is their time divided by the goodput. Any one quantity may be
+missing; with a budget, two may be missing if the equations determine them. N parameters, D tokens, n GPUs, u MFU, t
+time, c cost, p price, F FLOP, P peak of one GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ HOUR = ("seconds_per_hour", 3600, "second/hour")
 KWH = ("joules_per_kWh", 3_600_000, "joule/kWh")
 UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
 EXAMPLE = {"params": "7B", "tokens": "1T", "gpus": "64", "mfu": "0.4", "time": "30d"}
-"""How each is typed, for hints."""
+"""Example of each option, for hints."""
 
 
 def missing_of(known: Mapping[str, Term]) -> list[str]:
@@ -37,16 +36,18 @@ def missing_of(known: Mapping[str, Term]) -> list[str]:
 
 
 def limits(known: Mapping[str, Term], with_budget: bool) -> tuple[str, ...]:
-    """Return which of "time" and "budget" are limits to judge: the rest determines the run without them."""
+    """Return which of "time" and "budget" are only limits, because the other quantities determine the run."""
     missing = missing_of(known)
     spent = with_budget and (len(missing) < 2 or not {"gpus", "time"} & set(missing))
     return (*(() if missing else ("time",)), *(("budget",) if spent else ()))
 
 
 def unknowns(known: Mapping[str, Term], with_budget: bool, usual: Mapping[str, str] = EXAMPLE) -> list[str]:
-    """Return what is missing, checked against what the equations determine. usual: how each would be typed.
+    """Return the missing quantities, after checking that the equations determine them. usual: an example of each
+    option.
 
-    Raises NapkinError (2): too much is missing. What is given but not needed is a limit (`limits`), not in `known`."""
+    Raises NapkinError (2) if too much is missing. A given quantity that is not needed is a limit (`limits`), not in
+    `known`."""
     missing = missing_of(known)
     equations = 2 if with_budget else 1
     names = {"time": "--within", **{name: f"--{name}" for name in UNKNOWNS[:4]}}
@@ -71,7 +72,7 @@ def solve(
 
     known    Terms by name among params, per_token (FLOP/token), tokens, gpus, mfu, time (calendar)
     peak     FLOP/s/GPU, dense       budget, price  USD and USD/GPU-hour
-    goodput  the share of the calendar time that runs at this MFU
+    goodput  share of calendar time spent at this MFU
     A solved gpus is rounded up (gpus/exact next to it), params and tokens down."""
     have = dict(known)
     missing = unknowns(known, budget is not None)
@@ -94,7 +95,7 @@ def solve(
 
 
 def _busy(have: dict[str, Term], budget: Term | None, price: Term | None) -> Term | None:
-    """Return the GPU-seconds that are paid for or given, and add the time or the GPUs that follow from a budget."""
+    """Return the GPU-seconds, given or from the budget, and add the time or the GPUs that follow from a budget."""
     if budget is None:
         return multiply("gpu_seconds", have["gpus"], have["time"]) if "gpus" in have and "time" in have else None
     assert price is not None
@@ -130,7 +131,7 @@ def _take_rest(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term |
 
 
 def _take_size(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term | None, sized: bool) -> None:
-    """Add the run's FLOPs, and the tokens or (`sized`) the parameters that they are enough for."""
+    """Add the run's FLOPs, and the tokens or (`sized`) the parameters that they pay for."""
     if busy is None:
         raise NapkinError("too much is missing", "give --gpus and --within, or one of them and --budget")
     have["flops"] = work(peak, have["mfu"], busy, goodput)
@@ -157,17 +158,18 @@ def _whole_gpus(have: dict[str, Term], exact: Term) -> None:
 
 
 def cost(gpu_hours: Term, price: Term) -> Term:
-    """USD = GPU-hours · price of one."""
+    """Return USD = GPU-hours · price per GPU-hour."""
     return multiply("cost", gpu_hours, price)
 
 
 def energy(gpus: Term, time: Term, tdp: Term, overhead: Term, pue: Term) -> Term:
-    """joule = GPUs · TDP · overhead (host, fans, network) · time · PUE (the room)."""
+    """Return joule = GPUs · TDP · overhead (host, fans, network) · time · PUE (cooling and losses of the data
+    center)."""
     return multiply("energy", gpus, tdp, overhead, time, pue)
 
 
 def carbon(energy_used: Term, intensity: Term) -> Term:
-    """kg of CO2 equivalent = energy · the grid's intensity (kg/kWh)."""
+    """Return kg of CO2 equivalent = energy · the grid's intensity (kg/kWh)."""
     return multiply("carbon", divide("energy/kWh", energy_used, constant(*KWH)), intensity)
 
 
@@ -181,6 +183,6 @@ REFERENCES = (
 
 
 def compared_with_known(flops: float) -> list[tuple[str, float, float, str]]:
-    """(name, its FLOP, our FLOP over its, source) of the runs and thresholds everyone knows."""
+    """Return (name, FLOP, ratio of `flops` to it, source) of well-known runs and thresholds."""
     shares = [(name, known, float(ratio(flops, known)), source) for name, known, source in REFERENCES]
     return [row for row in shares if math.isfinite(row[2])]
