@@ -10,6 +10,7 @@ import sys
 
 from napkin import __version__
 from napkin.errors import BROKEN, IMPOSSIBLE, WRITE_FAILED, NapkinError, Problems, escaped
+from napkin.options.output import WRITTEN_FILES
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ OUT_OF_RANGE = (
     "check the inputs for a number with too many zeros",
 )
 INTERRUPTED, PIPE_CLOSED, DEFECT = 130, 141, 70
-WRITTEN = ("output", "plot", "junit")
-"""Options that name a file to write."""
 
 
 def main(argv: list[str]) -> int:
@@ -153,7 +152,7 @@ def _main(argv: list[str]) -> int:
 
 def _answer(command: Command, line: Line) -> int:
     given, launch = options_of(command, line)
-    if any(name in given for name in WRITTEN):
+    if any(name in given for name in WRITTEN_FILES):
         from napkin.cli.outputs import refuse_overwriting
 
         refuse_overwriting(given)

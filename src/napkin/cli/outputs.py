@@ -1,4 +1,4 @@
-"""The files that a command writes: none that it reads, and not two answers in one."""
+"""Checks of the files that a command writes: it reads none of them, and no two outputs share one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from napkin.cli import WRITTEN
 from napkin.errors import NapkinError
 from napkin.inputs.load import printable
+from napkin.options.output import WRITTEN_FILES
 from napkin.options.registry import OPTIONS
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def refuse_overwriting(given: dict[str, OptionText]) -> None:
     """Refuse (2) to write a file that another option reads or writes, whatever path it is given as."""
-    for name in WRITTEN:
+    for name in WRITTEN_FILES:
         target = given[name].text if name in given else None
         if not isinstance(target, str) or (os.path.exists(target) and not os.path.isfile(target)):
             continue  # standard output, a device or a pipe
         for other, option in given.items():
             if other == name:
                 continue
-            if (other in WRITTEN and _is_same_path(target, option.text)) or _is_read(target, option.text):
+            if (other in WRITTEN_FILES and _is_same_path(target, option.text)) or _is_read(target, option.text):
                 here, there = (given[one].where or OPTIONS[one].shown for one in (name, other))
                 raise NapkinError(f"{here}: {printable(target)} is also the file of {there}", "write to another file")
 

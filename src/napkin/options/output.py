@@ -26,3 +26,6 @@ OPTIONS = (
 
 COMMON = ("run", "from", "json", "csv", "markdown", "explain", "verbose", "quiet", "paths", "output")
 """Options that every command has."""
+
+WRITTEN_FILES = ("output", "plot", "junit")
+"""Options that name a file to write."""
