@@ -247,7 +247,8 @@ what stands on the command line wins. `napkin read --from FILE` prints what was 
 - keys that change neither memory nor time.
 
 A file is recognized by its content, never by its name, and nothing in it is run: scripts are followed as far as their
-own text decides. An option that a file leaves open (`auto`, -1, an argument of the script) is asked for.
+own text decides, as they run without arguments: a value that an argument or a variable set outside would replace is a
+default that names it. An option that a file leaves open (`auto`, -1, an argument without a default) is asked for.
 
 This page is written by `make tables` from the declarations in src/napkin/inputs/launch/formats.
 """

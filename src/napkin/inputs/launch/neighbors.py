@@ -59,7 +59,14 @@ NEIGHBORS = (
         lambda source: source.syntax == "toml" and source.has_any("orchestrator", "trainer.model", "deployment"),
         ROLLOUTS,
     ),
-    Neighbor("open-instruct's grpo_fast", _holds("num_unique_prompts_rollout", "total_episodes"), ROLLOUTS),
+    Neighbor(
+        "open-instruct's older PPO, or its training with OLMo-core",
+        lambda source: any(
+            one.rsplit("/", 1)[-1].startswith(("ppo_vllm", "ppo_tune", "olmo_core")) and "open_instruct" in one
+            for one in source.command
+        ),
+        SIZES,
+    ),
     Neighbor("DeepSpeed-Chat's launch line", _holds("data_split", "deepspeed", "zero_stage|actor_zero_stage"), SIZES),
     Neighbor("SpecForge's configuration of a draft model", _holds("model.target_model_path"), SIZES),
     Neighbor("another recipe of NeMo AutoModel", _holds("step_scheduler", "model._target_|recipe"), SIZES, True),

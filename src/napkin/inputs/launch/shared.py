@@ -181,16 +181,24 @@ SHIPPED = {
         "ds_z3_config": (3, ""),
         "ds_z3_offload_config": (3, "optimizer,parameters"),
     },
+    "configs/ds_configs": {
+        "stage2_no_offloading_accelerate": (2, ""),
+        "stage3_no_offloading": (3, ""),
+        "stage3_no_offloading_accelerate": (3, ""),
+        "stage3_offloading": (3, "optimizer,parameters"),
+        "stage3_offloading_accelerate": (3, "optimizer,parameters"),
+    },
 }
-"""DeepSpeed files that axolotl and LLaMA-Factory keep under these names: stage, and what is on the host (their
-repositories, HEAD of July 2026; axolotl's zero2 has put the optimizer on the host since 2023)."""
+"""DeepSpeed files that axolotl, LLaMA-Factory and open-instruct keep under these names: stage, and what is on the host
+(their repositories, HEAD of July 2026; axolotl's zero2 has put the optimizer on the host since 2023)."""
 
 
 def shipped_file(path: str) -> tuple[int, str] | None:
     """Return what a framework's own DeepSpeed file says, where a path names one; None for any other."""
     folder, _, name = path.replace("\\", "/").removeprefix("./").rpartition("/")
     known = next((files for at, files in SHIPPED.items() if folder == at or folder.endswith(f"/{at}")), {})
-    return known.get(name.removesuffix(".json")) if name.endswith(".json") else None
+    stem, _, kind = name.rpartition(".")
+    return known.get(stem) if kind in ("json", "conf") else None
 
 
 def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:

@@ -107,7 +107,11 @@ def _options(words: Sequence[str]) -> dict[str, FileValue]:
 
 def _is_option(word: str) -> bool:
     plain = marks(word)[0]
-    return bool(_OPTION.fullmatch(plain)) or bool(_OVERRIDE.fullmatch(plain) and not plain.startswith(("/", ".", "'")))
+    return (
+        plain == "--"
+        or bool(_OPTION.fullmatch(plain))
+        or bool(_OVERRIDE.fullmatch(plain) and not plain.startswith(("/", ".", "'")))
+    )
 
 
 def _begins_program(words: Sequence[str], at: int) -> bool:
