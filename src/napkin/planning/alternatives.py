@@ -16,7 +16,7 @@ from napkin.training.recomputation import recompute
 from napkin.units import human
 
 TRIED = 16
-"""Machines of a few nodes more or fewer that are tried before other sizes."""
+"""Number of slightly larger or smaller machines that are tried before other sizes."""
 
 
 def reasons(question: LayoutQuestion, request: Request, found: FittingLayouts | None) -> list[str]:
@@ -35,8 +35,8 @@ def reasons(question: LayoutQuestion, request: Request, found: FittingLayouts | 
 
 
 def nearest(question: LayoutQuestion, request: Request) -> tuple[str, FittingLayouts] | None:
-    """Return the request that changes least and has an answer, and what changes, in words. Machines whose GPUs together
-    cannot hold the states are passed over."""
+    """Return the request with the smallest change that has an answer, and the change in words. Machines that cannot
+    hold the states in total are skipped."""
     least = _bytes_of_states(request) / (question.hardware.capacity or 1)
     for what, other in _alternatives(request):
         if other.gpus >= least:
@@ -47,8 +47,8 @@ def nearest(question: LayoutQuestion, request: Request) -> tuple[str, FittingLay
 
 
 def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
-    """Yield requests that change little: one degree moved, then another number of GPUs, then none of the degrees held,
-    then both; what changes, in words."""
+    """Yield requests with small changes: one degree changed, then another number of GPUs, then all degrees free, then
+    both; each with the change in words."""
     yield from _moved(request)
     n = request.gpus
     near, far = _machines(n, request.node)
@@ -71,7 +71,8 @@ def _machines(n: int, node: int) -> tuple[list[int], list[int]]:
 
 
 def _moved(request: Request) -> Iterator[tuple[str, Request]]:
-    """Yield the request with one given degree at a value next to it, or all recomputed; and what changes, in words."""
+    """Yield the request with one given degree changed to a neighboring value, or with full recomputation, and the
+    change in words."""
     for name, value in request.only.items():
         rest = {key: held for key, held in request.only.items() if key != name}
         for near in near_values(replace(request, only=rest), name, value):
@@ -81,8 +82,8 @@ def _moved(request: Request) -> Iterator[tuple[str, Request]]:
 
 
 def _bytes_of_states(request: Request) -> float:
-    """Return what all GPUs together hold under every layout: parameters, gradients, master copies, states, each once;
-    without the states of optimizers whose bytes depend on the shapes."""
+    """Return the bytes that all GPUs together hold in any layout: parameters, gradients, master copies and optimizer
+    states, each once; without states whose bytes depend on tensor shapes."""
     policy, optimizer = request.setup.precision, request.setup.optimizer
     each = [capacity.width(form, "bytes").value for form in (policy.param, policy.grad, policy.master) if form]
     if not optimizer.factored:

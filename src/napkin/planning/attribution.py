@@ -1,10 +1,9 @@
-"""Attribute a change to several differences, independent of their order (Shapley values).
+"""Attribute a change to several differences independently of their order (Shapley values).
 
-Two questions A and B differ in n inputs. Going from A to B one input at a time, each step changes the answer; what a
-step changes depends on which went before. The Shapley value is the mean over all orders: the parts add up to the whole
-change, and no order is preferred (Shapley 1953, A Value for n-Person Games). Where some mixtures of A and B are no
-question at all (a layout that does not divide the machine), the mean runs over the orders that avoid them.
-"""
+Two questions A and B differ in n inputs. Going from A to B one input at a time, the effect of a step depends on the
+steps before it. The Shapley value is the mean over all orders: the parts add up to the total change, and no order is
+preferred (Shapley 1953, A Value for n-Person Games). If some mixtures of A and B are not valid questions (a layout that
+does not divide the machine), the mean is over the orders that avoid them."""
 
 from __future__ import annotations
 
@@ -18,19 +17,21 @@ from napkin.record import record
 Part = TypeVar("Part", bound=Hashable)
 Values = Sequence[float]
 Ask = Callable[[frozenset[Part]], "Values | None"]
-"""The answer's quantities with these inputs as in B and the others as in A, or None where that cannot be asked."""
+"""Returns the answer's quantities with these inputs as in B and the others as in A, or None if that is not a valid
+question."""
 
 MOST_EXACT = 8
-"""Differences up to which every order is counted: 2⁸ = 256 questions."""
+"""Number of differences up to which every order is evaluated: 2⁸ = 256 questions."""
 SAMPLED = 128
-"""Orders that are tried beyond, half of them the other half reversed, which cancels the error of first order."""
+"""Number of sampled orders for more differences; half of them are the reverse of the others, which cancels the
+first-order error."""
 ROUNDING = 1e-12
 """Share of a quantity below which its change is an artefact of floating point."""
 
 
 @record
 class Attribution(Generic[Part]):
-    """`by[part]` is what that difference adds to each quantity; `exact` tells that every order was counted."""
+    """`by[part]` is the contribution of a difference to each quantity; `exact`: every order was evaluated."""
 
     by: dict[Part, tuple[float, ...]]
     exact: bool
@@ -52,7 +53,8 @@ def attribute(parts: Sequence[Part], ask: Ask[Part]) -> Attribution[Part] | None
 
 
 def _over_all_orders(parts: Sequence[Part], asked: Ask[Part]) -> Attribution[Part] | None:
-    """Return each step of the lattice of subsets, weighted with the share of the orders that pass through it."""
+    """Return the contributions over all orders: each step of the lattice of subsets, weighted by the share of orders
+    through it."""
     subsets = [frozenset(p for i, p in enumerate(parts) if mask >> i & 1) for mask in range(1 << len(parts))]
     subsets.sort(key=len)
     possible = [s for s in subsets if asked(s) is not None]
@@ -113,15 +115,15 @@ def _summed(
 
 
 Decide = Callable[[float], "str | None"]
-"""A decision's word for one value of an input; None if it cannot be asked, which is no change."""
+"""Returns the decision for one value of an input; None if that is not a valid question, which counts as no change."""
 
 GRID = 2**0.5
-"""Factor between the values that are tried on the way out from the present one."""
+"""Factor between the values that are tried outward from the current one."""
 
 
 @record
 class Flip:
-    """An input's value from which on, going away from the present one, a decision has another word."""
+    """The value of an input from which, moving away from the current one, a decision changes."""
 
     value: float
     word: str
@@ -163,7 +165,7 @@ def _next(inside: float, now: float, end: float, whole: bool) -> float:
 
 
 def _bisected(decide: Decide, here: str, inside: float, outside: float, whole: bool) -> Flip:
-    """`inside` still has the word `here`, `outside` has another."""
+    """Bisect between `inside`, with the decision `here`, and `outside`, with another."""
     while abs(outside - inside) > (1 if whole else 1e-9 * abs(inside)):
         middle = (inside + outside) // 2 if whole else (inside + outside) / 2
         word = decide(middle)

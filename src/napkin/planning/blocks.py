@@ -1,4 +1,4 @@
-"""Layouts of a grid in blocks in which the same operations run: what the formulas of memory and time take."""
+"""Layouts of a grid in blocks that run the same operations: the inputs of the memory and time formulas."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from napkin.record import record
 from napkin.training.layout import Layout
 
 ENTRIES = 1 << 19
-"""Places of the grid in a block at most, unless one row has more."""
+"""Maximum cells of the grid in a block, unless one row has more."""
 
 CELL = (*GridRow._fields, *GridColumn._fields, "dp", "micro_batches")
 """Fields of a layout that may differ from cell to cell of a block."""
 
 
 def given(request: Request) -> Layout:
-    """Return what every layout has: the sequences and their images."""
+    """Return the fields that all layouts share: the sequences and their images."""
     layout = request.setup.layout
     return Layout(seq=request.seq, rows=layout.rows, images=layout.images, image_tokens=layout.image_tokens)
 
 
 @record
 class Block:
-    """Layouts of a grid in which the same operations run: tp is 1 or more, sp is one number.
+    """Layouts of a grid that run the same operations: tp is 1 for all or above 1 for all, and sp is one number.
 
-    layout  with one entry per cell (a row and a column), and the ZeRO stages as [zero, 1]; without its recomputation
+    layout  one entry per cell (a row and a column), ZeRO stages as [zero, 1]; without recomputation
     row     of each cell            valid  [zero, cell]
     """
 
@@ -50,7 +50,7 @@ class Block:
         return as_array(self.layout.global_batch)
 
     def kept(self, cells: Array) -> Block:
-        """Return some of the cells; cells: their indices, or which of all."""
+        """Return some of the cells; cells: their indices, or a mask."""
         return Block(cells_of(self.layout, cells), self.row[cells], self.valid[:, cells])
 
     def column(self, name: str) -> Array:
@@ -92,13 +92,13 @@ def blocks(request: Request, whole: Grid) -> Iterator[Block]:
 
 
 def score(request: Request, seconds: Array, samples: Array) -> Array:
-    """Return the GPU-seconds of a token; samples: those of a step, each of one sequence or of several."""
+    """Return the GPU-seconds per token; samples: those of a step, each of one or several sequences."""
     found: Array = request.gpus * seconds / np.maximum(samples * request.setup.layout.rows * request.seq, 1.0)
     return found
 
 
 def as_array(values: Number) -> Array:
-    """Return numbers of a block that are known to be an array."""
+    """Return values of a block, which must be an array."""
     assert isinstance(values, np.ndarray)
     return values
 
@@ -109,5 +109,5 @@ def spread(values: Number, shape: tuple[int, ...]) -> Array:
 
 
 def entries_of(values: Number, count: int, index: Array) -> Number:
-    """Return some entries of numbers that have `count` of them along the last axis, and all others as they are."""
+    """Return selected entries of values with `count` entries along the last axis; other values unchanged."""
     return values.take(index, axis=-1) if is_array(values) and values.shape[-1] == count else values

@@ -1,4 +1,4 @@
-"""Usual layouts compared with the best: whether they fit, and how much slower they are."""
+"""Common layouts compared with the best: whether they fit, and how much slower they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from napkin.training.recomputation import recompute
 from napkin.units import human
 
 NODE = "node"
-"""As many tensor-parallel ranks as a node has GPUs."""
+"""Placeholder for as many tensor-parallel ranks as a node has GPUs."""
 USUAL: tuple[tuple[str, Mapping[str, int | str]], ...] = (
     ("data parallel alone", {"zero": 0}),
     ("ZeRO-1", {"zero": 1}),
@@ -24,12 +24,12 @@ USUAL: tuple[tuple[str, Mapping[str, int | str]], ...] = (
     ("tensor parallel in the node, ZeRO-1", {"tp": NODE, "zero": 1}),
     ("tensor parallel in the node, FSDP", {"tp": NODE, "zero": 3}),
 )
-"""What people try first; each with a micro-batch of one."""
+"""Layouts that people try first, each with micro-batch 1."""
 
 
 @record
 class UsualChoice:
-    """A usual choice: whether it fits (None: it is not a valid layout), its bytes and seconds where known, and why."""
+    """A common choice: whether it fits (None: not a valid layout), its bytes and seconds if known, and the reason."""
 
     name: str
     fits: bool | None
@@ -39,8 +39,8 @@ class UsualChoice:
 
 
 def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) -> Iterator[UsualChoice]:
-    """Yield whether each usual choice fits, and by how much it loses to the winner; each recomputes what the request
-    asks for first, which is nothing if it leaves that open."""
+    """Yield whether each common choice fits, and how much slower it is than the winner. Each uses the request's first
+    recomputation (none by default)."""
     first = request.recomputes[0]
     for name, choice in USUAL:
         wanted = {**{name: 1 for name in BOUNDED if name != "zero"}, **choice}

@@ -1,6 +1,6 @@
-"""What an inference engine leaves of a GPU for keys and values, by its own rule.
+"""The memory that an inference engine leaves for the KV cache, by its own rule.
 
-Symbols: M bytes of a GPU, s the engine's share, W bytes of weights on it, b what else the engine holds there.
+Symbols: M bytes of a GPU, s the engine's share, W bytes of weights on it, b other bytes of the engine there.
 
     of all     s·M − W − b: the share covers everything               (vLLM)
     static     s·M − W: the share covers weights and cache            (SGLang)
@@ -27,9 +27,9 @@ BESIDES = Figure(
 
 @record
 class EngineMemory:
-    """An engine's rule. shares: each with the most tensor-parallel ranks for which it holds, the last for more; chunk:
-    tokens of prompts in one pass; divides: the degrees by which it divides a model unless it is told otherwise;
-    vendors: on whose accelerators alone it runs, if they are few."""
+    """An engine's memory rule. shares: (share, largest number of tensor-parallel ranks), the last for more ranks;
+    chunk: prompt tokens in one pass; divides: the degrees by which it divides a model by default; vendors: the only
+    vendors whose accelerators it supports, if few."""
 
     name: str
     rule: str
@@ -82,7 +82,7 @@ ENGINES = {
 }
 USUAL = "vllm"
 BY_VENDOR = {"Apple": "llama.cpp"}
-"""Vendor → the engine if none is named, if it is not the usual one (vLLM by itself runs on the CPUs of Apple's chips
+"""Vendor → default engine, if it differs from the usual one (vLLM by itself runs on the CPUs of Apple's chips
 alone: docs/getting_started/installation/cpu.apple.inc.md)."""
 
 
@@ -98,8 +98,8 @@ def engine_memory(name: str) -> EngineMemory:
 
 @record
 class EngineRoom:
-    """Bytes of a GPU: weights, what else the engine holds, what it leaves for keys and values and the ends of that, and
-    all that it may take."""
+    """Bytes of a GPU: weights, other bytes of the engine, the KV cache with its interval, and the total that the engine
+    may use."""
 
     weights: Term
     besides: Term
@@ -110,7 +110,7 @@ class EngineRoom:
 
 
 def room(engine: EngineMemory, setup: ServingSetup, capacity: Term, share: float | None = None) -> EngineRoom:
-    """Return what an engine leaves of each GPU. share: as given, None: its own."""
+    """Return the memory of an engine on each GPU. share: as given, None: its default."""
     weights = weights_on(setup)
     taken = leaf("engine/share", engine.share(setup.groups.tp), "1", SEEN, engine.source)
     if share is not None:
@@ -126,7 +126,7 @@ def room(engine: EngineMemory, setup: ServingSetup, capacity: Term, share: float
 
 
 def _left(rule: str, share: Term, capacity: Term, weights: Term, besides: Term) -> tuple[Term, Term]:
-    """Return the bytes for keys and values, and all bytes that the engine may take."""
+    """Return the bytes of the KV cache, and the total that the engine may use."""
     path, total = "serve/kv_cache/room", "memory/usable"
     if rule == OF_FREE:
         held = add("engine/held", weights, besides)
@@ -139,8 +139,8 @@ def _left(rule: str, share: Term, capacity: Term, weights: Term, besides: Term) 
 
 
 def weights_on(setup: ServingSetup) -> Term:
-    """Return the bytes of the weights on the fullest GPU: experts are divided over their own ranks, the rest over those
-    of tensor parallelism, both over the stages of a pipeline, of which one has the larger end."""
+    """Return the bytes of the weights on the fullest GPU: experts are divided by expert parallelism, the rest by tensor
+    parallelism, both over pipeline stages, one of which also has the embedding or the head."""
     groups, name = setup.groups, "memory/parameters"
     whole = served_weights.weights(setup.model, setup.weights, groups.tp)
     if groups.pp == 1 and groups.ep <= groups.tp:

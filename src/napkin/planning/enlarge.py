@@ -9,11 +9,11 @@ from napkin.operations.model import Model, Pattern
 from napkin.record import replace
 
 MOST = 10**9
-"""No search looks beyond this."""
+"""Upper limit of every search."""
 
 
 def largest_that_fits(fits: Callable[[int], bool], unit: int = 1, most: int = MOST) -> int:
-    """Return the largest multiple of `unit` that fits, 0 if none does. More never takes less memory."""
+    """Return the largest multiple of `unit` that fits, 0 if none does. Memory must not decrease with the value."""
     if not fits(unit):
         return 0
     low, high = 1, 2
@@ -27,7 +27,7 @@ def largest_that_fits(fits: Callable[[int], bool], unit: int = 1, most: int = MO
 
 
 def with_layers(model: Model, layers: int) -> Model:
-    """Return the model with another number of layers: its own, cut off, or its last pattern repeated further."""
+    """Return the model with another number of layers: cut off, or with its last pattern repeated further."""
     if model.shares_tensors:
         raise Refused(
             f"{model.name}: the number of its layers cannot be changed, because some use tensors that others compute"
@@ -65,7 +65,7 @@ def with_layers(model: Model, layers: int) -> Model:
 
 
 def _without_tail(patterns: list[Pattern]) -> list[Pattern]:
-    """Return the patterns without the last if it is only the beginning of the one before."""
+    """Return the patterns without the last one if it is a prefix of the one before."""
     if len(patterns) < 2 or patterns[-1][0] > 1:
         return patterns
     begins, tail = patterns[-2][1], patterns[-1][1]

@@ -1,4 +1,5 @@
-"""The fewest GPUs that are enough: for the memory of a step, the time of a run, a search of layouts, a served model."""
+"""The fewest GPUs that satisfy a condition: the memory of a step, the time of a run, a layout search, a served
+model."""
 
 from __future__ import annotations
 
@@ -10,21 +11,21 @@ from napkin.errors import BROKEN, NapkinError
 from napkin.record import record
 
 LIMIT = 1 << 20
-"""GPUs beyond which none is tried."""
+"""Largest number of GPUs that is tried."""
 EIGHTHS = 8
-"""Equal steps between two doublings if not every number is tried."""
+"""Number of equal steps between two powers of two, if not every number is tried."""
 TRIED = "powers of two up to a node, and whole nodes"
 TRIED_IN_EIGHTHS = "powers of two, and eighths between them, in whole nodes"
 
 
 @record
 class Fewest:
-    """What a search found.
+    """The result of a search.
 
-    gpus     the fewest that are enough; None if no number is
-    most     the largest number that there was to try
-    asked    whether any number could be asked
-    refused  why the first number that could not be asked is not a valid question, if there is one
+    gpus     the fewest that are enough; None if none are
+    most     the largest number that was available
+    asked    whether any number gave a valid question
+    refused  the error of the first number that did not give a valid question, if any
     """
 
     gpus: int | None
@@ -33,8 +34,8 @@ class Fewest:
     refused: NapkinError | None
 
     def or_refuse(self, claim: str, hint: str) -> int:
-        """Return the number. Where none could be asked, what is wrong with all of them is raised; if none is enough,
-        `claim` (status 1), with `hint` and why some could not be asked."""
+        """Return the number. If none gave a valid question, raise the common error; if none is enough, raise `claim`
+        (status 1) with `hint` and the reason why some were not valid."""
         if self.gpus is not None:
             return self.gpus
         if self.refused is not None and not self.asked:
@@ -44,12 +45,12 @@ class Fewest:
 
 
 def machines(node: int, unit: int = 1, replicas: int | None = None, group: int = 1) -> list[int]:
-    """Return the numbers of GPUs that are tried, ascending: powers of two up to a node, then whole nodes, each a
-    multiple of what the layout needs.
+    """Return the numbers of GPUs to try, ascending: powers of two up to a node, then full nodes, each a multiple of
+    what the layout needs.
 
     node      GPUs of a node              unit   GPUs of one replica: the product of tp, pp and cp
-    replicas  what the data-parallel ranks must divide: the micro-batches of all of them; None: any number of ranks
-    group     what the ranks must be a multiple of: expert parallelism and sharding groups
+    replicas  number that the data-parallel ranks must divide: the micro-batches of a step; None: any number of ranks
+    group     number that must divide the ranks: expert parallelism and sharding groups
     """
     of_group = unit * group
     if replicas is not None and replicas % group == 0:
@@ -69,10 +70,8 @@ def _divisors(n: int) -> list[int]:
 def fewest(is_enough: Callable[[int], bool], counts: Sequence[int], parts: int | None = None) -> Fewest:
     """Return the fewest of these numbers that are enough, where more GPUs are enough too.
 
-    They are about doubled until they are enough, then the numbers between the last two are halved; of those, with
-    `parts`, only the ends of that many equal steps are tried. A number for which is_enough raises NapkinError cannot be
-    asked, and says nothing of others.
-    """
+    The number is doubled until it is enough, then bisected between the last two; with `parts`, only the ends of that
+    many equal steps are tried. A number for which is_enough raises NapkinError is skipped."""
     refused: list[NapkinError] = []
     asked = False
 

@@ -1,4 +1,4 @@
-"""The layouts of a search that fit, and how they are ranked."""
+"""The layouts of a search that fit, and their ranking."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class FittingLayouts:
     fields   degrees by name
     seconds  of a step
     used     bytes that a GPU reports as used, on the worst stage
-    surely   whether the upper end of their interval fits too
+    surely   whether the upper end of their interval fits
     score    GPU-seconds per token, by which layouts are ranked
     layouts  number of layouts evaluated, fitting or not
-    least    the layout of least memory among all evaluated, and its bytes in `least_used`
+    least    the layout with the least memory among all evaluated; its bytes are `least_used`
     """
 
     request: Request
@@ -42,14 +42,14 @@ class FittingLayouts:
         return len(self.seconds)
 
     def layout(self, i: int) -> Layout:
-        """Return one of them, in exact integers."""
+        """Return one layout, in exact integers."""
         numbers = {name: int(column[i]) for name, column in self.fields.items() if name != "recompute"}
         recompute = self.request.recomputes[int(self.fields["recompute"][i])]
         return exact_layout(self.request, numbers, recompute)
 
     def ranked(self, most: int, among: Array | None = None) -> list[int]:
-        """Return the indices of the best, in order; among equals the lowest ZeRO stage, then the most memory left,
-        then the smaller degrees.
+        """Return the indices of the best, in order; ties go to the lowest ZeRO stage, then the least memory, then the
+        smallest degrees.
         among: the indices to choose from, all if it is None."""
         near = np.arange(len(self)) if among is None else among
         if len(near) > most:
@@ -59,8 +59,8 @@ class FittingLayouts:
         return [int(i) for i in near[order][:most]]
 
     def distinct(self, most: int) -> list[int]:
-        """Return the indices of the best, in order; of equally fast ones that differ only in the ZeRO stage, the lowest
-        stage."""
+        """Return the indices of the best, in order; of equally fast ones that differ only in the ZeRO stage, only the
+        lowest stage."""
         seen: dict[tuple[Layout, float], int] = {}
         for i in self.ranked(16 * most):
             seen.setdefault((self.layout(i).replaced(zero=0), float(self.seconds[i])), i)
@@ -69,7 +69,7 @@ class FittingLayouts:
         return list(seen.values())
 
     def front(self) -> list[int]:
-        """Return the Pareto front in time and memory as indices, fastest first; less than a thousandth less memory does
+        """Return the Pareto front of time and memory as indices, fastest first; savings of less than 0.1 % of memory do
         not count."""
         order = np.argsort(self.score, kind="stable")
         used = self.used[order]
@@ -89,7 +89,7 @@ def exact_layout(request: Request, numbers: Mapping[str, int], recompute: Recomp
 
 
 def layout_at(request: Request, block: Block, at: int) -> Layout:
-    """Return one layout of a block, by its place among all recomputations, ZeRO stages and cells."""
+    """Return one layout of a block, by its flat index over recomputations, ZeRO stages and cells."""
     again, stage, cell = np.unravel_index(at, (len(request.recomputes), *block.valid.shape))
     numbers = {name: int(block.column(name)[cell]) for name in CELL}
     numbers |= {"zero": int(block.zero[stage])}
@@ -97,7 +97,7 @@ def layout_at(request: Request, block: Block, at: int) -> Layout:
 
 
 def only_layout(request: Request) -> Layout | None:
-    """Return the layout of a request that holds every degree; None if it is not valid."""
+    """Return the layout of a request with all degrees fixed; None if it is not valid."""
     whole = grid(request)
     if whole is None:
         return None

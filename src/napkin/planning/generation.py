@@ -1,4 +1,4 @@
-"""What a model's passes read and compute in an inference engine: folds over its operations, for timing/generation.py.
+"""Bytes read and FLOPs of a model's passes in an inference engine: folds over its operations, for timing/generation.py.
 
 The engine that serves requests and the one that generates rollouts are the same.
 """
@@ -18,9 +18,10 @@ from napkin.term import Term, constant, multiply
 from napkin.timing.generation import EnginePasses, EngineRanks
 
 CHUNK = 8192
-"""Tokens of prompts in one pass (vLLM, engine/arg_utils.py, max_num_batched_tokens on GPUs of 70 GiB and more)."""
+"""Prompt tokens in one pass (vLLM, engine/arg_utils.py, max_num_batched_tokens on GPUs of 70 GiB and more)."""
 MOST_AT_ONCE = 1024
-"""Sequences that an engine decodes at a time (vLLM, engine/arg_utils.py, max_num_seqs on GPUs of 70 GiB and more)."""
+"""Maximum sequences that an engine decodes at a time (vLLM, engine/arg_utils.py, max_num_seqs on GPUs of 70 GiB and
+more)."""
 STREAM = 2
 """Bytes of an element of the residual stream, 16 bits."""
 
@@ -31,11 +32,11 @@ class ServingSetup:
 
     weights             how the weights are stored
     element, cache_name bytes of an element of keys and values, and their format
-    groups              tensor, pipeline and expert parallelism
-    dp                  replicas; experts that are divided over more ranks than one has are shared by several
+    groups              tensor-, pipeline- and expert-parallel ranks
+    dp                  replicas; experts divided over more ranks than one replica has are shared by several
     chunk               tokens of prompts in one pass
-    most                sequences that it decodes at a time at most
-    kernels             what the engine's kernels move
+    most                maximum sequences decoded at a time
+    kernels             how the engine's kernels move activations
     """
 
     model: Model
@@ -60,7 +61,7 @@ class ServingSetup:
 
 @record
 class Tokens:
-    """Sequences' mean lengths: tokens of the prompt, and of the answer."""
+    """Mean lengths of sequences: tokens of the prompt and of the answer."""
 
     prompt: int
     response: int
@@ -69,7 +70,7 @@ class Tokens:
 def decode_passes(setup: ServingSetup, tokens: Tokens, steps: Term, decoded: Number, at_once: int) -> EnginePasses:
     """Return the passes that decode `decoded` tokens in `steps` steps of at most `at_once` sequences of a replica.
 
-    Stages of a pipeline work on a part of the sequences each; with fewer sequences than stages, some wait."""
+    Each pipeline stage works on a part of the sequences; with fewer sequences than stages, some stages wait."""
     model, groups = setup.model, setup.groups
     part = ceil_div(at_once, groups.pp)
     on_path = decoded * (groups.pp * part / at_once)
@@ -91,8 +92,8 @@ def decode_passes(setup: ServingSetup, tokens: Tokens, steps: Term, decoded: Num
 
 
 def prefill_passes(setup: ServingSetup, prompts: Number, prompt: int) -> EnginePasses:
-    """Return the passes that run `prompts` prompts of a replica, `chunk` tokens at a time, or a prompt if that is more;
-    stages of a pipeline follow each other."""
+    """Return the passes that run `prompts` prompts of a replica, `chunk` tokens (at least one prompt) at a time;
+    pipeline stages run in sequence."""
     model, groups = setup.model, setup.groups
     total = prompts * prompt
     parts = ceil_div(total, setup.chunk)
@@ -118,13 +119,13 @@ def prefill_passes(setup: ServingSetup, prompts: Number, prompt: int) -> EngineP
 
 
 def _ranks(groups: EngineRanks) -> int:
-    """Return the ranks that FLOPs are divided over."""
+    """Return the number of ranks over which FLOPs are divided."""
     return groups.tp * groups.pp
 
 
 def _read(setup: ServingSetup, tokens: Number, encodes: bool) -> Number:
     """Return the bytes of weights that one rank of a stage reads in a pass of `tokens` tokens of its replica: experts
-    that several replicas share meet the tokens of all of them."""
+    that several replicas share process the tokens of all of them."""
     groups = setup.groups
     wide = max(groups.ep, groups.tp)
     read = served_weights.weights_read(setup.model, tokens * wide / groups.tp, setup.weights, encodes)
@@ -135,14 +136,14 @@ def _read(setup: ServingSetup, tokens: Number, encodes: bool) -> Number:
 
 
 def cache_of(setup: ServingSetup, context: int, prompt: int) -> float:
-    """Return the bytes that a sequence of `context` tokens keeps on one tensor-parallel rank, all layers."""
+    """Return the bytes that a sequence of `context` tokens caches on one tensor-parallel rank, over all layers."""
     seq, source = _lengths(setup, context, prompt)
     return float(kv_cache.cache(setup.model, seq, 1, setup.element, setup.cache_name, setup.groups.tp, source).value)
 
 
 def moved_by_sequence(setup: ServingSetup, context: int, prompt: int) -> float:
     """Return the bytes that decoding one token of a sequence moves on a rank, all layers: what attention reads of the
-    cache, and states of fixed size, which are written again."""
+    cache, and the fixed-size states, which are read and written."""
     over = _lengths(setup, context, prompt)
     ranks = setup.groups.tp
     written = kv_cache.states(setup.model, over[0], ranks, over[1])
@@ -167,7 +168,8 @@ class ForwardFlops:
 
 
 def prefill_flops(model: Model, prompt: int) -> tuple[float, float]:
-    """Return the FLOPs of linear layers and of attention for one prompt; logits are those of its last token."""
+    """Return the FLOPs of linear layers and of attention for one prompt; logits are computed only for its last
+    token."""
     found = _forward(model, prompt, 0, decoding=False)
     return found.linear + found.head, found.attention
 
@@ -182,9 +184,9 @@ def decode_flops(model: Model, tokens: Tokens) -> tuple[float, float]:
 
 @remembered
 def _forward(model: Model, prompt: int, made: int, decoding: bool) -> ForwardFlops:
-    """Return the FLOPs of a forward pass over a prompt and `made` tokens more, its pairs as they are masked; with an
-    encoder, which reads the prompt, the decoder has one token to begin with. decoding: keys and values that are cached
-    as their latent are read as such."""
+    """Return the FLOPs of a forward pass over a prompt and `made` further tokens, with masked pairs. With an encoder,
+    which reads the prompt, the decoder starts with one token. decoding: keys and values cached as a latent are used in
+    that form."""
     if len(model.stacks) > 1:
         over = flops.works(model, 1, prompt, target=made + 1, pairs=flops.EXACT)
     else:

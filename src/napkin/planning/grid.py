@@ -1,10 +1,8 @@
 """Every valid layout of a machine, a model and a batch, as arrays.
 
-What one layer depends on (tensor, context and expert parallelism, sequence parallelism, the micro-batch) varies along
-the rows of a grid; what the pipeline adds (stages, chunks) along its columns; the ZeRO stage is an axis of its own. The
-formulas take numbers or arrays and do not know which: what does not depend on the ZeRO stage is computed once for all
-of its values.
-"""
+The inputs of one layer (tensor, context, expert and sequence parallelism, micro-batch) vary along the rows of a grid;
+those of the pipeline (stages, chunks) along its columns; the ZeRO stage is a third axis. The formulas take numbers or
+arrays, so what does not depend on the ZeRO stage is computed once for all of its values."""
 
 from __future__ import annotations
 
@@ -27,11 +25,11 @@ if TYPE_CHECKING:
 Array: TypeAlias = "NDArray[Any]"
 
 MOST_MICRO = 64
-"""Largest micro-batch that is tried: kernels reach their best efficiency long before."""
+"""Largest micro-batch that is tried; kernels reach full efficiency well below."""
 
 
 class GridRow(NamedTuple):
-    """What one layer depends on, with an entry for each row of a grid; fields as those of a Layout."""
+    """The inputs of one layer, with one entry per row of a grid; fields as in Layout."""
 
     tp: Array
     cp: Array
@@ -41,7 +39,7 @@ class GridRow(NamedTuple):
 
 
 class GridColumn(NamedTuple):
-    """What the pipeline adds, with an entry for each column of a grid."""
+    """The inputs of the pipeline, with one entry per column of a grid."""
 
     pp: Array
     vp: Array
@@ -49,10 +47,10 @@ class GridColumn(NamedTuple):
 
 @record
 class Request:
-    """What is searched.
+    """A search space.
 
     gpus     total number of GPUs               node     GPUs of a node
-    batch    sequences in a step, or None: each layout takes its largest up to `most`
+    batch    sequences in a step, or None: each layout takes its largest batch up to `most`
     only     the allowed value by degree        below    the largest value by degree
     deep     whether ZeRO-3 may be combined with a pipeline
     implementation  of the model, by name
@@ -103,7 +101,7 @@ def grid(request: Request) -> Grid | None:
 
     tp divides the heads (operations/queries.py), cp the sequence, sp the tokens of a sequence, ep the experts and the
     data-parallel ranks, micro-batch · dp the batch, tp·pp·cp·dp the number of GPUs; pp·vp is at most the layers; a step
-    with images has no pipeline, whose first stage would have the tower."""
+    with images has no pipeline, because its first stage would have the tower."""
     n = request.gpus
     largest = request.batch or request.most
     rows, columns = list(_rows(request, largest)), list(_columns(request))
@@ -188,7 +186,7 @@ def chunks(depth: int, pp: int) -> list[int]:
 
 
 def near_values(free: Request, name: str, value: int) -> list[int]:
-    """Return the values of a degree for which there are layouts, nearest to `value` first."""
+    """Return the values of a degree that have layouts, nearest to `value` first."""
     whole = grid(free)
     if whole is None:
         return []

@@ -17,14 +17,14 @@ from napkin.term import TRUE, Term, constant, leaf, multiply
 from napkin.training.setup import Setup
 
 LONGEST, MOST = 10**8, 10**6
-"""The longest sequence, and the most of anything else, that is tried."""
+"""The longest sequence, and the largest value of other quantities, that is tried."""
 
 Evaluate = Callable[[Model, Setup], Fit]
 
 
 @record
 class Binding:
-    """What stops a larger one: the stage and the phase of the peak, the bucket that grows most, and by how much."""
+    """What rules out a larger value: the stage and phase of the peak, the category that grows most, and its growth."""
 
     stage: int
     moment: str
@@ -34,12 +34,12 @@ class Binding:
 
 @record
 class LargestFit:
-    """The largest value of what was asked for.
+    """The largest value of a quantity that fits.
 
-    value     the largest that fits by the estimate, or surely if that was asked for; 0 if none does
+    value     the largest that fits by the estimate, or surely if requested; 0 if none does
     surely    the largest whose interval lies within capacity         possibly  the largest whose lower end does
     unit      the step of the search                                  ended     whether no larger value was tried
-    model, setup, fit   of the value, or of `unit` if none fits    binding   what stops a larger one, if any fits
+    model, setup, fit   of the value, or of `unit` if none fits    binding   what rules out a larger value, if any fits
     """
 
     value: int
@@ -56,7 +56,7 @@ class LargestFit:
 def largest_that_fits(
     what: str, model: Model, setup: Setup, evaluate: Evaluate, available: int, surely: bool = False
 ) -> LargestFit:
-    """Search the largest `what` (micro-batch, seq, layers or params) whose step fits in `available` bytes.
+    """Find the largest `what` (micro-batch, seq, layers or params) whose step fits in `available` bytes.
 
     evaluate  how a model's setup is evaluated against the accelerator
     surely    the value must fit with its whole interval, not only by the estimate"""
@@ -88,7 +88,7 @@ def _changed(what: str, model: Model, setup: Setup, value: int) -> tuple[Model, 
 
 
 def _range(what: str, model: Model, setup: Setup) -> tuple[int, int]:
-    """Return the step and the end of the search. Learned positions end a sequence."""
+    """Return the step and the end of the search. Learned positions limit the sequence length."""
     layout = setup.layout
     if what == "seq":
         return int(layout.cp * (layout.tp if layout.sp else 1)), min([LONGEST, *learned_positions(model)])
@@ -96,7 +96,7 @@ def _range(what: str, model: Model, setup: Setup) -> tuple[int, int]:
 
 
 def _binding(found: Fit, beyond: Fit, ended: bool) -> Binding:
-    """Return what stops it: the bucket that one more step of the search makes largest."""
+    """Return what rules out a larger value: the category that grows most at the next step of the search."""
     peak, then = buckets.peak_of(found.rank), buckets.peak_of(beyond.rank)
     if ended:
         return Binding(int(found.rank.stage.index), peak.name, "positions", 0)

@@ -1,8 +1,7 @@
-"""Memory of many layouts as arrays, on the stage of each that uses the most.
+"""Memory of many layouts as arrays, on the worst stage of each.
 
-Cells that differ in the model chunks of a stage alone are of one base: what a stage holds is the same for them but for
-the activations of the micro-batches in flight, which add the same at every instant of a pass. A base is evaluated once.
-"""
+Cells that differ only in the model chunks per stage share a base: a stage holds the same for them, except for the
+activations of micro-batches in flight, which are constant during a pass. Each base is evaluated once."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ from napkin.record import record, replace
 from napkin.training.setup import EXACT, Setup, Width
 
 AT_ONCE = 1 << 13
-"""Stages that are evaluated at a time: more would leave the processor's caches."""
+"""Number of stages evaluated at a time, so that the arrays stay in the processor's caches."""
 FEW = 2
-"""Share of the stages, as one in N, down to which those that cannot fit are evaluated along with the others."""
+"""If at least one stage in N can fit, all are evaluated, including those that cannot."""
 ROUNDING = 1 - 1e-9
-"""What a bound may be off by rounding."""
+"""Tolerance of a bound for rounding."""
 MANY = 1 << 10
-"""Cells of which those are set aside first whose first stage alone is too large: for fewer it does not pay."""
+"""Number of cells from which it pays to first drop those whose first stage is too large."""
 
 Used = tuple[Array, Array]
 """memory/used and the upper end of its interval."""
@@ -48,8 +47,9 @@ def used_bytes(model: Model, setup: Setup) -> Number:
 
 
 def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used:
-    """Return memory/used and the upper end of its interval as [recomputation, zero, cell]; wanted: of which, an array
-    of the same shape. Micro-batches of one sequence are evaluated with those of more if both run the same."""
+    """Return memory/used and the upper end of its interval as [recomputation, zero, cell]; wanted: mask of the entries
+    to evaluate, of the same shape. Micro-batches of one sequence are evaluated with those of more if both run the
+    same."""
     one = block.column("micro") == 1
     parts = [np.flatnonzero(one), np.flatnonzero(~one)]
     widths = [_width(request, block, micro) for micro in (1, 2)]
@@ -70,16 +70,16 @@ def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used
 
 
 def _width(request: Request, block: Block, micro: int) -> Width:
-    """Return how far the figures of a block can lie from the formulas', with micro-batches of this many sequences."""
+    """Return the interval widths of the figures of a block, with micro-batches of this many sequences."""
     alike = block.layout.replaced(micro=micro, dp=request.gpus, **dict.fromkeys(("tp", "pp", "cp", "ep", "vp"), 1))
     return width_of(request.model, replace(request.setup, layout=alike), request.implementation)
 
 
 def _used(request: Request, block: Block, capacity: float, wanted: Array, width: Width) -> Used:
-    """Return what `used` does of cells that run the same.
+    """Return the result of `used` for cells that run the same operations.
 
-    Of many cells, the first stage is evaluated for all and the others if it fits: no stage needs less than the worst
-    one, so that what is left out is larger than the capacity anyway."""
+    For many cells, first evaluate the first stage of all, then the other stages of those where it fits; the rest cannot
+    fit, because the worst stage needs at least as much."""
     tapes: dict[bool, Rows] = {}  # the tape is the same for all but `selective`
     found = []
     bases = Bases(block)
@@ -99,7 +99,7 @@ def _used(request: Request, block: Block, capacity: float, wanted: Array, width:
 
 
 class Bases:
-    """The bases of a block: its cells without their model chunks. Cells of one base follow each other.
+    """The bases of a block: its cells without their model chunks. Cells of one base are adjacent.
 
     cells  the first cell of each base      of_cell    the base of each cell
     rows   the row of each base, counted from 0 among the rows that the block has
@@ -117,9 +117,9 @@ class Bases:
 
 @record
 class _Some:
-    """Stages of some bases, those of one base next to each other.
+    """Stages of some bases; those of one base are adjacent.
 
-    bases   the base of each stage      place  the index of each, or of all
+    bases   the base of each stage      place  the index of each stage, or of all
     depth   the number of stages of all pipelines, if that is one number
     """
 
@@ -148,10 +148,10 @@ class _Stages:
             self.of_depth[int(depth)] = np.flatnonzero(depths == depth)
         alike = len(order.segments) == 1 and order.segments[0].period == 1
         self.apart = setup.layout.recompute.kind == "group" and not alike
-        """Whether checkpoint groups start anew on every stage: then stages of one place are evaluated at a time."""
+        """Whether checkpoint groups restart on every stage, so that stages are evaluated index by index."""
 
     def worst(self, valid: Array, capacity: float) -> Used:
-        """Return what the worst stage of each cell uses, and the upper end."""
+        """Return memory/used of the worst stage of each cell, and its upper end."""
         used, upper = np.zeros(valid.shape), np.zeros(valid.shape)
         every = np.flatnonzero(valid.any(axis=0))
         split = len(every) >= MANY and capacity < math.inf
@@ -171,8 +171,8 @@ class _Stages:
         return used, upper
 
     def _some(self, part: slice, among: Array) -> Iterator[_Some]:
-        """Yield some of the stages of the bases of some cells, as many at a time as fit in memory: those of one
-        depth after the other, which often have some ZeRO stages only."""
+        """Yield the stages of some cells' bases, as many at a time as fit in memory, grouped by pipeline depth, because
+        a depth often has only some ZeRO stages."""
         kept = np.zeros(len(self.bases.cells), dtype=bool)
         kept[self.bases.of_cell[among]] = True
         bases: list[Array] = []
@@ -193,8 +193,8 @@ class _Stages:
                 yield _Some(joined[at_once], place_of[at_once], None)
 
     def _each(self, bases: Array, among: Array) -> tuple[Array, Array]:
-        """Return some of the cells of stages' bases with each of these stages: the cells, each as often as its base has
-        stages, and the index of the stage."""
+        """Return pairs of cells and stages: each cell repeated for every stage of its base, and the index of the
+        stage."""
         begins = np.flatnonzero(np.diff(bases, prepend=-1))
         first, count = np.zeros(len(self.bases.cells), dtype=int), np.zeros(len(self.bases.cells), dtype=int)
         first[bases[begins]], count[bases[begins]] = begins, np.diff(begins, append=len(bases))
@@ -205,7 +205,7 @@ class _Stages:
 
     def _evaluated(self, some: _Some, cells: Array, stages: Array, zero: Array, capacity: float) -> Used:
         """Return the used bytes as [zero, cell] of cells on stages of their bases; zero: indices of the ZeRO stages.
-        Where most hold more than the capacity at any instant, what they hold is taken for what they use."""
+        If most exceed the capacity anyway, a lower bound is taken as the used bytes."""
 
         def of_cells(values: Number) -> Number:
             """Return the entries of the cells from those of stages."""
@@ -236,8 +236,8 @@ class _Stages:
 
 
 def _reported(setup: Setup, live: Number, flow: Flow, width: Width, copies: Number) -> tuple[Number, Number]:
-    """Return memory/used and the upper end of its interval; copies: bytes of narrow copies of weights, which only that
-    allows for."""
+    """Return memory/used and the upper end of its interval; copies: bytes of narrow copies of weights, which only the
+    upper end allows for."""
     whole = term.leaf("memory/live", live, "byte", term.TRUE)
     found = allocator.reported(whole, setup.layout.gpus, setup.compiled, width, flow, bounds=("high",))
     return found.used.value, found.ends["memory/used"][1] + copies

@@ -1,4 +1,4 @@
-"""The time of many layouts as arrays: what one layer takes is computed once a row of a grid."""
+"""The time of many layouts as arrays: the time of one layer is computed once per row of a grid."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from napkin.training.setup import Setup
 from napkin.training.tasks import Passes
 
 Timed = Callable[[Setup], "tuple[StepLayout, Rates]"]
-"""From a setup to its layout, as the formulas of time take it, and the rates of the machine and software."""
+"""Maps a setup to its layout for the time formulas, and to the rates of machine and software."""
 
 AT_ONCE = 1 << 12
-"""Cells that are timed at a time: more would leave the processor's caches."""
+"""Number of cells timed at a time, so that the arrays stay in the processor's caches."""
 
 
 @record
 class _Kind:
-    """How steps under some recomputations (by number) are computed; layers: of every row."""
+    """How steps under some recomputations (by index) are computed; layers: of every row."""
 
     which: list[int]
     passes: Passes
@@ -42,8 +42,8 @@ class _Kind:
 
 
 class Times:
-    """Times of the layouts of some blocks, of the cells that are asked for. The formulas of time do not differ between
-    the kinds of layouts, so that blocks are evaluated together.
+    """Times of the layouts of some blocks, for selected cells. The time formulas are the same for all layouts, so
+    blocks are evaluated together.
 
     seconds  step/time as [recomputation, zero, cell], the cells of one block after those of another; infinite if it
              is not evaluated
@@ -63,14 +63,14 @@ class Times:
         return [replace(self._request.setup, layout=layout) for layout in layouts]
 
     def _alike(self) -> list[list[int]]:
-        """Return the recomputations by number, those under which gradients reach the same layers together."""
+        """Return the recomputations by index, grouped by the layers that gradients reach."""
         found: dict[object, list[int]] = {}
         for number, setup in enumerate(self._setups()):
             found.setdefault(setup.wakes, []).append(number)
         return list(found.values())
 
     def _kind(self, timed: Timed, which: list[int]) -> _Kind:
-        """Return how steps under some recomputations are computed, in which recomputation is an axis too."""
+        """Return how steps under some recomputations are computed, with recomputation as an axis."""
         setups = self._setups()
         passes = setups[which[0]].passes(self._request.model)
         asked = [timed(setups[number]) for number in which]
@@ -92,7 +92,7 @@ class Times:
                     self.seconds[number][..., some] = one
 
     def least(self) -> Array:
-        """Return the GPU-seconds of a token of every cell below which none of its layouts is."""
+        """Return a lower bound of the GPU-seconds per token of each cell's layouts."""
         found = np.full(len(self._block), math.inf)
         for kind in self._kinds:
             for some, plan, rates, layers in self._parts(kind, np.arange(len(found))):
@@ -101,7 +101,7 @@ class Times:
         return ROUNDING * score(self._request, found, self._block.sequences)
 
     def scores(self, cells: Array) -> Array:
-        """Return the GPU-seconds of a token of the layouts of some cells, infinite if they are not valid."""
+        """Return the GPU-seconds per token of the layouts of some cells, infinite if not valid."""
         some = self._block.kept(cells)
         return np.where(some.valid, score(self._request, self.seconds[..., cells], some.sequences), math.inf)
 
@@ -110,7 +110,7 @@ class Times:
         return np.split(values, self._ends, axis=-1)
 
     def _parts(self, kind: _Kind, cells: Array) -> Iterator[tuple[Array, StepLayout, Rates, tuple[Layers, ...]]]:
-        """Yield some of the cells at a time, with how their steps are laid out and computed, and their layers."""
+        """Yield batches of cells with their step layouts and layers."""
         with np.errstate(all="ignore"):
             for start in range(0, len(cells), AT_ONCE):
                 some = cells[start : start + AT_ONCE]

@@ -1,4 +1,4 @@
-"""Layouts of one question on machines of any size: found, and one of them evaluated exactly."""
+"""The layouts of one question on machines of any size: the search, and the exact evaluation of single layouts."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
 COUNTED_TWICE = 2
-"""Counted FLOPs over those that are computed at most: attention's full square, of which kernels compute half."""
+"""Maximum ratio of counted to computed FLOPs: attention counts in full, and kernels compute half."""
 EVALUATED, MORE = 1 << 9, 8
-"""Fastest layouts of which one is taken first if the recommended one is all that is asked for; by how many times
-more if none of them fits."""
+"""Number of fastest layouts to look at first if only the recommended one is needed, and the factor to extend it if none
+fits."""
 TRIED = 16
-"""Layouts that surely fit by the arrays, of which the first that does by its own evaluation is taken."""
+"""Number of layouts that surely fit in the array evaluation; the first one that also does in its exact evaluation is
+taken."""
 
 
 @record
 class LayoutQuestion:
-    """What is searched, on a number of GPUs that is named later.
+    """A layout search for any number of GPUs.
 
-    request         model, setup and the freedom of every degree      hardware    the accelerator
+    request         model, setup and the range of every degree        hardware    the accelerator
     timed           plan and rates of a setup                         peak        its dense peak, FLOP/s
-    half_width      half the interval of ln t for a number of GPUs    per_sequence  FLOPs of one sequence
-    known, layers   layouts that have been evaluated, and times of layers: several layouts share them
-    least           by the number of GPUs the least GPU-seconds of a token (search.py)
-    chosen          by the number of GPUs the recommended layout, and how many layouts there are
+    half_width      half-width of the interval of ln(time) by GPUs   per_sequence  FLOPs of one sequence
+    known, layers   caches of evaluated layouts, and of layer times that several layouts share
+    least           least GPU-seconds per token by number of GPUs (search.py)
+    chosen          recommended layout and number of layouts, by number of GPUs
     """
 
     request: Request
@@ -64,11 +65,11 @@ class LayoutQuestion:
         return search(request, self.timed, self.hardware.capacity)
 
     def fastest(self, request: Request) -> Fastest:
-        """Return the layouts of the request, timed, of which the fastest that fit can be asked for."""
+        """Return the search for the fastest layouts of the request that fit."""
         return Fastest(request, self.timed, self.hardware.capacity)
 
     def find_least(self, request: Request) -> FittingLayouts:
-        """Return the same, with the layout of least memory if none fits."""
+        """Return the layouts that fit; if none does, with the layout of least memory."""
         return search(request, self.timed, self.hardware.capacity, prune=False)
 
     def setup(self, layout: Layout) -> Setup:
@@ -78,7 +79,7 @@ class LayoutQuestion:
 
 @record
 class Scored:
-    """One layout by the scalar formulas of `step` and `memory`.
+    """One layout, evaluated by the scalar formulas of `step` and `memory`.
 
     step  its time, with its parts
     used  bytes that a GPU reports as used     fit    whether they fit
@@ -102,14 +103,14 @@ class Scored:
 
 
 def scored(question: LayoutQuestion, layout: Layout) -> Scored:
-    """Evaluate one layout exactly: what `step` and `memory` answer for it."""
+    """Evaluate one layout exactly, as `step` and `memory` do."""
     if layout not in question.known:
         question.known[layout] = _evaluated(question, layout)
     return question.known[layout]
 
 
 def _timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
-    """Return the time of a step; layouts that differ in the pipeline and data parallelism alone share their layers."""
+    """Return the time of a step; layouts that differ only in pipeline and data parallelism share their layers."""
     setup = question.setup(layout)
     passes = setup.passes(question.request.model)
     plan, rates = question.timed(setup)
@@ -135,7 +136,7 @@ def _of_memory(question: LayoutQuestion, layout: Layout, used: float, fit: str) 
 
 
 def listed(question: LayoutQuestion, found: FittingLayouts, i: int) -> Scored:
-    """Return one of the layouts found with its memory as the search evaluated it, by the same formulas in arrays."""
+    """Return one of the layouts found, with its memory from the array evaluation of the search."""
     layout = found.layout(i)
     if layout in question.known:
         return question.known[layout]
@@ -143,13 +144,13 @@ def listed(question: LayoutQuestion, found: FittingLayouts, i: int) -> Scored:
 
 
 def best(question: LayoutQuestion, found: FittingLayouts) -> Scored:
-    """Evaluate the best of the layouts found exactly."""
+    """Evaluate the fastest of the layouts found exactly."""
     return scored(question, found.layout(found.ranked(1)[0]))
 
 
 def recommended(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> Scored:
-    """Return the fastest layout that surely fits if it is within the interval of the leader, else the leader: no
-    prediction tells the two apart, and one of them may run out of memory."""
+    """Return the fastest layout that surely fits if it is within the interval of the leader, else the leader: the
+    prediction cannot distinguish the two, and one of them may run out of memory."""
     if leader.fit == FITS:
         return leader
     return next((one for one in _surely(question, found, leader) if one.fit == FITS), leader)
@@ -163,12 +164,12 @@ def _surely(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> 
 
 
 def _furthest(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> float:
-    """Return the GPU-seconds of a token up to which a layout is within the leader's interval."""
+    """Return the GPU-seconds per token up to which a layout is within the leader's interval."""
     return leader.token * math.exp(question.half_width(found.request.gpus))
 
 
 def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
-    """Return what `recommended` does of all layouts, from the fastest ones; None if none fits."""
+    """Return the result of `recommended` by looking only at the fastest layouts; None if none fits."""
     count = EVALUATED
     while True:
         found = fastest.found(count)
@@ -185,14 +186,14 @@ def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:
 
 
 def chosen_on(question: LayoutQuestion, gpus: int) -> tuple[Scored | None, int]:
-    """Return the recommended layout of this many GPUs, None if none fits, and how many layouts there are."""
+    """Return the recommended layout on this many GPUs (None if none fits) and the number of layouts."""
     if gpus not in question.chosen:
         _choose(question, gpus, lambda _: True)
     return question.chosen[gpus]
 
 
 def _choose(question: LayoutQuestion, gpus: int, matters: Callable[[float], bool]) -> None:
-    """Find the least GPU-seconds of a token on this many GPUs, and where that matters the recommended layout."""
+    """Find the least GPU-seconds per token on this many GPUs, and, if `matters` says so, the recommended layout."""
     fastest = question.fastest(question.on(gpus))
     question.least[gpus] = fastest.least
     if matters(fastest.least):
@@ -204,7 +205,7 @@ def fewest_gpus(
 ) -> Fewest:
     """Return the fewest GPUs whose recommended layout is enough.
 
-    in_time: whether this many GPUs, at this many GPU-seconds a token, can be enough; asked before their memory is
+    in_time: whether this many GPUs, at this many GPU-seconds per token, can be enough; checked before memory is
     evaluated"""
     at_peak = question.per_sequence / question.request.seq / question.peak / COUNTED_TWICE
 

@@ -1,9 +1,8 @@
-"""A Llama-shaped model of a given size, for questions that need shapes if only a size is known.
+"""A Llama-shaped model of a given size, for questions that need shapes when only a size is known.
 
-The published member of nearest size gives the head size, the key/value heads, the vocabulary, and the proportions of
-width, depth and feed-forward. Widths are multiples of its grouped heads, depths multiples of 4, so that the model
-divides as published ones do; the feed-forward's width takes up the slack.
-"""
+The published model of nearest size gives the head size, the key/value heads, the vocabulary, and the proportions of
+width, depth and feed-forward. Widths are multiples of its grouped heads and depths multiples of 4, so that the model
+divides like published ones; the feed-forward width is adjusted to reach the size."""
 
 from __future__ import annotations
 
@@ -28,15 +27,15 @@ SHAPES = {
     "llama3-70b": 70_553_706_496,
     "llama3.1-405b": 405_853_388_800,
 }
-"""Published models of the Llama class that are grown → their parameters."""
+"""Published models of the Llama class that are scaled → their parameters."""
 SAME = 0.02
-"""A published model whose size differs by less is taken as it is."""
+"""Relative difference in size below which a published model is taken unchanged."""
 GRAIN = 4
-"""Layers come in multiples of this, as pipeline stages need them."""
+"""Layers come in multiples of this, so that pipeline stages divide them."""
 MOST = 10**14
-"""The largest size that the widest of them is grown to."""
+"""The largest size to which the widest of them is scaled."""
 FARTHEST = 0.05
-"""The largest difference in size that is still called a model of that size."""
+"""The largest relative difference in size of a model that is still called by that size."""
 
 
 def config_of_size(size: int, text: str) -> tuple[Config, str]:
@@ -60,7 +59,7 @@ def config_of_size(size: int, text: str) -> tuple[Config, str]:
 
 
 def _shapeless(text: str) -> NapkinError:
-    """Return the error for a size that no shape has."""
+    """Return the error for a size without a shape."""
     return NapkinError(f"no model of Llama's shape has {text} parameters", "name a model, or give its config.json")
 
 

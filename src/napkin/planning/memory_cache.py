@@ -1,8 +1,7 @@
 """Memory of the layouts of a request, evaluated on demand and kept for later questions.
 
-Questions that differ in rates alone (a faster network, a deadline) share the memory of all their layouts; those that
-ask for some of the layouts, or for smaller GPUs, share what is known of them.
-"""
+Questions that differ only in rates (a faster network, a deadline) share the memory of all their layouts; those about a
+subset of the layouts, or smaller GPUs, share what is known of them."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from napkin.record import fields, record, replace
 
 @record
 class Fitting:
-    """Cells of a block of which some layouts fit. cells: their indices in the block; the other arrays are
+    """Cells of a block with layouts that fit. cells: their indices in the block; the other arrays are
     [recomputation, zero, cell]."""
 
     block: Block
@@ -32,12 +31,11 @@ class Fitting:
 
 
 class Memory:
-    """Memory of the layouts whose states by themselves fit GPUs of some capacity.
+    """Memory of the layouts whose states alone fit in a capacity.
 
-    layouts  how many there are, fitting or not
-    used, upper, known  by block: used bytes, the upper ends of them, and where both have been evaluated, as
-                        [recomputation, zero, cell]; a layout that does not fit uses at least as much
-    """
+    layouts  number of layouts, fitting or not
+    used, upper, known  by block, as [recomputation, zero, cell]: used bytes (a lower bound for layouts that do not
+    fit), their upper ends, and whether both have been evaluated"""
 
     def __init__(self, request: Request, capacity: float) -> None:
         self.request, self.capacity = request, capacity
@@ -49,11 +47,11 @@ class Memory:
         self.known = [np.zeros(shape, dtype=bool) for shape in shapes]
 
     def knows(self, wanted: Sequence[Array]) -> bool:
-        """Return whether all that is wanted has been evaluated, by block."""
+        """Return whether all wanted entries have been evaluated; wanted: masks by block."""
         return not any((some & ~known).any() for some, known in zip(wanted, self.known, strict=True))
 
     def evaluate(self, wanted: Sequence[Array]) -> None:
-        """Evaluate what is wanted and not known, by block."""
+        """Evaluate the wanted entries that are not known; wanted: masks by block."""
         for number, (block, known) in enumerate(zip(self.blocks, self.known, strict=True)):
             missing = wanted[number] & ~known
             cells = np.flatnonzero(missing.any(axis=(0, 1)))
@@ -73,7 +71,7 @@ class Memory:
         return Fitting(self.blocks[number].kept(cells), cells, *arrays)
 
     def alone(self, capacity: float) -> Memory:
-        """Return what is known of the cells in which some layout fits; the same while not all of them are known."""
+        """Return the cells with a layout that fits; all cells while some are unknown."""
         if not all(known[:, block.valid].all() for known, block in zip(self.known, self.blocks, strict=True)):
             return self
         pairs = zip(self.blocks, self.used, strict=True)
@@ -81,7 +79,7 @@ class Memory:
         return self._of(self.request, parts)
 
     def _of(self, request: Request, parts: Sequence[Array]) -> Memory:
-        """Return what is known of some cells of each block."""
+        """Return the memory of some cells of each block."""
         found = Memory.__new__(Memory)
         found.request, found.capacity, found.layouts = request, self.capacity, self.layouts
         some = [number for number, cells in enumerate(parts) if len(cells)]
@@ -93,7 +91,7 @@ class Memory:
         return found
 
     def among(self, request: Request, capacity: float) -> Memory:
-        """Return what is known of the layouts that a narrower request allows."""
+        """Return the memory of the layouts that a narrower request allows."""
         found = Memory.__new__(Memory)
         found.request, found.capacity = request, capacity
         found.layouts = count_of(request, grid(request))
@@ -112,15 +110,15 @@ class Memory:
 
 
 _FIRST: dict[int, Memory] = {}
-"""That of the first question, by the number of GPUs."""
+"""Memory of the first question, by number of GPUs."""
 _LAST: list[Memory] = []
-"""That of the last one."""
+"""Memory of the last question, by number of GPUs."""
 MOST_KEPT = 8
-"""Numbers of GPUs of which memory is kept: the fewest are found from about as many."""
+"""Number of GPU counts to cache: a search for the fewest tries about as many."""
 
 
 def memory_of(request: Request, capacity: float) -> Memory:
-    """Return the memory of a request's layouts, with what an earlier question evaluated of it."""
+    """Return the memory of a request's layouts, reusing evaluations of earlier questions."""
     for kept in (*_FIRST.values(), *_LAST):
         if kept.capacity == capacity and _has_same_layouts(request, kept.request):
             return kept
@@ -136,7 +134,7 @@ def memory_of(request: Request, capacity: float) -> Memory:
 
 
 def _has_same_layouts(request: Request, other: Request) -> bool:
-    """Return whether two requests are equal, or differ in bounds alone and have the same layouts."""
+    """Return whether two requests are equal, or differ only in bounds and have the same layouts."""
     if request == other:
         return True
     if replace(other, below=request.below) != request:
@@ -148,18 +146,18 @@ def _has_same_layouts(request: Request, other: Request) -> bool:
 
 
 def _is_narrower(request: Request, than: Request) -> bool:
-    """Return whether a request asks for some of the layouts of another."""
+    """Return whether a request covers a subset of the layouts of another."""
     bounds = (request.below.get(degree, math.inf) <= most for degree, most in than.below.items())
     return replace(than, below=request.below) == request and all(bounds)
 
 
 def count_of(request: Request, whole: Grid | None) -> int:
-    """Return how many layouts a request has."""
+    """Return the number of layouts of a request."""
     return 0 if whole is None else whole.count * len(request.recomputes)
 
 
 def _candidates(request: Request, whole: Grid | None, capacity: float) -> Iterator[Block]:
-    """Yield the layouts whose states by themselves fit a GPU."""
+    """Yield the layouts whose states alone fit a GPU."""
     for block in () if whole is None else blocks(request, whole):
         states = least_states(request.model, replace(request.setup, layout=block.layout))
         fits = block.valid & (states * ROUNDING <= capacity)

@@ -1,4 +1,4 @@
-"""Explain in a few words why no layout is valid, or none fits."""
+"""Short explanations of why no layout is valid, or none fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from napkin.units import human
 
 
 def broken_rules(request: Request) -> list[str]:
-    """Return which of the given degrees breaks which rule."""
+    """Return the rules that the given degrees break."""
     depth, n = request.model.stacks[-1].depth, request.gpus
     found = []
     only = request.only
@@ -53,7 +53,7 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
 
 
 def largest_bucket(request: Request, layout: Layout) -> str:
-    """Return the bucket that takes most of the memory of a layout, as the end of a sentence."""
+    """Return the largest memory category of a layout, as the end of a sentence."""
     rank = worst_rank(prepare(request.model, replace(request.setup, layout=layout)))
     peak = buckets.peak_of(rank)
     sizes = {bucket: getattr(peak, bucket) for bucket in BUCKETS}

@@ -1,11 +1,9 @@
-"""Search combinations of options that make a step fit, practical ones first.
+"""Search for combinations of options that make a step fit, practical ones first.
 
-Every option that can save memory is an axis with levels, level 0 as asked and each further one taking less memory. A
-combination is a level on each axis, so that what fits implies that every stronger combination fits too, and what does
-not fit that no weaker one does. For each group of axes the strongest combination is tried first: if it does not fit,
-nothing in the group does. Otherwise the axes are relaxed one after the other, the costliest first, as far as the step
-still fits.
-"""
+Every option that can save memory is an axis with levels: level 0 is the given value, and each further level takes less
+memory. A combination has a level on each axis. If it fits, every stronger combination fits; if it does not, no weaker
+one does. For each group of axes the strongest combination is tried first: if it does not fit, nothing in the group
+does. Otherwise the axes are relaxed one by one, the costliest first, as far as the step still fits."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record
 
 Choice = tuple[int, ...]
-"""A level for each axis; 0 leaves it as asked."""
+"""A level for each axis; 0 leaves it as given."""
 
 
 @record
 class Remedy:
-    """Options that together make the step fit, verified by an evaluation of their own."""
+    """Options that together make the step fit, verified by evaluation."""
 
     options: Options
     fit: Fit
@@ -43,30 +41,30 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     (*TRAINER, "optimizer", "offload"),
     (*TRAINER, "seq"),
 )
-"""What else may change on the same GPUs, one group after the other."""
+"""Further groups of axes on the same GPUs, in the order in which they are added."""
 RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
     *("micro-batch", "zero", "quantize-experts", "quantized", "sp", "loss", "optimizer-form", "attention"),
 )
-"""The order in which axes are relaxed: what no one wants to change first, what costs nothing last."""
+"""The order in which axes are relaxed: the least desirable changes first, free ones last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))
-"""The same for those who would rather not shard."""
+"""The same order for users who prefer not to shard."""
 MOST, ENOUGH = 3, 2
-"""Remedies on the same GPUs after which no further group is tried, and no drastic one."""
+"""Numbers of remedies on the same GPUs after which no further group, and no drastic group, is tried."""
 
 
 TOO_LARGE = "states"
-"""Of a combination whose states by themselves are larger than a GPU: it is not evaluated further."""
+"""Result for a combination whose states alone exceed a GPU; it is not evaluated further."""
 
 
 HOST_TOO_SMALL = "host"
-"""Of a combination that fits but for what it keeps in the memory of a node's host."""
+"""Result for a combination that fits the GPU but not host memory."""
 
 
 class RemedySearch:
-    """What fits among the combinations of some axes, evaluated only where earlier evaluations do not tell.
+    """The combinations of some axes that fit; each is evaluated only if earlier evaluations do not decide it.
 
-    evaluate  returns the memory of a combination, TOO_LARGE or HOST_TOO_SMALL, or None if it cannot be asked"""
+    evaluate  returns the memory of a combination, TOO_LARGE or HOST_TOO_SMALL, or None if it is not valid"""
 
     def __init__(self, found: Sequence[Axis], evaluate: Callable[[Options], Fit | str | None]) -> None:
         self.axes = [axis for axis in found if axis.levels]
@@ -83,7 +81,7 @@ class RemedySearch:
         return len(self._known)
 
     def options(self, choice: Choice) -> dict[str, str | bool]:
-        """Return the options of a combination; of two axes that set one option the later one counts."""
+        """Return the options of a combination; if two axes set the same option, the later one counts."""
         options: dict[str, str | bool] = {}
         for axis, level in zip(self.axes, choice, strict=True):
             if level:
@@ -95,14 +93,14 @@ class RemedySearch:
         return tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
 
     def evaluated(self, choice: Choice) -> Fit | str | None:
-        """Return the memory of a combination, TOO_LARGE, or None if it cannot be asked."""
+        """Return the memory of a combination, TOO_LARGE, or None if it is not valid."""
         if choice not in self._known:
             self._known[choice] = self._evaluate(self.options(choice))
         return self._known[choice]
 
     def fits(self, choice: Choice) -> bool:
-        """Return whether a combination fits: from one that is at most as strong and fits, or at least as strong and
-        does not, else by its own evaluation."""
+        """Return whether a combination fits: implied by a weaker one that fits or a stronger one that does not, else by
+        evaluation."""
         if choice not in self._known:
             for other, fit in self._known.items():
                 if fit is None:
@@ -114,7 +112,7 @@ class RemedySearch:
         return _fits(self.evaluated(choice))
 
     def relaxed(self, choice: Choice, order: Sequence[str]) -> Choice:
-        """Return a combination that fits with its axes relaxed one after the other as far as it still fits."""
+        """Return a combination with its axes relaxed one by one as far as it still fits."""
         names = [axis.name for axis in self.axes]
         for at in (names.index(name) for name in order if name in names):
             low, high = 0, choice[at]
@@ -128,7 +126,7 @@ class RemedySearch:
         return choice
 
     def remedy(self, choice: Choice) -> Remedy | None:
-        """Return the combination as a remedy; None if its own evaluation does not fit."""
+        """Return the combination as a remedy; None if its evaluation does not fit."""
         fit = self.evaluated(choice)
         if not isinstance(fit, Fit) or not _fits(fit):
             return None
@@ -141,8 +139,8 @@ def _fits(found: Fit | str | None) -> bool:
 
 
 def remedies(search: RemedySearch) -> Iterator[Remedy]:
-    """Yield combinations on the same GPUs that make the step fit, none of which could be relaxed further; none where
-    even all changes together do not."""
+    """Yield combinations on the same GPUs that make the step fit, none of which could be relaxed further; none if even
+    all changes together do not."""
     found: list[Choice] = []
     here = [axis.name for axis in search.axes if axis.name != "gpus"]
     orders: list[tuple[Sequence[str], Sequence[str]]] = [(TRAINER, RELAXED), (TRAINER, WITHOUT_ZERO)]
@@ -164,15 +162,15 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
 
 
 ADVICE = (LORA, QLORA, "quantized", "quantize-experts", "optimizer", "lora-rank", "recompute", "loss", "seq")
-"""What people who fine-tune try, in this order; then the host's memory."""
+"""What practitioners try for fine-tuning, in this order; then host memory."""
 SAME_TRAINING = ("attention", "optimizer-form", "sp", "zero", "micro-batch", "recompute", "loss", "cp")
-"""What leaves the training as it is, on the same GPUs; the last two if the others are not enough."""
+"""Changes on the same GPUs that do not affect the training; the last two only if the others are not enough."""
 
 
 def advice(search: RemedySearch) -> Iterator[Remedy]:
-    """Yield what makes a fine-tuning step fit, in the order in which people try it: states sharded over the GPUs that
-    are there, which changes nothing of the training; each change that is enough by itself; if no adapters are, as
-    many changes together as it takes, before what is kept in the host's memory."""
+    """Yield remedies for a fine-tuning step in the order in which practitioners try them: sharding over the given GPUs,
+    which does not affect the training; each single change that is enough; if no adapter is enough, a combination of
+    changes; then host memory."""
     names = [name for name in ADVICE if name in {axis.name for axis in search.axes}]
     singles = {name: search.strongest((name,)) for name in (*names, "offload")}
     enough = [name for name in names if search.fits(singles[name])]
@@ -195,7 +193,7 @@ def advice(search: RemedySearch) -> Iterator[Remedy]:
 
 
 def _sharded(search: RemedySearch) -> Choice | None:
-    """Return the least that fits of what leaves the training as it is, where sharding is a part of it."""
+    """Return the weakest combination of changes that do not affect the training, with sharding, that fits."""
     groups = (
         search.strongest(SAME_TRAINING[:count]) for count in range(len(SAME_TRAINING) - 2, len(SAME_TRAINING) + 1)
     )
@@ -208,8 +206,8 @@ def _sharded(search: RemedySearch) -> Choice | None:
 
 
 def with_more_gpus(search: RemedySearch, fewest: bool) -> Remedy | None:
-    """Return a combination with more GPUs that makes the step fit. fewest: with as few GPUs as can be, whatever else
-    they need; else with as little else as can be."""
+    """Return a combination with more GPUs that makes the step fit. fewest: minimize GPUs first; else minimize the other
+    changes first."""
     everything = [axis.name for axis in search.axes]
     if "gpus" not in everything:
         return None

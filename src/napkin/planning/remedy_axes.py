@@ -1,4 +1,4 @@
-"""The ways in which a step can use less memory: options that can save some, level by level."""
+"""The ways to reduce the memory of a step: options that can save some, level by level."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Options = Mapping[str, "str | bool"]
 SHORTEST = 512
 """Tokens below which no shorter sequence is suggested."""
 LORA, QLORA, USUAL_RANK = "lora", "qlora", 16
-"""The axes of training LoRA matrices instead of all weights, and their rank."""
+"""The axes that train LoRA matrices instead of all weights, and their rank."""
 NOT_FUSED = ("", "log-probs")
-"""Losses whose logits are there at once, and which Liger-Kernel computes with the head's product, part by part."""
+"""Losses that materialize all logits, and that Liger-Kernel computes in chunks with the head's matmul."""
 LEAST_RANK = 8
 """LoRA's rank below which none is suggested."""
 DOUBLINGS = 10
-"""Doublings of the GPUs that are tried."""
+"""Number of doublings of the GPUs to try."""
 
 
 @record
 class Axis:
-    """One way to use less memory, level by level: the options that ask for each, and what it costs in words."""
+    """One way to use less memory, level by level: the options of each level, and its cost in words."""
 
     name: str
     levels: tuple[Options, ...]
@@ -37,7 +37,7 @@ class Axis:
 
 
 def axes(model: Model, setup: Setup, given: Options, node: int) -> list[Axis]:
-    """Return every axis that the setup leaves room on. given: the options of the question, by name; node: the most GPUs
+    """Return every axis with room for less memory. given: the options of the question, by name; node: the most GPUs
     of a tensor-parallel group."""
     return [
         *_machine(setup, given),
@@ -63,7 +63,7 @@ def _kernels(setup: Setup) -> Iterator[Axis]:
 
 
 def _adapter(model: Model, setup: Setup) -> Iterator[Axis]:
-    """Yield LoRA where all weights are trained, which is another training; else what LoRA can still save: frozen
+    """Yield LoRA if all weights are trained (a different kind of training); else what LoRA can still save: frozen
     weights in 4 bits, a smaller rank."""
     tuning = setup.implementation.tuning
     if tuning is None:
@@ -126,7 +126,7 @@ def _recomputation(setup: Setup) -> Iterator[Axis]:
 
 
 def _optimizer(setup: Setup) -> Iterator[Axis]:
-    """Yield states in 8 bits, and what can be offloaded to the host."""
+    """Yield 8-bit optimizer states, and offloading to the host."""
     eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
     if eight is not None:
         form = {"optimizer-form": "fused"} if setup.form != "fused" else {}
@@ -143,8 +143,7 @@ def _optimizer(setup: Setup) -> Iterator[Axis]:
 
 
 def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[Axis]:
-    """Yield larger tensor, pipeline, context and expert parallelism on the same GPUs, with as many times fewer
-    replicas."""
+    """Yield larger tensor, pipeline, context and expert parallelism on the same GPUs, with fewer replicas."""
     layout = setup.layout
     tp, pp, cp, ep, dp = (int(getattr(layout, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
     times = [k for k in (2, 4, 8) if dp % k == 0 and dp // k % ep == 0]

@@ -1,4 +1,4 @@
-"""The memory of a GPU in each phase of a step of reinforcement learning, with its interval, and whether it fits."""
+"""The memory of a GPU in each phase of a reinforcement learning step, with its interval, and whether it fits."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from napkin.training.setup import Setup
 
 ENGINE = ("engine/", "memory/engine")
 SHARE = ("engine/memory", "memory/engine")
-"""Of those, its whole share of the memory."""
+"""The engine's share of the memory, among its parts."""
 STATES = {"optimizer": ("memory/optimizer",), "parameters": ("memory/parameters", "memory/models")}
-"""What a trainer can move to the host while responses are generated → its terms. No gradients or activations are live
-then."""
+"""States that a trainer can offload during generation → their terms. No gradients or activations are live then."""
 OUTSIDE = 2 * 2**30
-"""assumed: most bytes of CUDA graphs and communication that an engine takes outside of its share."""
+"""assumed: maximum bytes of CUDA graphs and communication of an engine outside its share."""
 
 
 @record
 class Sharing:
-    """How a trainer and an engine share GPUs. engine: None where responses are not generated here; asleep: it gives its
-    memory back while the trainer runs; away: the STATES that the trainer moves to the host while responses are
-    generated."""
+    """How a trainer and an engine share GPUs. engine: None if responses are not generated here; asleep: it frees its
+    memory while the trainer runs; away: the STATES that the trainer offloads during generation."""
 
     engine: Engine | None
     asleep: bool
@@ -59,8 +57,8 @@ def weigh(
     source: str = "",
     times: float = 1.0,
 ) -> RolloutFit:
-    """Return the memory of each phase of a step on a GPU. source: whose implementation the activations are of; times:
-    how many times as far away the ends of the update's interval are."""
+    """Return the memory of each phase of a step on a GPU. source: the implementation that the activations belong to;
+    times: factor on the width of the update's interval."""
     most = int(capacity.value)
     fit = with_wider_ends(verdicts.evaluate(model, setup, implementation, most), times, most)
     terms = terms_of(fit, source)
@@ -74,7 +72,7 @@ def weigh(
 
 
 def spanned(fit: RolloutFit, others: list[RolloutFit], capacity: Term) -> RolloutFit:
-    """Return a fit whose intervals and verdict are those of other lengths too."""
+    """Return a fit whose intervals and verdict also cover other lengths."""
     if not others:
         return fit
     ends = dict(fit.ends)
@@ -86,7 +84,7 @@ def spanned(fit: RolloutFit, others: list[RolloutFit], capacity: Term) -> Rollou
 
 
 def verdict_of(low: Number, high: Number, capacity: Term) -> str:
-    """Return whether what is between two ends fits."""
+    """Return the verdict for an interval of bytes."""
     return FITS if high <= capacity.value else NOT if low > capacity.value else UNDECIDED
 
 
@@ -101,16 +99,16 @@ def hosted_between(terms: dict[str, Term], away: tuple[str, ...]) -> dict[str, T
 
 
 def moved_away(terms: dict[str, Term], away: tuple[str, ...]) -> Term | None:
-    """Return the bytes that leave a GPU for the time of generation, as in `hosted_between`; None if nothing does."""
+    """Return the bytes offloaded from a GPU during generation, as in `hosted_between`; None if there are none."""
     return add("offload/bytes", *hosted_between(terms, away).values()) if away else None
 
 
 def _ends(
     phases: list[Term], used: Term, of_update: tuple[Number, Number], engine: Engine | None
 ) -> dict[str, tuple[float, float]]:
-    """Return the interval of each phase: the trainer's part is as uncertain as its update (of_update). What the engine
-    takes is its share, less the room that it leaves for its largest pass, and where it generates, graphs and workspace
-    that the share does not count besides."""
+    """Return the interval of each phase. The trainer's part is as uncertain as its update (of_update). The engine takes
+    its share, minus up to the room for its largest pass, plus, during generation, up to the graphs and workspace
+    outside the share."""
     low, high = (float(end) / float(used.value) for end in of_update)
     profiled = 0.0 if engine is None else float(engine.profiled())
     found = {}
@@ -125,8 +123,8 @@ def _ends(
 
 
 def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, capacity: Term) -> list[Term]:
-    """Return what a GPU of the trainer holds while responses are generated, while the engine takes the new weights, and
-    in the update, the last; next to an engine on GPUs of its own what a GPU of it holds. terms: of the update."""
+    """Return the memory of a trainer's GPU during generation, weight transfer and, last, the update; with a separate
+    engine also that of the engine's GPU. terms: those of the update."""
     engine = sharing.engine
     if engine is None or engine.apart:
         own = [] if engine is None else [engine.memory(capacity).renamed("memory/engine")]
@@ -145,8 +143,8 @@ def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, capacity: Term
 
 
 def _kept(away: tuple[str, ...], terms: dict[str, Term]) -> Term:
-    """Return the bytes of the trainer that stay on a GPU while responses are generated: its context, and the STATES
-    that are not offloaded."""
+    """Return the trainer's bytes that stay on a GPU during generation: its context, and the STATES that are not
+    offloaded."""
     context = leaf("overhead", terms["memory/overhead"].value, "byte", TRUE, "context and communication")
     staying = [path for name, paths in STATES.items() if name not in away for path in paths]
     return add("memory/kept", context, *(terms[path] for path in staying if path in terms))

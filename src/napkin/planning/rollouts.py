@@ -1,5 +1,5 @@
-"""The inference engine of reinforcement learning on one GPU: its weights, the cache that its share leaves, what it
-generates at a time."""
+"""The inference engine of reinforcement learning on one GPU: its weights, its KV cache, and the responses it decodes at
+a time."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ CHUNK, LOGITS = 8192, 4
 70 GiB and more), and bytes of a logit (vLLM, v1/sample/sampler.py: fp32)."""
 
 APART = 0.9
-"""Share of the memory that an engine on GPUs of its own takes (vLLM, config/cache.py, gpu_memory_utilization)."""
+"""Share of the memory that an engine on separate GPUs takes (vLLM, config/cache.py, gpu_memory_utilization)."""
 
 PARTS = (0.5, 0.25, 0.75)
-"""Shares of the GPUs that an engine on GPUs of its own may have if nothing says how many. The half is in NeMo RL's
+"""Shares of the GPUs that a separate engine may have if the number is not given. The half is in NeMo RL's
 recipes (examples/configs/recipes/llm/performance/*async*.yaml: all but two) and verl's (docs/advance/fully_async.md:
 all tables but one)."""
 
 
 @record
 class RolloutLengths:
-    """How long prompts and responses are, and how many of them a step has.
+    """Lengths and numbers of the prompts and responses of a step.
 
     prompt, response         mean tokens        longest_prompt, longest    of the longest ones (0: the mean prompt)
-    answers   to a prompt                       prompts   of a step
-    updates   optimizer steps on a step's responses, each on its part of them
-    behind    steps by which responses may be older than the weights; 0: generation and training follow each other
+    answers   responses per prompt              prompts   prompts per step
+    updates   optimizer steps per step, each on a part of the responses
+    behind    steps by which responses may be older than the weights; 0: generation and training alternate
     """
 
     prompt: int
@@ -78,13 +78,13 @@ class RolloutLengths:
 
 
 DEVIATION, LARGEST = 0.6, 3
-"""assumed: standard deviation of lengths over their mean, and by how many of them the largest of a step's micro-batches
-is above the mean one."""
+"""assumed: standard deviation of lengths relative to their mean, and the number of them by which the largest
+micro-batch of a step exceeds the mean."""
 
 
 def held_by_micro_batch(lengths: RolloutLengths, micro: int) -> int:
-    """Return the tokens of each of the `micro` sequences of the largest micro-batch, without padding: one is the
-    longest, the others are as long in the mean as that many can be."""
+    """Return the tokens of each of the `micro` sequences of the largest micro-batch, without padding: one has the
+    maximum length, the others the mean length of the largest micro-batch."""
     others = micro - 1
     if not others:
         return lengths.most
@@ -93,14 +93,14 @@ def held_by_micro_batch(lengths: RolloutLengths, micro: int) -> int:
 
 
 def over(setup: Setup, seq: int) -> Setup:
-    """Return a setup over sequences of `seq` tokens, rounded up to what context-parallel ranks divide evenly."""
+    """Return a setup over sequences of `seq` tokens, rounded up to a multiple for context-parallel ranks."""
     cp = int(setup.layout.cp)
     return replace(setup, layout=setup.layout.replaced(seq=-(-seq // cp) * cp))
 
 
 def scored(setup: Setup, tasks: Sequence[str], answer: int) -> Setup:
-    """Return a setup that computes logits for at most this many response tokens, if its trainer computes no others.
-    tasks: those in which it does so."""
+    """Return a setup that computes logits only for this many response tokens, if its trainer does so. tasks: tasks in
+    which it does."""
     if setup.task.name not in tasks:
         return setup
     cp = int(setup.layout.cp)
@@ -119,9 +119,9 @@ def unpadded(setup: Setup, means: Sequence[RolloutLengths], unpads: bool) -> lis
 
 @record
 class Engine:
-    """An inference engine on `gpus` GPUs in groups of `ranks`, which has a `share` of each one's memory. apart: on GPUs
-    of its own; family: of engines, "" if nothing says it; broadcast: byte/s at which its trainer's library sends it
-    all weights there, 0 if nothing says it; form: number format of its weights; shared: they are the trainer's."""
+    """An inference engine on `gpus` GPUs in groups of `ranks`, with a `share` of each GPU's memory. apart: on separate
+    GPUs; family: of engines, "" if unknown; broadcast: byte/s at which the trainer's library sends it all weights, 0 if
+    unknown; form: number format of its weights; shared: it shares the trainer's weights."""
 
     model: Model
     gpus: int
@@ -143,12 +143,12 @@ class Engine:
         return served_weights.weights(self.model, stored, self.ranks).renamed("engine/weights")
 
     def memory(self, capacity: Term) -> Term:
-        """Return the bytes that the engine takes of a GPU: its share of the whole memory (verl
+        """Return the bytes that the engine takes of a GPU: its share of the entire memory (verl
         docs/perf/perf_tuning.rst, gpu_memory_utilization)."""
         return multiply("engine/memory", leaf("engine/share", self.share, "1", GIVEN), capacity)
 
     def cache(self, capacity: Term) -> Term:
-        """Return the bytes that are left for keys and values: next to weights and the memory of the largest pass."""
+        """Return the bytes left for the KV cache after the weights and the memory of the largest pass."""
         passes = leaf("engine/largest_pass", self.profiled(), "byte", TRUE, "vLLM profiles it")
         return subtract("engine/kv_cache", subtract("engine/left", self.memory(capacity), self.weights()), passes)
 
@@ -164,8 +164,8 @@ class Engine:
         return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE
 
     def profiled(self) -> int:
-        """Return the bytes of the share that only the largest pass takes: vLLM runs one before it sizes the cache, and
-        leaves its room free (v1/worker/gpu_worker.py, determine_available_memory). The residual stream and a layer's
+        """Return the bytes of the share reserved for the largest pass: vLLM runs one before it sizes the cache, and
+        keeps that memory free (v1/worker/gpu_worker.py, determine_available_memory). The residual stream and a layer's
         widest pair of tensors, or the logits of all sequences and their log-probabilities."""
         wide = max((one.d_in + one.d_out for one in _linears(self.model)), default=0)
         layer = CHUNK * ELEMENT * (2 * self.model.hidden + wide // self.ranks)
@@ -177,7 +177,7 @@ class Engine:
 
 
 def tensors(model: Model) -> int:
-    """Return the tensors of a model's layers, each expert's on its own."""
+    """Return the number of weight tensors of a model's layers, counting each expert's separately."""
     return sum(
         int(count) * weight.copies
         for stack in model.stacks
@@ -194,8 +194,8 @@ def _linears(model: Model) -> list[LinearLayer]:
 
 
 def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int, form: str = FORMAT) -> int:
-    """Return the fewest tensor-parallel ranks, a power of two in a node, whose share holds the weights in a number
-    format and a cache of one sequence."""
+    """Return the fewest tensor-parallel ranks (a power of two within a node) whose share holds the weights in a number
+    format and the cache of one sequence."""
     ranks = 1
     while ranks <= node and model.heads % ranks == 0:
         engine = Engine(model, ranks, ranks, share, apart=False, form=form)
@@ -209,7 +209,8 @@ def ranks_needed(model: Model, capacity: float, share: float, longest: int, node
 
 
 def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollout:
-    """Return what each engine does in a step. The batch shrinks at its end: experts are read as its mean meets them."""
+    """Return the work of each engine in a step. The batch shrinks toward the end, so expert reads are computed for its
+    mean."""
     engines = max(engine.gpus // engine.ranks, 1)
     answers = -(-lengths.prompts * lengths.answers // engines)
     at_once = engine.at_once(lengths, capacity)
@@ -226,7 +227,7 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
 
 
 def held_by_rollout(engine: Engine, capacity: Term, kept: Term) -> list[Term]:
-    """Return the parts of the memory of a GPU while it generates: the engine's, and what the trainer keeps there."""
+    """Return the parts of the memory of a GPU during generation: the engine's, and what the trainer keeps."""
     if engine.apart:
         return [engine.memory(capacity)]
     return [engine.memory(capacity), leaf("kept", kept.value, "byte", TRUE, "the trainer's")]

@@ -1,9 +1,8 @@
-"""A published shape made larger or smaller: width, depth and feed-forward in the published proportions.
+"""Scale a published shape up or down: width, depth and feed-forward in the published proportions.
 
-Head size, key/value heads, experts and vocabulary stay; heads come in multiples of the key/value heads, the inner
-width in multiples of 128 (of 8 below 1024), and depth takes up the slack. Fields that list layers go on in their
-order; of a multimodal model the language model grows. The count of each candidate is exact.
-"""
+Head size, key/value heads, experts and vocabulary are kept. Heads come in multiples of the key/value heads, the inner
+width in multiples of 128 (of 8 below 1024), and depth is adjusted to the size. Fields that list layers continue their
+pattern; in a multimodal model only the language model is scaled. The count of each candidate is exact."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from napkin.operations.model import Model
 
 WIDTH, DEPTH, HEADS, KV_HEADS = "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
 DOUBLE_LAYERS = "num_layers"
-"""The depth of a model_type whose layers hold two attentions each (LongCat)."""
+"""The depth field of a model_type whose layers have two attention blocks each (LongCat)."""
 INNER = (
     "intermediate_size",
     "n_inner",
@@ -33,18 +32,18 @@ INNER = (
     "shared_expert_intermediate_size",
 )
 GROWS = ("num_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamba_d_ssm", "lru_width")
-"""Heads and widths of recurrences, which grow with the width."""
+"""Heads and widths of recurrent layers, which scale with the width."""
 UNIT = 64
-"""Width of a step where a network has no heads."""
+"""Step of the width in a network without heads."""
 Listed = TypeVar("Listed", list[object], str)
 MOST_HEADS = 2_048
-"""Heads of the widest model that is searched: as many layers, and 1e15 parameters of a Llama, take seconds."""
+"""Maximum heads of a searched model; a Llama with 1e15 parameters takes seconds."""
 SLACK = 0.25
-"""Depth may leave the published proportion by this share, so that a width's next larger step is not needed."""
+"""Relative tolerance of the depth around the published proportion."""
 
 
 def count(model: Model) -> int:
-    """Return all parameters."""
+    """Return the total parameters."""
     total: int = params(model)["params/total"].value
     return total
 
@@ -120,7 +119,7 @@ def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, List
 
 
 def nearest_of_family(family: str, limit: int) -> Config | None:
-    """Return the published member of a family whose size is nearest to `limit`; None if no family has this name."""
+    """Return the published model of a family with the size nearest to `limit`; None if no family has this name."""
     members = [preset_config(one) for one in presets() if spelling(one.family) == spelling(family)]
     sized = [(abs(math.log(count(build(config)) / limit)), at) for at, config in enumerate(members)]
     return members[min(sized)[1]] if sized else None
@@ -129,9 +128,8 @@ def nearest_of_family(family: str, limit: int) -> Config | None:
 def largest_of_family(
     config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1, chunks: int = 1, least: int = 1
 ) -> tuple[Model, int]:
-    """Return the largest model of the config's proportions that fits, and its parameters. Larger never fits where
-    smaller does not. Heads are multiples of `tp`, layers at least `pp` and `least`, and multiples of
-    `chunks`."""
+    """Return the largest model of the config's proportions that fits, and its parameters. `fits` must be monotonic in
+    size. Heads are multiples of `tp`, layers at least `pp` and `least`, and multiples of `chunks`."""
     shape = Proportions(config)
     step = math.lcm(shape.step, tp)
     fewest = -(-max(pp, least) // chunks) * chunks

@@ -23,7 +23,7 @@ Job = tuple[str, int, int]
 
 def interleaved(stages: int, micro_batches: int, chunks: int, forward: float, backward: float) -> list[Slot]:
     """Return the slots of 1F1B: each stage fills up with forwards, alternates, then drains; with several chunks, those
-    of interleaved 1F1B, where each stage holds that many parts of the model (Narayanan et al. 2021, figure 4 and
+    of interleaved 1F1B, in which each stage holds that many chunks of the model (Narayanan et al. 2021, figure 4 and
     section 2.2; Megatron-Core's schedules.py). forward, backward: seconds of one micro-batch in one chunk."""
     waiting = [_jobs(stage, stages, micro_batches, chunks)[::-1] for stage in range(stages)]
     ends: dict[tuple[str, int, int], float] = {}
@@ -56,8 +56,8 @@ def _before(kind: str, place: int, places: int, i: int) -> tuple[str, int, int] 
 
 
 def _jobs(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Job]:
-    """Return a stage's passes in its order: forwards to fill the pipeline, one forward and one backward in turn, the
-    rest of the backwards. Micro-batches go through the chunks in groups of as many as there are stages."""
+    """Return a stage's passes in order: forwards to fill the pipeline, alternating forwards and backwards, then the
+    remaining backwards. Micro-batches pass through the chunks in groups of the number of stages."""
     groups = [range(at, min(at + stages, micro_batches)) for at in range(0, micro_batches, stages)]
     ahead: list[Job] = [("forward", chunk, i) for group in groups for chunk in range(chunks) for i in group]
     back: list[Job] = [("backward", chunk, i) for group in groups for chunk in reversed(range(chunks)) for i in group]

@@ -1,8 +1,7 @@
 """Every layout of a machine, evaluated as arrays by the same formulas as `step` and `memory`.
 
-Layouts whose states by themselves are larger than a GPU are dropped; the others are evaluated block by block (grid.py).
-Where only the fastest layouts are asked for, all are timed, and memory is evaluated from the fastest on until one fits.
-"""
+Layouts whose states alone exceed a GPU are dropped; the others are evaluated block by block (grid.py). If only the
+fastest layouts are needed, all are timed, and memory is evaluated from the fastest on until one fits."""
 
 from __future__ import annotations
 
@@ -17,16 +16,15 @@ from napkin.planning.memory_cache import Memory, memory_of
 from napkin.record import replace
 
 FIRST = 1 << 10
-"""Cells that are timed first; then as many more as there are."""
+"""Number of cells timed first; each further round doubles it."""
 AHEAD = 1 << 12
-"""Layouts at least whose memory is evaluated if it is not known: the next question, in which other rates order them
-a little differently, asks for few others."""
+"""Minimum number of layouts whose memory is evaluated at a time, so that the next question, whose rates order them
+slightly differently, needs few others."""
 
 
 def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> FittingLayouts:
-    """Evaluate every layout; keep those that use at most `capacity` bytes of each GPU. Layouts whose states by
-    themselves are larger are not evaluated further; without `prune` they are, so that the one of least memory is
-    known."""
+    """Evaluate every layout; keep those that use at most `capacity` bytes of each GPU. Layouts whose states alone are
+    larger are dropped; without `prune` they are evaluated, so that the one of least memory is known."""
     memory = memory_of(request, capacity) if prune else Memory(request, math.inf)
     every = [np.broadcast_to(block.valid, sizes.shape) for block, sizes in zip(memory.blocks, memory.used, strict=True)]
     memory.evaluate(every)
@@ -46,11 +44,11 @@ def _with_least(found: FittingLayouts, memory: Memory) -> FittingLayouts:
 
 
 class Fastest:
-    """The fastest layouts of a request that fit, as many as are asked for. Cells are timed in the order of what their
-    layouts take at least, until no other cell can have a layout among the fastest.
+    """The fastest layouts of a request that fit, in any number. Cells are timed in the order of their lower bounds,
+    until no other cell can have a layout among the fastest.
 
-    layouts  how many there are, fitting or not
-    reached  GPU-seconds of a token up to which memory has been evaluated
+    layouts  number of layouts, fitting or not
+    reached  GPU-seconds per token up to which memory has been evaluated
     """
 
     def __init__(self, request: Request, timed: Timed, capacity: float) -> None:
@@ -69,7 +67,7 @@ class Fastest:
             self._scores = np.full(self._times.seconds.shape, math.inf)
 
     def _timed(self, count: int) -> Array:
-        """Return the GPU-seconds of a token of layouts, infinite if they are not timed: the `count` fastest are."""
+        """Return the GPU-seconds per token of layouts: at least the `count` fastest are timed, others are infinite."""
         while not self._all_timed and np.count_nonzero(self._scores < self._least[self._begun]) < count:
             cells = self._order[self._begun : self._begun + max(self._begun, FIRST)]
             self._begun += len(cells)
@@ -83,16 +81,16 @@ class Fastest:
 
     @property
     def least(self) -> float:
-        """Return the least GPU-seconds of a token of all layouts of which it is not known that they do not fit."""
+        """Return the least GPU-seconds per token of the layouts that may fit."""
         return float(self._timed(1).min()) if len(self._order) else math.inf
 
     @property
     def complete(self) -> bool:
-        """Return whether nothing is left to evaluate."""
+        """Return whether everything has been evaluated."""
         return self._all_timed and self.reached >= _last_of(self._scores, self._scores.size)
 
     def found(self, count: int) -> FittingLayouts:
-        """Return those of the `count` fastest layouts, and of all as fast as the last of them, that fit."""
+        """Return the layouts that fit among the `count` fastest ones and those tied with the last of them."""
         if not self.memory.blocks:
             return joined(self.memory, [], [], self._capacity)
         scores = self._timed(count)

@@ -1,4 +1,4 @@
-"""What a GPU holds and reaches while it serves a model: weights, KV cache, the largest batch and context, the pace."""
+"""Memory and speed of a GPU that serves a model: weights, KV cache, the largest batch and context, the pace."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from napkin.timing.generation import DECODE
 
 
 def undivided_when_served(model: Model, ranks: int) -> str:
-    """Return what this many tensor-parallel ranks of an engine do not divide, or "": an engine repeats keys and values
-    if their heads are fewer."""
+    """Return what this many tensor-parallel ranks of an engine cannot divide, or "". An engine replicates keys and
+    values if it has more ranks than their heads."""
     return undivided(model, replace(implementation_of("hf", model.family), gathers_heads=True), ranks)
 
 
 @record
 class Serving:
-    """What is served on each GPU.
+    """A model served on tensor-parallel GPUs.
 
     weights    number format of the weights            element      bytes of one element of the KV cache
     sequences  sequences at a time                     cache_name   its number format
@@ -46,7 +46,7 @@ class Serving:
 
 @record
 class ServedMemory:
-    """Bytes on each GPU; the total's interval is that of the CUDA context."""
+    """Bytes on each GPU; the interval of the total comes from the CUDA context."""
 
     weights: Term
     cache: Term
@@ -57,7 +57,7 @@ class ServedMemory:
 
 
 def held(serving: Serving) -> ServedMemory:
-    """Return what each GPU holds: tensor parallelism divides weights and cache."""
+    """Return the memory of each GPU: tensor parallelism divides weights and cache."""
     weights = served_weights.weights(serving.model, serving.weights, serving.ranks)
     cache = serving.cache(serving.sequences, serving.seq)
     context = leaf("memory/context", int(allocator.CONTEXT.value), "byte", ASSUMED, allocator.CONTEXT.source)
@@ -67,7 +67,7 @@ def held(serving: Serving) -> ServedMemory:
 
 
 def cache_budget(capacity: Term, found: ServedMemory) -> Term:
-    """Return capacity − weights − context: what the KV cache may take."""
+    """Return capacity − weights − context, the bytes available to the KV cache."""
     return subtract("memory/cache_budget", subtract("without_weights", capacity, found.weights), found.context)
 
 
@@ -90,7 +90,8 @@ def verdict(found: ServedMemory, capacity: float) -> str:
 
 
 def pace(serving: Serving, cache: Term, bandwidth: Term) -> tuple[Term, Term]:
-    """Return the least time of a decoding step, which makes one token for each sequence, and tokens per second."""
+    """Return a lower bound of the time of a decoding step, which produces one token per sequence, and tokens per
+    second."""
     over = constant("tensor_parallel_ranks", serving.ranks)
     weighed = served_weights.weights_read(serving.model, serving.sequences, serving.weights).total
     once = divide("decode/weights", leaf("weights_read", weighed, "byte", TRUE, DECODE), over)
@@ -120,7 +121,7 @@ class OtherFormat:
 
 
 def in_format(serving: Serving, weights: str, caches: dict[str, float], capacity: float | None) -> OtherFormat:
-    """Return what is held with weights in another format; caches: bytes of an element by format."""
+    """Return the memory with weights in another format; caches: bytes of an element by cache format."""
     size = served_weights.weights(serving.model, served_weights.stored(weights), serving.ranks).value
     sizes = {
         name: replace(serving, element=element, cache_name=name).cache(serving.sequences, serving.seq).value

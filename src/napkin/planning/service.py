@@ -1,4 +1,4 @@
-"""What an engine that serves a model gives its users: times, rates, and how many sequences its cache holds.
+"""The service of an engine: latency, throughput, and the sequences that its cache holds.
 
 With B sequences of a replica at a time, p tokens of a prompt and o of a response, P(n) the seconds of n prompts and D
 those of one decoding step of B sequences at their mean context:
@@ -7,10 +7,9 @@ those of one decoding step of B sequences at their mean context:
     rate  = B·o / cycle           of a fixed batch, and of B sequences in flight all the time (Little's law)
 
 In a fixed batch all prompts run first: the first token takes P(B), each further one D. In a closed loop a new prompt
-runs while others decode: the first token takes P(1) + D, and the rest of the cycle is spread over the further ones.
-Requests of one length that started together end and start again together: their prompts run one after the other, the
-first token takes P(1) to P(B).
-"""
+runs while others decode: the first token takes P(1) + D, and the rest of the cycle is spread over the further tokens.
+Requests of equal length that started together also end and restart together: their prompts run in sequence, and the
+first token takes P(1) to P(B)."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ from napkin.timing.generation import CLOSED, OFFLINE, GenerationRates, Traffic, 
 
 @record
 class HeldCache:
-    """Keys and values.
+    """The KV cache of a service.
 
     per_token  bytes of a token, all layers, of one copy     sequence  bytes of one sequence on a replica's rank
-    each       bytes that a sequence takes of a GPU in the mean
+    each       mean bytes of a sequence on a GPU
     tokens     tokens that fit on all GPUs                   batch     sequences that fit in a replica
     """
 
@@ -68,7 +67,7 @@ class Service:
 
 
 def serve(setup: ServingSetup, traffic: Traffic, rates: GenerationRates, left: Term | None = None) -> Service:
-    """Return times and rates. left: bytes that a GPU has for keys and values; None: whatever is asked for fits."""
+    """Return times and rates. left: bytes of a GPU for the KV cache; None: no limit."""
     held = hold(setup, traffic, left)
     at_once, waiting = _at_once(setup, traffic, held)
     tokens = Tokens(traffic.prompt, traffic.response)
@@ -139,8 +138,8 @@ def _latency(
 
 
 def hold(setup: ServingSetup, traffic: Traffic, left: Term | None) -> HeldCache:
-    """Return what keys and values take: each sequence of a fixed batch reaches its full length, those in flight all the
-    time are half-way through their responses in the mean."""
+    """Return the KV cache: each sequence of a fixed batch reaches its full length; in a closed loop sequences are on
+    average half-way through their responses."""
     whole = traffic.prompt + traffic.response
     in_the_mean = traffic.mode in (CLOSED, OFFLINE)
     context = traffic.prompt + traffic.response // 2 if in_the_mean else whole
@@ -161,7 +160,7 @@ def hold(setup: ServingSetup, traffic: Traffic, left: Term | None) -> HeldCache:
 
 
 def _at_once(setup: ServingSetup, traffic: Traffic, held: HeldCache) -> tuple[int, int]:
-    """Return the sequences of a replica at a time, and the requests that wait for room on all of them."""
+    """Return the concurrent sequences of a replica, and the total number of waiting requests."""
     room = setup.most if held.batch is None else min(int(held.batch.value), setup.most)
     each = -(-traffic.at_once // setup.dp)
     if traffic.mode == OFFLINE:

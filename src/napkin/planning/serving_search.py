@@ -1,10 +1,9 @@
-"""The search of what serves most tokens a second: over layouts, and over the sequences of a replica at a time.
+"""The search for the highest serving throughput: over layouts, and over the concurrent sequences of a replica.
 
 A model is divided over t tensor-parallel ranks and s stages; r replicas of that take t·s·r GPUs. Experts stay inside a
-replica, or are divided over the ranks of e/t replicas (attention is then data parallel, experts are not). What one
-replica holds and how long it takes depend on (t, s, e) and on its own sequences only, so that the fewest GPUs need no
-search over their number.
-"""
+replica, or are divided over the ranks of e/t replicas (attention is then data parallel, experts are not). The memory
+and time of a replica depend only on (t, s, e) and its own sequences, so finding the fewest GPUs needs no search over
+their number."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     Found = TypeVar("Found")
 
 MOST_GPUS = 1024
-"""GPUs beyond which none is tried if their number is not given, and tensor-parallel ranks in any case."""
+"""Maximum GPUs that are tried if their number is not given, and maximum tensor-parallel ranks in any case."""
 
 
 @record
@@ -44,13 +43,13 @@ class GivenRanks:
 
 
 def sharing(groups: EngineRanks) -> int:
-    """Return the replicas that experts are divided over."""
+    """Return the number of replicas over which experts are divided."""
     return max(groups.ep // groups.tp, 1)
 
 
 def divisions(model: Model, given: GivenRanks) -> list[EngineRanks]:
-    """Return the ways to divide the model over the GPUs that are given, or over at most MOST_GPUS (its tensors over no
-    more in any case), those of fewer GPUs first, of equal ones those of fewer stages."""
+    """Return the ways to divide the model over the given GPUs, or over at most MOST_GPUS (also the limit of tensor
+    parallelism), sorted by GPUs, then by stages."""
     whole = given.gpus or MOST_GPUS
     found = []
     for tp in _numbers(given.tp, min(whole, MOST_GPUS), given.gpus):
@@ -65,14 +64,14 @@ def divisions(model: Model, given: GivenRanks) -> list[EngineRanks]:
 
 
 def _numbers(given: int | None, most: int, divided: int | None) -> Iterable[int]:
-    """Return the degree that is given, or all up to `most`, that divide what must be divided."""
+    """Return the given degree, or all degrees up to `most`, that divide the model."""
     tried = range(1, most + 1) if given is None else (given,)
     return [n for n in tried if not (divided and divided % n)]
 
 
 def _expert_ranks(model: Model, given: GivenRanks, tp: int, most: int) -> list[int]:
-    """Return the ranks that experts can be divided over: 1 if they stay with the tensor-parallel ranks of a replica,
-    else several times as many."""
+    """Return the possible expert-parallel ranks: 1 if experts are divided by the tensor-parallel ranks of a replica,
+    else multiples of these."""
     if given.ep is not None:
         return [given.ep] if max(given.ep, tp) % min(given.ep, tp) == 0 else []
     several = range(2 * tp, min(most, *model.experts) + 1, tp) if model.experts else ()
@@ -80,7 +79,7 @@ def _expert_ranks(model: Model, given: GivenRanks, tp: int, most: int) -> list[i
 
 
 def _replicas(groups: EngineRanks, given: GivenRanks) -> int:
-    """Return the replicas: those that the GPUs hold, as given, or as many as share the experts; 0: it does not go."""
+    """Return the replicas: as many as the GPUs hold, as given, or as many as share the experts; 0 if not possible."""
     dp = given.dp or sharing(groups)
     if given.gpus is not None:
         dp = given.gpus // (groups.tp * groups.pp)
@@ -90,7 +89,7 @@ def _replicas(groups: EngineRanks, given: GivenRanks) -> int:
 
 
 def layouts(setup: ServingSetup, given: GivenRanks) -> Iterator[ServingSetup]:
-    """Yield the ways to serve the model: on the GPUs that are given, else each with the fewest replicas that it has."""
+    """Yield the ways to serve the model: on the given GPUs, else each with the fewest replicas."""
     for groups in divisions(setup.model, given):
         yield replace(setup, groups=groups, dp=_replicas(groups, given))
 
@@ -104,11 +103,11 @@ def fastest(
     service: Callable[[Found], Service],
     limited: Callable[[Found, float], Found | None] | None = None,
 ) -> Found | None:
-    """Return what is found on the setup of the largest rate of tokens, of equal ones the earliest; None: nothing fits.
+    """Return the result for the setup with the highest token rate (the first among equals); None if nothing fits.
 
-    found_on: raises an error or returns None if a setup does not serve what is asked; the last error is raised if
-    nothing is found. limited: what is left of it within limits, never a larger rate; None if it is not above the
-    rate that is given."""
+    found_on: raises an error or returns None if a setup cannot serve the load; the last error is raised if nothing is
+    found. limited: the result within latency limits, never with a higher rate; None if its rate is not above the given
+    one."""
     found, problem = [], None
     for setup in setups:
         try:
@@ -140,10 +139,10 @@ def fewest(
     needed: Callable[[ServingSetup], int],
     within: Callable[[ServingSetup], bool],
 ) -> list[ServingSetup]:
-    """Return the layouts on the fewest GPUs that serve what is asked; none if no number up to MOST_GPUS does.
+    """Return the layouts on the fewest GPUs that serve the load; none if no number up to MOST_GPUS does.
 
-    needed  the replicas that a layout needs for its memory to hold what is asked, 0 if none are enough
-    within  whether a layout keeps limits, as one of more replicas does if one of fewer does"""
+    needed  the replicas that a layout needs for the load to fit in memory, 0 if none are enough
+    within  whether a layout meets the limits; monotonic in the number of replicas"""
     found: list[ServingSetup] = []
     least = MOST_GPUS
     for one in layouts(setup, given):
@@ -161,7 +160,7 @@ def fewest(
 def _enough(
     one: ServingSetup, given: GivenRanks, room: int, needed: int, within: Callable[[ServingSetup], bool]
 ) -> int:
-    """Return the fewest replicas that are enough, at most `room`; 0: none are."""
+    """Return the fewest replicas that are enough, at most `room`; 0 if none are."""
     unit = sharing(one.groups)
     low, high = -(-needed // unit), room // unit
     if given.dp is not None:
@@ -178,8 +177,8 @@ def _enough(
 
 
 def largest_batch(served: Callable[[int], Service], most: int, limits: LatencyLimits, above: float = 0.0) -> int:
-    """Return the most sequences of a replica that keep the limits, 0 if none do at a rate above `above`; most: that
-    memory holds. More sequences have a larger rate and longer latency."""
+    """Return the most sequences of a replica that meet the limits, 0 if none do at a rate above `above`. most: the
+    number that memory holds. More sequences have a higher rate and a longer latency."""
     if limits == LatencyLimits():
         return most
     low, high = 0, most + 1
@@ -196,7 +195,7 @@ def largest_batch(served: Callable[[int], Service], most: int, limits: LatencyLi
 
 
 def keeps(service: Service, limits: LatencyLimits) -> bool:
-    """Return whether a service keeps limits on latency."""
+    """Return whether a service meets the latency limits."""
     slow = limits.tpot is not None and service.tpot is not None and bool(service.tpot.value > limits.tpot)
     return not slow and (limits.ttft is None or bool(service.ttft.value <= limits.ttft))
 
@@ -208,8 +207,8 @@ def fullest(
     left: Callable[[ServingSetup], Term],
     limits: LatencyLimits,
 ) -> Service:
-    """Return the service of a queue of requests on the layout of the largest rate, by as many sequences at a time as
-    its cache holds and the limits allow. left: bytes that a GPU of a setup has for keys and values."""
+    """Return the service of a queue of requests on the layout with the highest rate, with as many concurrent sequences
+    as its cache holds and the limits allow. left: bytes of a setup's GPU for the KV cache."""
 
     def full(setup: ServingSetup) -> tuple[ServingSetup, Term, Service]:
         room = left(setup)

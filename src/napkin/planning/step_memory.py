@@ -1,4 +1,4 @@
-"""The memory of one step as published quantities: its terms, what is left for activations, the tensors kept."""
+"""The memory of one step as published quantities: its terms, the activation budget, the saved tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from napkin.term import Term, subtract
 
 @record
 class SavedTensor:
-    """A tensor that autograd keeps for the backward pass: `size` bytes in each of `times` layers of a section."""
+    """A tensor that autograd saves for the backward pass: `size` bytes in each of `times` layers of a section."""
 
     section: str
     operation: str
@@ -23,7 +23,7 @@ class SavedTensor:
 
 
 def terms_of(found: Fit, source: str) -> dict[str, Term]:
-    """Return every published quantity by its path; `source` says whose implementation the activations are of."""
+    """Return every published quantity by its path; `source`: the implementation that the activations belong to."""
     terms = buckets.tree(found.step, found.rank, source)
     for term in (found.reported.allocated, found.reported.reserved, found.reported.used, found.reported.overhead):
         terms[term.name] = term
@@ -32,7 +32,7 @@ def terms_of(found: Fit, source: str) -> dict[str, Term]:
 
 
 def activation_budget(capacity: Term, terms: dict[str, Term]) -> Term:
-    """Return capacity − parameters − gradients − optimizer − overhead: what activations may take."""
+    """Return capacity − parameters − gradients − optimizer − overhead, the bytes available to activations."""
     left = capacity
     taken = [terms[f"memory/{name}"] for name in ("parameters", "gradients", "optimizer", "overhead")]
     for number, term in enumerate(taken, 1):
@@ -41,7 +41,7 @@ def activation_budget(capacity: Term, terms: dict[str, Term]) -> Term:
 
 
 def with_wider_ends(found: Fit, times: float, capacity: int | None) -> Fit:
-    """Return the fit with the ends of its intervals `times` as many deviations away, rounded outwards."""
+    """Return the fit with its intervals widened by the factor `times`, rounded outward."""
     if times == 1:
         return found
     ends = {}
@@ -56,7 +56,7 @@ def with_wider_ends(found: Fit, times: float, capacity: int | None) -> Fit:
 
 
 def kept_tensors(step: PreparedStep) -> list[SavedTensor]:
-    """Return every tensor that autograd keeps; a storage that several sections share is listed once."""
+    """Return every tensor that autograd saves; a storage that several sections share is listed once."""
     run = step.run
     sections = [("outside", 1, run.before), *((p.name, n, p) for n, p in run.layers), ("outside", 1, run.after)]
     listed: set[int] = set()

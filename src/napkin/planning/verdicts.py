@@ -1,4 +1,4 @@
-"""Whether a step fits: its memory on the worst rank, against a GPU."""
+"""Whether a step fits: its memory on the worst rank against the capacity of a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERDICTS = (FITS, UNDECIDED, NOT)
 
 @record
 class Fit:
-    """A step against a GPU. `rank`: the worst one."""
+    """The memory of a step and its verdict. `rank`: the worst rank."""
 
     step: PreparedStep
     rank: Rank
@@ -41,8 +41,8 @@ def mode_of(setup: Setup) -> str:
 
 
 def is_measured(model: Model, setup: Setup) -> bool:
-    """Return whether what this step keeps for backward was counted on the code itself: never with 8-bit products, nor
-    compiled, nor with what is trained next to frozen weights, a loss of its own or another head: they were not run."""
+    """Return whether the activations of this step were measured on the reference code: not with 8-bit matmuls,
+    torch.compile, adapters, a special loss or another head, which were not run."""
     numbers = setup.precision
     operations = model.operations
     if not all(op.depends_on_shapes(int(setup.layout.seq)) for op in operations):
@@ -57,14 +57,14 @@ def is_measured(model: Model, setup: Setup) -> bool:
 
 
 def _is_traced_with_images(model: Model, setup: Setup) -> bool:
-    """Return whether what the vision tower keeps was counted on the class."""
+    """Return whether the activations of the vision tower were measured on the reference class."""
     traced = model.vision is not None and model.vision.traced
     return traced and setup.attention in (FLASH, EAGER) and not setup.dropout and not setup.asleep
 
 
 def width_of(model: Model, setup: Setup, implementation: str) -> Width:
-    """Return how far the figures can lie from the formula's. Where nothing else is uncertain, live bytes are as far off
-    as those of traced steps of the same code were."""
+    """Return the interval widths of the figures. If nothing else is uncertain, the width of live bytes is the error on
+    traced steps of the same code."""
     counted = is_measured(model, setup) and setup.attention in setup.implementation.kernels
     width = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
     if implementation != "hf" or not counted or width.live != EXACT.live:
@@ -80,8 +80,8 @@ def worst_rank(step: PreparedStep) -> Rank:
 
 
 def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number | None) -> Fit:
-    """Return a step's memory and whether it fits: `fits` where even the upper end does, `does not fit` where what must
-    be there without any cache is already too much."""
+    """Return a step's memory and whether it fits: `fits` if even the upper end does, `does not fit` if the bytes needed
+    without any cache already exceed the capacity."""
     step = prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)

@@ -1,1 +1,2 @@
-"""Scaling laws: how published fits divide a training budget between parameters and tokens, and what deviating costs."""
+"""Scaling laws: how published fits split a training budget between parameters and tokens, and the cost of
+deviations."""

@@ -1,5 +1,5 @@
-"""The division of a budget that a law leads to, and what another division costs. Sizes are solved for by bisection or
-by golden section where no closed form is known; every loss is that of the law's terms."""
+"""The split of a budget by a law, and the cost of other splits. Sizes without a closed form are found by bisection or
+golden-section search; every loss comes from the law's terms."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from napkin.record import record
 from napkin.term import TRUE, Term, leaf
 
 UNSUITED = 0.2
-"""Share by which the optimum of the compute that is found may miss what it should suit: finer experts come in steps."""
+"""Tolerance, as a share, between the optimum of the solved compute and the given size: finer experts come in steps."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @record
 class Aims:
-    """What the model is for, next to its loss.
+    """Objectives of a model besides its loss.
 
-    served    tokens that it will process in its life, prompts and responses together
-    repeated  the unique tokens that there are, if they are few
+    served    tokens that it will process in its lifetime, prompts and responses together
+    repeated  the number of unique tokens, if limited
     """
 
     served: Term | None = None
@@ -32,9 +32,8 @@ class Aims:
 def optimum(law: ScalingLaw, compute: Term, aims: Aims) -> Term:
     """Return the law's parameters for a training budget.
 
-    With few unique tokens, those of the lowest loss. With tokens to serve, those of the model whose quality nothing
-    else has for less compute in training and serving together (Sardana et al. 2024, arXiv:2401.00448, equation 3).
-    """
+    With few unique tokens, the parameters with the lowest loss. With tokens to serve, the model with the least compute
+    in training and serving together for its loss (Sardana et al. 2024, arXiv:2401.00448, equation 3)."""
     surface = law.surface
     if surface is None or (aims.served is None and aims.repeated is None):
         return law.form.params(compute)
@@ -54,8 +53,8 @@ def optimum(law: ScalingLaw, compute: Term, aims: Aims) -> Term:
 def at_compute(
     law: ScalingLaw, compute: Term, aims: Aims, params: Term | None = None, tokens: Term | None = None
 ) -> ScalingLaw:
-    """Return the law with what it leaves free chosen: what has the lowest loss at this compute, at its own optimum or
-    with the parameters or tokens that are given."""
+    """Return the law with its free dimensions chosen for the lowest loss at this compute, at its own optimum or with
+    the given parameters or tokens."""
 
     def of_choice(one: ScalingLaw) -> float:
         surface = one.surface
@@ -70,7 +69,7 @@ def at_compute(
 
 
 def suited(law: ScalingLaw, aims: Aims, params: float | None, tokens: float | None) -> float:
-    """Return the compute of which a size, or a number of tokens, is the optimum: both grow with it."""
+    """Return the compute for which a size, or a number of tokens, is optimal; both grow with compute."""
 
     def short(log_c: float) -> float:
         compute = leaf("flops/total", math.exp(log_c), "FLOP")
@@ -115,7 +114,7 @@ def same_loss(surface: Surface, params: float, target: float, repeated: Repetiti
 
 
 def least_compute(surface: Surface, target: float, repeated: Repetition | None = None) -> float:
-    """Return the FLOP with which the law's own division reaches a loss."""
+    """Return the FLOP with which the law's own split reaches a loss."""
     aims = Aims(repeated=repeated)
 
     def above(log_c: float) -> float:
@@ -131,7 +130,8 @@ def _of(surface: Surface, compute: Term, aims: Aims) -> float:
 
 
 def cheapest(surface: Surface, target: float, served: float) -> tuple[float, float]:
-    """Return (N, D) of a loss with the least compute in training and serving together (Sardana et al. 2024)."""
+    """Return the (N, D) that reach a loss with the least compute in training and serving together (Sardana et al.
+    2024)."""
 
     def total(log_n: float) -> float:
         params, price = math.exp(log_n), surface.price
@@ -146,7 +146,7 @@ def cheapest(surface: Surface, target: float, served: float) -> tuple[float, flo
 
 
 def _lowest(function: Callable[[float], float], near: float) -> float:
-    """Return e to the argument of the lowest value of a function that falls and then rises, near ± ln 10^6."""
+    """Return exp of the minimizer of a unimodal function, searched within near ± ln 10^6."""
     low, high = near - math.log(1e6), near + math.log(1e6)
     a, b = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     of_a, of_b = function(a), function(b)

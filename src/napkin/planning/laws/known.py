@@ -1,4 +1,4 @@
-"""The published laws. A constant belongs to its data, tokenizer and way of counting: two fits are never mixed."""
+"""The published laws. Constants belong to their data, tokenizer and counting convention: two fits are never mixed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ CHINCHILLA = (None, FittedRange(70e6, 16e9), FittedRange(5e9, 500e9))
 """FLOP, parameters and tokens of the runs of Hoffmann et al. 2022, section 3."""
 
 DEFAULT = "besiroglu2024"
-"""The only fit with a loss, its uncertainty, and an optimum that agrees with what its own authors' runs and later ones
-found: approaches 1 and 2 of Hoffmann et al., DeepSeek LLM, Llama 3, Porian et al. (docs/optimal.md)."""
+"""The only fit with a loss, its uncertainty, and an optimum that agrees with the authors' own runs and later ones:
+approaches 1 and 2 of Hoffmann et al., DeepSeek LLM, Llama 3, Porian et al. (docs/optimal.md)."""
 
 LAWS: dict[str, ScalingLaw] = {
     law.name: law
@@ -186,5 +186,5 @@ LAWS: dict[str, ScalingLaw] = {
 
 
 def standing() -> tuple[ScalingLaw, ...]:
-    """Return the laws for dense models whose answers are today's spread."""
+    """Return the current laws for dense models, which give the spread."""
     return tuple(law for law in LAWS.values() if law.stands)

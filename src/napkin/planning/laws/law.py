@@ -1,4 +1,4 @@
-"""A scaling law as it was published: its constants, what they count, where they were fitted, and who says so.
+"""A scaling law as published: its constants, what they count, the range of the fit, and the source.
 
 N parameters, D tokens, C training FLOP. Two forms:
 
@@ -31,7 +31,7 @@ class FittedRange:
     high: float
 
     def beyond(self, value: float) -> float:
-        """Return how many times outside the range a value lies; 1 inside."""
+        """Return the factor by which a value is outside the range; 1 inside."""
         return max(self.low / value, value / self.high, 1.0)
 
 
@@ -40,7 +40,7 @@ class Surface:
     """L(N, D) = E + A/N^alpha + B/D^beta, in nats per token of its own data and tokenizer.
 
     covariance  of (ln A, ln B, ln E, alpha, beta), if the fit's uncertainty is known
-    price       what a token costs a model of N parameters
+    price       FLOP per token of a model of N parameters
     """
 
     E: float
@@ -52,7 +52,7 @@ class Surface:
     price: TokenPrice = TokenPrice()
 
     def loss(self, params: Term, tokens: Term) -> Term:
-        """Return the loss of N parameters on D tokens, none of which is repeated."""
+        """Return the loss of N parameters on D unique tokens."""
         floor = _fitted("E", self.E).renamed("loss/irreducible")
         size = divide(
             "loss/size", _fitted("A", self.A), power("law/N^alpha", pure(params), _fitted("alpha", self.alpha))
@@ -61,7 +61,7 @@ class Surface:
         return add("loss", floor, size, data)
 
     def params(self, compute: Term) -> Term:
-        """Return the N of the lowest loss of a compute: where every parameter costs the same, in closed form (Hoffmann
+        """Return the N with the lowest loss for a compute: in closed form if every parameter costs the same (Hoffmann
         et al. 2022, equation 4); else as a number."""
         if self.price.extra is not None:
             source = "the lowest loss at the law's own price of a token"
@@ -79,13 +79,11 @@ class Surface:
         return multiply("params/exact", scale, grown, PARAM)
 
     def balanced(self, compute: float, served: float) -> float:
-        """Return the N whose quality nothing else has for less compute, in training and serving together.
+        """Return the N with the least compute, in training and serving together, for its loss.
 
-        Where the quality stays, moving ln N and ln D against each other must change neither its cost: the loss falls
-        with ln N as many times as fast as with ln D, as the cost of a life grows with one against the other. With 6·N
-        FLOP a token in training and 2·N in serving that is 1 + served/(3·D) times (Sardana et al. 2024,
-        arXiv:2401.00448, equation 3).
-        """
+        At the optimum, the ratio of the loss slopes in ln N and ln D equals the ratio of the cost slopes. With 6·N FLOP
+        per token in training and 2·N in serving, that ratio is 1 + served/(3·D) (Sardana et al. 2024, arXiv:2401.00448,
+        equation 3)."""
 
         def wedge(log_n: float) -> float:
             params = math.exp(log_n)
@@ -150,8 +148,8 @@ class Frontier:
 
 @record
 class Dimension:
-    """What a law has next to parameters and tokens: the option that states it, the values it was fitted to, the usual
-    one ("" if the compute says which is best)."""
+    """A further dimension of a law: its option, the values of the fit, and the default ("" if the compute determines
+    the best)."""
 
     option: str
     values: tuple[int, ...]
@@ -159,11 +157,11 @@ class Dimension:
 
 
 class Variants(Protocol):
-    """A law's further dimensions, and the law at values of them; those after the last that is given are free."""
+    """A law's further dimensions, and the law at values of them; dimensions without a value are free."""
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """What it takes values of."""
+        """The dimensions that take values."""
 
     def law_at(self, law: ScalingLaw, values: tuple[int, ...]) -> ScalingLaw:
         """Return the law at values."""
@@ -173,18 +171,18 @@ class Variants(Protocol):
 class ScalingLaw:
     """A published law.
 
-    name      for --law                        title     authors and year, as a person cites them
-    source    where the constants are printed  counts    what its N counts
+    name      for --law                        title     authors and year
+    source    citation of the constants              counts    what its N counts
     form      its loss as a Surface, or only its optimum as a Frontier
-    data      what it was fitted on: losses of laws with the same data compare
-    flop, params, tokens  where it was fitted
-    stands    whether its answer belongs to the spread of today's laws for dense models
-    remark    what to know before using it
+    data      data of the fit: losses of laws with the same data are comparable
+    flop, params, tokens  ranges of the fit
+    stands    whether it belongs to the spread of current laws for dense models
+    remark    caveat
     variants  its further dimensions, if it has some        told  their values, in words
-    at        values that were searched, and where they were fitted
-    mixture   whether a token takes some of its parameters only
-    choices   the law at each value of what is left free, of which a compute chooses
-    total     parameters for each one that is counted, if the law says so
+    at        searched values, and the range of their fit
+    mixture   whether a token uses only some of its parameters
+    choices   the law at each value of its free dimensions, from which a compute selects
+    total     total parameters per counted one, if the law relates them
     """
 
     name: str
@@ -212,7 +210,7 @@ class ScalingLaw:
 
     @property
     def price(self) -> TokenPrice:
-        """What a token costs."""
+        """The FLOP per token."""
         return TokenPrice() if self.surface is None else self.surface.price
 
     @property
@@ -226,7 +224,8 @@ def _fitted(name: str, value: float) -> Term:
 
 
 def worth(passes: float, scale: float) -> float:
-    """Return how many passes over fresh data this many passes over the same data are worth: 1 + R*(1 − exp(−R/R*))."""
+    """Return the number of passes over fresh data that equal this many passes over the same data: 1 + R*(1 −
+    exp(−R/R*))."""
     return passes if passes <= 1 else 1 - scale * math.expm1(-(passes - 1) / scale)
 
 
@@ -237,7 +236,7 @@ define("worth", worth)
 class Repetition:
     """Repeated data (Muennighoff et al. 2023, arXiv:2305.16264, equations 5 and 6): each further pass is worth less.
 
-    unique  tokens that are all different
+    unique  number of distinct tokens
     of_tokens, of_params  R*_D and R*_N of their table of fits: passes after which most of the worth is used up
     """
 
@@ -246,13 +245,13 @@ class Repetition:
     of_params: float = 5.309743
 
     def tokens(self, tokens: Term) -> Term:
-        """Return how many unique tokens D tokens are worth."""
+        """Return the effective unique tokens of D tokens."""
         epochs = divide("epochs", tokens, self.unique)
         of_these = make("worth", "epochs/effective", (epochs, leaf("law/R*_D", self.of_tokens, "1", SEEN)))
         return multiply("tokens/effective", self.unique, of_these)
 
     def params(self, surface: Surface, params: Term) -> Term:
-        """Return how many parameters N are worth: those beyond what the unique tokens suit are worth less."""
+        """Return the effective parameters of N: those beyond the optimum for the unique tokens count less."""
         suited = leaf("params/suited", surface.params_for(float(self.unique.value)), "param", SEEN)
         share = divide("params/share", params, suited)
         of_these = make("worth", "params/worth", (share, leaf("law/R*_N", self.of_params, "1", SEEN)))
@@ -260,7 +259,7 @@ class Repetition:
 
 
 def loss(surface: Surface, params: Term, tokens: Term, repeated: Repetition | None) -> Term:
-    """Return the loss of N parameters on D tokens, drawn again and again from the different ones if they are few."""
+    """Return the loss of N parameters on D tokens, drawn repeatedly from the unique ones."""
     if repeated is None:
         return surface.loss(params, tokens)
     return surface.loss(repeated.params(surface, params), repeated.tokens(tokens))

@@ -10,7 +10,7 @@ from napkin.record import record
 from napkin.term import SEEN, TRUE, Term, add, constant, divide, floor, leaf, multiply, power
 
 SMALLEST, LARGEST = 1.0, 1e24
-"""Parameters, and tokens, between which a size is looked for."""
+"""Bounds of the search for parameters and for tokens."""
 ONE = constant("1", 1)
 PARAM = constant("1 param", 1, "param")
 TWO = constant("2", 2, "FLOP/param/token", "the forward pass: 2 FLOP per parameter and token")
@@ -37,7 +37,7 @@ def root(falling: Callable[[float], float], low: float = SMALLEST, high: float =
 class ExtraWork:
     """FLOP of a token that are not in proportion to N: a factor times N^exponent.
 
-    training  the factor in training        serving  in serving        source  where the law says so
+    training  the factor in training        serving  in serving        source  citation
     """
 
     name: str
@@ -54,10 +54,10 @@ class ExtraWork:
 
 @record
 class TokenPrice:
-    """What a token costs.
+    """The FLOP per token in training and serving.
 
-    flop   what a FLOP of this training costs, in FLOP of bf16: 0.5 in 8 bits
-    extra  work next to 6·N in training and 2·N in serving, where the law counts it
+    flop   cost of a FLOP of this training in FLOP of bf16: 0.5 in 8 bits
+    extra  work in addition to 6·N in training and 2·N in serving, if the law counts it
     """
 
     flop: float = 1.0
@@ -86,14 +86,15 @@ class TokenPrice:
         return float(TWO.value) * params + more
 
     def slope(self, params: float, served: float) -> float:
-        """Return how the FLOP of a token in training, and of this many served ones, grow with ln N."""
+        """Return the derivative with respect to ln N of the FLOP per token in training plus that of this many served
+        tokens."""
         each = float(six().value) * self.flop + float(TWO.value) * served
         extra = self.extra
         more = 0.0 if extra is None else extra.exponent * (extra.training + served * extra.serving)
         return each * params + more * (0.0 if extra is None else params**extra.exponent)
 
     def tokens(self, compute: float, params: float) -> float:
-        """Return how many tokens a compute trains N parameters on."""
+        """Return the tokens on which a compute trains N parameters."""
         return compute / self.training(params)
 
     def divided(self, compute: Term, params: Term) -> Term:

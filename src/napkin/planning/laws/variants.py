@@ -1,5 +1,5 @@
-"""Laws with more dimensions, reduced to the form of Hoffmann et al. 2022 at given values of them: experts, the fineness
-of experts, bits. Each states its dimensions, and `law_at` returns a law at values of them."""
+"""Laws with further dimensions (experts, granularity of experts, bits), reduced to the form of Hoffmann et al. 2022 at
+given values. Each states its dimensions, and `law_at` returns the law at values of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FewBits:
     """Training with weights, activations and keys and values in few bits: fewer effective parameters, cheaper FLOPs.
 
     N_eff = N·Π(1 − exp(n − P/gamma)), C = (P/16)·6·N·D in FLOP that cost what bf16's cost. Kumar et al. 2024,
-    arXiv:2411.04330, equation 3, section 4.3 and table 2, whose shifts n the main text leaves out.
+    arXiv:2411.04330, equation 3, section 4.3 and table 2, whose shifts n the main text omits.
     """
 
     whole: Surface = Surface(E=2.7648, A=4299.0, B=18060.0, alpha=0.4965, beta=0.4965)
