@@ -27,6 +27,7 @@ from napkin.evidence import (
     prices,
     published,
     recognize,
+    row_networks,
     runs,
     software,
     teams,
@@ -141,7 +142,18 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"stack": "lean", "recompute": "yes"}, "", {"stack": "lean", "recompute_kind": "full"}),
         ({"stack": "lean", "recompute": "yes", "recompute_kind": "none"}, "", {"stack": "lean"}),
         ({"stack": "lean", "recompute": "unstated"}, "", {"stack": "lean"}),
-        ({"precision": "fp8 rowwise, fp32 gradients"}, "", {"scaling": "rowwise", "gradient_dtype": "fp32"}),
+        (
+            {"precision": "fp8 rowwise, fp32 gradients"},
+            "",
+            {"policy": "fp8-mixed", "scaling": "rowwise", "gradient_dtype": "fp32"},
+        ),
+        ({"precision": "FP8"}, "", {"policy": "fp8-mixed"}),
+        ({"precision": "FP8 hybrid, bf16 elsewhere"}, "", {"policy": "fp8-mixed"}),
+        ({"precision": "torch.bfloat16"}, "", {"policy": "bf16-mixed"}),
+        ({"precision": "fp16"}, "", {"policy": "fp16-mixed"}),
+        ({"precision": "bf16 autocast"}, "", {"policy": "amp-bf16"}),
+        ({"precision": "mixed"}, "", {}),
+        ({"precision": "bf16", "policy": "fp8-mixed"}, "", {}),
         ({"batch_tokens": "0.5M"}, "", {"batch_tokens": 2**19}),
     ],
 )
@@ -191,10 +203,23 @@ def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule() -> None:
 
 
 def test_networks_in_words() -> None:
-    assert recognize.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
-    assert recognize.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
-    assert recognize.network("400 Gbit/s RDMA per GPU", 8) == 50e9
-    assert recognize.network("carrier pigeons", 8) is None
+    assert row_networks.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
+    assert row_networks.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
+    assert row_networks.network("400 Gbit/s RDMA per GPU", 8) == 50e9
+    assert row_networks.network("4 * 100Gb RoCE", 8) == 6.25e9
+    assert row_networks.network("NVLink 900 GB/s, InfiniBand 8x400 Gb/s", 8) == 50e9
+    assert row_networks.network("8x ConnectX-7 IB NDR 400Gb/s + 200Gb/s Ethernet NIC", 8) == 50e9
+    assert row_networks.network("1.6 Tbps", 8) == 25e9
+    assert row_networks.network("25 GB/s per GPU", 8) == 25e9
+    assert row_networks.network("GPUDirect-TCPX", 8) == 4 * 200e9 / 8 / 8
+    assert row_networks.network("carrier pigeons", 8) is None
+
+
+def test_ethernet_of_no_stated_rate_is_refused_between_nodes_only() -> None:
+    for count, fabric in ((16, "ethernet"), (8, None)):
+        hardware = {"count": count, "per_node": 8, "interconnect": "Ethernet, no InfiniBand"}
+        row = RowFields(Document("rows.yaml", None), 0, {"layout": {}, "hardware": hardware})
+        assert recognize.of_step(row)["hardware"].get("fabric") == fabric
 
 
 @pytest.mark.parametrize(

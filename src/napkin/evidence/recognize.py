@@ -11,9 +11,9 @@ Fields filled for a training step:
     layout.recompute_layers     share of the layers whose forward pass runs again, if only some do
     layout.recompute_matmuls    share of the matmuls that run again
     layout.gradient_dtype       fp32 where gradients are reduced in fp32
-    layout.scaling              rowwise: one fp8 scale a row
+    layout.scaling              rowwise: one fp8 scale a row            layout.policy   number formats (precision.py)
     layout.batch_tokens         tokens of a global batch
-    hardware.network            byte/s per accelerator to other nodes        hardware.fabric   omnipath or rdma
+    hardware.network            byte/s per accelerator to other nodes        hardware.fabric   its kind
     model.window                sliding window of every other layer, in tokens
     source.key                  source of the evidence that the page is of
     convention.rule             how FLOPs are counted: narayanan, full or causal attention
@@ -32,6 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from napkin.evidence.row_networks import network_of
 from napkin.evidence.row_words import (
     BINARY,
     CUDNN_9_4,
@@ -44,8 +45,9 @@ from napkin.evidence.row_words import (
     LORA_TARGETS,
     MEMORY_STACKS,
     MONTHS,
-    NETWORKS,
+    OPEN_PRECISION,
     PARTS_RECOMPUTED,
+    PRECISIONS,
     QUANTIZED,
     RECIPE,
     RECOMPUTATION,
@@ -55,6 +57,7 @@ from napkin.evidence.row_words import (
 )
 from napkin.evidence.rows import RowFields
 from napkin.evidence.teams import source_of
+from napkin.training.precision import POLICIES
 
 Fact = str | float | bool | list[str] | None
 """What a row says in one field, in its canonical spelling; None: it does not say."""
@@ -88,25 +91,32 @@ def of_step(row: RowFields) -> Facts:
             break
     layout |= _recomputed_in_time(row)
     precision = row.text("layout.precision")
-    if not row.text("layout.policy") and "autocast" in precision.lower():
-        layout["policy"] = "amp-fp16" if "fp16" in precision.lower() else "amp-bf16"
+    if not row.text("layout.policy"):
+        layout["policy"] = policy_of(precision)
     if "rowwise" in precision:
         layout["scaling"] = "rowwise"
     if "fp32 gradient" in precision.lower():
         layout["gradient_dtype"] = "fp32"
     layout |= _batch_tokens(row)
-    link = row.text("hardware.interconnect")
-    wire: dict[str, Fact] = {"network": network(link, row.count("hardware.per_node") or 8) or ""} if link else {}
-    if "omni-path" in link.lower():
-        wire["fabric"] = "omnipath"
     formula = row.text("convention.formula")
     return {
         "layout": _stated(layout),
-        "hardware": _stated(wire),
+        "hardware": {**network_of(row)},
         "model": _window(row),
         "convention": {"rule": rule_of(formula)} if formula else {},
         "source": {"key": row.text("source.key") or source_of(row.text("source.title"))},
     }
+
+
+def policy_of(precision: str) -> str:
+    """Return the policy that the words of a row's precision name; "" if they leave it open. A precision that is not
+    known stays as it is."""
+    words = precision.strip().lower()
+    if words in POLICIES or words in ("", *OPEN_PRECISION):
+        return words if words in POLICIES else ""
+    if "autocast" in words:
+        return "amp-fp16" if "fp16" in words else "amp-bf16"
+    return next((policy for spellings, policy in PRECISIONS if any(word in words for word in spellings)), words)
 
 
 def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:
@@ -195,16 +205,6 @@ def _kernel_of_source(row: RowFields, stack: str) -> str:
     if not stack and BEFORE_FUSED.search(row.text("source.title")):
         return "eager"
     return "cudnn" if "megatron bridge" in words else ""
-
-
-def network(words: str, node: int) -> float | None:
-    """Return byte/s per GPU of `8x 200 Gbit/s … per node`, `400 Gbit/s RDMA per GPU` or `1600 Gbit/s`."""
-    for pattern, rate in NETWORKS:
-        found = re.search(pattern, words)
-        if found:
-            number = float(found[2]) if found[2].isdigit() else 0.0
-            return rate(float(found[1] or 0), number, node)
-    return None
 
 
 def rule_of(formula: str) -> str:

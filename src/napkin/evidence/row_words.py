@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("llm-foundry", "fsdp-eager"),
     ("habanalabs", ""),  # a fork of its own, also in its MLPerf submissions
@@ -72,15 +70,19 @@ CUDNN_9_4_MLPERF = (4, 1)
 FUSED_EXPERTS = (26, 6)
 """The container of Megatron Bridge, (year, month), from which on the same layouts with experts take 20 to 35 % less."""
 
-GBIT = 1e9 / 8
-"""byte/s of a Gbit/s."""
-NETWORKS: tuple[tuple[str, Callable[[float, float, int], float]], ...] = (
-    (r"(\d+)x ?(\d+) Gbit/s", lambda cards, rate, node: cards * rate * GBIT / node),
-    (r"()(\d+) Gbit/s RDMA per GPU", lambda _, rate, node: rate * GBIT),
-    (r"()(\d+) Gbit/s", lambda _, rate, node: rate * GBIT / node),
-    (r"()(TCPX)", lambda _, rate, node: 4 * 200 * GBIT / node),  # A3: four 200 Gbit/s network cards a node
+PRECISIONS = (
+    (("nvfp4", "fp4"), "nvfp4-mixed"),
+    (("mxfp8",), "mxfp8-mixed"),
+    (("fp8", "float8", "e4m3"), "fp8-mixed"),
+    (("pure bf16", "bf16 pure", "bf16-true"), "bf16-pure"),
+    (("bf16", "bfloat16"), "bf16-mixed"),
+    (("fp16", "float16", "16-mixed"), "fp16-mixed"),
+    (("fp32", "float32", "tf32"), "fp32"),
 )
-"""Pattern of an interconnect's description, and byte/s per GPU from (network cards, Gbit/s, GPUs of a node)."""
+"""Words of a precision, and the policy that they name; the first that occurs holds. 8-bit products come before the
+16-bit formats of what is around them."""
+OPEN_PRECISION = ("unstated", "not stated", "mixed", "mixed precision", "amp")
+"""What rows say of a precision that they do not state."""
 RECIPE = "recipe default"
 """What rows say of flags that are a recipe's, and which their source does not state."""
 RECOMPUTATION = {

@@ -232,6 +232,8 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
     sharded = row.count("layout.zero", 0, 3) == 3 or fsdp
     if not sharded and row.count("layout.tp") is None and (row.count("hardware.count") or 1) > 1:
         return "the layout is not stated"
+    if row.text("hardware.fabric") == "ethernet":
+        return "the rate of the Ethernet between its nodes is not stated"
     if row.text("hardware.fabric") not in ("", *FABRICS):
         return f"the fabric {row.text('hardware.fabric')[:40]} is not known"
     if row.text("layout.attention") not in ("", *TIMED_KERNELS):
