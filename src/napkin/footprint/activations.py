@@ -17,6 +17,7 @@ from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks
 from napkin.footprint.loss_tape import STREAM, body_output, run_head
 from napkin.footprint.sections import Pass, Section, saved_upstream, section, unread
 from napkin.footprint.submodels import SubModel
+from napkin.operations.lora import in_layer
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Numbered, Stack
 from napkin.operations.rewrite import Operations, rewrite
@@ -192,8 +193,10 @@ def one_layer(
     before = {id(storage) for storage in lowering.shared_storages()}
     x = lowering.residual(width, dtype)
     x.tensor.no_grad = layer.begins
+    whole = lowering.implementation
+    lowering.implementation = in_layer(whole, layer.adapted)
     out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
-    lowering.tape, lowering.reused = outer, {}
+    lowering.tape, lowering.reused, lowering.implementation = outer, {}, whole
     made = section(layer.kind, tape, 0, 0, x.tensor.size)
     taken = lowering.arguments.values()
     own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)

@@ -10,6 +10,7 @@ from napkin.footprint.local_weights import LocalWeights, as_frozen, sum_weights
 from napkin.footprint.states import local_weights
 from napkin.footprint.submodels import tower_part
 from napkin.operations.base import Operation
+from napkin.operations.lora import in_layer
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
 from napkin.record import record, replace
@@ -53,9 +54,8 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
     seen = _of_tower(model, stack)
     layers = []
     for layer in kinds:
-        part = local_weights(
-            layer.operations, setup if id(layer) not in seen else replace(setup, implementation=setup.tower)
-        )
+        run = setup.tower if id(layer) in seen else in_layer(setup.implementation, layer.adapted)
+        part = local_weights(layer.operations, replace(setup, implementation=run))
         layers.append(part if layer.read else _unread(part, setup))
     once = any(op.runs_again() for layer in stack.layers for op in layer.operations)
     shared = local_weights(model.shared, setup if once else bare(setup)) if model.shared else None

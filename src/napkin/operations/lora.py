@@ -97,6 +97,14 @@ def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKin
     return None if kind is None else (kind, AdaptedLayer(op.d_in, op.d_out, tuning.rank, op.role == DOWN))
 
 
+def in_layer(implementation: Implementation, adapted: bool) -> Implementation:
+    """Return the implementation as a layer runs it: `adapted`: with adapters, or only frozen."""
+    tuning = implementation.tuning
+    if tuning is None or adapted:
+        return implementation
+    return replace(implementation, tuning=replace(tuning, method="frozen", targets=(), parameters=()))
+
+
 def adapter_shards(shard: str, copies: int = 1) -> tuple[str, str]:
     """Return how A and B of an adapter are divided: A where the layer divides its input, B where it divides its output
     (peft 0.21, tuners/lora/tp_layer.py), and the pairs of experts as the experts are. DoRA's vector is divided as B."""

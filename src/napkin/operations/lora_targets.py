@@ -28,10 +28,71 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.operations.adapter_kind import AdaptedLayer
 
+LAYER = "@"
+"""What begins the numbers of the layers that get adapters, among the targets: @16-31."""
 ALL_LINEAR, DEFAULT = "all-linear", "default"
 """Targets that stand for every linear layer but the head, and for peft's choice for the model type."""
 EVERYTHING = ((), ("all",), (ALL_LINEAR,))
 """Targets that mean every linear layer: none named, napkin's word and peft's."""
+
+
+def modules_among(targets: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the targets that name modules, and not layers."""
+    return tuple(target for target in targets if not target.startswith(LAYER))
+
+
+def adapted_layers(targets: tuple[str, ...], model: Model) -> frozenset[int] | None:
+    """Return the layers that get adapters, from 0: those that `@N` and `@N-M` among the targets name (peft's
+    layers_to_transform); None where none does, and all get them."""
+    words = [target[len(LAYER) :] for target in targets if target.startswith(LAYER)]
+    if not words:
+        return None
+    if len(model.stacks) > 1 or model.vision is not None:
+        raise Refused(f"--lora-targets @{words[0][:40]}: {model.name} is not a decoder by itself", "leave it out")
+    depth = model.stacks[0].depth
+    found: set[int] = set()
+    for word in words:
+        first, _, last = word.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or len(word) > 20:
+            raise NapkinError(f"--lora-targets @{word[:40]}: is no number of a layer", "@16 or @16-31, from 0")
+        if int(last or first) < int(first):
+            raise NapkinError(f"--lora-targets @{word[:40]}: begins after its end", f"@{last}-{first}")
+        if int(last or first) >= depth:
+            raise NapkinError(
+                f"--lora-targets @{word[:40]}: {model.name} has layers 0 to {depth - 1:,}", f"@0-{depth - 1}"
+            )
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def check_layered(tuning: Tuning, model: Model, implementation: Implementation) -> None:
+    """Raise an error for adapters on some layers only that peft puts elsewhere: what is outside of the layers has
+    none, parameters have them in every layer, and experts that are modules are told apart by their own numbers (peft
+    0.21, tuners/tuners_utils.py, check_target_module_exists)."""
+    (stack,) = model.stacks
+    outside = [
+        op for op in (*stack.before, *stack.after) if any(_named(path, tuning) for path in _paths(op, implementation))
+    ]
+    if outside:
+        raise NapkinError(
+            f"--lora-targets: {outside[0].module} is in no layer, where peft gives it no adapter", "leave it or @ out"
+        )
+    experts = [
+        part.path
+        for op in all_operations(model)
+        for part in op.linear_parts(implementation)
+        if part.copies > 1 and times_rank(part, replace(tuning, method="lora"))
+    ]
+    others = [*experts, *(name for name, _ in tuning.parameters)]
+    if others:
+        raise Refused(
+            f"--lora-targets @: adapters on {others[0]} in some layers are not modeled",
+            "name linear layers outside of the experts",
+        )
+
+
+def _named(path: str, tuning: Tuning) -> bool:
+    return any(path_ends(path, target) for target in tuning.targets)
 
 
 def all_operations(model: Model) -> list[Operation]:

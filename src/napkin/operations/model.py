@@ -18,6 +18,7 @@ class Layer:
     beyond  the first operation that the class runs after the checkpointed block; "": none
     read    whether anything reads its output; else no gradient reaches it
     begins  whether the first trained one: what it reads has no gradient
+    adapted whether adapters are on its modules, where a model has any
     """
 
     kind: str
@@ -26,6 +27,7 @@ class Layer:
     beyond: str = ""
     read: bool = True
     begins: bool = False
+    adapted: bool = True
 
 
 Runs = tuple[tuple[int, Layer], ...]

@@ -5,7 +5,7 @@ and of an operation's inputs if anything that they depend on is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from napkin.errors import Refused
 from napkin.operations.backward_parts import ALL, Learning
@@ -17,6 +17,7 @@ from napkin.operations.lora import (
     adapted_lookups,
     adapted_parameters,
     adapted_parts,
+    in_layer,
     kind_on,
     lora_pairs,
     module_of,
@@ -91,6 +92,20 @@ def with_frozen_layers(stack: Stack, layers: int) -> Stack:
     return stack_of(stack.name, stack.before, runs, stack.after)
 
 
+def with_adapted_layers(model: Model, layers: Collection[int]) -> Model:
+    """Return a decoder with adapters on these layers only (peft's layers_to_transform)."""
+    (stack,) = model.stacks
+    runs: list[tuple[int, Layer]] = []
+    known: dict[int, Layer] = {}
+    place = 0
+    for count, layer in stack.runs:
+        for number in range(place, place + count):
+            bare = known.setdefault(id(layer), replace(layer, adapted=False))
+            runs.append((1, layer if number in layers else bare))
+        place += count
+    return replace(model, stacks=(stack_of(stack.name, stack.before, runs, stack.after),))
+
+
 def reach_of(trained: Model) -> Reach:
     """Return where the backward pass of a model ends, from the operations that learn (`as_trained`)."""
     pieces = list(_pieces(trained))
@@ -158,7 +173,8 @@ def _stack(
             fixed = place < still
             key = (id(layer), flows, fixed)
             if key not in known:
-                operations, out = _operations(layer.operations, frozen, fixed, flows, outside)
+                own = replace(frozen, implementation=in_layer(frozen.implementation, layer.adapted))
+                operations, out = _operations(layer.operations, own, fixed, flows, outside)
                 known[key] = replace(layer, operations=operations), out
             found, out = known[key]
             times = min(left, still - place) if fixed else 1 if out != flows else left

@@ -95,7 +95,11 @@ OPTIONS = (
         default="the trainer's, or --dropout",
     ),
     Option(
-        "lora-targets", lowercase_names, "LoRA targets, e.g. q,v or all,-o_proj", metavar="NAME,…", default="all-linear"
+        "lora-targets",
+        lowercase_names,
+        "LoRA targets, e.g. q,v or all,-o,@16-31",
+        metavar="NAME,…",
+        default="all-linear",
     ),
     Option(
         "modules-to-save",

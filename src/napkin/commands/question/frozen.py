@@ -110,7 +110,15 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     method, rank = read_kind(inputs, stored)
     if rank is None:
         return implementation
-    from napkin.operations.lora_targets import check_parameters, check_runs, resolved, saved_modules
+    from napkin.operations.lora_targets import (
+        adapted_layers,
+        check_layered,
+        check_parameters,
+        check_runs,
+        modules_among,
+        resolved,
+        saved_modules,
+    )
 
     library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
     experts = _read_quantized_experts(inputs, model, stored)
@@ -124,12 +132,16 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     saved = saved_modules(names, model)
     apart = _read_exceptions(inputs, model) if stored else ()
     tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved, apart=apart)
-    tuning = resolved(tuning, inputs.texts("lora-targets"), model, implementation)
+    named = inputs.texts("lora-targets")
+    targets = modules_among(named)
+    tuning = resolved(tuning, targets, model, implementation)
+    if adapted_layers(named, model) is not None:
+        check_layered(tuning, model, implementation)
     if word == "hf" and method == "lora":
         check_parameters(tuning)
         check_runs(tuning, model, implementation)
     if library == "transformers":
-        _check_counted(inputs, model.family, inputs.texts("lora-targets"))
+        _check_counted(inputs, model.family, targets)
     return replace(implementation, tuning=tuning)
 
 

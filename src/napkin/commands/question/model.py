@@ -39,7 +39,20 @@ def read_model(inputs: Inputs) -> Model:
         inputs.note(note)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
-    return read_as_trained(inputs, _read_padded(inputs, model))
+    return _read_adapted(inputs, read_as_trained(inputs, _read_padded(inputs, model)))
+
+
+def _read_adapted(inputs: Inputs, model: Model) -> Model:
+    """Return the model with adapters on the layers that --lora-targets names, where it names any."""
+    if "lora-targets" not in inputs or not any(one.startswith("@") for one in inputs.texts("lora-targets")):
+        return model
+    from napkin.operations.lora_targets import adapted_layers
+    from napkin.operations.trained import with_adapted_layers
+
+    layers = adapted_layers(inputs.texts("lora-targets"), model)
+    assert layers is not None
+    inputs.note(f"adapters on {len(layers)} of {model.stacks[0].depth} layers: no gradient goes past the first of them")
+    return with_adapted_layers(model, layers)
 
 
 _BUILT: list[tuple[tuple[object, ...], Config, Model]] = []

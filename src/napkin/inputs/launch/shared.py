@@ -10,6 +10,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE, take_targets
 from napkin.inputs.launch.reading import ASSUMED
+from napkin.inputs.launch.source import FileValue
 from napkin.inputs.launch.values import Open, calculated, flag, names, number, whole, word
 from napkin.units import Unreadable
 
@@ -279,6 +280,25 @@ def take_excluded(reading: Reading, key: str) -> None:
     targets = str(reading.value_of("lora-targets") or "all")
     at = next(one for one in key.split("|") if reading.source.get(one) is value)
     reading.derive("lora-targets", ",".join((targets, *(f"-{one}" for one in listed))), at)
+
+
+def take_layers(reading: Reading, key: str) -> None:
+    """Read the layers that get adapters, where a file names any; `key`: spellings, separated by |."""
+    value = reading.find(*key.split("|"))
+    if value is None or isinstance(value.value, Open) or value.value == []:
+        return
+    at = next(one for one in key.split("|") if reading.source.get(one) is value)
+    listed = value.value if isinstance(value.value, list) else [value.value]
+    layers = [reading.parsed(FileValue(value.key, one), values.natural) for one in listed]
+    targets = str(reading.value_of("lora-targets") or "all")
+    ranges: list[list[int]] = []
+    for layer in sorted({layer for layer in layers if layer is not None}):
+        if ranges and ranges[-1][1] == layer - 1:
+            ranges[-1][1] = layer
+        else:
+            ranges.append([layer, layer])
+    words = (f"@{first}" if first == last else f"@{first}-{last}" for first, last in ranges)
+    reading.derive("lora-targets", ",".join((targets, *words)), at)
 
 
 def take_saved(reading: Reading, key: str) -> None:

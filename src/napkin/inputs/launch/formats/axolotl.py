@@ -24,6 +24,7 @@ from napkin.inputs.launch.shared import (
     take_deepspeed_file,
     take_fp8,
     take_fsdp,
+    take_layers,
     take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
@@ -99,6 +100,7 @@ def _adapter(reading: Reading) -> None:
         reading.put("lora-rank", rank, "lora_r") if rank else reading.ask("lora-rank", "lora_r")
         take_adapter_dropout(reading, "lora_dropout")
         _targets(reading)
+        take_layers(reading, "peft_layers_to_transform")
         take_saved(reading, "lora_modules_to_save")
     elif kind:
         reading.refuse("adapter", f"napkin has no adapter {kind[:40]!r}")
@@ -265,7 +267,7 @@ FORMAT = LaunchFormat(
         KeyRule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
         KeyRule(
             "adapter lora_r lora_dropout lora_target_linear lora_target_modules lora_modules_to_save "
-            "load_in_4bit load_in_8bit peft_use_dora",
+            "load_in_4bit load_in_8bit peft_use_dora peft_layers_to_transform",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "4 bits are nf4 with double quantization",
             _adapter,

@@ -6,7 +6,15 @@ from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
 from napkin.inputs.launch.names import take_model, take_optimizer
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import IDLE_FSDP, adapters, dtype, take_adapter_dropout, take_lora, take_saved
+from napkin.inputs.launch.shared import (
+    IDLE_FSDP,
+    adapters,
+    dtype,
+    take_adapter_dropout,
+    take_layers,
+    take_lora,
+    take_saved,
+)
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import Open, flag, whole
 
@@ -83,6 +91,7 @@ def _adapter(reading: Reading) -> None:
         linears = None if str(reading.source.plain("model_class")) != "FastLanguageModel" else LINEARS
         take_lora(reading, "lora_r", "lora_target_modules", 16, linears)
         take_adapter_dropout(reading, "lora_dropout")
+        take_layers(reading, "layers_to_transform")
         take_saved(reading, "lora_modules_to_save")
         reading.told("use_peft")
     elif reading.find("use_peft") is not None:
@@ -183,8 +192,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins; 3 epochs", hf_trainer.amount),
         KeyRule(
-            "use_peft lora_r lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_4bit load_in_8bit "
-            "load_in_16bit full_finetuning bnb_4bit_quant_type bnb_4bit_use_double_quant",
+            "use_peft lora_r lora_dropout lora_target_modules layers_to_transform lora_modules_to_save use_dora "
+            "load_in_4bit load_in_8bit load_in_16bit full_finetuning bnb_4bit_quant_type bnb_4bit_use_double_quant",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "LoraConfig, get_peft_model, BitsAndBytesConfig; unsloth: 4 bits unless told otherwise",
             _adapter,

@@ -22,6 +22,7 @@ from napkin.inputs.launch.shared import (
     take_deepspeed_file,
     take_excluded,
     take_fsdp,
+    take_layers,
     take_linked,
     take_lora,
     take_saved,
@@ -223,6 +224,7 @@ def adapter(reading: Reading) -> None:
         # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
         take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
         take_excluded(reading, "lora_exclude_modules|exclude_modules|peft_config.exclude_modules")
+        take_layers(reading, "layers_to_transform|peft_config.layers_to_transform")
         take_saved(reading, "lora_modules_to_save|modules_to_save")
         for key in ("use_peft", "use_lora", "use_qlora"):
             reading.told(key)
