@@ -8,6 +8,7 @@ names of several blocks in one layer apart.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
@@ -243,10 +244,9 @@ def moe(
     """
     from napkin.operations.experts import Experts  # a dense model needs neither them nor a router
 
-    noise: Operations = ()
-    for i in range(routing.jitter):
-        noise += (Jitter(f"jitter_{i}", (source,), width),)
-        source = f"jitter_{i}"
+    sources = (source, *(f"jitter_{i}" for i in range(routing.jitter)))
+    noise = tuple(Jitter(name, (read,), width) for read, name in pairwise(sources))
+    source = sources[-1]
     experts = Experts(
         "experts",
         (source, "router"),

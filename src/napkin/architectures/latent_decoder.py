@@ -115,16 +115,11 @@ def _read(config: Config, of: LatentDecoder) -> LatentReading:
     sparse_at = of.where(config, layers) if of.where is not None else lambda i: False
     indexes = of.indexer(config, layers) if of.indexer is not None else [False] * layers
     plans = [LatentPlan(sparse_at(i), indexes[i]) for i in range(layers)]
-    dense: Block | None = None
-    if all(plan.sparse for plan in plans):
+    dense = None if all(plan.sparse for plan in plans) else _mlp(config, hidden, function, bias)
+    sparse = _experts(config, of, hidden, function, bias) if any(plan.sparse for plan in plans) else None
+    if dense is None:
         config.ignore("intermediate_size")
-    else:
-        inner = config.integer("intermediate_size")
-        dense = partial(gated_mlp, width=hidden, inner=inner, function=function, bias=bias)
-    sparse: Block | None = None
-    if any(plan.sparse for plan in plans):
-        sparse = _experts(config, of, hidden, function, bias)
-    else:
+    if sparse is None:
         config.ignore("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts")
         config.ignore("topk_method", "norm_topk_prob")
     if of.streams:
@@ -156,6 +151,11 @@ def _query_rank(config: Config, of: LatentDecoder) -> int | None:
 
 def _knows(config: Config, field: str) -> bool:
     return config.has(field) or field in config.defaults
+
+
+def _mlp(config: Config, hidden: int, function: str, bias: bool) -> Block:
+    """Return the dense feed-forward block."""
+    return partial(gated_mlp, width=hidden, inner=config.integer("intermediate_size"), function=function, bias=bias)
 
 
 def _experts(config: Config, of: LatentDecoder, hidden: int, function: str, bias: bool) -> Block:

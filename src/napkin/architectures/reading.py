@@ -173,17 +173,12 @@ def never_tied(config: Config) -> None:
 Only = tuple[tuple[str, tuple[object, ...]], ...]
 """Fields of config.json, each with the values that napkin knows of it."""
 
-LANGUAGE_HEADS = (
-    *("LMHead", "CausalLM", "MaskedLM", "PrefixLM", "Generation", "ModelFor", "ModelingFor", "Pretraining"),
-    *("PreTraining", "Text2Text", "BlockDiffusion"),
-)
-"""Words in the names of classes that have a language model's head. LM alone is in names of models too: SmolLM3Model."""
-
-
-HEAD_ENDINGS = (
-    *("LM", "LMHead", "LMHeadModel", "Generation", "Pretraining", "PreTraining", "Text2Text", "BlockDiffusion"),
-)
-"""Ends of these names."""
+HEADS = ("LMHead", "Generation", "Pretraining", "PreTraining", "Text2Text", "BlockDiffusion")
+"""Words that name a language model's head, in a class's name or at its end."""
+LANGUAGE_HEADS = (*HEADS, "CausalLM", "MaskedLM", "PrefixLM", "ModelFor", "ModelingFor")
+"""Words in the names of classes with a language model's head. LM alone is in names of models as well: SmolLM3Model."""
+HEAD_ENDINGS = (*HEADS, "LM", "LMHeadModel")
+"""Ends of the names of classes with a language model's head."""
 BODIES = ("Model", "Encoder", "Decoder")
 """Ends of the names of classes without a head."""
 BARE = ("Model", "EncoderModel")

@@ -188,6 +188,13 @@ class Matmuls:
     ) -> None:
         """Measure every matmul and attention of a training step after the split, forward and backward."""
         shared: dict[str, Param] = {"model": name, "tp": tp, "tokens": tokens}
+        self._model_matmuls(dtype, gemms, shared)
+        if dtype in ("bf16", "fp16"):  # attention runs in 16 bits, whatever the matmuls around it do
+            self._model_attention(dtype, attentions, shared)
+
+    def _model_matmuls(self, dtype: str, gemms: Sequence[ModelMatmul], shared: dict[str, Param]) -> None:
+        """Measure every matmul; shared: parameters of all cases."""
+        name, tp, tokens = shared["model"], shared["tp"], shared["tokens"]
         for gemm in gemms:
             spec = MatmulSpec(dtype, gemm.m, gemm.k, gemm.n, data=self.data)
 
@@ -205,8 +212,10 @@ class Matmuls:
                 1.0,
                 measure,
             )
-        if dtype not in ("bf16", "fp16"):
-            return  # attention runs in 16 bits, whatever the matmuls around it do
+
+    def _model_attention(self, dtype: str, attentions: Sequence[ModelAttention], shared: dict[str, Param]) -> None:
+        """Measure every attention, forward and backward; shared: parameters of all cases."""
+        name, tp, tokens = shared["model"], shared["tp"], shared["tokens"]
         for a in attentions:
             for direction, factor in (("forward", 1), ("backward", 2)):
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from napkin import term
@@ -51,7 +51,7 @@ def run(inputs: Inputs) -> Answer:
     moved = [p for p in shared if have[p][0] != get[p][0]]
     shown = named or [p for p in HEADLINES if p in moved][:3] or moved[:3] or shared[:1]
     parts, exact = _contributions(command, a, b, differing, shown)
-    answer = Answer(inputs.command.name)
+    answer = Answer(inputs.command.name, notes=_remarks(parts, exact, (first, second)))
     if parts:
         answer.terms = tuple(_change(path, have[path][1], parts, i) for i, path in enumerate(shown))
     steps = [
@@ -81,17 +81,23 @@ def run(inputs: Inputs) -> Answer:
     else:
         made = of_sides(asked, have, get, named or shared, headline, verdicts)
     answer.screen = replace(made, next=_next(bool(inputs.command.target), command, b, names[1]))
-    if not exact:
-        answer.notes.append(f"{len(parts)} differences: contributions are means over {attribution.SAMPLED} orders")
-    for part in parts:
-        if len(part) > 1:
-            answer.notes.append(f"{', '.join(part)} count as one difference: they cannot be changed separately")
-    for side, one in (("A", first), ("B", second)):
-        answer.notes += [note for note in one.notes if note not in answer.notes]
-        if one.verdict:
-            answer.notes.append(f"{side}: {one.verdict}")
     answer.plot = [_chart(command, steps, path, have[path], names) for path in shown] if steps else []
     return answer
+
+
+def _remarks(parts: Collection[tuple[str, ...]], exact: bool, sides: tuple[Answer, Answer]) -> list[str]:
+    """Return notes on the contributions, and the notes and verdicts of both sides."""
+    notes = []
+    if not exact:
+        notes.append(f"{len(parts)} differences: contributions are means over {attribution.SAMPLED} orders")
+    for part in parts:
+        if len(part) > 1:
+            notes.append(f"{', '.join(part)} count as one difference: they cannot be changed separately")
+    for side, one in zip("AB", sides, strict=True):
+        notes += [note for note in one.notes if note not in notes]
+        if one.verdict:
+            notes.append(f"{side}: {one.verdict}")
+    return notes
 
 
 def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, str]]:

@@ -150,13 +150,25 @@ def options_of_launch(
 def with_launch(command: Command, options: dict[str, OptionText]) -> tuple[dict[str, OptionText], Launch | None]:
     """Return the options merged with those of the launch files that they name (the options win), and the notes of the
     files. For a command that reads launch files itself, return the options unchanged."""
-    if "from" not in options or command.opens:
+    return (options, None) if command.opens else merged_with_launch(command, options)
+
+
+def merged_with_launch(
+    command: Signature,
+    options: dict[str, OptionText],
+    over: Mapping[str, OptionText] | None = None,
+    clashing: bool = False,
+) -> tuple[dict[str, OptionText], Launch | None]:
+    """Return the same for any command.
+
+    over: options that override both; clashing: keys that contradict each other are accepted and listed"""
+    if "from" not in options:
         return options, None
-    launch = options_of_launch(files_of(options["from"]), command, options)
+    launch = options_of_launch(_files_of(options["from"]), command, {**options, **(over or {})}, clashing)
     return {**launch.given, **options}, launch
 
 
-def files_of(stated: OptionText) -> list[str]:
+def _files_of(stated: OptionText) -> list[str]:
     """Return the files of --from; in a run file it may be one text."""
     return [str(one) for one in stated.text] if isinstance(stated.text, (list, tuple)) else [str(stated.text)]
 

@@ -48,25 +48,7 @@ def draw(answer: Answer, path: str, theme: str = "light") -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    look = THEMES[theme]
-    settings: dict[str, Any] = {k: v for k, v in look.items() if "." in k}
-    settings |= dict.fromkeys(
-        ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), look["ink"]
-    )
-    settings |= {
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "grid.color": look["grid"],
-        "legend.frameon": False,
-        "axes.formatter.useoffset": False,
-        "axes.formatter.limits": (-4, 7),
-        "svg.hashsalt": "napkin",  # the same answer gives the same file
-        "svg.fonttype": "none",
-        "savefig.dpi": 160,
-    }
-    with matplotlib.rc_context(settings):  # type: ignore[arg-type]
+    with matplotlib.rc_context(_settings(theme)):  # type: ignore[arg-type]
         columns = 2 if len(charts) > SIDE_BY_SIDE else 1
         rows = [charts[at : at + columns] for at in range(0, len(charts), columns)]
         heights = [max(_height(chart) for chart in row) for row in rows]
@@ -82,7 +64,7 @@ def draw(answer: Answer, path: str, theme: str = "light") -> None:
             for axis in axes.flat[len(charts) :]:
                 axis.set_axis_off()
             for chart, axis in zip(charts, axes.flat, strict=False):
-                draw_panel(chart, axis, look["ink"])
+                draw_panel(chart, axis, THEMES[theme]["ink"])
             out = io.BytesIO()
             figure.savefig(out, format=form, metadata={"Date": None} if form == "svg" else None)
         finally:
@@ -93,6 +75,27 @@ def draw(answer: Answer, path: str, theme: str = "light") -> None:
         raise NapkinError(
             f"--plot: {printable(path)}: {problem.strerror or 'cannot be written'}", "check the path", WRITE_FAILED
         ) from None
+
+
+def _settings(theme: str) -> dict[str, Any]:
+    """Return the rc parameters of matplotlib for a theme."""
+    look = THEMES[theme]
+    inked = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor")
+    return {
+        **{name: value for name, value in look.items() if "." in name},
+        **dict.fromkeys(inked, look["ink"]),
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "grid.color": look["grid"],
+        "legend.frameon": False,
+        "axes.formatter.useoffset": False,
+        "axes.formatter.limits": (-4, 7),
+        "svg.hashsalt": "napkin",  # the same answer gives the same file
+        "svg.fonttype": "none",
+        "savefig.dpi": 160,
+    }
 
 
 def _height(chart: Chart) -> float:

@@ -180,25 +180,35 @@ def _mappings(document: Document) -> list[tuple[dict[str, Any], tuple[object, ..
     return [(one, ("checks", number)) for number, one in enumerate(several)]
 
 
-def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, ...], found: Checked) -> None:
-    """Answer one mapping and check its limits against the answer."""
-    name, limits = data.get("command"), data.get("limits")
+def _command_of(document: Document, data: dict[str, Any], prefix: tuple[object, ...]) -> Command:
+    """Return the command that one mapping checks."""
+    name, place = data.get("command"), document.place(*prefix, "command")
     if not isinstance(name, str):
         what = "is not the name of a command" if name is not None else "is missing"
-        raise NapkinError(f"{document.place(*prefix, 'command')}: {what}", "add command: train-time, for example")
+        raise NapkinError(f"{place}: {what}", "add command: train-time, for example")
+    try:
+        command = find(name)
+    except NapkinError as problem:
+        raise problem.at(place) from None
+    if command.name == "check":
+        raise NapkinError(f"{place}: check cannot check itself", "name its files on one command line")
+    return command
+
+
+def _limits_of(document: Document, data: dict[str, Any], prefix: tuple[object, ...]) -> dict[str, Any]:
+    """Return the limits of one mapping: path → condition."""
+    limits = data.get("limits")
     if not isinstance(limits, dict) or not limits:
         raise NapkinError(
             f"{document.place(*prefix, 'limits')}: a mapping from path to condition is missing",
             'limits: {time: "<= 150d"}',
         )
-    try:
-        command = find(name)
-    except NapkinError as problem:
-        raise problem.at(document.place(*prefix, "command")) from None
-    if command.name == "check":
-        raise NapkinError(
-            f"{document.place(*prefix, 'command')}: check cannot check itself", "name its files on one command line"
-        )
+    return limits
+
+
+def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, ...], found: Checked) -> None:
+    """Answer one mapping and check its limits against the answer."""
+    command, limits = _command_of(document, data, prefix), _limits_of(document, data, prefix)
     options = runfile.options_of(document, data, prefix, command)
     for writes in ("output", "plot", "run"):
         if writes in options:
@@ -222,7 +232,7 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
     place = {path: document.place(*prefix, "limits", path) for path in limits}
     outcomes, wrong = hold(limits, answer.quantities(), answer.intervals, place, answer.verdict, command.verdicts)
     title = data.get("name")
-    label = printable(title) if isinstance(title, str) and title else name
+    label = printable(title) if isinstance(title, str) and title else str(data["command"])
     for outcome in outcomes:
         found.add(HeldLimit(document.name, document.lines.get((*prefix, "limits", outcome.path)), label, outcome))
     if wrong:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.signature import OptionText
+from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError
 from napkin.inputs.load import name_of, read_text
 from napkin.options.registry import OPTIONS
@@ -115,10 +115,18 @@ def read_target(inputs: Inputs, target: Target) -> list[ReadTarget]:
         return [ReadTarget(target, Inputs(inputs.command, typed), ignores=ignores)]
     if len(target.files) == 1 and _is_run_file(target.files[0]):
         return _read_run_file(inputs, target, typed, ignores)
-    from napkin.commands.launchfile import options_of_launch
+    given, launch = _merged(inputs.command, {"from": OptionText(list(target.files))}, typed)
+    return [_read_launch(Inputs(inputs.command, {**given, **typed}), target, launch, ignores)]
 
-    launch = options_of_launch(target.files, inputs.command, typed, clashing=True)
-    return [_read_launch(Inputs(inputs.command, {**launch.given, **typed}), target, launch, ignores)]
+
+def _merged(
+    command: Signature, given: dict[str, OptionText], typed: dict[str, OptionText]
+) -> tuple[dict[str, OptionText], Launch | None]:
+    """Return the options of a file merged with those of the launch files in its `from`, without `from` itself."""
+    from napkin.commands.launchfile import merged_with_launch
+
+    given, launch = merged_with_launch(command, given, typed, clashing=True)
+    return {name: one for name, one in given.items() if name != "from"}, launch
 
 
 def _read_run_file(
@@ -130,12 +138,7 @@ def _read_run_file(
 
     document = read(target.files[0])
     given = options_of(document, document.data, (), inputs.command, shared=True, apart=True)
-    launch = None
-    if "from" in given:
-        from napkin.commands.launchfile import files_of, options_of_launch
-
-        launch = options_of_launch(files_of(given.pop("from")), inputs.command, {**given, **typed}, clashing=True)
-        given = {**launch.given, **given}
+    given, launch = _merged(inputs.command, given, typed)
     if "phases" in given:
         from napkin.commands.phases import parts_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from napkin.commands import nested_question
 from napkin.commands.command import Command
@@ -67,22 +67,20 @@ def _run(inputs: Inputs) -> Answer:
     decide = _decision(inputs.text_or_none("limit"), inputs.text_or_none("against"), command, asked, base, path)
     moved: list[Moved] = []
     for name, now in varied.items():
-        reach = _reach(base, name, now, change)
-        one = _moved(asked, OPTIONS[name], now, reach, path, value)
+        one = _moved(asked, OPTIONS[name], now, _reach(base, name, now, change), path, value)
         if one is None:
             continue
         one = replace(one, estimated=_interval_of(base, name) is not None)
         flip = None if decide is None else _flip(decide, OPTIONS[name], now)
         if one.swing > attribution.ROUNDING * abs(value) or flip is not None:
             moved.append(replace(one, flip=flip))
-    still = [f"--{name}" for name in varied if name in question and name not in [one.option.name for one in moved]]
     moved.sort(key=lambda one: -one.swing)
     answer = Answer(
         inputs.command.name,
         terms=[one for one in base.terms if one.name == path],
         rows=[one.row(decide is not None) for one in moved],
         inputs=base.inputs,
-        notes=base.notes,
+        notes=[*base.notes, *_remarks(path, [name for name in varied if name in question], moved)],
         verdict=decide({}) if decide is not None else None,
     )
     asked_for = [f"Sensitivity of {path} in {command.name}", f"each input by ±{share(float(change))}"]
@@ -90,17 +88,23 @@ def _run(inputs: Inputs) -> Answer:
     asked_for += [inputs.text(name) for name in ("limit", "against") if inputs.has(name)]
     answer.screen = screen(asked_for, path, value, unit, moved, answer.verdict)
     answer.extra["columns"] = {"at_low": unit, "at_high": unit, "swing": unit}
-    if still:
-        answer.notes.append(f"{', '.join(still)}: {path} does not depend on {'it' if len(still) == 1 else 'them'}")
-    jumped = [one.option.name for one in moved if one.jump]
-    if jumped:
-        answer.notes.append(f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further")
-    over = [one.option.name for one in moved if one.estimated]
-    if over:
-        answer.notes.append(f"{', '.join(over)}: estimated, and moved over the interval of the estimate")
     answer.plot = _charts(command, moved, path, value, unit)
     nested_question.record_as_answered(inputs, answer)
     return answer
+
+
+def _remarks(path: str, given: Sequence[str], moved: Sequence[Moved]) -> Iterator[str]:
+    """Yield notes on given inputs without effect, and on inputs with a special range; given: the varied ones."""
+    effective = {one.option.name for one in moved}
+    still = [f"--{name}" for name in given if name not in effective]
+    if still:
+        yield f"{', '.join(still)}: {path} does not depend on {'it' if len(still) == 1 else 'them'}"
+    jumped = [one.option.name for one in moved if one.jump]
+    if jumped:
+        yield f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further"
+    over = [one.option.name for one in moved if one.estimated]
+    if over:
+        yield f"{', '.join(over)}: estimated, and moved over the interval of the estimate"
 
 
 def _varied(command: Command, question: Question, base: Answer, only: str | None) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.machine import WHICH, check_dtype, read_hardware, read_peak
-from napkin.commands.train_time.question import TrainTimeQuestion
+from napkin.commands.train_time.question import SolvedMachine, TrainTimeQuestion
 from napkin.counting.six_n import six, six_n
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
@@ -50,15 +50,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         from napkin.commands.train_time.fewest import read_degrees
 
         read_degrees(inputs, known)
-    if not inputs.has("hardware"):
-        _check_missing(inputs, known)
-    hardware = read_hardware(inputs, ("peak-flops", "tdp"))
-    if inputs.has("budget"):
-        from napkin.commands.question.price import read_market_price
-
-        read_market_price(inputs, hardware)
-        if not inputs.has("price"):
-            _check_missing(inputs, known)
+    hardware = _read_priced_hardware(inputs, known)
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     budget = inputs.term("budget") if inputs.has("budget") else None
@@ -69,13 +61,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     _check_asked(inputs, known)
     if not {"gpus", "time"} & set(known):
         _check_enough(inputs, known)
-    solved = None
-    if laid_out and "gpus" not in known and {"tokens", "time"} <= set(known):
-        from napkin.commands.train_time.fewest import read_fewest
-
-        solved = read_fewest(inputs, known, hardware)
-        known["gpus"] = solved.gpus
-        del known["time"]
+    solved = _read_solved(inputs, known, hardware) if laid_out else None
     judged = _judged(known, budget, laid_out)
     budget = None if "budget" in judged else budget
     _note_unread(inputs, known, hardware)
@@ -108,6 +94,32 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         weighed=inputs.wants("memory/total"),
         measured=measured,
     )
+
+
+def _read_priced_hardware(inputs: Inputs, known: Mapping[str, Term]) -> Hardware:
+    """Return the accelerator; with a budget, its market price becomes the default of --price."""
+    if not inputs.has("hardware"):
+        _check_missing(inputs, known)
+    hardware = read_hardware(inputs, ("peak-flops", "tdp"))
+    if inputs.has("budget"):
+        from napkin.commands.question.price import read_market_price
+
+        read_market_price(inputs, hardware)
+        if not inputs.has("price"):
+            _check_missing(inputs, known)
+    return hardware
+
+
+def _read_solved(inputs: Inputs, known: dict[str, Term], hardware: Hardware) -> SolvedMachine | None:
+    """Solve for the GPUs if a layout has a deadline and no number of GPUs; the GPUs replace the time in `known`."""
+    if "gpus" in known or not {"tokens", "time"} <= set(known):
+        return None
+    from napkin.commands.train_time.fewest import read_fewest
+
+    solved = read_fewest(inputs, known, hardware)
+    known["gpus"] = solved.gpus
+    del known["time"]
+    return solved
 
 
 def _read_goodput(
