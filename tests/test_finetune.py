@@ -14,21 +14,25 @@ ROW = """- id: {id}
   source: {{title: hand-made}}
   task: {task}
   model: {{preset: {model}}}
-  hardware: {{chip: A100 SXM 80GB, count: {count}}}
+  hardware: {{chip: {chip}, count: {count}}}
   method: {{{method}}}
   layout: {{micro_batch: 4, grad_accum: 1, recompute: full, {layout}}}
   measured: {{{measured}}}
 """
 LORA = "kind: lora, lora_rank: 16, lora_targets_canonical: 'q,v'"
+A100 = "A100 SXM 80GB"
 PLAIN = "seq: 4096, precision: bf16-pure, trainer: none, stack: none"
 
 
-def validated(tmp_path: pathlib.Path, *rows: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+def validated(
+    tmp_path: pathlib.Path, *rows: dict[str, Any], chip: str = "A100 SXM 80GB"
+) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the entries of `validate` for rows, by id and quantity."""
     usual = {
         "id": "a",
         "task": "sft",
         "model": "llama3-8b",
+        "chip": chip,
         "count": 1,
         "method": LORA,
         "layout": PLAIN,
@@ -110,6 +114,8 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
         ({"layout": f"{PLAIN}, ulysses: 4"}, "do not divide 1 GPUs"),
         ({"layout": f"{PLAIN}, device_map: auto"}, "states layout.device_map: not modeled"),
         ({"method": f"{LORA}, experts_targeted: targeted"}, "which tensors of the experts"),
+        ({"method": "kind: lora, lora_rank: 16, lora_targets: attention only"}, "attention"),
+        ({"layout": f"{PLAIN}, offload: everything"}, "the offload everything is not modeled"),
         ({"layout": f"{PLAIN}, tp: 3"}, "do not divide"),
         ({"layout": f"{PLAIN.replace('stack: none', 'stack: colossal')}"}, "the framework colossal is not modeled"),
     ],
@@ -130,6 +136,10 @@ def test_what_is_not_understood_makes_the_row_say_why(tmp_path: pathlib.Path, ro
             {"method": "kind: full", "layout": f"{PLAIN}, optimizer: galore"},
         ),
         ({"count": 4, "layout": f"{PLAIN}, ulysses: 4"}, {"count": 4, "layout": f"{PLAIN}, cp: 4"}),
+        ({"method": "kind: lora, lora_rank: 16, lora_targets: q_proj v_proj"}, {"method": LORA}),
+        ({"layout": f"{PLAIN}, loss: chunked"}, {"layout": f"{PLAIN}, loss: fused"}),
+        ({"layout": f"{PLAIN}, offload: activation"}, {"layout": f"{PLAIN}, offload: activations"}),
+        ({"layout": f"{PLAIN}, attention: flash_attn"}, {"layout": PLAIN}),
     ],
 )
 def test_rows_that_say_the_same_in_other_words(
@@ -138,6 +148,14 @@ def test_rows_that_say_the_same_in_other_words(
     found = validated(tmp_path, {"id": "one", **row}, {"id": "other", **same})
     for quantity in ("memory_allocated", "tokens_per_second_per_gpu"):
         assert found["one", quantity]["predicted"] == found["other", quantity]["predicted"]
+
+
+def test_attention_written_for_hopper_is_faster_there(tmp_path: pathlib.Path) -> None:
+    one = {"layout": PLAIN.replace("4096", "65536"), "measured": "step_seconds: 60"}
+    rows = [{**one, "id": name, "layout": f"{one['layout']}, attention: {name}"} for name in ("fa3", "cudnn", "fa2")]
+    found = validated(tmp_path, *rows, chip="H100 SXM 80GB")
+    fa3, cudnn, fa2 = (found[name, "step_seconds"]["predicted"] for name in ("fa3", "cudnn", "fa2"))
+    assert fa3 == cudnn < 0.8 * fa2
 
 
 def test_adapters_that_a_row_leaves_open_are_its_librarys(tmp_path: pathlib.Path) -> None:
@@ -162,7 +180,7 @@ def test_memory_of_reinforcement_learning_is_that_of_its_phases(tmp_path: pathli
     layout = "zero: 3, precision: amp-bf16, trainer: verl, stack: fsdp"
     rl = "group: 8, prompts: 128, prompt_length_mean: 200, response_length_mean: 1000, response_length_max: 3500"
     row = ROW.replace("  measured:", f"  rl: {{{{{rl}, rollout_tp: 1, gpu_memory_utilization: 0.5}}}}\n  measured:")
-    usual = {"task": "grpo", "model": "llama3-8b", "count": 8, "method": LORA, "layout": layout}
+    usual = {"task": "grpo", "model": "llama3-8b", "chip": A100, "count": 8, "method": LORA, "layout": layout}
     file = tmp_path / "finetune.yaml"
     rows = [
         row.format(id=what, **usual, measured=f"peak_bytes: 5e+10, what: {what}, step_seconds: 60")

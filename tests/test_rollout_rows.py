@@ -106,6 +106,11 @@ def test_what_is_not_stated_is_the_reason(tmp_path: pathlib.Path, rl: str, why: 
     assert why in found["tokens_per_second_per_gpu"]["why"]
 
 
+def test_a_run_that_was_out_of_memory_gets_a_verdict(tmp_path: pathlib.Path) -> None:
+    small = validated(tmp_path, task="grpo", layout=GRPO, rl=SAMPLED, measured="oom: true", count=1)
+    assert small["memory_used"]["verdict"] == "does not fit"
+
+
 def test_an_open_division_of_the_gpus_is_the_half(tmp_path: pathlib.Path) -> None:
     """A fourth and three fourths are in the interval: the ends are those of rows that state them."""
     rl = SAMPLED.replace("on policy,", "1-step Off,")

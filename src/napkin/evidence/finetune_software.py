@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from napkin.errors import NapkinError
+from napkin.evidence.row_words import timed_kernel
 from napkin.evidence.rows import RowFields
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora_targets import ALL_LINEAR
@@ -155,7 +156,7 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")
-    names = tuple(name.strip() for name in ",".join(filter(None, (text, parameters))).split(","))
+    names = tuple(re.split(r"[\s,]+", ",".join(filter(None, (text.strip(), parameters)))))
     if any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
         raise NapkinError(f"which modules have adapters is not understood: {text[:60]}")
     return names
@@ -179,7 +180,7 @@ gradient_checkpointing_enable)."""
 
 FUSED_NORMS = ("foak", "unsloth", "liger")
 """Words of kernels that run a norm at once."""
-FUSED_LOSSES = ("liger", "cut cross entropy", "fused")
+FUSED_LOSSES = ("liger", "cut cross entropy", "fused", "chunked")
 """Words of losses that materialize no logits."""
 
 
@@ -201,6 +202,14 @@ def with_kernels(row: RowFields, model: Model, implementation: Implementation, f
     return implementation
 
 
+OFFLOADED = {
+    **dict.fromkeys(("params", "param", "weights"), "parameters"),
+    **dict.fromkeys(("activation",), "activations"),
+    **dict.fromkeys(("optim", "optimizer states"), "optimizer"),
+}
+"""Other words for what is kept in the host's memory."""
+
+
 def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:
     """Return the optimizer and its form."""
     text = (row.text("layout.optimizer") or "adamw").split(" ")[0].replace("_torch", "").replace("_", "-")
@@ -212,15 +221,15 @@ def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:
 
 
 def attention_of(row: RowFields) -> str:
-    """Return the attention kernel; torch's choice without a mask is flash."""
-    text = row.text("layout.attention").lower()
-    return "eager" if text.startswith("eager") else "flash"
+    """Return the attention kernel; torch's choice without a mask is flash, and so is a kernel of another name."""
+    return timed_kernel(row.text("layout.attention").lower()) or "flash"
 
 
 def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
     """Return what is kept in the host's memory."""
     text = row.text("layout.offload").replace(" (fraction 1)", "")
-    names = tuple(name.strip() for name in text.split(",")) if text else ()
+    said = (name.strip() for name in text.split(",")) if text else ()
+    names = tuple(OFFLOADED.get(name, name) for name in said)
     if any(name not in ("activations", "optimizer", "parameters") for name in names):
         raise NapkinError(f"the offload {text[:40]} is not modeled")
     if (

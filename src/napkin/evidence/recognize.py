@@ -50,12 +50,14 @@ from napkin.evidence.row_words import (
     PRECISIONS,
     QUANTIZED,
     RECIPE,
-    RECOMPUTATION,
     SCHEDULES,
     STACK_WORDS,
     UNITS,
+    recomputation,
+    timed_kernel,
 )
 from napkin.evidence.rows import RowFields
+from napkin.evidence.step_rows import TIMED_KERNELS
 from napkin.evidence.teams import source_of
 from napkin.training.precision import POLICIES
 
@@ -82,8 +84,7 @@ def of_step(row: RowFields) -> Facts:
     layout: dict[str, Fact] = {}
     stack = row.text("layout.stack") or stack_of(row)
     layout["stack"] = stack
-    if not row.text("layout.attention"):
-        layout["attention"] = _kernel_of_source(row, stack)
+    layout["attention"] = _kernel_of(row, stack)
     words = row.text("layout.recompute").lower()
     for spellings, what, share in PARTS_RECOMPUTED:
         if any(word in words for word in spellings):
@@ -127,7 +128,7 @@ def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:
     if words in ("", "unstated") or row.text("layout.recompute_kind"):
         return {}
     some = any(word in words for spellings, _, _ in PARTS_RECOMPUTED for word in spellings)
-    return {"recompute_kind": "other" if some else RECOMPUTATION.get(words, words)}
+    return {"recompute_kind": "other" if some else recomputation(words) or words}
 
 
 def _batch_tokens(row: RowFields) -> dict[str, Fact]:
@@ -191,8 +192,12 @@ BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
 """Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
 
 
-def _kernel_of_source(row: RowFields, stack: str) -> str:
-    """Return the attention kernel that a source is known to have run, "" for the stack's usual one."""
+def _kernel_of(row: RowFields, stack: str) -> str:
+    """Return the attention kernel that a row states in other words than the fit's, or that its source is known to have
+    run; "" for the stack's usual one."""
+    said = row.text("layout.attention").lower()
+    if said:
+        return "" if said in TIMED_KERNELS else timed_kernel(said)
     words = f"{row.text('source.title')} {row.text('layout.precision')}".lower()
     if stack in ("megatron", "megatron-deepspeed"):
         return ""
@@ -297,7 +302,7 @@ def _recomputation(row: RowFields, titan: bool) -> dict[str, Fact]:
     if "per-op" in words or "per op" in words:
         found["recompute_kind"] = "operations"
     elif words not in ("", "unstated", RECIPE) or kind not in ("", "unstated"):
-        kind = kind or RECOMPUTATION.get(words, "other")
+        kind = kind or recomputation(words) or "other"
         found["recompute_kind"] = "operations" if titan and "selective" in words and kind != "selective" else kind
     elif kind:
         found["recompute_kind"] = None

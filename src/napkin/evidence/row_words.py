@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("llm-foundry", "fsdp-eager"),
     ("habanalabs", ""),  # a fork of its own, also in its MLPerf submissions
@@ -86,12 +88,25 @@ OPEN_PRECISION = ("unstated", "not stated", "mixed", "mixed precision", "amp")
 RECIPE = "recipe default"
 """What rows say of flags that are a recipe's, and which their source does not state."""
 RECOMPUTATION = {
-    **dict.fromkeys(("none", "no", "off", "false", "no recomputation"), "none"),
-    **dict.fromkeys(("full", "yes", "on", "true", "all layers"), "full"),
-    **dict.fromkeys(("activation checkpointing", "gradient checkpointing"), "full"),
-    **dict.fromkeys(("selective", "attention"), "selective"),
+    **dict.fromkeys(("none", "no", "off", "false", "disabled", "no recomputation", "no recompute"), "none"),
+    **dict.fromkeys(("no checkpointing", "no activation checkpointing", "no gradient checkpointing"), "none"),
+    **dict.fromkeys(("full", "yes", "on", "true", "enabled", "all layers", "full recompute"), "full"),
+    **dict.fromkeys(("full recomputation", "full activation checkpointing", "full activation recomputation"), "full"),
+    **dict.fromkeys(("activation checkpointing", "gradient checkpointing", "gradient_checkpointing"), "full"),
+    **dict.fromkeys(("selective", "attention", "selective recompute", "selective recomputation"), "selective"),
 }
 """Words for what is recomputed."""
+SOME = re.compile(r"layer|block|some|every|except|only| of |per-op|offload")
+"""Words of a remark that say that less is recomputed, or something else."""
+
+
+def recomputation(words: str) -> str:
+    """Return what words for recomputation mean, "" if they are not known. What stands in parentheses is passed over
+    where it says whence (`full (--checkpoint-activations)`), not where it says how much (`full (10 of 80 layers)`)."""
+    head, opened, remark = words.partition(" (")
+    return "" if opened and SOME.search(remark) else RECOMPUTATION.get(head.strip(), "")
+
+
 PARTS_RECOMPUTED = (
     (("every other layer", "some blocks"), "layers", 0.5),
     (("custom", "qkv_proj"), "layers", 0.9),  # all but the projections of q, k and v
@@ -119,6 +134,21 @@ KERNELS = {
     for spelling in spellings
 }
 """Spellings of the attention kernels of the memory model."""
+HOPPERS_OWN = re.compile(r"cudnn|\bfa[34]\b|flash[ _-]?(?:attn|attention)?[ _-]?[34]")
+"""Kernels written for the asynchronous matrix units of Hopper and later: FlashAttention 3 is as fast there as cuDNN 9
+(Shah et al. 2024, arXiv:2407.08608, figures 5 and 6)."""
+
+
+def timed_kernel(words: str) -> str:
+    """Return the kernel whose time an attention of these words takes: eager, efficient, cudnn or flash; "" if they are
+    not known. What follows the name in parentheses specifies it (`sdpa (cuDNN)`)."""
+    if HOPPERS_OWN.search(words):
+        return "cudnn"
+    if words.startswith("flash"):
+        return "flash"
+    return KERNELS.get(words) or KERNELS.get(re.split(r"[ (,]", words)[0], "")
+
+
 FSDP = {
     **dict.fromkeys(("true", "fsdp", "fsdp1", "fsdp2", "full_shard", "full", "fully_shard", "hsdp", "hybrid_shard"), 3),
     **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2", "_hybrid_shard_zero2"), 2),
