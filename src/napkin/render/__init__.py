@@ -1,4 +1,4 @@
-"""One answer, many exporters. Each renderer is a pure function Answer → str; no arithmetic but the choice of unit."""
+"""Renderers of an answer. Each is a pure function Answer → str without arithmetic except the choice of units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AS_PIPED = Display()
 
 
 def _escaped(text: str, color: bool) -> str:
-    """Return a text in which control characters, as names and files may hold them, are escaped; colors stay."""
+    """Return a text with its control characters escaped, except for color codes; names and files may contain some."""
     if text.replace("\n", "").isprintable():
         return text
     head, *rest = text.split("\x1b")

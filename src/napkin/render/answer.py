@@ -1,4 +1,4 @@
-"""The one record that every command gives and every renderer shows."""
+"""The record that every command returns and every renderer shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cell = str | int | float | bool | None | Sequence["Cell"] | Mapping[str, "Cell"]
 Row = Mapping[str, Cell]
 """One row of a listing: column → value, in base units."""
 NO_SCREEN = Screen(())
-"""Of an answer whose command states no screen yet: its quantities are listed by their paths."""
+"""Placeholder for an answer without a screen: its quantities are listed by their paths."""
 Quantities = dict[str, tuple[int | float, str]]
 """path → (value, unit)."""
 
@@ -43,18 +43,18 @@ class Shown:
 
 
 class Answer:
-    """What a command found out.
+    """The answer of a command.
 
-    command    its name                          terms     what is published, each by its path (Term.name)
+    command    its name                          terms     the published quantities, by path (Term.name)
     inputs     every resolved input
     intervals  path → (low, high) at 90 % unless said otherwise
     verdict    a word (fits, memory, compute, …) or None      status   exit status
     rows       for listings and sweeps: one mapping a row; `rows_name` is their key in JSON
     extra      further JSON keys, such as `columns`: column of rows → its unit
-    plot       what --plot draws, a panel each (render/plot.py)
-    screen     what a person sees (render/screen.py)
-    assumed    what the question left open and was taken, in a few words each
-    problems   what went wrong: printed as errors, while the rest of the answer is shown
+    plot       charts of --plot, one panel each (render/plot.py)
+    screen     the text form (render/screen.py)
+    assumed    assumptions, in a few words each
+    problems   errors in parts of the question, printed while the rest of the answer is shown
     trailer    lines below the answer, for the program that reads its output (workflow commands)
     notes      remarks for --verbose and the JSON's "notes"
     """
@@ -112,7 +112,7 @@ class Answer:
         return {term.name: term for term in self.terms}
 
     def finite(self) -> list[Term]:
-        """Return the published terms that are numbers; the others are named in the notes, once."""
+        """Return the published terms that are finite; the others are named once in the notes."""
         kept = []
         for term in self.terms:
             if not _in_range(term.value):
@@ -135,19 +135,19 @@ class Answer:
 
 
 def number_in(row: Row, name: str) -> float:
-    """Return a number of a row; 0 if it has none of that name."""
+    """Return a number of a row by name; 0 if it has none."""
     value = row.get(name)
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def suggested(answer: Answer) -> list[Row]:
-    """Return the changes that would make it fit, as the answer has them."""
+    """Return the suggestions of an answer that make it fit."""
     rows = answer.extra.get("suggestions")
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 
 def reasons_in(answer: Answer) -> str:
-    """Return why an answer has none of what was asked for; "" if it says nothing of that."""
+    """Return the reasons why an answer is empty; "" if it states none."""
     found = answer.extra.get("reasons")
     return "; ".join(str(one) for one in found) if isinstance(found, (list, tuple)) else ""
 
@@ -158,7 +158,7 @@ def is_end(path: str) -> bool:
 
 
 def _in_range(value: object) -> bool:
-    """Return whether a reader of JSON gets a number: finite, and within a float's range."""
+    """Return whether a value is a finite number within a float's range."""
     if isinstance(value, int):
         return value.bit_length() <= 1023
     return not isinstance(value, float) or math.isfinite(value)

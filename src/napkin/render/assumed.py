@@ -1,4 +1,4 @@
-"""The defaults of an answer in a few words each, those that surprise most first."""
+"""The defaults of an answer in a few words each, the most surprising first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WORDS: Mapping[str, Callable[[Cell], str]] = {
 
 
 def assumed_words(inputs: Mapping[str, Shown]) -> list[str]:
-    """Return what was taken by default, in words; a value of nothing is not named."""
+    """Return the defaults in words; empty values are omitted."""
     found = []
     gpus = inputs.get("gpus")
     for name, words in WORDS.items():

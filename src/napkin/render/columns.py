@@ -1,4 +1,4 @@
-"""A table as lines of text: columns that go and remarks that are cut if the terminal is narrow."""
+"""A table as lines of text. In a narrow terminal, columns are dropped and remarks are cut."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from napkin.render.screen import Bar, Column, Table
 INDENT = "  "
 GAP = "  "
 BAR, USUAL_BAR, LEAST_BAR = 24, 12, 6
-"""Cells of a bar column: at most, the usual number next to long remarks, and the fewest that are worth drawing."""
+"""Width of a bar column in cells: maximum, usual next to long remarks, and minimum."""
 
 
 def clauses(parts: Sequence[str], width: int) -> str:
-    """Return clauses joined by commas, by a blank after a colon; the last ones that do not fit become an ellipsis.
-
-    A first clause that is too long by itself, for a long name in it, loses its last words.
-    """
+    """Return clauses joined by commas, by a blank after a colon; the last ones that do not fit become an ellipsis.  A
+    first clause that is too long on its own loses its last words."""
     for count in range(len(parts), 0, -1):
         text = ", ".join([*parts[:count], *(["…"] if count < len(parts) else [])]).replace(":, ", ": ")
         if len(text) <= width:
@@ -29,7 +27,7 @@ def clauses(parts: Sequence[str], width: int) -> str:
 
 
 def table_lines(table: Table, width: int, paint: Paint | None = None) -> list[str]:
-    """Return a table's lines; columns go, those with the highest `drop` first, until it fits the width."""
+    """Return a table's lines; columns are dropped, those with the highest `drop` first, until it fits the width."""
     paint = paint or Paint(False)
     if not table.rows:
         return []
@@ -69,7 +67,7 @@ def _is_drawn(table: Table, at: int) -> bool:
 
 
 def _width(table: Table, at: int) -> int:
-    """Return the cells that a column needs; none for remarks, which take what is left."""
+    """Return the width that a column needs; 0 for remarks, which take the rest."""
     column = table.columns[at]
     if column.remark:
         return 0
@@ -78,7 +76,7 @@ def _width(table: Table, at: int) -> int:
 
 
 def _least(table: Table, shown: Sequence[int]) -> int:
-    """Return the fewest cells of these columns with the gaps between them; remarks may be left out."""
+    """Return the minimum width of these columns with the gaps between them; remarks may be omitted."""
     kept = [i for i in shown if not table.columns[i].remark]
     return sum(_width(table, i) for i in kept) + len(GAP) * (len(kept) - 1)
 
@@ -106,13 +104,13 @@ def _row(row: Sequence[str | Bar], columns: Sequence[Column], widths: Sequence[i
 
 
 def _set(text: str, width: int, right: bool, length: int | None = None) -> str:
-    """Return a cell padded to its width; length: the cells that the text takes, if it holds color codes."""
+    """Return a cell padded to its width; length: the visible width of a text with color codes."""
     blanks = " " * (width - (len(text) if length is None else length))
     return blanks + text if right else text + blanks
 
 
 def _said(remark: str, width: int) -> str:
-    """Return a remark without what does not fit: what it ends with in brackets, then its last clauses."""
+    """Return a remark cut to the width: first a final part in brackets, then its last clauses."""
     parts = remark.split("; ")
     for count in range(len(parts), 0, -1):
         text = "; ".join(parts[:count])
@@ -123,7 +121,7 @@ def _said(remark: str, width: int) -> str:
 
 
 def _drawn(bar: Bar, width: int) -> str:
-    """Return a bar of half cells; what is above nothing is seen, and of what is out of range no share is known."""
+    """Return a bar in half cells; any positive share is visible, and a share out of range is not drawn."""
     if bar.start != bar.start or bar.end != bar.end:
         return ""
     first = round(width * bar.start)

@@ -1,4 +1,4 @@
-"""Numbers as a screen writes them: the best unit, few digits, an interval in one unit."""
+"""Numbers as the screen shows them: the best unit, few digits, an interval in one unit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from napkin.elementwise import Number
 from napkin.units import OUT_OF_RANGE, duration_unit, figures, human
 
 SIZES = ((10 * 2**50, "PiB"), (10 * 2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-"""From how many bytes on a unit is used: GiB up to 10,000, for memory is thought of in them."""
+"""Bytes from which a unit is used: GiB up to 10,000, the usual unit of memory."""
 WIDE = 10
-"""Ends of an interval this many times apart have units of their own."""
+"""Ratio of an interval's ends from which each has its own unit."""
 COUNTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
 
 
 def size(value: Number, largest: Number | None = None) -> str:
-    """Return bytes in binary units; largest: the largest of a column, whose unit and decimals all of it share."""
+    """Return bytes in binary units; largest: the largest of a column, which determines the unit and decimals."""
     scale, unit = _scale(float(value if largest is None else largest))
     if scale == 1:
         return f"{value:,}" + (" byte" if value == 1 else " bytes") if isinstance(value, int) else f"{value:,.0f} bytes"
@@ -43,7 +43,7 @@ def _scale(value: float) -> tuple[int, str]:
 
 
 def amount(value: Number) -> str:
-    """Return a count as people write it: 70B, 15T, 8.03B; below a million all digits."""
+    """Return a count in short form: 70B, 15T, 8.03B; below a million all digits."""
     for scale, letter in COUNTS:
         if abs(value) >= scale:
             return f"{figures(float(value) / scale, 3, strip=True)}{letter}" if value < 10**18 else f"{value:.2e}"
@@ -56,14 +56,14 @@ def to_type(value: Number) -> str:
 
 
 def compact(value: Number, unit: str) -> str:
-    """Return a number as a cell has it: bytes in binary units only, parameters without the word, clocks in GHz."""
+    """Return a number as a table cell: bytes in binary units only, parameters without the word, clocks in GHz."""
     if unit == "1/s" and value >= 1e9:
         return f"{figures(float(value) / 1e9)} GHz"
     return size(value) if unit == "byte" else human(value, unit).removesuffix(" parameters")
 
 
 def share(value: Number) -> str:
-    """Return a part of 1 in percent: `22%`; `0.7%` and `99.7%` near the ends, `<0.1%` where that says nothing."""
+    """Return a share in percent: `22%`; `0.7%` and `99.7%` near the ends, `<0.1%` for tiny ones."""
     if value != value:  # of a whole that is out of range
         return "–"
     if 0 < value < 0.0005:
@@ -78,8 +78,8 @@ def briefly(value: Number, unit: str) -> str:
 
 
 def between(low: Number, high: Number, unit: str, value: Number | None = None) -> str:
-    """Return an interval with its unit once if both ends have the same: `160 to 386 days`; value: what it is of,
-    which says the unit of a time."""
+    """Return an interval with its unit once if both ends have the same: `160 to 386 days`; value: the estimate, which
+    determines the unit of a time."""
     if unit == "second" and float(high) < WIDE * float(low):
         scale, name = duration_unit(float(low if value is None else value))
         return f"{figures(float(low) / scale, 3)} to {figures(float(high) / scale, 3)} {name}"

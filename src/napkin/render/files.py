@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Write a file atomically."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tempfile
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Write to a temporary file, then rename it to the target; a pipe or device is written directly. A link stays and
-    its target is written; a file that was there keeps its mode. Raises OSError."""
+    """Write to a temporary file, then rename it to the target; a pipe or device is written directly. For a link, its
+    target is written; an existing file keeps its mode. Raises OSError."""
     if path.endswith(os.sep) or (os.path.exists(path) and not os.path.isfile(path)):
         with open(path, "wb") as file:  # a folder is refused by the system
             file.write(data)

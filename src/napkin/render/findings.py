@@ -1,4 +1,5 @@
-"""What CI reads of `check`: JUnit XML, and the workflow commands that GitHub shows next to a file's line."""
+"""CI reports of `check` and `lint`: JUnit XML, and GitHub workflow commands, which GitHub shows next to a file's
+line."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ LEVELS = {
     "warning": "warning",
     "info": "notice",
 }
-"""Status of a finding → how GitHub shows it; what holds is not shown."""
+"""Status of a finding → GitHub level; limits that hold are not shown."""
 
 
 @record
 class Finding:
-    """One limit, or what kept a limit from being checked.
+    """One limit, or an error that prevented a check.
 
     name     what was checked: `train-time: time <= 150d`; one name once in a file, the same in every run
-    status   holds, broken, close or problem      message  what was found, in units that a person reads
+    status   holds, broken, close or problem      message  the result, in readable units
     file     as it was named; "" for none         line     from 1, or None
     """
 
@@ -38,7 +39,7 @@ class Finding:
 
 
 def distinct(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with a number after each name that another of the same file has before it."""
+    """Return the findings with a number appended to names that repeat within a file."""
     found: list[Finding] = []
     taken: set[tuple[str, str]] = set()
     for one in findings:
@@ -53,11 +54,11 @@ def distinct(findings: Sequence[Finding]) -> list[Finding]:
 
 def to_junit(findings: Sequence[Finding], seconds: Mapping[str, float], program: str = "napkin check") -> str:
     """Return JUnit XML as Jenkins, GitLab and GitHub's reporters read it: a suite for each file, a case for each limit.
-    seconds: how long each file took.
+    seconds: time for each file.
 
-    The elements and attributes are those of Jenkins' junit-10.xsd, with `file` and `line` on a case as pytest's
-    xunit1 writes them and GitLab reads them. A limit that is too close to call is a failure too: the run fails on it.
-    """
+    The elements and attributes are those of Jenkins' junit-10.xsd, with `file` and `line` on a case as pytest's xunit1
+    writes them and GitLab reads them. A limit that is too close to call counts as a failure, because the run fails on
+    it."""
     files = list(dict.fromkeys(one.file for one in findings))
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     lines.append(_tag("testsuites", {"name": program, **_counts(findings), "time": _time(seconds.values())}))
@@ -112,7 +113,7 @@ def _text(text: str) -> str:
 
 
 def _legal(text: str) -> str:
-    """Return text of characters that XML 1.0 can hold, the others as escapes."""
+    """Return text with characters that XML 1.0 cannot contain escaped."""
     return keep_legal(text, lambda character: _is_legal(ord(character)))
 
 
@@ -139,7 +140,7 @@ def to_annotations(findings: Sequence[Finding], workspace: str = "") -> list[str
 
 
 def escaped(text: str, property: bool = False) -> str:
-    """Return text as a workflow command carries it: percent and line ends; in a property colon and comma too
+    """Return text as a workflow command carries it: percent and line ends; in a property also colon and comma
     (actions/toolkit, packages/core/src/command.ts)."""
     pairs = [("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), *([(":", "%3A"), (",", "%2C")] if property else [])]
     for character, code in pairs:
@@ -148,7 +149,7 @@ def escaped(text: str, property: bool = False) -> str:
 
 
 def _below(file: str, workspace: str) -> str:
-    """Return a file's path from the workspace where it lies below it, else as it is."""
+    """Return a file's path relative to the workspace if it is below it, else unchanged."""
     if not workspace:
         return file
     full, root = os.path.abspath(file), os.path.abspath(workspace)

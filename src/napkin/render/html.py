@@ -1,8 +1,7 @@
 """A screen as HTML for a notebook: the same question, answer, table and bars as in a terminal, in light and dark.
 
-Everything that comes from an answer is escaped. A verdict is a word and not a color only; a bar repeats the number next
-to it, and screen readers pass over it.
-"""
+Everything that comes from an answer is escaped. A verdict is a word, not only a color; a bar repeats the number next to
+it, and screen readers skip it."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ CLASSES = {GREEN: "good", RED: "bad", YELLOW: "open"}
 WIDE = 640
 """Pixels of a plot."""
 MOST_ROWS = 200
-"""Rows of a table that are shown; a notebook holds what it shows."""
+"""Maximum rows of a table, because a notebook stores its output."""
 
 STYLE = """<style>
 .napkin{--n-good:#116329;--n-bad:#b3261e;--n-open:#7a4f00;--n-bar:#1f6feb;--n-dim:#57606a;--n-line:#d0d7de;
@@ -95,7 +94,7 @@ def _wrapped(body: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Return a text for HTML: its signs and its control characters are escaped."""
+    """Return a text with HTML special characters and control characters escaped."""
     return escape(escaped(text, lambda c: c == "\n" or c.isprintable()))
 
 
@@ -113,7 +112,8 @@ def _tone(word: str) -> str:
 
 
 def _table(table: Table, named: Sequence[str] = ()) -> str:
-    """Return a table; the first cell of a row is its heading. named: what has a color in the picture above it."""
+    """Return a table; the first cell of a row is its heading. named: entries that have a color in the picture above the
+    table."""
     if not table.rows:
         return ""
     used = [i for i, c in enumerate(table.columns) if c.name or any(row[i] != "" for row in table.rows)]

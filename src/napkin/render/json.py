@@ -12,13 +12,13 @@ SCHEMA = 1
 
 
 def to_json(answer: Answer, explain: bool = False) -> str:
-    """Return the answer as the text of one JSON object, an entry a line."""
+    """Return the answer as the text of one JSON object, one entry per line."""
     data = to_data(answer, explain)
     return "{\n" + ",\n".join(f"  {_dumps(key)}: {_block(value)}" for key, value in data.items()) + "\n}\n"
 
 
 def to_data(answer: Answer, explain: bool = False) -> dict[str, object]:
-    """Return what JSON holds: napkin (the schema), command, inputs, values, units, low, high, verdict, notes, …."""
+    """Return the JSON object: napkin (the schema), command, inputs, values, units, low, high, verdict, notes, …."""
     found = answer.quantities()
     data: dict[str, object] = {
         "napkin": SCHEMA,
@@ -44,7 +44,7 @@ def _dumps(value: object) -> str:
 
 
 def _block(value: object) -> str:
-    """Return a value of the object, an entry or item a line: there may be thousands of terms or rows."""
+    """Return a value of the object as text, one entry or item per line, because there may be thousands."""
     if isinstance(value, dict) and value:
         return "{\n" + ",\n".join(f"    {_dumps(key)}: {_dumps(one)}" for key, one in value.items()) + "\n  }"
     if isinstance(value, list) and value:
@@ -59,7 +59,7 @@ def _ends(answer: Answer, end: int) -> dict[str, object]:
 
 
 def _input(one: Shown) -> dict[str, object]:
-    """Return what is written of an input: its value, origin and text, and what it was read from."""
+    """Return the JSON of an input: its value, origin and text, and its source."""
     written = {"value": _plain(one.value), "origin": one.origin, "given": one.text}
     return {**written, "where": one.where} if one.where else written
 
@@ -77,7 +77,7 @@ def _plain(value: object) -> object:
 
 
 def _term(entry: TermEntry) -> dict[str, object]:
-    """Return what is written of a term: its value, unit and operation, its parts by path, a leaf's kind, its source."""
+    """Return the JSON of a term: its value, unit and operation, its parts by path, a leaf's kind, its source."""
     term = entry.term
     written: dict[str, object] = {"value": _plain(term.value), "unit": term.unit, "op": term.op}
     if term.kind:

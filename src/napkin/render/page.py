@@ -1,4 +1,4 @@
-"""A screen laid out as lines of text, as wide as the terminal: nothing wraps inside a cell, no name is cut."""
+"""A screen laid out as lines of text for the terminal's width: no cell wraps, no name is cut."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SPELLED = ("given", "run file", "from file")
 
 
 def next_pieces(following: Next | str, answer: Answer) -> list[str]:
-    """Return the command to ask next as pieces that belong together."""
+    """Return the next command as pieces that stay on one line each."""
     if isinstance(following, str):
         return pieces_in(following)
     return pieces_of(following.command or answer.command, spelled_inputs(answer), following.changes, following.keep)
@@ -81,7 +81,8 @@ def _quiet(screen: Screen, view: Display, paint: Paint) -> list[str]:
 
 
 def _headline(screen: Screen, text: str, paint: Paint, indent: str = "") -> str:
-    """Return line 2 in the color of its verdict; a part that counts another (`holds: 3`) has that one's color."""
+    """Return line 2 in the color of its verdict; a part that counts another verdict (`holds: 3`) has that verdict's
+    color."""
     tone = TONES.get(screen.verdict)
     parts = text.split(SPACE)
     tones = [TONES.get(part.partition(":")[0], tone) for part in parts]
@@ -91,7 +92,7 @@ def _headline(screen: Screen, text: str, paint: Paint, indent: str = "") -> str:
 
 
 def spaced(parts: Sequence[str], width: int) -> str:
-    """Return parts three blanks apart, without the last ones that do not fit."""
+    """Return the parts separated by three spaces, without the last ones that do not fit."""
     for count in range(len(parts), 0, -1):
         text = SPACE.join(parts[:count])
         if len(text) <= width or count == 1:
@@ -100,7 +101,7 @@ def spaced(parts: Sequence[str], width: int) -> str:
 
 
 def folded(text: str, width: int, indent: str, hang: str | None = None) -> list[str]:
-    """Return a sentence as lines that break at blanks; hang: the indent of the later lines."""
+    """Return a sentence as lines that break at spaces; hang: the indent of later lines."""
     lines, line = [], indent
     for word in text.split():
         if line.strip() and len(line) + len(word) > width:
@@ -111,7 +112,7 @@ def folded(text: str, width: int, indent: str, hang: str | None = None) -> list[
 
 
 def _assumed(words: Sequence[str], width: int, paint: Paint) -> str:
-    """Return the line of what was assumed; what does not fit is counted."""
+    """Return the line `assumed:`; entries that do not fit are counted."""
     for count in range(len(words), -1, -1):
         left = len(words) - count
         parts = [*words[:count], *([f"{left} more (-v)"] if left else [])]
@@ -122,8 +123,8 @@ def _assumed(words: Sequence[str], width: int, paint: Paint) -> str:
 
 
 def _parted(piece: str, width: int) -> list[str]:
-    """Return a piece that ends with a word in quotes, such as a config.json, over several lines: a shell joins quoted
-    parts that a backslash continues."""
+    """Return a piece that ends with a quoted word, such as a config.json, split over several lines; a shell joins
+    quoted parts continued with a backslash."""
     head, _, quoted = piece.removesuffix("'").partition(" '")
     lines, line = [], f"{head} '"
     for word in quoted.split(" "):

@@ -1,4 +1,4 @@
-"""Text in color for a terminal, or as it is."""
+"""Text with or without ANSI colors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOLD, DIM, DRAWN = "1", "2", "36"
 
 
 class Paint:
-    """Text in ANSI codes, or as it is."""
+    """Adds ANSI color codes to text, or leaves it unchanged."""
 
     def __init__(self, color: bool) -> None:
         self.color = color

@@ -1,4 +1,4 @@
-"""How each kind of chart is drawn: lines, points, bars and the other kinds of render/chart.py."""
+"""Drawing of each kind of chart: lines, points, bars and the other kinds of render/chart.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F")
 GRAY = COLORS[-1]
 INTERVAL: dict[str, Any] = {"fmt": "none", "capsize": 3, "elinewidth": 1.1}
-"""How an interval is drawn on a bar."""
+"""Style of an interval on a bar."""
 
 
 # --- over two axes of numbers ----------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def _figure(value: float) -> str:
 
 
 def _around(series: Series) -> list[list[float]]:
-    """Return how far each interval reaches below and above its value."""
+    """Return the distances of each interval's ends below and above its value."""
     return [
         [y - low for y, low in zip(series.y, series.low, strict=True)],
         [high - y for y, high in zip(series.y, series.high, strict=True)],
@@ -140,7 +140,7 @@ def _stack(chart: Chart, axis: Axes, ink: str) -> None:
 
 
 def _tornado(chart: Chart, axis: Axes, ink: str) -> None:
-    """Draw bars from the middle to where each input leads, with the answer written at their ends."""
+    """Draw bars from the middle to the answer at each end of an input, labeled with the answer."""
     axis.grid(True, axis="x")
     reached = [y for series in chart.series for y in series.y]
     for series, color in zip(chart.series, _colors(chart, ink), strict=True):
@@ -161,7 +161,7 @@ def _tornado(chart: Chart, axis: Axes, ink: str) -> None:
 
 
 def _waterfall(chart: Chart, axis: Axes, ink: str) -> None:
-    """Draw one end, each signed step from where the last one ended, the other end; steps that add nothing are
+    """Draw the first end, each signed step from the end of the last one, and the other end; steps of zero are
     omitted."""
     axis.grid(True, axis="x")
     series, at = chart.series[0], chart.middle
@@ -186,7 +186,7 @@ def _waterfall(chart: Chart, axis: Axes, ink: str) -> None:
 
 
 def _timeline(chart: Chart, axis: Axes, ink: str) -> None:
-    """Draw each row's spans; if a row is empty up to the end, its color says what that is."""
+    """Draw each row's spans; the empty rest of a row has a color of its meaning."""
     end = max(span.start + span.length for span in chart.spans)
     shown = chart.until or end
     kinds = list(dict.fromkeys(span.kind for span in chart.spans))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROW = {"timeline": 0.28, "rows": 0.3, "tornado": 0.32, "waterfall": 0.32}
 """Kind of chart whose height grows with its rows → inches of a row."""
 TITLE, ENTRY, LINE = 76, 60, 112
-"""Letters of a title's line, of a legend's entry, and of a legend's line."""
+"""Maximum characters of a title's line, of a legend's entry, and of a legend's line."""
 
 
 def draw_panel(chart: Chart, axis: Axes, ink: str) -> None:
@@ -59,7 +59,7 @@ def _legend(axis: Axes) -> float:
 
 
 def _scales(chart: Chart, axis: Axes) -> None:
-    """Set where the axes start and what is written on them."""
+    """Set the ranges and labels of the axes."""
     if chart.log_x:
         axis.set_xscale("log")
         _plain_ticks(axis.xaxis, sorted({float(x) for s in chart.series for x in s.x if s.style != "line"}))
@@ -82,7 +82,7 @@ def _scales(chart: Chart, axis: Axes) -> None:
 
 
 def _names(chart: Chart) -> list[str]:
-    """Return the names to the left of a chart of rows, which leave its title less room."""
+    """Return the names to the left of a chart of rows, which reduce the room for its title."""
     if chart.kind not in ROW:
         return []
     return [*chart.rows, *(line for x in _every_x(chart) for line in str(x).split("\n"))]
@@ -93,8 +93,8 @@ def _every_x(chart: Chart) -> list[float | str]:
 
 
 def _plain_ticks(axis: Axis, at: Sequence[float] = (), span: tuple[float, float] | None = None) -> None:
-    """Write plain numbers on a logarithmic axis: at the points if they are few and apart, else at 1, 2 and 5,
-    at round steps where it spans less than a factor of ten, at powers of ten where more than a thousand."""
+    """Write plain numbers on a logarithmic axis: at the points if they are few and far apart, else at 1, 2 and 5; at
+    round steps for spans below a factor of ten, at powers of ten for spans above a thousand."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = span or axis.get_data_interval()

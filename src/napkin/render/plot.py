@@ -24,7 +24,7 @@ SIDE_BY_SIDE = 3
 
 
 def checked(path: str) -> str:
-    """Return the file's format, refused (2) before anything is computed if it cannot be drawn."""
+    """Return the file's format. Raises NapkinError (2), before anything is computed, if it cannot be written."""
     ending, shown = os.path.splitext(path)[1].lower(), printable(path)
     if ending not in FORMATS:
         raise NapkinError(f"--plot: '{shown}' is neither .svg nor .png", "name a file such as plot.svg")
@@ -34,7 +34,7 @@ def checked(path: str) -> str:
 
 
 def draw(answer: Answer, path: str, theme: str = "light") -> None:
-    """Write the answer's charts, one panel each, to a file, whole or not at all."""
+    """Write the answer's charts, one panel each, to a file atomically."""
     form = checked(path)
     charts = answer.plot
     if not charts:
@@ -99,7 +99,7 @@ def _settings(theme: str) -> dict[str, Any]:
 
 
 def _height(chart: Chart) -> float:
-    """Return the inches of a panel: those of rows grow with their number."""
+    """Return the height of a panel in inches; charts of rows grow with their number."""
     if chart.kind in ROW:
         count = len(chart.rows) or max((len(s.x) for s in chart.series), default=1)
         return 1.6 + ROW[chart.kind] * count

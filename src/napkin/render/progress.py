@@ -1,4 +1,4 @@
-"""What a person sees on the terminal while an answer takes longer than a second; nothing where stderr is a file."""
+"""A progress line on the terminal for answers that take longer than a second; nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from threading import Event, Thread
 
 CLEAR = "\r\033[K"
-"""Back to the first column, and the line erased."""
+"""Escape code that returns to the first column and erases the line."""
 
 
 class Progress:
-    """A block that takes long: what is being done, and for how long, on stderr once a second."""
+    """Context manager for a long computation: writes what is being done, and for how long, to stderr once a second."""
 
     def __init__(self, what: str, every: float = 1.0) -> None:
         self.what, self.every = what, every
@@ -35,7 +35,7 @@ class Progress:
             thread.join()
 
     def _tell(self, over: Event) -> None:
-        """Write a line every so often until it is over, then erase it."""
+        """Update the line periodically until the end, then erase it."""
         rounds = 0
         while not over.wait(self.every):
             rounds += 1

@@ -1,4 +1,4 @@
-"""One unit for a whole axis or column: numbers in base units → (factor, name) under which they read well."""
+"""One unit for an entire axis or column: values in base units → (divisor, unit name)."""
 
 from __future__ import annotations
 

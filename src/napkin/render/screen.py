@@ -10,10 +10,9 @@ publishes, so that text and JSON agree:
         next=Next({"mfu": None}),
     )
 
-What does not fit a narrow terminal is left out in a fixed order: the last parts of lines 1 and 2, the columns of the
-table with the highest `drop`, the last clauses of a remark. What an answer's inputs took by default is named in the
-line `assumed:` without the command's doing.
-"""
+What does not fit a narrow terminal is dropped in a fixed order: the last parts of lines 1 and 2, the columns of the
+table with the highest `drop`, the last clauses of a remark. Defaults among the inputs are added to the line `assumed:`
+automatically."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from napkin.render.figures import share
 
 @record
 class Bar:
-    """A cell that is drawn: from `start` to `end`, as shares of the column's width."""
+    """A cell drawn as a bar from `start` to `end`, as shares of the column's width."""
 
     end: float
     start: float = 0.0
@@ -37,10 +36,10 @@ class Bar:
 
 @record
 class Column:
-    """A column of a table: its heading, whether it is flush right, and how early it goes when the terminal is narrow.
+    """A column of a table: its heading, alignment, and priority in a narrow terminal.
 
-    drop: columns with the highest number go first; 0 stays. A `remark` loses its last clauses (after `; `) first.
-    """
+    drop: columns with the highest number are dropped first; 0 is never dropped. A `remark` loses its last clauses
+    (after `; `) first."""
 
     name: str = ""
     right: bool = False
@@ -50,7 +49,7 @@ class Column:
 
 @record
 class Table:
-    """Rows of cells, one row a line; a heading line where a column has a name."""
+    """Rows of cells, one line each; a heading line if a column has a name."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | Bar]]
@@ -74,12 +73,12 @@ class Next:
 class Screen:
     """The text form of an answer.
 
-    question  line 1 as clauses              headline  line 2: the answer first, then its range, then what goes with it
+    question  line 1 as clauses              headline  line 2: the answer, its range, further figures
     verdict   the word that colors line 2; "" if nothing is judged
     table     the one table                  remarks   lines below it
     more      a table of other columns below them, such as what would fit
-    next      what to ask now: the question's options changed, or a command line as it is
-    listing   the rows are the answer: no headline is needed, and --quiet gives them without headings
+    next      the next command: the question with changed options, or a command line
+    listing   the rows are the answer: there is no headline, and --quiet prints them without headings
     verbatim  a file that is the answer, printed as it is
     """
 
@@ -96,11 +95,10 @@ class Screen:
 
 @record
 class Display:
-    """How a person wants an answer: the width, in color or not, and how much of it.
+    """Display settings: width, color, and level of detail.
 
-    verbose: all quantities, inputs and notes too   quiet: line 2 only   paths: the JSON paths in place of the table
-    explain: the tree of every quantity too
-    """
+    verbose: include all quantities, inputs and notes   quiet: only line 2   paths: JSON paths in place of the table
+    explain: include the tree of every quantity"""
 
     width: int = 80
     color: bool = False
@@ -111,7 +109,7 @@ class Display:
 
 
 QUANTITIES = (Column(), Column(right=True), Column(drop=1), Column(remark=True))
-"""Columns of a table of quantities: what it is, how much, a bar, a remark."""
+"""Columns of a table of quantities: name, value, bar, remark."""
 
 
 def quantities(rows: Sequence[Sequence[str | Bar]], right: bool = True) -> Table:
@@ -128,9 +126,9 @@ def quantities(rows: Sequence[Sequence[str | Bar]], right: bool = True) -> Table
 
 
 SHARES = (Column(), Column(right=True), Column(right=True), Column(drop=1), Column(remark=True))
-"""Columns of a table of parts: what it is, how much, its share of the whole, a bar, a remark."""
+"""Columns of a table of parts: name, value, share of the total, bar, remark."""
 
 
 def shares(rows: Sequence[tuple[str, str, Number, str]]) -> Table:
-    """Return a table of (label, value, share of the whole, remark)."""
+    """Return a table of (label, value, share of the total, remark)."""
     return Table(SHARES, [(label, value, share(part), Bar(float(part)), said) for label, value, part, said in rows])

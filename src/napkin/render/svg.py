@@ -1,8 +1,7 @@
-"""Charts as SVG for notebooks and the page in a browser: the numbers that `--plot` draws, without a library.
+"""Charts as SVG for notebooks and the browser page: the same numbers as `--plot`, without a library.
 
-Colors are classes (s0 to s7), so that what is around a picture chooses them, in light and in dark. A picture has its
-numbers as its label for screen readers; every text is escaped.
-"""
+Colors are CSS classes (s0 to s7), so that the surrounding page chooses them, for light and dark. The label of a picture
+has its numbers, for screen readers; every text is escaped."""
 
 from __future__ import annotations
 
@@ -15,18 +14,18 @@ COLORS = 8
 ROW, LANE = 26, 18
 """Pixels of a row of bars, and of a stage of a schedule."""
 NUMBERS, LABELS = 46, 130
-"""Pixels of the numbers at the right, and at most of the names at the left."""
+"""Width in pixels of the numbers at the right, and maximum width of the names at the left."""
 
 
 def figures(charts: Sequence[Chart], width: float) -> list[str]:
-    """Return the pictures of the kinds that can be drawn here, as wide as asked for in pixels."""
+    """Return the pictures of the charts that can be drawn here; width in pixels."""
     return [
         _DRAWN[chart.kind](chart, width) for chart in charts if chart.kind in _DRAWN and (chart.series or chart.spans)
     ]
 
 
 def colored(charts: Sequence[Chart]) -> list[str]:
-    """Return what has a color in the first picture, in the order of the colors."""
+    """Return the entries with a color in the first picture, in the order of the colors."""
     if not charts:
         return []
     first = charts[0]
@@ -73,13 +72,13 @@ def _stack(chart: Chart, width: float) -> str:
 
 
 def _parts(chart: Chart) -> list[tuple[str, float]]:
-    """Return the parts of a chart of rows, of which the last is the whole."""
+    """Return the parts of a chart of rows; its last row is the total."""
     one = chart.series[0]
     return [(str(name), float(value)) for name, value in zip(one.x[:-1], one.y[:-1], strict=True) if value > 0]
 
 
 def _strip(chart: Chart, width: float) -> str:
-    """Return the parts of a whole as one strip."""
+    """Return the parts of a total as one strip."""
     parts = _parts(chart)
     whole = sum(value for _, value in parts) or 1.0
     at, body = 0.0, []

@@ -11,7 +11,7 @@ from napkin.render.text import explained, lines_of
 
 
 def to_csv(answer: Answer) -> str:
-    """Return rows as they are; path,value,unit if there are none."""
+    """Return the rows of a listing as CSV; path,value,unit if there are none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     if answer.rows:
@@ -25,7 +25,7 @@ def to_csv(answer: Answer) -> str:
 
 
 def _whole(value: Cell) -> Cell:
-    """Return a float that is a whole number as one, as JSON has it."""
+    """Return a float with an integer value as an int, as in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 

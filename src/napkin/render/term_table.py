@@ -1,4 +1,4 @@
-"""The terms of an answer as one flat table: each term once, by a path of its own."""
+"""The terms of an answer as one flat table: each term once, under a unique path."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class TermEntry:
 def table_of(published: Sequence[Term]) -> dict[str, TermEntry]:
     """Return the published terms, then all those below them, by path.
 
-    Terms of the same value, unit, source and parts whose names end in the same word are one entry, by the path of the
-    first: what layers of two kinds have in common is written once. A published term has an entry of its own. The path
-    of a term is its name. Where different
-    terms have the same name, the path of those that are not published is `PATH OF THE FIRST PARENT/NAME`."""
+    Terms with the same value, unit, source and parts whose names end in the same word are one entry, under the path of
+    the first: what two layer types have in common is written once. A published term always has its own entry. The path
+    of a term is its name; if different terms share a name, the path of those that are not published is `PATH OF THE
+    FIRST PARENT/NAME`."""
     terms, parts, roots = _distinct(published)
     having = Counter(term.name for term in terms)
     paths: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""What the stream is that an answer goes to: how wide, in color or not, and which characters it takes."""
+"""Properties of the output stream: width, color, and supported characters."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 PIPED = 80
-"""Columns if the stream is not a terminal and COLUMNS does not say."""
+"""Width if the stream is not a terminal and COLUMNS is not set."""
 PLAIN = str.maketrans(
     {"█": "#", "▌": "#", "▒": "%", "·": ".", "×": "x", "–": "-", "—": "-", "−": "-", "…": "...", "µ": "u"}
 )
-"""Characters for a stream that has ASCII only."""
+"""Replacement characters for an ASCII stream."""
 
 
 def width_of(stream: TextIO) -> int:
-    """Return the columns of a terminal; COLUMNS, else 80, if the stream is none."""
+    """Return the width of a terminal; for other streams COLUMNS, else 80."""
     if stream.isatty():
         try:
             columns = os.get_terminal_size(stream.fileno()).columns
@@ -35,7 +35,7 @@ def wants_color(stream: TextIO) -> bool:
 
 
 def readable(text: str, stream: TextIO) -> str:
-    """Return a text in characters that the stream has."""
+    """Return a text in characters that the stream supports."""
     try:
         text.encode(stream.encoding or "utf-8")
     except (UnicodeEncodeError, LookupError):

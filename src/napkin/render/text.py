@@ -1,4 +1,4 @@
-"""The answer in full for a person: every quantity by its path, inputs with their origins, notes, the tree of terms."""
+"""The full text of an answer: every quantity by its path, inputs with their origins, notes, the tree of terms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lines_of(answer: Answer) -> list[tuple[str, str, str]]:
 
 
 def grid(rows: list[list[str]]) -> list[str]:
-    """Return columns aligned by two blanks."""
+    """Return aligned columns, two spaces apart."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -32,7 +32,7 @@ def grid(rows: list[list[str]]) -> list[str]:
 
 
 def to_text(answer: Answer, view: Display) -> str:
-    """Return the answer with what a person asked to see besides: paths, all quantities, notes, the tree of terms."""
+    """Return the answer with the requested details: paths, all quantities, notes, the tree of terms."""
     listed = quantity_lines(answer, view.width) if view.paths else None
     out = page_lines(answer.screen, answer, view, listed)
     if view.verbose and not view.quiet:
@@ -61,7 +61,7 @@ def quantity_lines(answer: Answer, width: int, how: bool = False) -> list[str]:
 
 
 def explained(answer: Answer) -> list[str]:
-    """Return every published quantity down to its leaves; a subtree already shown is only named."""
+    """Return every published quantity down to its leaves; a subtree that was already shown is only named."""
     lines: list[str] = []
     shown: set[str] = set()
     published = {term.name for term in answer.finite() if not term.parts}
@@ -96,7 +96,7 @@ def _inputs(answer: Answer) -> list[str]:
 
 
 def _explain(term: Term, depth: int, lines: list[str], shown: set[str], published: set[str]) -> None:
-    """Add the lines of a term; published: leaves that have a line of their own, not repeated below their sum."""
+    """Add the lines of a term; published: leaves with a separate line, which are not repeated below their sum."""
     how = expression(term)
     text = f"{'  ' * depth}{term.name} = {human(term.value, term.unit)}"
     if not term.parts:
@@ -116,7 +116,7 @@ def _explain(term: Term, depth: int, lines: list[str], shown: set[str], publishe
 
 
 def rests_on(answer: Answer) -> str:
-    """Return how many numbers of each kind the answer rests on, the assumed ones by name."""
+    """Return the number of inputs of each kind that the answer depends on, the assumed ones by name."""
     leaves: dict[tuple[str, str], Term] = {}
     for term in answer.finite():
         for node in term.walk():

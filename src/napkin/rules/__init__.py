@@ -1,1 +1,1 @@
-"""Rules about training configurations: what costs time, memory or money, and what contradicts itself."""
+"""Rules about training configurations: what wastes time, memory or money, and what is contradictory."""

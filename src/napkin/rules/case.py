@@ -1,4 +1,4 @@
-"""A training configuration as rules see it: what it states, and what the models of time and memory say of it."""
+"""A training configuration for the rules: its stated values, and its predicted time and memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
 Options = Mapping[str, Text]
-"""Option → its text in a changed configuration; None leaves it out."""
+"""Option → its text in a changed configuration; None removes it."""
 
 
 SURELY = 2
-"""How well a step fits where even the upper end of its memory does."""
+"""Grade of a step that fits even at the upper end of its memory interval."""
 
 
 def grade(fit: Fit) -> int:
@@ -29,18 +29,17 @@ def grade(fit: Fit) -> int:
 
 
 def fits_as_well(fit: Fit, other: Fit) -> bool:
-    """Return whether a step fits as well as another one."""
+    """Return whether a step fits at least as well as another one."""
     return grade(fit) >= grade(other)
 
 
 @record
 class Stated:
-    """What a configuration states before its parts are put together: each is readable, together they may be
-    impossible.
+    """The stated values of a configuration: each is readable, but together they may be impossible.
 
     texts    every option that was given, as text
     options  every option with a value, given or default
-    node     GPUs that the fast link joins; 0 if no accelerator is named
+    node     GPUs joined by the fast link; 0 if no accelerator is named
     fields   of the model's config.json
     """
 
@@ -64,9 +63,9 @@ class Stated:
 
 @record
 class Run:
-    """How much is trained, at what price, and how it is operated. None: not stated.
+    """The amount of training, its price, and the operation of a run. None: not given.
 
-    tokens  computed on, padding among them         padding  their share           epochs  passes over the data
+    tokens  processed, padding included         padding  share of padding         epochs  passes over the data
     price   USD per GPU-hour                        steps, warmup  optimizer steps of the run, and of its warm-up
     interval, mtbf, write  seconds between checkpoints, between failures of the job, and to write a checkpoint
     """
@@ -86,9 +85,9 @@ class Run:
 class Configuration:
     """A configuration that can be run, with its step's memory and time.
 
-    fit      its memory, against the accelerator if one is named; None if the memory model does not know it
+    fit      its memory, against the accelerator if one is named; None if the memory model does not support the model
     step     its time; None if it is not modeled, for which `untimed` says why
-    stack    the software whose steps the time is of; guessed: napkin's own choice
+    stack    the software of the step time; guessed: chosen by napkin
     """
 
     stated: Stated
@@ -157,18 +156,18 @@ class Configuration:
 
     @property
     def verdict(self) -> int:
-        """How well it fits: 2 surely, 1 perhaps, 0 not; 2 if nothing is judged."""
+        """Grade of the fit: 2 surely, 1 perhaps, 0 not; 2 if nothing is judged."""
         return SURELY if self.fit is None else grade(self.fit)
 
     def same_batch(self) -> Options:
-        """Return the change that keeps the sequences of a step where the configuration states them: other degrees would
-        change what its accumulation means."""
+        """Return the change that keeps a stated number of sequences per step: with other degrees, gradient accumulation
+        would mean another batch."""
         if "global-batch" in self.given or "grad-accum" in self.given:
             return {"global-batch": str(int(self.layout.global_samples))}
         return {}
 
     def degrees(self, **changed: int) -> Options:
-        """Return the change to other degrees of the same GPUs: data parallelism takes what they leave."""
+        """Return the change to other degrees on the same GPUs; data parallelism takes the remaining ranks."""
         found = {name: changed.get(name, int(getattr(self.layout, name))) for name in ("tp", "pp", "cp")}
         divided = found["tp"] * found["pp"] * found["cp"]
         gpus = int(self.layout.gpus)

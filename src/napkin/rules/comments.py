@@ -1,5 +1,5 @@
-"""Rules that a file's own comments switch off: `# napkin: ignore N101`, at a line's end for that line, on a line of its
-own for the file."""
+"""Rules that comments in a file disable: `# napkin: ignore N101`, at the end of a line for that line, on a separate
+line for the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _COMMENT = re.compile(r"(?P<before>.*?)(?:#|//)\s*napkin:\s*ignore\b[:\s]*(?P<ru
 
 
 class Ignores:
-    """What the comments of one file switch off. lines: line → beginnings of rules' numbers; everywhere: of the file."""
+    """The rules that the comments of one file disable. lines: line → prefixes of rule numbers; everywhere: those for
+    the file."""
 
     def __init__(self, text: str, name: str) -> None:
         self.lines: dict[int, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""N4: what no run can have together."""
+"""N4: contradictions, which no run can have."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import precision
 
 BEFORE_AMPERE = ("pascal", "volta", "turing")
-"""Generations of GPUs without what FlashAttention-2 needs."""
+"""GPU generations that FlashAttention-2 does not support."""
 
 
 def _leaves_replicas(stated: Stated, **degrees: int) -> bool:
-    """Return whether the GPUs, if they are stated, are a multiple of a replica's ranks with other degrees."""
+    """Return whether the stated GPUs, if any, are a multiple of a replica's ranks with these degrees."""
     together = math.prod(degrees.get(name, stated.number(name)) or 1 for name in ("tp", "pp", "cp"))
     return not stated.number("gpus") or stated.number("gpus") % together == 0
 
@@ -71,7 +71,7 @@ def _implementation(stated: Stated) -> Implementation:
 
 
 def _runs(stated: Stated, **degrees: int) -> bool:
-    """Return whether other degrees leave whole replicas, and whole parts for each tensor-parallel rank."""
+    """Return whether these degrees leave complete replicas and divide the model over tensor-parallel ranks."""
     tp = degrees.get("tp", stated.number("tp"))
     return not undivided(stated.model, _implementation(stated), tp) and _leaves_replicas(stated, **degrees)
 
@@ -115,7 +115,7 @@ def _batch(stated: Stated) -> Iterator[Hit]:
 
 
 def _data_parallel(stated: Stated) -> int:
-    """Return the data-parallel ranks that the configuration states, 0 if its degrees do not make any."""
+    """Return the data-parallel ranks that the configuration states, 0 if its degrees do not determine them."""
     together = math.prod(stated.number(name) or 1 for name in ("tp", "pp", "cp"))
     gpus, dp = stated.number("gpus"), stated.number("dp")
     return dp or (gpus // together if gpus and not gpus % together else 1 if not gpus else 0)
@@ -322,10 +322,10 @@ RULES = (
 
 
 def clash(message: str, option: str, where: str) -> BrokenRule:
-    """Return what is wrong with a key that others of its file contradict. where: file, line and key."""
+    """Return the finding on a key that others of its file contradict. where: file, line and key."""
     return BrokenRule(RULES[-2], Hit(message, option, where=where), {}, Gain())
 
 
 def refused(message: str, hint: str | None) -> BrokenRule:
-    """Return what is wrong with options that are refused together."""
+    """Return the finding on options that cannot be combined."""
     return BrokenRule(RULES[-1], Hit(message, "", edit=hint or ""), {}, Gain())

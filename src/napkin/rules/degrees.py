@@ -1,4 +1,4 @@
-"""N1: degrees of parallelism that cost more time than others on the same GPUs."""
+"""N1: degrees of parallelism that are slower than others on the same GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from napkin.rules.numbers import divisors, halves, nearest
 from napkin.rules.rule import EITHER, Hit, Rule
 
 BUBBLE = 0.1
-"""Share of a step from which on a pipeline's bubble is looked at."""
+"""Share of a step from which a pipeline bubble is checked."""
 OF_TP: Options = {"sp": None}
 OF_PP: Options = {"vp": None, "chunk-layers": None, "schedule": None, "stage-layers": None}
 """Options that have no meaning without tensor parallelism, and without a pipeline."""
@@ -23,7 +23,7 @@ def _across_nodes(case: Configuration) -> Iterator[Hit]:
 
 
 def _fewer(case: Configuration, name: str, degree: int) -> Options:
-    """Return the change to fewer ranks of one kind; what has no meaning without them is left out."""
+    """Return the change to fewer ranks of one kind; options without meaning for them are removed."""
     idle = {"tp": OF_TP, "pp": OF_PP}.get(name, {}) if degree == 1 else {}
     return {**case.degrees(**{name: degree}), **{one: None for one in idle if one in case.given}}
 

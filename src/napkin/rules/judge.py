@@ -1,4 +1,4 @@
-"""Which change fixes a finding best, and whether its price is worth a line."""
+"""Choose the best fix of a finding, and decide whether its gain is worth reporting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLACK = 0.01
 
 
 def contradictions(given: Stated, rules: Sequence[Contradiction]) -> list[BrokenRule]:
-    """Return what no run can have together."""
+    """Return the contradictions of a configuration."""
     return [BrokenRule(rule, hit, _first(hit), hit.price or Gain()) for rule in rules for hit in rule.find(given)]
 
 
@@ -35,20 +35,20 @@ def _first(hit: Hit) -> Options:
 
 
 def findings(case: Configuration, rules: Sequence[Rule], ask: Ask) -> list[BrokenRule]:
-    """Return what each rule finds, the worst first: errors, then by share of time and memory."""
+    """Return the findings of each rule, the worst first: errors, then by share of time and memory."""
     found = [one for rule in rules for hit in rule.find(case) for one in judged(case, rule, hit, ask)]
     return sorted(found, key=lambda one: rank(case, one))
 
 
 def rank(case: Configuration, one: BrokenRule) -> tuple[int, float]:
-    """Return the place of a finding: by severity, then by the larger of its shares of time and memory."""
+    """Return the sort key of a finding: severity, then the larger of its shares of time and memory."""
     memory = one.price.memory or 0.0
     part = memory / case.capacity if case.capacity else 0.0
     return SEVERITIES.index(one.rule.severity), -max(one.price.time or 0.0, part)
 
 
 def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[BrokenRule]:
-    """Yield the finding with its best change, if that is worth a line."""
+    """Yield the finding with its best change, if that is worth reporting."""
     if rule.gains == OWN:
         change = rule.fix(case, ask) if rule.fix is not None else _first(hit)
         yield BrokenRule(rule, hit, change, hit.price or Gain())
@@ -69,12 +69,12 @@ def judged(case: Configuration, rule: Rule, hit: Hit, ask: Ask) -> Iterator[Brok
 
 
 def stated(case: Configuration, change: Options) -> Options:
-    """Return a change without the options that it leaves out and that are not there."""
+    """Return a change without removals of options that are not given."""
     return {name: text for name, text in change.items() if text is not None or name in case.given}
 
 
 def price_of(case: Configuration, after: Configuration) -> Gain:
-    """Return what a configuration costs over a changed one: the share of a token's time, bytes of a GPU, USD."""
+    """Return the extra cost of a configuration over a changed one: share of the time per token, bytes per GPU, USD."""
     time = memory = None
     if case.token_seconds is not None and after.token_seconds is not None:
         time = 1 - after.token_seconds / case.token_seconds
@@ -85,8 +85,8 @@ def price_of(case: Configuration, after: Configuration) -> Gain:
 
 
 def together(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> tuple[Options, Configuration]:
-    """Return the changes of warnings and errors that help together, one after the other from the worst on, and the
-    configuration with them: each is kept where the step then fits better, or as well and is faster or smaller."""
+    """Return the combined changes of warnings and errors, added one by one from the worst on, and the configuration
+    with them. A change is kept if the step then fits better, or as well and is faster or smaller."""
     change: Options = {}
     best = case
     for one in found:
@@ -103,7 +103,7 @@ def together(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> tupl
 
 
 def joined(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> BrokenRule | None:
-    """Return the changes that help together as one finding; None if there are not several."""
+    """Return the combined changes as one finding; None if there are fewer than two."""
     change, after = together(case, found, ask)
     if sum(bool(one.change) for one in found) < 2 or not change:
         return None
@@ -112,8 +112,8 @@ def joined(case: Configuration, found: Sequence[BrokenRule], ask: Ask) -> Broken
 
 
 def is_worth(case: Configuration, after: Configuration, rule: Rule, price: Gain) -> bool:
-    """Return whether a change gains as much as the rule asks for, and loses nothing: what fitted fits, and what gains
-    memory takes no more time."""
+    """Return whether a change gains at least the rule's minimum without a loss: a step that fitted still fits, and a
+    gain of memory costs no time."""
     worse = after.verdict < case.verdict
     grows = price.memory is not None and price.memory < 0
     if worse or (case.verdict < SURELY and grows):
@@ -132,7 +132,8 @@ def is_worth(case: Configuration, after: Configuration, rule: Rule, price: Gain)
 
 
 def _gain(case: Configuration, rule: Rule, price: Gain) -> float:
-    """Return how much a change gains, in the rule's own measure: of what is needless, that which takes least."""
+    """Return the gain of a change in the rule's measure; for needless features, the smaller the cost the larger the
+    gain."""
     part = (price.memory or 0.0) / (case.capacity or case.used or 1)
     share = price.time or 0.0
     return {TIME: share, EITHER: share + part}.get(rule.gains, part)

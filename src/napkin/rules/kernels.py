@@ -1,4 +1,4 @@
-"""N1: kernels, shapes and formats that compute slower than others."""
+"""N1: kernels, shapes and formats that are slower than others."""
 
 from __future__ import annotations
 

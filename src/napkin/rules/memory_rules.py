@@ -1,4 +1,4 @@
-"""N2: what takes memory that it need not take, and what does not fit."""
+"""N2: unnecessary use of memory, and steps that do not fit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from napkin.rules.rule import EITHER, ERROR, INFO, MEMORY, NEEDLESS, OWN, Ask, G
 from napkin.training.optimizers import OPTIMIZERS
 
 LARGE_VOCABULARY = 32_000
-"""Token ids from which on the logits of a loss are looked at."""
+"""Vocabulary size from which the logits of a loss are checked."""
 
 
 def _made_to_fit(case: Configuration, ask: Ask) -> Options:
-    """Return the change with which the step surely fits: the fastest of those that `memory` proposes."""
+    """Return the fastest change proposed by `memory` with which the step surely fits."""
     texts = {name: text for name, text in case.given.items() if isinstance(text, (str, bool))}
     search = RemedySearch(axes(case.model, case.setup, texts, case.stated.node or 1), ask.fit)
     tuned = case.setup.tunes

@@ -1,4 +1,4 @@
-"""N3: what costs money, and how a run is operated."""
+"""N3: cost, and the operation of a run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from napkin.units import human
 REPEATS = 4
 """Passes over pretraining data up to which repeated tokens are worth nearly as much as new ones."""
 TENTH = 10
-"""Part of a run that a warm-up that is too long is shortened to; schedules in use have less."""
+"""Share of a run to which a warm-up that is too long is shortened; schedules in use have less."""
 IDLE = 0.15
-"""Share of the GPU-hours from which on fewer GPUs are worth a line."""
+"""Share of GPU-hours from which a suggestion of fewer GPUs is reported."""
 SPARSE_IS = 0.05
-"""How near a stated peak lies to the one with sparsity to be taken for it."""
+"""Relative tolerance for taking a stated peak as the one with sparsity."""
 
 
 def _sparse(case: Configuration) -> Iterator[Hit]:
@@ -58,12 +58,12 @@ def _checkpoints(case: Configuration) -> Iterator[Hit]:
 
 
 def _lost(write: Term, mtbf: Term, interval: Term) -> float:
-    """Return the share of the time that writing takes and that is repeated after failures."""
+    """Return the share of time for writing checkpoints and repeating work after failures."""
     return float(interruptions.lost(write, mtbf, interval).value)
 
 
 def _typed(interval: Term) -> str:
-    """Return an interval as it is typed, in whole minutes from one on."""
+    """Return an interval as it is typed, in full minutes from one minute on."""
     seconds = float(interval.value)
     return f"{round(seconds / 60)}min" if seconds >= 60 else f"{seconds:.0f}s"
 

@@ -1,13 +1,13 @@
-"""Whole numbers near one that does not divide."""
+"""Integers near one that does not divide."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 NEAR = 4
-"""Values next to one that does not divide that are offered, the nearest first."""
+"""Number of nearby values that are suggested for one that does not divide."""
 LARGEST = 10**6
-"""Whole numbers above it are divided by 1 only: no one assigns as many ranks, layers or tokens."""
+"""For larger integers only the divisor 1 is returned: no one uses as many ranks, layers or tokens."""
 
 
 def halves(degree: int) -> list[int]:
@@ -25,5 +25,5 @@ def divisors(whole: int) -> list[int]:
 
 
 def nearest(wanted: int, values: Iterable[int]) -> list[int]:
-    """Return the values nearest to one that is asked for, the smaller first if two are as far away."""
+    """Return the values nearest to a requested one; ties go to the smaller."""
     return sorted(values, key=lambda value: (abs(value - wanted), value))[:NEAR]

@@ -1,4 +1,4 @@
-"""Every rule by its number, and which of them are asked for."""
+"""Every rule by its number, and the selection of rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUPS = {
     "N4": "Contradictions",
     "N5": "Fine-tuning and data",
 }
-"""First letters of a rule's number → what its group is about."""
+"""Prefix of a rule's number → title of its group."""
 
 
 def laws() -> list[Law]:
@@ -31,7 +31,7 @@ def laws() -> list[Law]:
 
 
 def is_number(word: str) -> bool:
-    """Return whether a word is written as a rule's number: N101."""
+    """Return whether a word has the form of a rule's number: N101."""
     return len(word) == 4 and word[0] in "nN" and word[1:].isdigit()
 
 
@@ -51,7 +51,7 @@ def find(number: str) -> Law:
 
 
 def prefixes(text: str, where: str) -> tuple[str, ...]:
-    """Return `N1,N203,pipeline-bubble` as beginnings of rules' numbers; one that no rule has is an error (2)."""
+    """Return `N1,N203,pipeline-bubble` as prefixes of rule numbers; an unknown one is an error (2)."""
     beginnings = (*GROUPS, *(rule.number for rule in laws()))
     found = []
     for word in text.split(","):
@@ -69,8 +69,8 @@ def prefixes(text: str, where: str) -> tuple[str, ...]:
 
 
 def is_selected(rule: Law, select: Sequence[str], ignore: Sequence[str]) -> bool:
-    """Return whether a rule is asked for: of what selects and what ignores it, the longer beginning of its number
-    decides, as in ruff; the one that ignores if both are as long."""
+    """Return whether a rule is selected: the longer matching prefix among select and ignore decides, as in ruff; ignore
+    wins ties."""
     chosen = max((len(one) for one in select if rule.number.startswith(one)), default=-1)
     left = max((len(one) for one in ignore if rule.number.startswith(one)), default=-1)
     return chosen > left

@@ -1,4 +1,4 @@
-"""A rule: what it looks for, what it would change, and from which price on it is worth a line."""
+"""A rule: its condition, its change, and the minimum gain that is reported."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
-"""What stops a run, what wastes something, and what buys something with it (accuracy, safety) that is worth knowing."""
+"""Severities: a run is impossible; something is wasted; something is spent for a benefit (accuracy, safety) and worth
+knowing."""
 TIME, MEMORY, EITHER, NEEDLESS, OWN = "time", "memory", "either", "needless", "own"
-"""What a rule's price is in: the step's time, each GPU's memory, whichever of both is gained while the other is kept,
-or nothing: what is given up is not needed (its price is the memory that doing without it takes), or the rule states
-figures of its own."""
+"""The measure of a rule's gain: step time; memory per GPU; either of both without a loss of the other; a needless
+feature (its price is the memory that removing it takes); or figures that the rule itself states."""
 
 
 @record
 class Gain:
-    """What a finding costs. time: share of the step (or of the run) that the change saves; memory: bytes of each GPU;
-    cost: USD of the run. None: not known, or nothing."""
+    """What a change saves. time: share of the step (or of the run); memory: bytes per GPU; cost: USD of the run. None:
+    unknown or nothing."""
 
     time: float | None = None
     memory: float | None = None
@@ -33,12 +33,12 @@ class Gain:
 
 @record
 class Hit:
-    """A place where a rule's condition holds.
+    """A place in a configuration where a rule's condition holds.
 
     says     what was found, in one clause           option   the option that it is about
-    changes  the changes that may fix it, the best of which is taken; empty: none that an option says
-    ordered  the first of them with which the step fits is taken: those after it are slower
-    price    where the rule states it                edit     what to edit if no option says it
+    changes  candidate fixes, the best of which is taken; empty: no option fixes it
+    ordered  take the first change with which the step fits, because later ones are slower
+    price    if the rule itself states it         edit     what to edit if no option fixes it
     where    file, line and key, if no option is stated there
     """
 
@@ -53,14 +53,14 @@ class Hit:
 
 @record
 class Law:
-    """What rules of both kinds state.
+    """Fields of both kinds of rules.
 
     number   N101                                    name      a few words with dashes
-    summary  what is wrong, in one line              why       the law behind it, with what the price rests on
-    sources  where the law is from
-    example  a command line's options on which the rule is broken; "" if only a file can break it
-    close    whether it is open if the finding is an error (exit status 4)
-    whole    what its price in time is a share of
+    summary  the problem, in one line                 why       the explanation, with the basis of the price
+    sources  citations of the explanation
+    example  options of a command line that breaks the rule; "" if only a file can break it
+    close    whether the finding is only a possible error (exit status 4)
+    whole    the total that its price in time is a share of
     """
 
     number: str
@@ -82,7 +82,7 @@ class Law:
 
 @record
 class Ask:
-    """The configuration with a change: all of it, or its memory alone; None if it cannot be asked."""
+    """Evaluates the configuration with a change, entirely or only its memory; None if it is not valid."""
 
     case: Callable[[Options], Configuration | None]
     fit: Callable[[Options], Fit | None]
@@ -90,9 +90,9 @@ class Ask:
 
 @record
 class Rule(Law):
-    """A rule about a configuration that can be run. gains: what its price is in; least: the smallest share of the step,
-    or of a GPU's memory, that is reported (of what is needless the largest); fix: searches the change where a finding
-    does not list any."""
+    """A rule about a configuration that can be run. gains: the measure of its gain; least: the smallest share of the
+    step, or of a GPU's memory, that is reported (for needless features the largest); fix: searches for a change if a
+    finding lists none."""
 
     find: Callable[[Configuration], Iterable[Hit]]
     gains: str = TIME
@@ -101,20 +101,20 @@ class Rule(Law):
 
     @property
     def mends_step(self) -> bool:
-        """Whether its change is one of the step: not of how the run is operated, or of what is trained on."""
+        """Whether its change affects the step, and not the operation of the run or its data."""
         return self.gains != OWN or self.fix is not None
 
 
 @record
 class Contradiction(Law):
-    """A rule about options that no run can have together."""
+    """A rule about options that cannot be combined."""
 
     find: Callable[[Stated], Iterable[Hit]]
 
 
 @record
 class BrokenRule:
-    """A rule that is broken: with the change that fixes it, and what that is worth."""
+    """A broken rule, with the change that fixes it and its gain."""
 
     rule: Law
     hit: Hit

@@ -1,4 +1,4 @@
-"""N1: what makes a step slower than it needs to be for memory that is free."""
+"""N1: settings that slow down a step although memory is free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEAKER = {
     "operations": ("none",),
     "selective": ("none",),
 }
-"""Kind of recomputation → those that run less again."""
+"""Kind of recomputation → kinds that recompute less."""
 
 
 def _recomputed(case: Configuration) -> Iterator[Hit]:

@@ -1,4 +1,4 @@
-"""N5: fine-tuning, and the data that a run sees."""
+"""N5: fine-tuning and data."""
 
 from __future__ import annotations
 

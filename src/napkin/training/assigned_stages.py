@@ -1,9 +1,9 @@
-"""A pipeline's stages as the user assigned layers to them."""
+"""Pipeline stages with layers assigned by the user."""
 
 from __future__ import annotations
 
 Stages = tuple[tuple[int, int], ...]
-"""A pipeline's stages in order, as (how many, layers of each)."""
+"""Pipeline stages in order, as (number of stages, layers of each)."""
 
 
 def joined(stages: Stages) -> Stages:

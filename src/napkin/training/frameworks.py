@@ -1,8 +1,7 @@
-"""What training frameworks keep in memory, where they differ: facts about their source, each with its place.
+"""Differences between training frameworks in memory: facts about their source code, each with its location.
 
-The formulas of memory.py are the same for all; a profile says which tensors there are. What a run's own flags decide
-(layout, precision, recomputation, dropout) is not part of it.
-"""
+The formulas of memory.py are the same for all; a record says which tensors exist. What a run's own flags decide
+(layout, precision, recomputation, dropout) is not part of it."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ WORST, FIRST, ENDS = "worst", "first", "ends"
 
 @record
 class Edition:
-    """What a framework changed: from year and month `since` on (202504 is April 2025).
+    """A change in a framework, from year and month `since` on (202504 is April 2025).
 
     loss      its cross entropy (operations/losses.py)
     compiled  its cross entropy if the step is compiled
-    divided   its cross entropy where tensor-parallel ranks divide the vocabulary; "": the framework's
+    divided   its cross entropy with a vocabulary divided over tensor-parallel ranks; "": the framework's
     """
 
     since: int
@@ -31,26 +30,26 @@ class Edition:
 
 
 COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fused"))
-"""Fields of an `Implementation` under torch.compile, which runs elementwise chains again in the backward pass from what
-matmuls and norms read (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
+"""Fields of an `Implementation` under torch.compile, which recomputes elementwise chains in the backward pass from the
+inputs of matmuls and norms (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
 
 
 @record
 class Framework:
-    """A training framework: which tensors it keeps, and its defaults.
+    """A training framework: the tensors that it keeps, and its defaults.
 
-    implementation  key of the implementation of the model that it runs (implementations.py)
+    implementation  key of its implementation of models (implementations.py)
     attention     its default attention kernel
     dropout       its default dropout
-    partition     how layers are assigned to pipeline stages. even: as evenly as possible, the earlier ones more ·
-                  front: ⌈L/p⌉ each, the last what is left · slots: embedding and head count as a layer each · cost:
+    partition     how layers are assigned to pipeline stages. even: as evenly as possible, earlier ones get more ·
+                  front: ⌈L/p⌉ each, the last gets the rest · slots: embedding and head count as one layer each · cost:
                   by equal shares of the matrix weights of blocks and head
-    accumulator   bytes per element of a buffer that micro-batch gradients are added up in, next to the gradients
+    accumulator   bytes per element of a buffer that accumulates gradients, in addition to the gradients
     step_bytes    bytes per element that the optimizer step allocates for its own shard (fp32 gradients, flat copies)
-    bucket        elements of the bucket that gradients are reduced in, in the dtype that they are added up in
-    wide_gradients  gradients of 16-bit parameters are kept in fp32, in one buffer that lives through the step
+    bucket        elements of the bucket for gradient reduction, in the dtype of accumulation
+    wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute dtype
-    ends_apart    embedding and head are FSDP units of their own, gathered one at a time
+    ends_apart    embedding and head are separate FSDP units, gathered one at a time
     frees_last    the last layer's parameters are freed before the loss, like all others (FSDP of torch 1.11 to 2.x; its
                   successor fully_shard keeps them for the backward pass)
     keeps_stage   with a pipeline the stage's parameters stay gathered and its gradients unsharded
@@ -65,18 +64,18 @@ class Framework:
                   to ignore their modules (foundation-model-stack/fms-acceleration at 876e2ed6, plugins/accelerated-moe,
                   framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
                   over world_size // ep_degree)
-    unit_of_adapter  each matrix of an adapter is a unit of its own (peft utils/other.py, fsdp_auto_wrap_policy: every
-                  leaf with a trained weight; the Trainer of transformers and accelerate take it)
-    unit_of_module  ZeRO-3 gathers each module with weights by hooks of its own
+    unit_of_adapter  each matrix of an adapter is a separate FSDP unit (peft utils/other.py, fsdp_auto_wrap_policy:
+                  every leaf with a trained weight; the Trainer of transformers and accelerate take it)
+    unit_of_module  ZeRO-3 gathers each module with weights through its own hooks
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
     pads          the vocabulary is padded to a multiple of this · tp, if a launch line does not say otherwise
-    reference_first  a reference model's passes over all micro-batches of a step come before those of the model that is
-                  trained (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
-    reported      whose memory its log prints: the worst rank's, the first stage's, the larger of both ends'
-    program       it is a training program itself: no other library runs on it
+    reference_first  a reference model's passes over all micro-batches of a step run before those of the trained model
+                     (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
+    reported      the rank whose memory its log prints: the worst, the first stage, the larger of both ends
+    program       it is a training program itself; no other library runs on it
     differs       fields of the `Implementation` that the framework sets to other values
     divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, if no edition says otherwise
-    editions      what it changed later, oldest first; a run that states no version is of the newest
+    editions      later changes, oldest first; a run without a version uses the newest
     """
 
     name: str
@@ -111,7 +110,7 @@ class Framework:
     def implements(
         self, base: Implementation, compiled: bool, divided: bool, version: int | None = None
     ) -> Implementation:
-        """Return an implementation of a model as the framework runs it.
+        """Return an implementation of a model with the framework's changes.
 
         compiled  the step runs under torch.compile
         divided   tensor-parallel ranks divide the vocabulary
@@ -128,8 +127,8 @@ class Framework:
         return replace(base, **changes)
 
     def formats(self, policy: Precision) -> Precision:
-        """Return a policy with fp32 master weights as the framework keeps it: sharded fp32 parameters that are cast as
-        they are gathered need no copy; or fp32 gradients with 16-bit parameters."""
+        """Return a policy with fp32 master weights with the framework's formats: sharded fp32 parameters that are cast
+        when gathered need no copy; or fp32 gradients with 16-bit parameters."""
         if policy.master is None:
             return policy
         if self.gathers:
@@ -251,16 +250,16 @@ FRAMEWORKS: dict[str, Framework] = {
 
 
 def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Framework]:
-    """Return the least and the most that an unnamed framework may hold.
+    """Return frameworks that bound the memory of an unnamed one from below and above.
 
-    divided  layers are split over tensor-parallel ranks, as only Megatron and its relatives do
+    divided  layers are split over tensor-parallel ranks, as only Megatron-like frameworks do
     sharded  parameters are sharded over data-parallel ranks
     alone    the run is on one GPU
 
-    The least: a loss that works in place of its logits; fused norms, rotary embedding and gating; inputs of
-    column-parallel layers gathered again in backward; gradients only in their own dtype. The most: a loss with fp32
-    copies; unfused norms and rotary embedding, keys repeated for every head, gathered inputs kept; if several GPUs
-    hold complete parameters, an fp32 buffer that micro-batch gradients are added up in."""
+    The lower bound: a loss that works in place of its logits; fused norms, rotary embedding and gating; inputs of
+    column-parallel layers gathered again in backward; gradients only in their own dtype. The upper bound: a loss with
+    fp32 copies; unfused norms and rotary embedding, keys repeated for every head, gathered inputs kept; if several GPUs
+    hold complete parameters, an fp32 buffer that accumulates gradients."""
     says = "a framework that is not named"
     source = "what the frameworks of this file do, at both ends"
     implementation = "megatron" if divided else "hf"

@@ -1,4 +1,4 @@
-"""How the work of a run is divided over accelerators: its parallelism and batch."""
+"""How the work of a run is divided over GPUs: its parallelism and batch."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from napkin.training.recomputation import Recompute
 
 
 def with_experts(ranks: Number, tp: Number, ep: Number, etp: Number) -> Number:
-    """Of n ranks that hold the same dense weights, those that hold the same experts: t·n/(e·etp) (Megatron-core
+    """Return, of n ranks with the same dense weights, the number with the same experts: t·n/(e·etp) (Megatron-core
     parallel_state.py, expert_data_parallel_size)."""
     return maximum(ranks * tp // (ep * etp), 1)
 
 
 @record
 class Layout:
-    """How the work is divided. Every field may be an array with one entry per layout (zero, sp too), but stages.
+    """Parallelism and batch. Every field except stages may be an array with one entry per layout.
 
     tp pp dp cp ep etp   tensor, pipeline, data, context, expert and expert-tensor parallel degrees: ep·etp divides
               the tp·cp·dp ranks of a stage
     vp        model chunks a stage (1: none)      sp  sequence parallelism (0 or 1)     zero  ZeRO stage 0..3
     micro     samples in one forward pass         micro_batches  forward passes of one rank in one step
-    rows      sequences of a sample: 2 if an answer that is preferred is paired with another
-    seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: as many)
-    scored    tokens of a sequence, its last ones, of which logits are made (0: of all)
-    images    in a sequence                         image_tokens  what the language model sees of one (0: as the
-                                                    config says)
-    stages    layers of each pipeline stage, where they are assigned by hand
+    rows      sequences of a sample: 2 for a preferred and a rejected answer
+    seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: the same)
+    scored    number of last tokens of a sequence with logits (0: all)
+    images    in a sequence                         image_tokens  tokens of one in the language model (0: as the config
+              says)
+    stages    layers of each pipeline stage, if assigned by hand
     """
 
     seq: Number
@@ -71,7 +71,7 @@ class Layout:
         return self.global_samples * self.rows
 
     def with_experts(self, ranks: Number) -> Number:
-        """Of as many ranks as hold the same dense weights, those that hold the same experts."""
+        """Return, of ranks with the same dense weights, the number with the same experts."""
         return with_experts(ranks, self.tp, self.ep, self.etp)
 
     def replaced(self, **changes: object) -> Layout:

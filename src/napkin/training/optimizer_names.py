@@ -1,4 +1,4 @@
-"""Optimizers by the names that people and frameworks give them."""
+"""Optimizers by their names in papers and frameworks."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _SPELLINGS = {
 
 
 def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:
-    """(optimizer, form) of a name such as adamw, adamw-fused or AdamW_fused. `form`: what --optimizer-form said, which
-    must not contradict the name. None if no form was named."""
+    """Return (optimizer, form) for a name such as adamw, adamw-fused or AdamW_fused; form is None if not named. `form`:
+    the value of --optimizer-form, which must not contradict the name."""
     word = text.strip().lower().replace("_", "-")
     named = next((f for f in FORMS if word.endswith(f"-{f}")), None)
     if named is not None:
@@ -61,7 +61,7 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
 def _formed(
     optimizer: Optimizer, named: str | None, form: str | None, where: str, text: str
 ) -> tuple[Optimizer, str | None]:
-    """Return an optimizer with the form of its step that its name or --optimizer-form says."""
+    """Return an optimizer with the form of its step from its name or --optimizer-form."""
     if named is not None and form is not None and named != form:
         raise NapkinError(
             f"a contradiction: {where} {text.strip()} and --optimizer-form {form}", "leave out one of the two"

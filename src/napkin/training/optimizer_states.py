@@ -1,17 +1,16 @@
-"""Bytes that an optimizer keeps, as terms.
+"""Bytes of an optimizer's states, as terms.
 
-Of a state of a tensor of n elements, whose format has w bytes an element:
+For a tensor of n elements with w bytes per element:
     whole     n · w          (momentum, exp_avg, …)
-    rows      n / last · w   one number a row, for tensors of two or more dimensions (factored second moments)
+    rows      n / last · w   one element per row, for tensors of two or more dimensions (factored second moments)
     columns   n / second-last · w
     scalar    4              a step counter
-    blocks    n + 4·⌈n/256⌉  one byte an element and an fp32 scale a block; 4·n for n < 4096;
+    blocks    n + 4·⌈n/256⌉  one byte per element and an fp32 scale per block; 4·n for n < 4096;
               n/2 + 4·⌈n/128⌉ + 64 in 4 bits, w·n for n < 4096
-    one       w              a single number
-    grams     Σ a² · w       over the sides a of a matrix (cut: of its blocks), a factor of Shampoo or SOAP
-    low rank  r · max side   moments of a gradient that is projected to rank r; as blocks too
-    projection r · min side  what projects it; as int4 too: half a byte each, a scale and a zero of w bytes for 256
-"""
+    one       w              a single element
+    grams     Σ a² · w       over the sides a of a matrix (cut: of its blocks), a factor of Shampoo or SOAP low rank  r
+    · max side   moments of a gradient that is projected to rank r; as blocks too projection r · min side  the
+    projection matrix; also as int4: half a byte each, a scale and a zero of w bytes per 256"""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ EACH = "optimizer/bytes_per_param"
 
 
 def elements_of(state: State, shape: tuple[int, ...]) -> int:
-    """Return the numbers that a state keeps for a tensor of that shape."""
+    """Return the elements of a state for a tensor of that shape."""
     n = 1
     for size in shape:
         n *= size
@@ -72,7 +71,7 @@ def elements_of(state: State, shape: tuple[int, ...]) -> int:
 
 def quantized_bytes(n: Number, bits: int, width: Number) -> Number:
     """Return the bytes of one state of n elements in blocks: their bits, an fp32 scale for each block, and in 4 bits a
-    book of the 16 codes; below 4096 elements as `width` bytes each."""
+    code book of 16 codes; below 4096 elements, `width` bytes each."""
     blocks = ceil_div(n * bits, 8) + 4 * ceil_div(n, BLOCK[bits]) + (4 * 16 if bits == 4 else 0)
     return where(n < SMALLEST_QUANTIZED, width * n, blocks)
 
@@ -91,14 +90,14 @@ def state_bytes(state: State, shape: tuple[int, ...], width: Number) -> Number:
 
 
 def counters(optimizer: Optimizer) -> int:
-    """Return the bytes of the scalars that are kept for each parameter tensor."""
+    """Return the bytes of the scalar states of each parameter tensor."""
     return COUNTER_BYTES * sum(s.layout == SCALAR for s in optimizer.states)
 
 
 def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Term:
     """Return the bytes for each parameter of large tensors: copies × the state's bytes. `width` in byte/param.
 
-    Refused (3) for factored states, whose bytes depend on the shapes."""
+    Raises Refused (3) for factored states, whose bytes depend on the shapes."""
     if optimizer.factored:
         raise Refused(
             f"the bytes per parameter of {optimizer.name} depend on the shapes of the matrices",
@@ -142,10 +141,10 @@ def terms(optimizer: Optimizer, shape: tuple[int, ...], width: Term, path: str =
 
 @record
 class TensorStates:
-    """What an optimizer keeps of one parameter tensor.
+    """The states of an optimizer for one parameter tensor.
 
     states    bytes of each state             total     of all of them
-    each      bytes per parameter of the states that are tensors: without step counters and code books
+    each      bytes per parameter of tensor states, without step counters and code books
     scalars   names of the step counters      counters  their bytes, None without any
     """
 
@@ -182,7 +181,7 @@ def of_params(params: Term, each: Term) -> Term:
 
 
 def bytes_in(optimizer: Optimizer, dtype: str) -> float | None:
-    """Return the bytes per parameter where parameters have this number format; None if they depend on shapes."""
+    """Return the bytes per parameter for this parameter dtype; None if they depend on shapes."""
     if optimizer.factored:
         return None
     each: float = of_large_tensors(optimizer, formats.element_bytes(formats.find(dtype))).value

@@ -1,13 +1,11 @@
-"""What optimizers move and allocate while they step, and free afterwards (torch 2.13, torch/optim/*.py).
+"""Memory traffic and temporaries of optimizer steps (torch 2.13, torch/optim/*.py).
 
-Bytes for tensors of n elements, N in total, of the states' format (w bytes an element):
+Temporaries for tensors of n elements, N in total, in the states' format (w bytes per element):
     foreach   copies of all tensors: they run through the update together
-    forloop   own·n + before·n', the largest over the tensors: n' is the tensor before, whose variables the loop still
-              holds while it makes the next ones
-    fused     nothing
-Each function here returns an `Update`, which an optimizer's record holds. States are made before the first step's
-buffers, so that no later step needs less than the first.
-"""
+    forloop   own·n + before·n', the maximum over the tensors: n' is the previous tensor, whose variables the loop still
+              holds while it creates the next ones
+    fused     nothing Each function returns an `Update` for an optimizer's record. States are created before the buffers
+of the first step, so no later step needs less than the first."""
 
 from __future__ import annotations
 
@@ -23,16 +21,16 @@ FP32_BYTES = BYTES["fp32"]
 Size = tuple[Number, tuple[int, ...]]
 """A weight tensor: its elements on a rank, and its undivided shape."""
 Update = Callable[[str, Sequence[Size], Number, int, bool], Number]
-"""(form, each kind of tensor in order, elements of all tensors, bytes of a state's element, whether states are fp32
-whatever the parameters) → the most bytes that a step which is not fused allocates."""
+"""(form, each kind of tensor in order, elements of all tensors, bytes of a state's element, whether states are fp32 for
+any parameter dtype) → peak bytes of the temporaries of a step that is not fused."""
 
 
 def elementwise_update(foreach: int = 0, forloop: tuple[tuple[int, int], ...] = (), masks: bool = False) -> Update:
-    """Return an update that works element by element.
+    """Return the temporaries of an elementwise update.
 
-    foreach  tensors as large as all parameters that a foreach step makes        masks  and masks of the largest
-    forloop  tensors (own, before) that a step makes in turn, as large as the tensor at hand and the one before it;
-             where states are fp32, so are these, and a 16-bit gradient of the tensor at hand is cast"""
+    foreach  tensors of the size of all parameters in a foreach step        masks  and masks of the size of the largest
+    forloop  temporaries (own, before) in turn, of the size of the current tensor and of the previous one; with fp32
+             states these are fp32, and a 16-bit gradient of the current tensor is cast"""
 
     def bytes_of(form: str, sizes: Sequence[Size], all_elements: Number, width: int, in_fp32: bool) -> Number:
         if form == FOREACH:
@@ -52,10 +50,9 @@ def _in_turn(pairs: Sequence[tuple[int, int]], sizes: Sequence[Number]) -> Numbe
 
 
 def factored_update(form: str, sizes: Sequence[Size], all_elements: Number, width: int, in_fp32: bool) -> Number:
-    """Adafactor: one estimate of each tensor's second moment, those of matrices held while vectors' are made.
-
-    In turn, a tensor's next to the one before's, a vector's squares, and the means of a matrix' rows and columns; each
-    stays until the next of its kind."""
+    """Adafactor: one estimate of each tensor's second moment; those of matrices are held while those of vectors are
+    computed.  In turn: a tensor's estimate next to the previous one, a vector's squares, and the row and column means
+    of a matrix; each lives until the next of its kind."""
     vectors = [n for n, shape in sizes if len(shape) < 2]
     if form == FOREACH:
         return all_elements * width + (0 if vectors else width)
@@ -75,8 +72,8 @@ def factored_update(form: str, sizes: Sequence[Size], all_elements: Number, widt
 
 
 def orthogonalized_update(form: str, sizes: Sequence[Size], all_elements: Number, width: int, in_fp32: bool) -> Number:
-    """Muon orthogonalizes the update of one matrix after the other (Newton and Schulz's iteration), in bf16: with m the
-    smaller side's square, w·n + 2·(2n + 2m) bytes: the update, it in bf16 twice, Gram matrix and polynomial."""
+    """Muon orthogonalizes the updates matrix by matrix (Newton-Schulz iteration) in bf16: with m the square of the
+    smaller side, w·n + 2·(2n + 2m) bytes for the update, two bf16 copies, the Gram matrix and the polynomial."""
     return maximum(0, *(_orthogonalized(n, shape, width) for n, shape in sizes))
 
 
@@ -89,8 +86,8 @@ def _orthogonalized(n: Number, shape: tuple[int, ...], width: int) -> Number:
 
 @record
 class Accesses:
-    """How often a step of elementary kernels reads or writes an element of the copy that it updates, of the gradient,
-    and of all tensors of the states' format together."""
+    """How often a step in elementwise kernels reads or writes an element of the updated copy, of the gradient, and of
+    all tensors in the states' format together."""
 
     updated: int
     gradient: int
@@ -98,18 +95,19 @@ class Accesses:
 
 
 ADAM = Accesses(2, 2, 14)
-"""Adam's elementary kernels (torch/optim/adam.py, _multi_tensor_adam): lerp reads and writes the first moment and reads
-the gradient; mul and addcmul read and write the second, and read the gradient; sqrt, div and add of a third tensor read
-and write; addcdiv reads both and the parameter and writes it: 3 + 2 + 2 + 6 + 1 accesses of states."""
+"""Adam's elementwise kernels (torch/optim/adam.py, _multi_tensor_adam): lerp reads and writes the first moment and
+reads the gradient; mul and addcmul read and write the second, and read the gradient; sqrt, div and add of a third
+tensor read and write; addcdiv reads both and the parameter and writes it: 3 + 2 + 2 + 6 + 1 accesses of states."""
 ADAMW = Accesses(4, 2, 14)
 """The same after the parameter is multiplied by 1 − lr·decay."""
 
 
 def step_traffic(policy: Precision, states: int, gradient: float, each: Accesses | None = None) -> float:
     """Return the bytes that a step moves per parameter: gradient read; states and the copy that it updates read and
-    written; the parameter written too where that copy is a master. each: of elementary kernels, if they run.
+    written; the parameter also written if that copy is a master copy. each: accesses of elementwise kernels, if these
+    run.
 
-    Formats other than fp32 and fp64 are taken to move 2 bytes."""
+    Formats other than fp32 and fp64 count 2 bytes."""
     state, param, master = (_MOVED.get(kind or "", 2) for kind in (policy.state, policy.param, policy.master))
     copy, written = (master, param) if policy.master else (param, 0)
     every = each or Accesses(2, 1, 2 * states)

@@ -1,4 +1,4 @@
-"""Matrix products and decompositions of optimizers that treat a weight as a matrix, for one step on one matrix.
+"""Matmuls and decompositions of optimizers that treat a weight as a matrix, for one step on one matrix.
 
 With m ≤ n the sides of a matrix, a and b those of a block of it, r the rank of a projection:
     Muon      5 iterations of (m×n)(n×m), (m×m)(m×m), (m×m)(m×n), in bf16 (torch/optim/_muon.py)
@@ -8,7 +8,7 @@ With m ≤ n the sides of a matrix, a and b those of a block of it, r the rank o
               both sides; each basis is recomputed by a product and a QR decomposition every ten steps
     GaLore    the gradient down to r columns or rows and the update back; a singular value decomposition every 200 steps
     APOLLO    the gradient down to r by random numbers
-All but Muon's are of fp32 numbers. A decomposition is counted in cubes: m³ of an m×m matrix, m²·n of an m×n one.
+All except Muon's are in fp32. A decomposition is counted in cubes: m³ of an m×m matrix, m²·n of an m×n one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROJECTED_FOR = 200
 
 @record
 class Product:
-    """`times` products (m×k)(k×n) a step; full: of fp32 numbers, else of bf16."""
+    """`times` matmuls (m×k)(k×n) per step; full: in fp32, else in bf16."""
 
     m: Number
     k: Number
@@ -41,14 +41,14 @@ class Product:
 
 @record
 class MatrixWork:
-    """What a step does with one matrix: products, and cubes of each kind of decomposition on average."""
+    """The work of a step on one matrix: matmuls, and the average cubes of each kind of decomposition."""
 
     products: tuple[Product, ...] = ()
     cubes: tuple[tuple[str, Number], ...] = ()
 
 
 Works = Callable[[Number, Number], MatrixWork]
-"""(rows, columns) of a matrix → what a step does with it."""
+"""(rows, columns) of a matrix → the work of a step."""
 
 
 def orthogonalizing(rows: Number, columns: Number) -> MatrixWork:
@@ -59,13 +59,13 @@ def orthogonalizing(rows: Number, columns: Number) -> MatrixWork:
 
 
 def pieces(size: Number, most: int) -> list[tuple[Number, Number]]:
-    """Return (how many, how long) the pieces of a side are that is cut into blocks of `most`."""
+    """Return (count, length) of the blocks of a side that is cut into blocks of `most`."""
     whole = size // most
     return [(count, long) for count, long in ((whole, most), (1, size - whole * most)) if int(count) and int(long)]
 
 
 def blocks(rows: Number, columns: Number, most: int) -> list[tuple[Number, Number, Number]]:
-    """Return (how many, rows, columns) of the blocks of a matrix of at most `most` a side."""
+    """Return (count, rows, columns) of the blocks of a matrix with sides of at most `most`."""
     return [(i * j, a, b) for i, a in pieces(int(rows), most) for j, b in pieces(int(columns), most)]
 
 
@@ -114,8 +114,8 @@ def projecting(rank: int, decomposed: bool) -> Works:
 
 
 def sums_of_squares(shape: Sequence[int], most: int, cut: bool) -> int:
-    """Return the numbers of the Gram matrices of a tensor's last two sides. most: the longest side that has one; longer
-    ones are cut into blocks of it, or left out."""
+    """Return the elements of the Gram matrices of a tensor's last two sides. most: the longest side with one; longer
+    sides are cut into blocks, or have none."""
     rows, columns = shape[-2:]
     copies = 1
     for size in shape[:-2]:

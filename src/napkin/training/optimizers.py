@@ -1,6 +1,6 @@
-"""The optimizers that napkin knows: what each keeps and what its step costs, with sources.
+"""The known optimizers: the states and the step of each, with sources.
 
-optimizer.py has the record, optimizer_names.py finds one by what a user calls it.
+optimizer.py has the record, optimizer_names.py finds one by name.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _TORCH = "torch.optim.{} (torch 2.13)"
 _ALL = ("foreach", "forloop", "fused")
 _NOTHING = elementwise_update()
 _MOMENTS = elementwise_update(1, ((2, 1),))
-"""Root and quotient of the second moment; in turn, the quotient of the tensor before is still there."""
+"""Root and quotient of the second moment; in turn, the quotient of the previous tensor is still live."""
 _SQUARES = elementwise_update(1, ((1, 1),))
-"""The root alone."""
+"""Only the root."""
 _BITSANDBYTES = (
     "bitsandbytes/optim/optimizer.py, init_state: blocks of 256 since release 0.44, tensors under 4096 elements in fp32"
 )
@@ -84,7 +84,7 @@ def _paged(name: str, *states: str, eight: bool) -> Optimizer:
 
 
 RANK = 128
-"""Rank of a projection where `:RANK` does not say another (transformers, TrainingArguments.optim_args)."""
+"""Default rank of a projection, without `:RANK` (transformers, TrainingArguments.optim_args)."""
 LONGEST_CUT, LONGEST_ROTATED = 8192, 10_000
 """Longest side of a block of Shampoo in the published comparison (max_preconditioner_dim), and of SOAP's by default."""
 _MATRICES = "takes the matrices of the layers; embeddings, heads and vectors stay with AdamW"
@@ -109,11 +109,11 @@ def _projected(
     remark: str = "",
     any_rank: bool = True,
 ) -> Optimizer:
-    """Return an optimizer that keeps its states of a projection of the gradient to that rank.
+    """Return an optimizer with states of the gradient projected to that rank.
 
-    moments, projection  layouts of what it keeps     rest  optimizer of the tensors that it does not take
+    moments, projection  layouts of its states         rest  optimizer of the tensors that it does not take
     random    the projection is of random numbers, not of the gradient's singular vectors, and scales the gradient
-    any_rank  its name may say another rank
+    any_rank  its name may state another rank
     """
     kept = [State("exp_avg", moments, size=rank), State("exp_avg_sq", moments, size=rank)]
     kept.append(State("ortho_matrix", projection, size=rank))
@@ -142,7 +142,7 @@ PROJECTED: dict[str, Callable[[int], Optimizer]] = {
     "q-galore-adamw-8bit": partial(_INT4, "q-galore-adamw-8bit", _QUANTIZED_GALORE),
     "apollo-adamw": partial(_projected, "apollo-adamw", _APOLLO, random=True),
 }
-"""Name → the optimizer of a rank, which a name may say."""
+"""Name → the optimizer as a function of the rank, which a name may state."""
 MOST_RANK = 1 << 20
 
 OPTIMIZERS: dict[str, Optimizer] = {

@@ -1,8 +1,8 @@
-"""The order of a stack's layers: how many of each variant precede a layer, and at which layers a quantity can peak.
+"""The order of a stack's layers: the layers of each variant before a layer, and the layers at which a quantity can
+peak.
 
-Layers that differ usually alternate with a period, so that a stack is a few patterns, each repeated: a question about a
-million layers costs as much as one about a period. Positions may be arrays with one entry per layout.
-"""
+Layer types usually alternate with a period, so a stack is a few repeated patterns, and a question about a million
+layers costs as much as one about a period. Positions may be arrays with one entry per layout."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from napkin.training.recomputation import OPERATIONS, Recompute
 
 @record
 class Variant:
-    """Layers that keep the same tensors.
+    """Layers that save the same tensors.
 
     kind          index of the layer type
-    checkpointed  whether it keeps its input and is recomputed in backward
-    no_grad       whether it precedes the first trained layer and keeps nothing
-    still         whether its weights are not trained
+    checkpointed  whether it saves its input and is recomputed in backward
+    no_grad       whether it is before the first trained layer and saves nothing
+    still         whether its weights are frozen
     """
 
     kind: int
@@ -48,7 +48,7 @@ class Segment:
 
 
 Counts = tuple[Number, ...]
-"""How many layers of each variant."""
+"""Number of layers of each variant."""
 
 
 class Order:
@@ -75,7 +75,7 @@ class Order:
         return self.segments[-1].end if self.segments else 0
 
     def before(self, x: Number) -> Counts:
-        """Return how many of the first x layers are of each variant."""
+        """Return the number of layers of each variant among the first x."""
         if is_array(x):
             return self._before_all(x)
         at = bisect_right(self.starts, x) - 1
@@ -103,12 +103,12 @@ class Order:
         return tuple(found)
 
     def between(self, low: Number, high: Number) -> Counts:
-        """Return how many of layers low … high − 1 are of each variant."""
+        """Return the number of layers of each variant among layers low … high − 1."""
         return tuple(b - a for a, b in zip(self.before(low), self.before(high), strict=True))
 
     def composition(self, low: int, high: int) -> tuple[object, ...]:
-        """Return what layers low … high − 1 are: of each segment among them its runs, how many of its layers, and at
-        which place of its period they begin."""
+        """Return the composition of layers low … high − 1: for each segment among them its runs, the number of its
+        layers, and the offset in its period at which they start."""
         parts = (
             (segment.runs, min(high, segment.end) - begin, (begin - segment.start) % segment.period)
             for segment in self.segments
@@ -117,7 +117,7 @@ class Order:
         return tuple(parts)
 
     def corners(self, low: Number, high: Number) -> Iterator[tuple[Number, int, Counts]]:
-        """Yield the layers among low … high − 1 at which a quantity that is linear in `Counts` can be the largest.
+        """Yield the layers among low … high − 1 at which a quantity that is linear in `Counts` can peak.
 
         Each is (whether it exists, its variant, layers of each variant up to and including it), from the last to the
         first. The layers of a run in all repetitions form a lattice on which such a quantity is linear, cut off at both
@@ -166,7 +166,7 @@ class Order:
 def _corners(
     segment: Segment, start: int, count: int, low: Number, high: Number
 ) -> Iterator[tuple[Number, Number, Number]]:
-    """Yield the layers of a run if a linear quantity can be the largest, from the last to the first, as (whether it
+    """Yield the layers of a run at which a linear quantity can peak, from the last to the first, as (whether it
     exists, complete repetitions before it, place in its run)."""
     period, most = segment.period, segment.times - 1
     places = (count - 1, 0) if count > 1 else (0,)
@@ -203,9 +203,9 @@ def order_of(
     awake: bool = False,
 ) -> Order:
     """Return the order of layers in patterns under recomputation: `every:K` checkpoints blocks 0, K, 2K, …, the other
-    ways all or none.
+    kinds all or none.
 
-    untrained  layers before the first trained one        awake  gradients pass through them all the same
+    untrained  layers before the first trained one        awake  gradients pass through them anyway
     between    types that are not blocks"""
     ordering = _Ordering(recompute, untrained, between, awake)
     for times, pattern in patterns:
@@ -231,7 +231,7 @@ def order_of(
 
 
 class _Ordering:
-    """Collects the segments of an order. `layers`: how many have been put; `skipped`: those that are not blocks."""
+    """Collects the segments of an order. `layers`: number added so far; `skipped`: those that are not blocks."""
 
     def __init__(self, recompute: Recompute, untrained: int, between: Container[int], awake: bool) -> None:
         self.recompute, self.untrained, self.between, self.awake = recompute, untrained, between, awake
@@ -240,7 +240,7 @@ class _Ordering:
         self.layers = self.skipped = 0
 
     def variant(self, kind: int, layer: int) -> int:
-        """Return the place of a layer's variant."""
+        """Return the index of a layer's variant."""
         still, recompute = layer < self.untrained, self.recompute
         again = recompute.kind in ("full", "group", OPERATIONS)
         again = again or (recompute.kind == "every" and (layer - self.skipped) % recompute.k == 0)
@@ -279,8 +279,8 @@ class _Ordering:
 
 
 def _even(first: int, last: int, recompute: Recompute, untrained: int, skipped: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a run that are of one variant: each block that `every:K` checkpoints, those that keep nothing,
-    the others. `skipped`: layers before that are not blocks."""
+    """Yield the parts of a run with one variant: each block that `every:K` checkpoints, those that save nothing, the
+    others. `skipped`: preceding layers that are not blocks."""
     begin = first
     while begin < last:
         end = last

@@ -1,4 +1,4 @@
-"""Precision policies: which number format each kind of tensor has in training."""
+"""Precision policies: the number format of each kind of tensor in training."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from napkin.units import number_format
 
 @record
 class Precision:
-    """A policy: which number format each kind of tensor has.
+    """A policy: the number format of each kind of tensor.
 
     param    parameters as the forward pass reads them      grad    gradients as the optimizer reads them
-    compute  inputs of matrix products                      state   the optimizer's parameter-shaped states
+    compute  inputs of matmuls                               state   the optimizer's parameter-shaped states
     master   a further copy of the parameters, or None      autocast  compute differs from param by autocast
-    frozen   parameters that are not trained; "": as param. Products next to them, of adapters, run in compute
+    frozen   parameters that are not trained; "": as param. Matmuls of adapters next to them run in compute
     """
 
     name: str
@@ -35,13 +35,13 @@ class Precision:
 
     @property
     def gathered(self) -> str:
-        """The format in which ranks gather parameters that they divide: autocast's, to which FSDP casts its shards
+        """The format in which ranks gather sharded parameters: autocast's, to which FSDP casts its shards
         (torch/distributed/fsdp, MixedPrecision), else their own."""
         return self.compute if self.autocast else self.param
 
     @property
     def stated(self) -> str:
-        """The policy as --precision takes it, by its parts if it has no name."""
+        """The policy as typed for --precision, by its parts if it has no name."""
         if self.name in POLICIES:
             return self.name
         parts = {field: getattr(self, field) for field in _FIELDS}
@@ -74,7 +74,7 @@ POLICIES: dict[str, Precision] = {
 
 
 def named(policy: Precision) -> Precision:
-    """Return a policy under the name of the one that has the same parts, if one does."""
+    """Return a policy with the name of a known policy that has the same parts, if there is one."""
     return next((one for one in POLICIES.values() if replace(one, name=policy.name) == policy), policy)
 
 

@@ -1,4 +1,4 @@
-"""Recomputation (activation checkpointing): which activations are computed again in the backward pass."""
+"""Recomputation (activation checkpointing): which activations are recomputed in the backward pass."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from napkin.record import record
 
 OPERATIONS = "operations"
 SECOND_LINEARS = 0.5
-"""Share of the linear layers that recomputation by operations runs again: every second one (pytorch/torchtitan
+"""Share of the linear layers that operation-level recomputation runs again: every second one (pytorch/torchtitan
 torchtitan/parallelisms/parallelize_llama.py, _save_list and meta["forward_mm_count"] % 2)."""
 
 
 @record
 class Recompute:
-    """Which activations are computed again in the backward pass.
+    """Which activations are recomputed in the backward pass.
 
     kind     none, selective (attention's core), full (every block), every (blocks 0, K, 2K, …), group (one checkpoint
-             for each run of K blocks), operations (all but attention's result and every second product's)
+             for each run of K blocks), operations (all except the outputs of attention and of every second matmul)
     k        the K of every and group; 0 for group:sqrt, which takes K = ⌈√L⌉
     """
 
@@ -26,19 +26,19 @@ class Recompute:
     k: int = 1
 
     def group(self, depth: int) -> int:
-        """Return how many of the `depth` blocks share a checkpoint."""
+        """Return the number of blocks, of `depth`, that share a checkpoint."""
         if self.kind != "group":
             return 1
         return self.k or isqrt(max(depth - 1, 0)) + 1  # ⌈√L⌉
 
     @property
     def word(self) -> str:
-        """As an option spells it."""
+        """The value of --recompute."""
         return {"every": f"every:{self.k}", "group": f"group:{self.k or 'sqrt'}"}.get(self.kind, self.kind)
 
 
 def recompute(text: str, where: str = "--recompute") -> Recompute:
-    """Return what is recomputed: none, selective, full, operations, every:K, group:K or group:sqrt."""
+    """Parse what is recomputed: none, selective, full, operations, every:K, group:K or group:sqrt."""
     name = text.strip().lower()
     if name in ("none", "selective", "full", OPERATIONS):
         return Recompute(name)

@@ -1,4 +1,4 @@
-"""What a training step runs, as its memory sees it, and how far figures can lie from the formulas."""
+"""What a training step runs, as far as its memory depends on it, and the errors of the memory formulas."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from napkin.training.tasks import PRETRAIN, ForwardPass, Passes, Task, passes_of
 
 @record
 class Width:
-    """How far a step can lie from the formulas.
+    """Margins of the memory of a step around the formulas.
 
     live     relative margins of the live bytes, below and above
-    figures  (figure, low, high) of those that runs measured themselves, as ratios to the prediction
-    rows     how many published rows the ratios are from
+    figures  (figure, low, high) of figures that runs measured directly, as ratios to the prediction
+    rows     number of published rows behind the ratios
     says     the origin in words
     """
 
@@ -36,7 +36,7 @@ EXACT = Width()
 
 
 def keeps_adapters(implementation: Implementation, precision: Precision) -> Implementation:
-    """Return an implementation whose adapters are in the trained parameters' type, where frozen ones have another."""
+    """Return an implementation whose adapters have the dtype of trained parameters, if frozen ones have another."""
     tuning = implementation.tuning
     if tuning is None or not precision.frozen or precision.frozen == precision.param:
         return implementation
@@ -45,8 +45,8 @@ def keeps_adapters(implementation: Implementation, precision: Precision) -> Impl
 
 
 def wakes(frozen: int | None, recompute: Recompute, implementation: Implementation, woken: bool = False) -> bool:
-    """Return whether gradients pass through frozen layers all the same: where layers are checkpointed, transformers and
-    peft make the embedding's output require one (PreTrainedModel.enable_input_require_grads)."""
+    """Return whether gradients pass through frozen layers anyway: with checkpointed layers, transformers and peft make
+    the embedding's output require a gradient (PreTrainedModel.enable_input_require_grads)."""
     tuning = implementation.tuning
     fixed = frozen is not None or (tuning is not None and tuning.targeted)
     checkpoints = recompute.kind not in ("none", "selective")
@@ -55,26 +55,24 @@ def wakes(frozen: int | None, recompute: Recompute, implementation: Implementati
 
 @record
 class Setup:
-    """What a step runs: everything that its memory depends on, except the model and the hardware.
+    """A training step: everything that its memory depends on, except the model and the hardware.
 
-    shard    ranks that divide states under ZeRO, fewer than all where whole groups are kept (hybrid sharding); 0: all
-    ema      an EMA of the weights is kept, in the states' type
+    shard    sharding-group size under ZeRO, less than all ranks for HSDP; 0: all ranks
+    ema      an EMA of the weights is kept, in the states' dtype
     offload  what is kept in the host's memory between its uses: optimizer, activations, parameters (a rank's own part
              of them and of their gradients, as FSDP's CPUOffloadPolicy keeps both; the optimizer runs there)
     framework    the training framework, with its own allocations (frameworks.py)
     in_backward  the optimizer updates each tensor as soon as it has its gradient, which is then freed
-    wide_tables  an 8-bit optimizer keeps the states of embedding and head in 32 bits (transformers' Trainer does)
-    frozen   this many first layers, and the embedding before them, are not trained and save nothing; None: all are
-             trained
-    tower    how a vision tower and its projector are run
-    woken    the embedding's output requires a gradient though nothing is checkpointed
+    wide_tables  an 8-bit optimizer keeps the states of embedding and head in fp32 (transformers' Trainer does)
+    frozen   number of first layers that, with the embedding, are not trained and save nothing; None: all are trained
+    tower    implementation of the vision tower and its projector
+    woken    the embedding's output requires a gradient although nothing is checkpointed
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
     compiled the step runs under torch.compile
-    task     what it is trained for            forwards  the passes without gradients that this needs
-    save     how the state is saved where ranks divide it (footprint/saving.py)
-    widths   how far figures can lie from the formulas, on one GPU and on several: where what is kept was counted on
-             the code itself, if not
+    task     the training task            forwards  its passes without gradients
+    save     how a sharded state is saved (footprint/saving.py)
+    widths   margins of the figures, on one GPU and on several: if saved tensors were measured on the code, and if not
     """
 
     implementation: Implementation
@@ -102,8 +100,7 @@ class Setup:
 
     @property
     def tunes(self) -> bool:
-        """Return whether a trained network is trained on: for a task, by adapters, or with layers that stay as they
-        are."""
+        """Return whether this is fine-tuning: a task, adapters, or frozen layers."""
         return self.task != PRETRAIN or self.implementation.tuning is not None or self.freezes
 
     @property
@@ -113,35 +110,35 @@ class Setup:
 
     @property
     def wakes(self) -> bool:
-        """Return whether gradients pass through frozen layers all the same."""
+        """Return whether gradients pass through frozen layers anyway."""
         return wakes(self.frozen, self.layout.recompute, self.implementation, self.woken)
 
     def trained(self, model: Model) -> Model:
-        """Return the model with what is frozen marked and its adapters among its operations."""
+        """Return the model with frozen operations marked and adapters among its operations."""
         from napkin.operations.trained import as_trained  # a large module, which not every question needs
 
         return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
 
     def passes(self, model: Model) -> Passes:
-        """Return what a micro-batch runs: what the time of a step and its hardware FLOPs are of."""
+        """Return the passes of a micro-batch, from which the time of a step and its hardware FLOPs follow."""
         return passes_of(self.trained(model), self.forwards)
 
     def needed(self, model: Model) -> Passes:
-        """Return the same without the gradients that pass through frozen layers only because their checkpoints need an
-        input that requires one: what model FLOPs, and so MFU, are of. They do not depend on what is recomputed."""
+        """Return the passes without gradients that pass through frozen layers only because checkpoints need an input
+        that requires one. Model FLOPs, and so MFU, count these: they do not depend on recomputation."""
         from napkin.operations.trained import as_trained
 
         return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
 
     @property
     def compute(self) -> str:
-        """Return the number format of the network's products, adapters left aside."""
+        """Return the number format of the network's matmuls, without adapters."""
         return self.precision.network.compute
 
     @property
     def layers_in(self) -> Precision:
-        """The policy as the layers see it: that of frozen parameters, if there are; sharded fp32 parameters reach
-        them in the compute type."""
+        """The policy as the layers see it: that of frozen parameters, if any; sharded fp32 parameters arrive in the
+        compute dtype."""
         if self.precision.frozen:
             return self.precision.network
         if not self.framework.gathers or self.precision.compute not in ("bf16", "fp16"):
@@ -150,12 +147,12 @@ class Setup:
 
     @property
     def bucket(self) -> Number:
-        """Bytes of the bucket that gradients are reduced in: of the type that they are added up in."""
+        """Bytes of the bucket in which gradients are reduced, in the dtype of their accumulation."""
         return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
 
     @property
     def adds_up(self) -> Flag:
-        """Whether gradients are kept between passes: several micro-batches, or a buffer, add to them."""
+        """Whether gradients are accumulated between passes: over several micro-batches, or in a buffer."""
         if self.framework.accumulator > 0 or self.framework.wide_gradients:
             return True
         several: Flag = self.layout.micro_batches > 1
@@ -164,8 +161,8 @@ class Setup:
     @property
     def lets_go(self) -> Flag:
         """Whether a weight's new gradient is freed at once: its optimizer step runs immediately, or it is added in
-        place to the one that is kept (torch/csrc/autograd/functions/accumulate_grad.h). Gradients that are divided over
-        ranks wait until those of their block are reduced together."""
+        place to the accumulated one (torch/csrc/autograd/functions/accumulate_grad.h). Sharded gradients wait until
+        those of their block are reduced together."""
         whole = (self.layout.zero < 2) | (self.shards == 1)
         if self.in_backward:
             return True

@@ -1,6 +1,6 @@
-"""Training tasks: the sequences of a sample, the models that run forward only next to it, and its loss.
+"""Training tasks: the sequences of a sample, the other models that only run forward, and the loss.
 
-Each task is a record, and each fact that of its public code: huggingface/trl at f2cd5771.
+Each task is a record of facts from public code: huggingface/trl at f2cd5771.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ if TYPE_CHECKING:
 REFERENCE, MISMATCHED = "reference", "mismatched"
 LOGPROBS, REWARD, CRITIC = "logprobs", "reward", "critic"
 SAME, ADAPTERS_OFF, PRECOMPUTED, NONE = "same", "adapters-off", "precomputed", "none"
-"""Where a reference model's log-probabilities come from: a copy of the model, the model with its adapters switched off,
+"""Sources of a reference model's log-probabilities: a copy of the model, the model with its adapters switched off,
 or a pass over the data before training. Any other word names a model."""
 LOG_PROBS, WIDE_LOG_PROBS = "log-probs", "log-probs-fp32"
-"""Forms of the loss over log-probabilities (operations/losses.py), by the type of the logits."""
+"""Forms of the loss over log-probabilities (operations/losses.py), by the dtype of the logits."""
 DIVERGENCE, WIDE_DIVERGENCE = "divergence", "divergence-fp32"
-"""The same of the loss between two models' distributions over the vocabulary."""
+"""Forms of the loss between two models' distributions over the vocabulary."""
 OVER_LOG_PROBS = (LOG_PROBS, WIDE_LOG_PROBS, "fused", "vocabulary")
-"""Forms that losses over log-probabilities can have."""
+"""Forms of losses over log-probabilities."""
 
 
 @record
 class Task:
     """A task.
 
-    says         in the first line of an answer
+    says         words for the first line of an answer
     rows         sequences of one sample in a pass with gradients
     preference   the loss is over the log-probabilities of complete responses
     reference    they are compared with those of a reference model
-    teacher      the loss is between its distribution over the vocabulary and that of a larger model, the reference
-    mismatched   a batch's responses with prompts of others run too, without gradients (KTO's estimate of the KL term)
+    teacher      the loss compares its distribution over the vocabulary with that of a larger model, the reference
+    mismatched   a batch's responses with the prompts of others run as well, without gradients (KTO's estimate of the KL
+                 term)
     scalar       the head has one output, a score
     generates    the model generates responses itself, without an engine, before some of its steps
     rollout      it trains on responses that an inference engine generates with the model in each step
@@ -59,13 +60,13 @@ class Task:
 class ForwardPass:
     """A forward pass without gradients in each micro-batch.
 
-    name      of the model, or of what it runs over
-    model     whose; None: the model that is trained
-    times     sequences that it runs over, for each of the micro-batch
-    held      its weights are a copy of their own        dtype  in this number format ("": as the model is loaded)
-    adapters  the adapters of the model that is trained run too
-    trained   it is a model of its own that is trained too, forward and backward
-    first     it runs before the pass with gradients, whose activations are not there yet
+    name      of the model, or of its input
+    model     the model that runs; None: the trained model
+    times     sequences that it runs over per sequence of the micro-batch
+    held      it has a separate copy of its weights        dtype  their number format ("": as the model is loaded)
+    adapters  the adapters of the trained model run as well
+    trained   it is a separate model that is trained as well, forward and backward
+    first     it runs before the pass with gradients, when there are no activations yet
     """
 
     name: str
@@ -79,8 +80,8 @@ class ForwardPass:
 
 
 def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") -> str:
-    """Return the form of a task's loss if an implementation has `loss` for text: over log-probabilities of the type
-    that the logits have, or over both models' distributions; reference: where the other one's come from."""
+    """Return the form of a task's loss if an implementation has `loss` for text: over log-probabilities in the dtype of
+    the logits, or over both models' distributions; reference: the source of the other model's."""
     wide = precision.autocast or precision.param == "fp32"
     if task.teacher and reference != PRECOMPUTED:
         return WIDE_DIVERGENCE if wide else DIVERGENCE
@@ -91,8 +92,8 @@ def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") ->
 
 @record
 class Passing:
-    """Another pass in each micro-batch. model: as the pass runs it; times: sequences that it runs over, for each of the
-    micro-batch; trained: forward and backward, else without gradients."""
+    """Another pass in each micro-batch. model: as the pass runs it; times: sequences per sequence of the micro-batch;
+    trained: forward and backward, else without gradients."""
 
     name: str
     model: Model
@@ -102,14 +103,14 @@ class Passing:
 
 @record
 class Passes:
-    """What a micro-batch runs: the model as it is trained, forward and backward, and the passes without gradients."""
+    """The passes of a micro-batch: the trained model, forward and backward, and passes without gradients."""
 
     trained: Model
     others: tuple[Passing, ...] = ()
 
 
 def passes_of(trained: Model, forwards: tuple[ForwardPass, ...]) -> Passes:
-    """Return what a micro-batch runs. trained: the model as it is trained."""
+    """Return the passes of a micro-batch. trained: the model as it is trained."""
     if not forwards:
         return Passes(trained)
     from napkin.operations.trained import forward_only
@@ -210,7 +211,7 @@ TASKS: dict[str, Task] = {
 
 
 def forward_passes(task: Task, reference: str, model: Model | None, first: bool) -> tuple[ForwardPass, ...]:
-    """Return the passes without gradients of a task. reference: where the reference's log-probabilities come from;
+    """Return the passes without gradients of a task. reference: the source of the reference's log-probabilities;
     model: the reference, if it is another model; first: the framework runs the reference before the model."""
     found = []
     if task.mismatched:

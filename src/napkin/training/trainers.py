@@ -1,6 +1,6 @@
-"""Libraries that people fine-tune with: what each keeps in which type, where its options leave it open.
+"""Fine-tuning libraries: their defaults for dtypes, checkpointing and engines.
 
-Each fact is that of its public code, at the commit or version in its source.
+Each fact comes from public code, at the commit or version in its source.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ class Trainer:
     """A library on top of a framework.
 
     implementation  of the model that it trains, by name
-    full      the policy of training all weights if a run says no more than "16 bits"
-    adapters  number format of adapters next to 16-bit weights      beside_quantized  next to quantized ones
-    dropout   of the adapters' inputs unless a run says otherwise
+    full      the policy for training all weights if a run states only "16 bits"
+    adapters  number format of adapters on 16-bit weights      beside_quantized  on quantized ones
+    dropout   default dropout of the adapters' inputs
     autocast  the step runs under autocast
-    widens    what is not quantized is cast to fp32 (peft's prepare_model_for_kbit_training)
-    checkpoints  every block is checkpointed unless a run says otherwise, from version `since` on
+    widens    tensors that are not quantized are cast to fp32 (peft's prepare_model_for_kbit_training)
+    checkpoints  every block is checkpointed by default, from version `since` on
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
-    framework  that it runs on if none is named, ""        also  others, on which the model is transformers'
-    divides   the ZeRO stage in which it divides states unless a run says otherwise, by framework
-    share     of each GPU's memory that an inference engine there takes
-    engine    family of the inference engines that it starts, "" if it starts none or nothing says it
-    ranks     tensor-parallel ranks of the engine unless a run says otherwise
+    framework  default framework, ""        also  others, on which it runs transformers' models
+    divides   default ZeRO stage by framework
+    share     share of each GPU's memory for a colocated inference engine
+    engine    family of the inference engines that it starts, "" if none or unknown
+    ranks     default tensor-parallel ranks of the engine
     shares    adapters are trained on the engine's own copy of the other weights
-    sleeps    the engine gives its memory back while the model is trained
-    away      what it moves to the host while an engine generates on the same GPUs
-    unpads    sequences of a micro-batch of reinforcement learning follow each other without padding
-    scores    tasks whose logits are of the responses alone, not of the prompts
-    penalizes a step of reinforcement learning compares with a reference unless a run says otherwise
-    broadcast byte/s at which it sends all weights to an engine on GPUs of its own, 0 if nothing says it
-    defers    FSDP divides gradients in a step's last micro-batch only: the loop of transformers' Trainer or accelerate
+    sleeps    the engine frees its memory during training
+    away      what it offloads to the host while a colocated engine generates
+    unpads    micro-batches of reinforcement learning have no padding
+    scores    tasks with logits only for responses, not prompts
+    penalizes a step of reinforcement learning uses a reference by default
+    broadcast byte/s at which it sends all weights to a separate engine, 0 if unknown
+    defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
               1.11)
-    software  the stack whose measured steps are most like its own (evidence/software.py)
-    source    where its code says so
+    software  the stack whose measured steps are most similar (evidence/software.py)
+    source    citation of its code
     """
 
     name: str
@@ -82,7 +82,7 @@ class Trainer:
         return wraps and not framework.program
 
     def stage(self, framework: Framework) -> int:
-        """Return the ZeRO stage in which the library divides states on a framework, 0 if nothing says it."""
+        """Return the library's default ZeRO stage on a framework, 0 if it has none."""
         return dict(self.divides).get(framework.name, 0)
 
     def on(self, framework: Framework) -> Framework:
@@ -90,13 +90,13 @@ class Trainer:
         return replace(framework, defers=True) if self.defers and framework.gathers else framework
 
     def moves(self, recompute: Recompute, offload: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what is kept in the host's memory: what a run asks for, and checkpoints that the library moves."""
+        """Return what is kept in host memory: what a run offloads, and checkpoints that the library offloads."""
         moved = self.offloads and recompute.kind == "full" and "activations" not in offload
         return (*offload, "activations") if moved else offload
 
     def recomputes(self, versions: str = "") -> bool:
-        """Return whether every block is checkpointed unless a run says otherwise; versions: of software, as a run
-        states them (`trl 0.19.1, transformers 4.53`). A run that states none has the newest."""
+        """Return whether every block is checkpointed by default; versions: of software, as a run states them (`trl
+        0.19.1, transformers 4.53`). Without versions, the newest is assumed."""
         if not versions:
             return self.checkpoints
         import re  # slow to load, and read from rows alone
@@ -106,7 +106,7 @@ class Trainer:
         return self.checkpoints and newer
 
     def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
-        """Return which type each kind of tensor has where all weights are trained; narrow: the type of 16 bits.
+        """Return the policy for training all weights; narrow: the 16-bit dtype.
 
         Engines with master copies keep theirs (DeepSpeed, Megatron-core). accelerate casts the parameters that FSDP
         trains to fp32 if the run is under autocast (accelerator.py, prepare_model)."""
@@ -120,8 +120,8 @@ class Trainer:
     def policy_of_adapters(
         self, framework: Framework, quantized: bool, narrow: str = "bf16", autocast: bool | None = None, kept: str = ""
     ) -> Precision:
-        """Return the same where adapters are trained next to frozen weights, of which layers' may be quantized; kept:
-        the adapters' type, if it is known."""
+        """Return the policy for training adapters on frozen weights, which may be quantized in layers; kept: the
+        adapters' dtype, if known."""
         if framework.name in ENGINES:
             return replace(POLICIES[f"{narrow}-mixed"], frozen=narrow)
         kept = kept or (self.beside_quantized if quantized else self.adapters)
@@ -133,7 +133,7 @@ class Trainer:
 
 
 ENGINES = ("deepspeed", "megatron-core")
-"""Frameworks that keep an fp32 copy of what they train."""
+"""Frameworks that keep an fp32 master copy."""
 LOOP = Trainer(
     "none",
     "peft 0.21 tuners/tuners_utils.py, cast_adapter_dtype: adapters in fp32 (autocast_adapter_dtype)",
