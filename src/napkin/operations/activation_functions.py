@@ -1,4 +1,4 @@
-"""Activation functions on the tape, as transformers' activations.py writes them.
+"""Activation functions on the tape, as in transformers' activations.py.
 
 Python computes an expression's operands from left to right and holds each until its operator has run; a function holds
 its argument until it returns. Temporaries of one C++ statement of a backward formula live until that statement ends
@@ -15,7 +15,7 @@ from napkin.errors import Refused
 from napkin.operations.implementations import Implementation
 
 MakeWeight = Callable[[int], Tensor]
-"""Makes an activation's learned vector of that many elements."""
+"""Returns an activation's learned vector of this many elements."""
 
 
 def activated(tape: Tape, implementation: Implementation, x: Tensor, function: str, learned: MakeWeight) -> Tensor:
@@ -64,7 +64,7 @@ def _computed(tape: Tape, written: bool, x: Tensor, function: str, learned: Make
 
 
 def clipped(tape: Tape, x: Tensor) -> Tensor:
-    """x cut to an interval. Backwards two masks, which become one, and a zero choose the gradient."""
+    """Clamp x to an interval. In backward, two masks, combined into one, and a zero select the gradient."""
     masks = 2 * x.count * BYTES["bool"] + BYTES[x.dtype]
     return tape.record("clamp", (x,), tape.new(x.count, x.dtype, "clipped"), (x,), scratch=masks)
 

@@ -1,8 +1,7 @@
-"""Linear layers and products of experts on the tape: trained, frozen, or frozen with adapters (peft 0.21, tuners/lora).
+"""Linear layers and matmuls of experts on the tape: trained, frozen, or frozen with adapters (peft 0.21, tuners/lora).
 
-Every linear layer of a reference class runs through `linear`, and every product of tokens with experts' weights through
-`ExpertProducts`, so that what trains a weight is decided here only.
-"""
+Every linear layer of a reference class runs through `linear`, and every matmul of tokens with experts' weights through
+`ExpertProducts`, so that only this module decides how a weight is trained."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ else:
     Protocol = object
 
 CACHED, EACH = "cached", "each"
-"""How autocast casts the weight of a product: once per step, or a part of it in each call."""
+"""How autocast casts the weight of a matmul: once per step, or a part of it in each call."""
 
 
 class Parted(Protocol):
-    """The part of base.Operation that tells what it multiplies by."""
+    """The part of base.Operation that identifies its weight."""
 
     @property
     def name(self) -> str: ...
@@ -34,8 +33,8 @@ class Parted(Protocol):
 def linear(
     run: Lowering, part: LinearPart, x: Tensor, *, d_out: Number = 0, label: str = "", once: bool = True
 ) -> Tensor:
-    """Run a linear layer of the reference class, and its adapter where LoRA's targets name it. `d_out`: of this rank,
-    where its outputs are divided."""
+    """Run a linear layer of the reference class, and its adapter where LoRA's targets name it. `d_out`: that of this
+    rank, if its outputs are divided."""
     tape, tuning = run.tape, run.implementation.tuning
     d_out = d_out or part.d_out
     times = times_rank(part, tuning)
@@ -79,7 +78,7 @@ def adapted_rows(run: Lowering, ids: Tensor, count: Number, rows: Number, width:
 
 
 def _with_merged(run: Lowering, part: LinearPart, x: Tensor, d_out: Number, rank: int) -> Tensor:
-    """Multiply by one frozen parameter to which the product of LoRA's two matrices, a matmul of its own, is added."""
+    """Multiply by one frozen parameter plus the product of LoRA's two matrices, which is a separate matmul."""
     tape, tuning = run.tape, run.implementation.tuning
     stored = "fp32" if tape.autocast else tape.compute
     kept_in = tuning.kept_in if tuning is not None and tuning.kept_in else stored
@@ -96,7 +95,7 @@ def _with_merged(run: Lowering, part: LinearPart, x: Tensor, d_out: Number, rank
 
 def _merged(run: Lowering, count: Number, elements: Number, what: str) -> Tensor:
     """Return a frozen weight of `count` elements plus the product of its adapter's matrices, of `elements` together: a
-    tensor of its own, made outside of autocast (peft, ParamWrapper)."""
+    new tensor, computed outside of autocast (peft, ParamWrapper)."""
     tape, tuning = run.tape, run.implementation.tuning
     stored = "fp32" if tape.autocast else tape.compute
     outer, tape.frozen = tape.frozen, False
@@ -109,10 +108,10 @@ def _merged(run: Lowering, count: Number, elements: Number, what: str) -> Tensor
 
 
 class ExpertProducts:
-    """Runs the products of tokens with one layer's experts' weights.
+    """Runs the matmuls of tokens with the expert weights of one layer.
 
     An adapter on a tensor that has all experts' weights is merged into it for the call of the module, which saves it in
-    place of the frozen weight; experts that are modules of their own have adapters of their own."""
+    place of the frozen weight; experts that are separate modules have separate adapters."""
 
     def __init__(self, run: Lowering, op: Parted) -> None:
         self.run = run
@@ -131,10 +130,10 @@ class ExpertProducts:
         kept: tuple[Tensor, ...] = (),
         casts: str = "",
     ) -> Tensor:
-        """Multiply x, in the type in which the product runs.
+        """Multiply x, in the dtype of the matmul.
 
-        sizes  experts on this rank, and what each takes and makes per row     last  by the down-projection
-        kept   what the primitive saves next to x and the weight               casts  CACHED or EACH under autocast
+        sizes  experts on this rank, and the input and output elements of each per row     last  the down-projection
+        kept   what the primitive saves in addition to x and the weight   casts  CACHED or EACH under autocast
         """
         run, tape = self.run, self.run.tape
         local, d_in, d_out = sizes
@@ -157,7 +156,7 @@ class ExpertProducts:
         return out
 
     def _of_call(self, part: LinearPart, count: Number, elements: Number, casts: str) -> Tensor:
-        """Return the merged weight, which the module's call makes once; autocast casts it."""
+        """Return the merged weight, which is computed once per call of the module; autocast casts it."""
         if part.path not in self.merged:
             self.merged[part.path] = _merged(self.run, count, elements, f"{part.path} with its adapter")
         merged = self.merged[part.path]

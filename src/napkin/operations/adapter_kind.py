@@ -1,6 +1,6 @@
 """The interface of adapters other than LoRA and DoRA on frozen linear layers.
 
-A kind is one class that states what it trains, which buffers it holds, what it runs on the tape, and its matmuls:
+A kind is one class that states its trained tensors, its buffers, what it runs on the tape, and its matmuls:
 low_rank_adapters.py and rotation_adapters.py define them. LoRA, which can also adapt embeddings and expert parameters,
 is in lora.py and adapted.py.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from napkin.operations.tuning import Tuning
 
 Base = Callable[[Tensor], Tensor]
-"""The frozen product that a kind of adapter is applied to."""
+"""The frozen matmul that an adapter is applied to."""
 
 
 @record
@@ -39,9 +39,8 @@ class AdaptedLayer:
 class AdapterProduct:
     """A matmul (m×k)(k×n), `batch` of them. m: its rows; 0: the tokens.
 
-    weights, inputs  1 where the backward pass makes the gradient of its second factor, and of its first one; inputs -1:
-                     where gradients pass on to what the layer reads
-    """
+    weights, inputs  1 if the backward pass computes the gradient of its second factor, and of its first one; inputs -1:
+    if a gradient flows to what the layer reads"""
 
     name: str
     m: int
@@ -53,7 +52,7 @@ class AdapterProduct:
 
 
 class Math:
-    """The types in which an adapter computes on a rank's tape."""
+    """The dtypes of an adapter's computation on a rank's tape."""
 
     def __init__(self, run: Lowering, tuning: Tuning, x: Tensor) -> None:
         self.run, self.tape, self.tuning = run, run.tape, tuning
@@ -62,16 +61,16 @@ class Math:
         self.stored = tuning.kept_in or ("fp32" if tape.autocast else tape.compute)
         narrow = tape.autocast or (tape.compute if tuning.kept_in and tuning.autocast else "")
         self.products = narrow or self.stored
-        """Type of matmuls: autocast's, or the adapter's own."""
+        """Dtype of matmuls: autocast's, or the adapter's own."""
         self.in_stream = narrow or self.stream
         """The same if the adapter is first cast to its input's type."""
 
     def read(self, x: Tensor) -> Tensor:
-        """Return the layer's input in the adapter's type (tuners_utils.py, _cast_input_dtype), after dropout."""
+        """Return the layer's input in the adapter's dtype (tuners_utils.py, _cast_input_dtype), after dropout."""
         return self.tape.dropout(self.tape.cast(x, self.stored), self.tuning.dropout)
 
     def factor(self, x: Tensor) -> Tensor:
-        """Return what a matmul reads."""
+        """Return the operand of a matmul."""
         return self.tape.cast(x, self.products)
 
     def made(
@@ -84,8 +83,8 @@ class Math:
         cast: Number = 0,
         scratch: Number = 0,
     ) -> Tensor:
-        """Record a tensor, in the adapter's type or another, made of `trained` elements of parameters alone, which are
-        in memory anyway, and of which autocast casts `cast`. scratch: temporary bytes of either pass."""
+        """Record a tensor, in the adapter's dtype or another, computed only from `trained` elements of parameters,
+        which are in memory anyway, and of which autocast casts `cast`. scratch: temporary bytes of either pass."""
         tape = self.tape
         copies = [tape.weight_copy(cast, what)] if cast and tape.autocast else []
         out = tape.new(count, dtype or self.stored, what)
@@ -96,7 +95,7 @@ class Math:
         return self.tape.given(count, self.stored, "vector", kind=WEIGHT)
 
     def matmul(self, x: Tensor, y: Tensor, count: Number, what: str, dtype: str = "") -> Tensor:
-        """Multiply two tensors that both need gradients, and are saved for them, in a type or that of products."""
+        """Multiply two tensors that both need gradients and are therefore saved, in `dtype` or the dtype of matmuls."""
         dtype = dtype or self.products
         x, y = self.tape.cast(x, dtype), self.tape.cast(y, dtype)
         return self.tape.record("matmul", (x, y), self.tape.new(count, dtype, what), (x, y))
@@ -106,13 +105,13 @@ class Math:
 
 
 class AdapterKind:
-    """How adapters of a kind change a frozen linear layer.
+    """A kind of adapter on a frozen linear layer.
 
     name       peft's, and that of --adapter        title  for people
-    sized      the option that gives its size, "" if it has none        usual  peft's default of it
-    measure    what the size is, for people
+    sized      the option of its size, "" if it has none        usual  peft's default size
+    measure    what the size means, for people
     quantizes  peft runs it on quantized weights (a delta of the weight's own shape needs that shape)
-    drops      its input passes dropout, as LoRA's does
+    drops      its input passes through dropout, like LoRA's
     """
 
     name = ""
@@ -136,7 +135,7 @@ class AdapterKind:
         return 0
 
     def lower(self, math: Math, x: Tensor, base: Base, at: AdaptedLayer) -> Tensor:
-        """Run the layer with its adapter; what it records is trained, `base` is not."""
+        """Run the layer with its adapter. What it records is trained; `base` is not."""
         raise NotImplementedError
 
     def products(self, at: AdaptedLayer) -> Iterator[AdapterProduct]:
@@ -144,11 +143,12 @@ class AdapterKind:
         yield from ()
 
     def traffic(self, at: AdaptedLayer) -> tuple[Number, Number]:
-        """Return the bytes of a token that its elementwise work moves, forward and backward, in 16 bits."""
+        """Return the bytes per token of its elementwise work, forward and backward, in 16 bits."""
         return 0, 0
 
     def moved(self, at: AdaptedLayer) -> tuple[Number, Number]:
-        """Return the bytes that making its weights moves besides matmuls, forward and backward, for any tokens."""
+        """Return the bytes moved to compute its weights, without matmuls, forward and backward, independent of the
+        tokens."""
         return 0, 0
 
     def count(self, at: AdaptedLayer) -> int:
@@ -162,7 +162,7 @@ class AdapterKind:
         return total
 
     def launches(self, at: AdaptedLayer) -> tuple[int, int]:
-        """Return the kernels that it launches: its matmuls, and as many elementwise ones."""
+        """Return the number of kernels: its matmuls, and as many elementwise kernels."""
         own = list(self.products(at))
         ahead = 2 * len(own) + 2
         return ahead, 2 * sum(one.weights + abs(one.inputs) for one in own) + 2

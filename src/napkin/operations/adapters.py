@@ -1,4 +1,4 @@
-"""Adapters as operations of their own, for the counts of FLOPs and the time of a step.
+"""Adapters as separate operations, for FLOP counts and step times.
 
 On the tape an adapter runs within the operation that it adapts (adapted.py)."""
 
@@ -26,13 +26,12 @@ class Adapter(Ordinary):
     """y += scale · B·A·dropout(x) next to a linear layer x → y (Hu et al. 2021, arXiv:2106.09685, section 4.1).
     FLOP: 2·T·(d_in·thin + rank·d_out).
 
-    thin, rank  what A gives per token, and what B takes: a fused projection has one A for each of its parts
+    thin, rank  output of A and input of B per token: a fused projection has one A for each of its parts
     drops       dropout before A         looked_up  A is an embedding, looked up by token ids
     shard       the linear layer's, which says how A and B are divided (`adapter_shards`)
-    magnitude   of DoRA: the weight's norm is made in each forward pass, and both results are multiplied
-    copies      pairs of matrices, one for each expert that is a module, of which a token passes through `used`; of one
-                pair, `used` says how often
-    """
+    magnitude   DoRA: the weight's norm is computed in each forward pass, and both results are multiplied
+    copies      pairs of matrices, one per expert module, of which a token passes through `used`; for a single pair,
+    `used` is the number of times"""
 
     d_in: int
     thin: int
@@ -100,8 +99,8 @@ class Adapter(Ordinary):
 
 @record
 class Reparameterized(Ordinary):
-    """An adapter of one of the kinds of adapter_kinds.py on a linear layer. Products of weights are as many for any
-    number of tokens."""
+    """An adapter of one of the kinds of adapter_kinds.py on a linear layer. Matmuls between weights do not depend on
+    the number of tokens."""
 
     kind: str
     at: AdaptedLayer
@@ -122,7 +121,7 @@ class Reparameterized(Ordinary):
         return self.own.moved(self.at)
 
     def learns(self, product: AdapterProduct) -> Learning:
-        """Return which gradients of a product's factors are computed."""
+        """Return which gradients of a matmul's factors are computed."""
         return Learning(product.weights, self.learning.inputs if product.inputs < 0 else product.inputs)
 
     def of(self, work: Work, of_tokens: bool) -> tuple[Gemm, ...]:
@@ -156,9 +155,9 @@ class Reparameterized(Ordinary):
 
 @record
 class MergedAdapter(Ordinary):
-    """W + scale · B·A for the weights of all experts, or for a router's, made anew in every forward pass (peft 0.21,
-    tuners/lora/layer.py, ParamWrapper). Its products are of weights, as many for any number of tokens, and are no part
-    of the FLOPs of a token."""
+    """W + scale · B·A for the weights of all experts, or for a router's, recomputed in every forward pass (peft 0.21,
+    tuners/lora/layer.py, ParamWrapper). Its matmuls are between weights, independent of the number of tokens, and not
+    part of the FLOPs per token."""
 
     copies: int
     d_in: int

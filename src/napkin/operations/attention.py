@@ -1,4 +1,4 @@
-"""Attention's core: softmax(q·kᵀ)·v."""
+"""The attention core: softmax(q·kᵀ)·v."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class AttentionCore(Ordinary):
                                                                            added; distance: scores that are read fourth
     chunk    a query sees only keys of its own run of `chunk` tokens (None: all); if it sees later ones too, each run
              is a call of its own, and no other pairs are ever computed
-    upcast   in elementary operations, the scores are a product of fp32 tensors
-    anywhere the window's keys are chosen among all that are past, which are cached
-    own_mask the implementation gives torch's attention a mask for each head
+    upcast   in eager attention, the scores are a matmul of fp32 tensors
+    anywhere the window's keys are chosen among all past keys, which are cached
+    own_mask the implementation passes torch's attention a mask for each head
     shared   one tensor is both key and value, the same for all heads of every rank
     compressed  next to those, a query sees one more key for each run of this many tokens that is past (0: none), which
                 it reads fourth; `chosen`: at most this many of these (None: all)
-    ahead    keys seen from the query on, itself included, if both ways have windows of their own
-    merged   keys and values are this stack's and the other's, one behind the other
-    copied   of what it reads, only copies by heads are in variables
+    ahead    keys seen from the query on, itself included, if both directions have separate windows
+    merged   keys and values of this stack and of the other one are concatenated
+    copied   only head-major copies of what it reads are in variables
     """
 
     heads: int
@@ -83,8 +83,8 @@ class AttentionCore(Ordinary):
         return length // self.compressed if self.compressed else 0
 
     def pair_rules(self, exact: bool) -> tuple[PairRule, ...]:
-        """Return how one head pairs queries and keys: `exact`, as the mask allows; else as an implementation computes
-        that masks what it has computed."""
+        """Return the (query, key) pairs of one head: `exact`, those that the mask allows; else those that an
+        implementation computes before masking."""
         if self.cross:
             return (PairRule("own", ""),)
         rules = [self.own_rule(exact)]
@@ -114,8 +114,8 @@ class AttentionCore(Ordinary):
         return PairRule("own", "square_pairs")
 
     def pairs(self, work: Work) -> Number:
-        """Return one head's (query, key) pairs over all sequences, in the convention asked for: packed documents see
-        only themselves and, where attention goes to both stacks' keys, only its own side is halved."""
+        """Return one head's (query, key) pairs over all sequences, in the selected convention. Packed documents see
+        only themselves; if attention is over both stacks' keys, only its own side is halved."""
         total: Number = 0
         for rule in self.pair_rules(work.pairs == "exact"):
             if not rule.rule:
@@ -166,8 +166,8 @@ class AttentionCore(Ordinary):
         return self.cached, self.cached * self.merged
 
     def cache(self, over: Served) -> Cache | None:
-        """Return the keys and values, for at most the window; those that another layer keeps are read again. Keys of
-        runs of tokens, and of the other stack, are kept in addition; the other stack's are kept for its own tokens."""
+        """Return the keys and values, for at most the window; those that another layer caches are read again.
+        Compressed keys, and keys of the other stack for its own tokens, are cached in addition."""
         again = self.reads[1].startswith(SHARED_TENSOR)
         tokens = over.source if self.cross else over.context
         for bound in (None if self.anywhere else self.window, self.chunk):
@@ -239,8 +239,8 @@ class AttentionCore(Ordinary):
     def eager(
         self, run: Lowering, qkv: tuple[Tensor, ...], rows_apart: tuple[bool, ...], heads: Number, kv_heads: Number
     ) -> Tensor:
-        """Run attention in elementary operations. `rows_apart`: of q, k, v, which lie with their heads behind each
-        other."""
+        """Run attention in elementary operations. `rows_apart`: that of q, k and v, which have their heads
+        interleaved."""
         from napkin.operations.attention_eager import eager
 
         views = tuple(t.view(rows_apart=apart) for t, apart in zip(qkv, rows_apart, strict=True))
@@ -248,5 +248,5 @@ class AttentionCore(Ordinary):
 
 
 def _beyond(tokens: Number, most: int | None) -> Number:
-    """Return how many of these tokens are more than a query chooses (None: it sees all)."""
+    """Return how many of these tokens exceed the number that a query chooses (None: it sees all)."""
     return 0 if most is None else tokens - minimum(tokens, most)

@@ -11,8 +11,8 @@ from napkin.operations.lowering import Lowering, either
 
 
 def repeat_heads(run: Lowering, x: Tensor, heads: Number, kv_heads: Number) -> Tensor:
-    """Return the keys or values repeated for each query head: a copy, but a view of one head of one sequence, and of
-    one head that autocast copies in another type."""
+    """Return the keys or values repeated for each query head: a copy, except for a view of one head of one sequence,
+    and of one head that autocast casts."""
     count = x.count // kv_heads * heads
     copied = run.tape.copy(x.view(count), "repeated")
     alone = either(run.b == 1, run.implementation.packed or (run.tape.autocast != "" and x.dtype == "fp32"))
@@ -30,8 +30,8 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
 
 
 def batched(run: Lowering, x: Tensor, y: Tensor, heads: Number, count: Number, what: str) -> Tensor:
-    """Multiply two matrices for each head. The product's arguments, as autocast casts them, live until it returns, next
-    to what folding copies."""
+    """Multiply two matrices for each head. The arguments of the matmul, as autocast casts them, live until it returns,
+    and so do copies from folding."""
     x, y = run.tape.lowered(x), run.tape.lowered(y)
     out = run.tape.matmul(folded(run, x, heads), folded(run, y, heads), count, what)
     run.tape.hold(x, y)
@@ -82,7 +82,7 @@ def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Numb
 
 
 def _scaled(run: Lowering, op: AttentionCost, scores: Tensor) -> Tensor:
-    """Return the products over √d, or with the layer's scores of relative positions, which are divided already."""
+    """Return the scores divided by √d, or with the layer's relative-position scores, which are already divided."""
     relative = [run.values[name].tensor for name in run.program.relative]
     for other in relative:
         scores = run.tape.add(scores, other)
@@ -162,8 +162,8 @@ def with_sinks(run: Lowering, scores: Tensor, v: Tensor, heads: Number, count: N
 
 def written_out(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
     """Run scaled_dot_product_attention's math backend, if no kernel takes the heads: elementary operations, in fp32
-    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). Each product repeats its own operand
-    for all heads; all that the call was given lives until it returns."""
+    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math). Each matmul repeats its own operand
+    for all heads; all arguments live until the call returns."""
     tape = run.tape
     given = q, k, v = tuple(tape.lowered(t) for t in qkv)
     narrow = q.dtype

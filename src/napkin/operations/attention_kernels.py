@@ -1,4 +1,4 @@
-"""Fused attention on the tape: kernels, their masks, and what is arranged for them."""
+"""Fused attention on the tape: kernels, their masks, and the layout of their inputs."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def biased(run: Lowering, op: AttentionCost, heads: Number, keys: Number) -> Ten
 
 
 def no_bias(run: Lowering, op: AttentionCost, heads: Number) -> Tensor:
-    """Return the zeros that attention to the other stack has for a bias: the first layer's, which others are called
-    with, or each layer's own."""
+    """Return the zeros that cross-attention has for a bias: the first layer's, which are an argument of the others, or
+    each layer's own."""
     tape, shared = run.tape, run.program.shares_position_bias
     if shared is not None:
         stored = tape.autocast or tape.compute
@@ -56,7 +56,7 @@ def no_bias(run: Lowering, op: AttentionCost, heads: Number) -> Tensor:
 
 
 def position_bias(run: Lowering, op: AttentionCost, heads: Number) -> Tensor:
-    """Return the biases of distances: this layer's, or the first layer's, which the others are called with."""
+    """Return the position biases: this layer's, or the first layer's, which are an argument of the others."""
     if run.bias is None:
         return run.weight(run.own * keys_of(run, op) * heads)
     if run.program.shares_position_bias is None:
@@ -82,8 +82,8 @@ def with_runs(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, Tensor, Tenso
 
 
 def whole_heads(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """With more ranks than key/value heads: the fused projection's result gathered, of which each rank's key is
-    rotated, its value a view that keeps it whole."""
+    """Gather the fused projection's output if there are more ranks than key/value heads. Each rank's key is then
+    rotated; its value is a view that keeps the entire output alive."""
     query, key, value = qkv
     few = run.split.tensor > op.kv_heads
     if not is_array(few) and not few:
@@ -103,8 +103,8 @@ def keys_of(run: Lowering, op: AttentionCost) -> Number:
 
 
 def is_masked(run: Lowering, op: AttentionCost) -> bool:
-    """Return whether the kernel gets an explicit mask. One that a window spares is not made, but where the
-    implementation makes all."""
+    """Return whether the kernel gets an explicit mask. Masks that are unnecessary are not built, unless the
+    implementation builds all."""
     given = run.implementation.kernel_mask
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and given == "windows"):
         return True
@@ -114,7 +114,7 @@ def is_masked(run: Lowering, op: AttentionCost) -> bool:
 
 
 def cuts_keys(run: Lowering, op: AttentionCost) -> bool:
-    """Return whether a window or chunk hides keys in some layout: longer ones change nothing."""
+    """Return whether a window or chunk hides keys in some layout; longer ones have no effect."""
     bounds = [bound for bound in (op.window, op.chunk) if bound is not None]
     longest = run.s.max() if is_array(run.s) else run.s
     return bool(bounds) and bool(longest >= min(bounds) - (0 if op.causal else 1))
@@ -137,8 +137,8 @@ def by_kernel(
     kernel: str,
     masked: bool = False,
 ) -> Tensor:
-    """Run one fused kernel, which saves query, key, value, result and log-sum-exp, the random generator's state, and a
-    mask if it is given one."""
+    """Run one fused kernel, which saves query, key, value, output, log-sum-exp, the random generator's state, and the
+    mask, if any."""
     tape = run.tape
     q, k, v = qkv
     # transformers leaves grouped heads to the kernel only without a mask (integrations/sdpa_attention.py)
@@ -175,8 +175,8 @@ def by_kernel(
 
 
 def by_distance(run: Lowering, op: AttentionCost, heads: Number, kernel: str, masked: bool) -> Tensor:
-    """Scores by distance as a kernel's additive mask, what is masked cut out of it by the mask of all layers with a
-    window, or by one of the layer's own."""
+    """Use scores by distance as a kernel's additive mask, with masked positions removed by a mask that all layers with
+    a window share, or by the layer's own."""
     tape = run.tape
     bias = run.read(op, 3).tensor
     pairs = run.own * run.s
@@ -192,8 +192,8 @@ def by_distance(run: Lowering, op: AttentionCost, heads: Number, kernel: str, ma
 
 
 def kernel_mask(run: Lowering, op: AttentionCost, heads: Number, kernel: str) -> Tensor:
-    """Return an additive mask: one for all heads, made in each call from a boolean one, or ALiBi's biases per head,
-    made once for all layers."""
+    """Return an additive mask: one for all heads, built in each call from a boolean one, or ALiBi's biases per head,
+    built once for all layers."""
     tape = run.tape
     if op.position == "dynamic":
         made = tape.lowered(run.read(op, 3).tensor)

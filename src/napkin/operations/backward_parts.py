@@ -8,11 +8,11 @@ from napkin.record import record, replace
 
 @record
 class Learning:
-    """What of an operation's backward pass runs, and what its frozen weights cost before they are multiplied.
+    """The parts of an operation's backward pass that run, and the stored format of its frozen weights.
 
-    weights  1 if the weights' gradients are computed        inputs  1 where those of what it reads are
-    trained  whether its weights are updated; not those that adapters are merged into, whose gradients only pass on
-    stored   format of frozen weights that every product expands to 16 bits first; "": they are multiplied as they are
+    weights  1 if the gradients of weights are computed        inputs  1 if those of inputs are
+    trained  whether its weights are updated; false for weights with merged adapters, whose gradients only pass through
+    stored   format of frozen weights that every matmul first expands to 16 bits; "": none
     """
 
     weights: int = 1
@@ -26,13 +26,13 @@ class Learning:
         return bool(self.weights or self.inputs)
 
     def launch_counts(self, weighs: bool) -> tuple[int, int]:
-        """Return the launches of an operation, forward and backward; one with weights expands them if they are
-        stored in a format of their own, for the product and for the gradient of its input."""
+        """Return the launches of an operation, forward and backward; one with weights in a stored format also expands
+        them, for the matmul and for the gradient of its input."""
         expands = int(weighs and self.stored != "")
         return 1 + expands, self.inputs * (1 + expands) + (weighs and self.weights)
 
     def of(self, product: Gemm) -> Gemm:
-        """Return a matmul with as many in its backward pass as run there; a product of two activations has both or
+        """Return a matmul with the number of its backward matmuls that run; a product of two activations has both or
         none."""
         first, second = self.weights if product.weight else self.inputs, self.inputs
         # of one matmul, the inputs are detached: it is the weight's gradient
@@ -40,4 +40,4 @@ class Learning:
 
 
 ALL = Learning()
-"""Weights are trained and gradients pass on: what holds unless something is frozen."""
+"""Weights are trained and gradients propagate: the default without frozen weights."""

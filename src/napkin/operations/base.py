@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from napkin.operations.shapes import Value
 
 LAYER_KERNELS, EXPERT_KERNELS = "layer", "experts"
-"""Kernels that the host launches for a layer with this operation: as many as for a dense layer, or for experts."""
+"""Which number of kernel launches applies to a layer with this operation: that of a dense layer, or of experts."""
 
 
 class Timer:
-    """Receives how an operation's matmuls run; timing/layer_clock.py turns that into seconds."""
+    """Receives an operation's matmuls; timing/layer_clock.py converts them to seconds."""
 
     def gemms(self, op: Operation) -> None:
         """Run the operation's GEMMs one by one, their batch divided over tensor-parallel ranks."""
@@ -48,7 +48,7 @@ class Timer:
         raise NotImplementedError
 
     def attention(self, op: AttentionCost) -> None:
-        """Run the core of attention."""
+        """Run the attention core."""
         raise NotImplementedError
 
     def experts(self, op: RoutedExperts) -> None:
@@ -60,11 +60,11 @@ class Timer:
         raise NotImplementedError
 
     def norm_of_weight(self, op: ThinPair) -> None:
-        """Make the norm of a weight with its adapter, as DoRA does in every forward pass."""
+        """Compute the norm of a weight with its adapter, as DoRA does in every forward pass."""
         raise NotImplementedError
 
     def reparameterized(self, op: Reparameterization) -> None:
-        """Run an adapter of another kind than LoRA: its products, and the making of its weights."""
+        """Run an adapter of another kind than LoRA: its matmuls, and the computation of its weights."""
         raise NotImplementedError
 
     def merged(self, op: MergedExperts) -> None:
@@ -81,12 +81,12 @@ class Operation:
 
     name    the name of its output tensor; carries no meaning
     reads   the names of the outputs that it reads
-    role    what folds may ask for (roles.py); "" if nothing asks
+    role    its function in the layer, which folds may use (roles.py); "" for none
     module  the path of the linear layer, embedding, router or experts in the reference class: within the layer
             (`self_attn.q_proj`), or from the root (`model.embed_tokens`). LoRA targets match it. A builder states a
             key of the architecture's `modules`, `name` unless stated; building the model puts the path in its place
-    short   what LoRA targets may say instead: q, k, v, o, gate, up, down, …; `name` unless stated
-    learning  what of its backward pass runs (operations/trained.py marks what is frozen)
+    short   short name for LoRA targets: q, k, v, o, gate, up, down, …; `name` unless stated
+    learning  which parts of its backward pass run (operations/trained.py marks frozen operations)
     """
 
     name: str
@@ -121,15 +121,15 @@ class Operation:
         raise NotImplementedError
 
     def products(self, work: Work) -> tuple[Gemm, ...]:
-        """Return the matmuls of one forward pass, each with as many as its backward pass runs."""
+        """Return the matmuls of one forward pass, each with its number of backward matmuls."""
         found = self.gemms(work)
         return found if self.learning == ALL else tuple(self.learning.of(one) for one in found)
 
     def lower(self, run: Lowering) -> Value:
         """Record on the tape what the implementation runs, and return the output.
 
-        The tape then has the tensors saved for backward and the live bytes. Raises Refused where the saved tensors
-        are not known."""
+        The tape then has the tensors saved for backward and the live bytes. Raises Refused if the saved tensors are
+        unknown."""
         raise NotImplementedError
 
     def elementary(self) -> tuple[Number, Number]:
@@ -156,12 +156,12 @@ class Operation:
         raise NotImplementedError
 
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
-        """Return the linear layers of the reference class that it consists of, and the parameters that are used as
-        one; () if it is one itself."""
+        """Return the linear layers of the reference class within it, and the parameters used like one; () if it is
+        itself a linear layer."""
         raise NotImplementedError
 
     def holds(self) -> tuple[Operation, ...]:
-        """Return the operations that the class holds here and does not run."""
+        """Return the operations that the class has here and does not run."""
         raise NotImplementedError
 
     def attention_width(self) -> Number:
@@ -169,8 +169,8 @@ class Operation:
         raise NotImplementedError
 
     def scores(self, work: Work) -> Number:
-        """Return the attention scores of all heads that elementary operations write and read again, where the operation
-        computes such and is not the core of attention that a kernel may run."""
+        """Return the attention scores of all heads that elementary operations write and read, for an operation other
+        than the attention core."""
         raise NotImplementedError
 
     def elements_moved(self, work: Work) -> Number:
@@ -187,8 +187,8 @@ class Operation:
         raise NotImplementedError
 
     def launch_counts(self) -> tuple[int, int]:
-        """Return how many launches it counts as, forward and backward, if an operation is one, the gradient of its
-        inputs one and that of its weights one."""
+        """Return the number of launches, forward and backward, where an operation, the gradient of its inputs and that
+        of its weights count as one each."""
         raise NotImplementedError
 
     def cache(self, over: Served) -> Cache | None:
@@ -200,7 +200,7 @@ class Operation:
         raise NotImplementedError
 
     def multiplies(self) -> tuple[str, ...]:
-        """Return the tensors that it multiplies elementwise, in a kernel that may fuse what made them."""
+        """Return the tensors that it multiplies elementwise, in a kernel that may fuse their producers."""
         raise NotImplementedError
 
     def residual(self) -> Number | None:
@@ -208,11 +208,11 @@ class Operation:
         raise NotImplementedError
 
     def attends(self) -> AttentionCost | None:
-        """Return the operation if it is the core of attention."""
+        """Return the operation if it is the attention core."""
         raise NotImplementedError
 
     def embeds(self) -> str:
-        """Return the role of an embedding that has its own weights, else ""."""
+        """Return the role of an embedding with its own weights, else ""."""
         raise NotImplementedError
 
     def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
@@ -221,7 +221,7 @@ class Operation:
         raise NotImplementedError
 
     def gives_logits(self) -> bool:
-        """Return whether it is a router whose logits a balancing loss reads."""
+        """Return whether it is a router whose logits are an input of the balancing loss."""
         raise NotImplementedError
 
     def angles(self) -> tuple[int, int] | None:
@@ -245,12 +245,11 @@ class Operation:
         raise NotImplementedError
 
     def runs_again(self) -> bool:
-        """Return whether it is its owner's module, run once more, and no module of its own with tied weights."""
+        """Return whether it runs its owner's module again, rather than a separate module with tied weights."""
         raise NotImplementedError
 
     def depends_on_shapes(self, length: int) -> bool:
-        """Return whether the bytes saved for backward are a function of shapes alone, for unpadded sequences of this
-        length."""
+        """Return whether the bytes saved for backward depend only on shapes, for unpadded sequences of this length."""
         raise NotImplementedError
 
     def cropped(self, length: int) -> Operation:
@@ -259,11 +258,11 @@ class Operation:
 
     def padded(self, before: int, rows: int, reads_logits: bool) -> Operation:
         """Return the operation of a model whose vocabulary of `before` tokens is padded to `rows`; `reads_logits`: it
-        reads what the head makes."""
+        reads the head's output."""
         raise NotImplementedError
 
     def remark(self) -> str:
-        """Return a note to the FLOP count, or ""."""
+        """Return a note on the FLOP count, or ""."""
         raise NotImplementedError
 
     def expert_part(self) -> str:
@@ -275,11 +274,11 @@ class Operation:
         raise NotImplementedError
 
     def chooses_among(self) -> int:
-        """Return the number of experts whose weights it has and of which each token uses some, or 0."""
+        """Return the number of routed experts whose weights it has, or 0."""
         raise NotImplementedError
 
     def scans(self) -> str:
-        """Return the kind of recurrence over the sequence that it is, or ""."""
+        """Return its kind of recurrence over the sequence, or ""."""
         raise NotImplementedError
 
     def sliced(self) -> tuple[str, int] | None:
@@ -287,11 +286,11 @@ class Operation:
         raise NotImplementedError
 
     def pattern(self) -> str:
-        """Return what the operation is where its neighbors matter (a constant of facts.py), or ""."""
+        """Return its kind for rewrites that depend on neighbors (a constant of facts.py), or ""."""
         raise NotImplementedError
 
 
 REQUIRED = tuple(
     name for name, one in vars(Operation).items() if callable(one) and name[0] != "_" and name != "products"
 )
-"""Methods that every class of operation must define, itself or in an intermediate base (ordinary.py)."""
+"""Methods that every class of operation must define, itself or in an intermediate base (bases.py)."""

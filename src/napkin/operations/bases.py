@@ -43,7 +43,7 @@ class Ordinary(Operation, abstract=True):
         return 0
 
     def elements_moved(self, work: Work) -> Number:
-        """Count every operand and result of GEMMs with a weight, or else what elementwise work moves."""
+        """Count every operand and result of GEMMs with a weight, else the traffic of elementwise work."""
         matmuls = [one for one in self.gemms(work) if one.weight]
         if not matmuls:
             return work.tokens * (self.traffic()[0] / ELEMENT_BYTES)
@@ -139,7 +139,7 @@ class Ordinary(Operation, abstract=True):
 
 @record
 class Module(Ordinary, abstract=True):
-    """Defaults of operations that are one module of the reference class, with weights of its own."""
+    """Defaults of operations that are one module of the reference class with its own weights."""
 
     def __post_init__(self) -> None:
         self._is_module()

@@ -1,4 +1,4 @@
-"""What operations tell the folds about inference and about how their matmuls run: records and typed views."""
+"""Records and typed views through which operations describe inference and their matmuls to the folds."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Cache:
     """What one sequence keeps on a rank between the steps of inference, in elements.
 
     tensor   the tensor that is kept, once for all operations that need it
-    growing  elements that grow with the context         fixed  elements whatever the context
+    growing  elements that grow with the context         fixed  elements independent of the context
     tokens, heads, head_dim, made_from
              keys and values instead: tokens that are kept, key/value heads, elements of a key and a value of one head,
              and the two tensors, of which both may come from one narrower latent that is kept in their place
-    unread   of `growing`, or of `tokens`, what the next token does not read: sparse attention chooses
-    again    another layer keeps it: it is only read
+    unread   the part of `growing`, or of `tokens`, that the next token does not read in sparse attention
+    again    another layer caches it, and it is only read
     """
 
     tensor: str
@@ -66,7 +66,7 @@ class LinearPart:
     path       of its module, or of the parameter
     copies     of experts: each is one with `d_in` inputs and `d_out` outputs
     parameter  a tensor of the module instead of a linear layer of its own: only targets of parameters name it
-    fails      peft makes an adapter whose result has another shape than the layer's, so that its pass fails
+    fails      peft creates an adapter whose output has another shape than the layer's, so that its forward pass fails
     """
 
     path: str
@@ -90,7 +90,7 @@ class Named(Protocol):
 
 
 class LinearLayer(Named, Protocol):
-    """y = x·W (+ bias), as far as folds ask for it."""
+    """y = x·W (+ bias), as the folds see it."""
 
     @property
     def name(self) -> str: ...
@@ -112,7 +112,7 @@ class LinearLayer(Named, Protocol):
 
     @property
     def vectors(self) -> int:
-        """How many vectors of a token it reads."""
+        """Number of vectors per token that it reads."""
 
 
 class ThinPair(Protocol):
@@ -148,10 +148,10 @@ class Reparameterization(Protocol):
     @property
     def name(self) -> str: ...
     def timed(self) -> tuple[tuple[Gemm, Learning], ...]:
-        """Return its matmuls, of which one over the tokens has no rows, and the gradients of their factors."""
+        """Return its matmuls, and the gradients of their factors; a matmul over the tokens has 0 rows."""
 
     def moved(self) -> tuple[Number, Number]:
-        """Return the bytes that making its weights moves, forward and backward."""
+        """Return the bytes moved to compute its weights, forward and backward."""
 
 
 class MergedExperts(Protocol):

@@ -1,4 +1,4 @@
-"""What a fold over a model's operations returned, kept while a search asks it again and again."""
+"""Cache for folds over a model's operations, which a search calls repeatedly."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     Rest = ParamSpec("Rest")
 
 MODELS, RESULTS = 4, 4096
-"""Models of which results are kept, and how many of each."""
+"""Number of cached models, and of results per model."""
 
 
 def remembered(fold: Callable[Concatenate[Model, Rest], Result]) -> Callable[Concatenate[Model, Rest], Result]:
-    """Return a function that keeps what `fold` returns for the same model object, which never changes, and arguments by
-    position. Comparing models by value would take as long as most folds."""
+    """Return a function that caches the results of `fold` by model object, which never changes, and positional
+    arguments. Comparing models by value would take as long as most folds."""
     known: dict[int, tuple[Model, dict[Hashable, Result]]] = {}
 
     def again(model: Model, /, *rest: Rest.args, **more: Rest.kwargs) -> Result:

@@ -1,4 +1,4 @@
-"""How training frameworks other than transformers run a network: each the same for all models that it runs."""
+"""Implementations of training frameworks other than transformers; each is the same for all its models."""
 
 from __future__ import annotations
 

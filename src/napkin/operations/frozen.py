@@ -1,5 +1,5 @@
-"""What of a network is not trained, and where its backward pass ends: the records. trained.py says how a model is
-trained with them; if nothing is frozen, it is not needed."""
+"""Records of the frozen part of a network and of the end of its backward pass. trained.py applies them to a model;
+without frozen parts it is not needed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from napkin.record import record
 
 @record
 class Frozen:
-    """What is not trained.
+    """The frozen part of a network.
 
     implementation  its `tuning`: adapters, which freeze all else
-    layers          this many first layers of the language model, and the embedding before them; None: not even that
+    layers          number of frozen first layers of the language model, with the embedding; None: not even the
+                    embedding
     part            of a multimodal model the last one that is frozen: vision, or projector, with it the tower
-    wakes           gradients pass through the frozen layers all the same
+    wakes           gradients pass through the frozen layers anyway
     """
 
     implementation: Implementation
@@ -33,7 +34,7 @@ class Reach:
 
     untouched  layers, from the first that run, which no gradient reaches: of a vision tower and its projector, images
                in place, an encoder and its end, a decoder
-    begins     whether no gradient reaches what the piece after them reads either: it is the first that learns
+    begins     whether the section after them is the first trained one, so that no gradient reaches its input
     """
 
     untouched: int

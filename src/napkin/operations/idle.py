@@ -1,4 +1,4 @@
-"""Weights that a class holds and does not run."""
+"""Weights that a class has but does not run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from napkin.record import record, replace
 
 @record
 class Idle(Ordinary):
-    """Operations that a class holds and a pass over text alone does not run: attention to an image or to an encoder,
-    projections of what there is none of. No gradient reaches their weights, so that an optimizer keeps nothing, unless
-    they are `trained` in other steps."""
+    """Operations of a class that do not run in a text-only pass: attention to an image or an encoder, and their
+    projections. No gradient reaches their weights, so they have no optimizer states, unless they are `trained` in other
+    steps."""
 
     of: tuple[Operation, ...]
     trained: bool = False

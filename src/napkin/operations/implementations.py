@@ -33,7 +33,7 @@ ALL_KERNELS = (FLASH, EFFICIENT, CUDNN, EAGER)
 
 
 class Running(Protocol):
-    """The part of lowering.Lowering that a family's own functions need."""
+    """The interface of lowering.Lowering for functions of a family."""
 
     @property
     def tape(self) -> Tape: ...
@@ -59,7 +59,7 @@ ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 class Implementation:
     """How one class or framework runs a network, where implementations differ.
 
-    What one family does in its own way is a function in that family's module, which records on the tape what runs.
+    What only one family does is a function in that family's module, which records the operations on the tape.
 
     Eager attention
     softmax      fp32: in fp32, asked of the kernel, the result cast back · native: in the scores' type, under autocast
@@ -280,7 +280,7 @@ def mode(precision: str, attention: str, dropout: bool, sequences: int, recomput
 
 
 def recomputation_of(name: str) -> str:
-    """Return what is recomputed in a mode."""
+    """Return the recomputation of a mode."""
     return name.split("/")[4] if name.count("/") == 4 else "none"
 
 

@@ -116,7 +116,7 @@ class Matmul(Module):
         return run.tape.linear(x, d_in, d_out, self.bias, label)
 
     def around(self, run: Lowering, x: Tensor, kind: AdapterKind, at: AdaptedLayer, tuning: Tuning) -> Tensor:
-        """Run the layer with an adapter of another kind than LoRA, of which tensor parallelism divides none."""
+        """Run the layer with an adapter of another kind than LoRA, which tensor parallelism does not divide."""
         from napkin.operations.adapter_kind import Math
 
         tape = run.tape
@@ -133,7 +133,7 @@ class Matmul(Module):
         return out
 
     def adapted(self, run: Lowering, x: Tensor, out: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
-        """Add what adapters next to the frozen linear layer make; a scale saves what it multiplies."""
+        """Add the output of adapters on the frozen linear layer; a learned scale saves its input."""
         tape = run.tape
         tape.frozen = False
         several, width = lora_pairs(self, run.program.operations, run.implementation, tuning)

@@ -1,4 +1,4 @@
-"""Adapters on frozen linear layers: which layers have them, and how their weights are stored."""
+"""Adapters on frozen linear layers: the adapted layers, and the format of their weights."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
 SAVEABLE = (TOKEN, LM_HEAD)
-"""Roles of what can be trained in full next to adapters: the embedding and the head."""
+"""Roles of modules that can be trained in full next to adapters: the embedding and the head."""
 
 Adapted = tuple[int, int, int, int]
-"""How many, and the rank, input and output of each adapter."""
+"""Number, rank, input and output size of adapters."""
 
 
 def is_target(op: Named, targets: tuple[str, ...]) -> bool:
@@ -73,7 +73,7 @@ def lora_pairs(
 
 
 def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
-    """Return how many times LoRA's rank the adapter of a linear layer is wide: 0 if no target names it."""
+    """Return the width of a linear layer's adapter as a multiple of LoRA's rank; 0 if no target names the layer."""
     if tuning is None or tuning.method != "lora":
         return 0
     if part.parameter:

@@ -1,4 +1,4 @@
-"""How far napkin's adapters of a model type lie from those that peft makes, if both were counted."""
+"""Differences between napkin's adapters of a model type and peft's, if both were counted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from napkin.operations.lora import path_ends
 from napkin.operations.lora_targets import ALL_LINEAR, EVERYTHING
 
 DETAIL = 0.1
-"""Share of the adapters' parameters up to which a difference is a detail of the answer. Adapters are a small part of
-what a network holds; what is further off is another set of modules."""
+"""Relative difference in adapter parameters up to which it is a detail; a larger one means a different set of
+modules."""
 
 
 def compared(family: str) -> bool:
-    """Return whether adapters of a model type were counted by peft too."""
+    """Return whether adapters of a model type were counted with peft."""
     return family in COMPARED
 
 
@@ -31,10 +31,10 @@ def difference(family: str, targets: tuple[str, ...]) -> float:
 
 
 def equal_targets(family: str) -> list[str]:
-    """Return single targets of a type whose counts differ elsewhere, for which napkin's count was peft's."""
+    """Return single targets of a model type for which napkin's count equals peft's."""
     return [choice for choice, share in DIFFERS.get(family, {}).items() if not share and choice != ALL_LINEAR]
 
 
 def _touch(choice: str, target: str) -> bool:
-    """Return whether a counted choice of targets and a target may name the same module."""
+    """Return whether a counted set of targets and a target may name the same module."""
     return path_ends(choice, target) or path_ends(target, choice)

@@ -1,4 +1,4 @@
-"""Forms of cross entropy that are not torch's own, by the bytes that they need."""
+"""Memory of cross entropy implementations other than torch's own."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from napkin.record import record
 
 @record
 class Loss:
-    """Bytes for each logit of a form of cross entropy, from the head's product to the gradient of its result.
+    """Bytes per logit of a form of cross entropy, from the head's matmul to the gradient of its output.
 
-    kept    for backward        peak  at the peak, what is kept counted in
-    passed  to the backward of the head's product: the gradient that it reads and what of the rest is still allocated
+    kept    saved for backward        peak  at the peak, including `kept`
+    passed  live in the backward of the head's matmul: the gradient that it reads and what is still allocated
     chunks  products of the head, one for each part of the tokens: the sum of its weight's gradient and a part's own
             are live together
-    held    by the training loop, until the backward pass is over
+    held    by the training loop until the end of the backward pass
     fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once.
             chunks, if several: parts of equal size, `peak` bytes for each logit of one of them; the gradient of the
             hidden state is fp32, and that of the head's weight goes into the parameter's own as each part is done
-    local   held by the loss function next to what is kept, until it returns
+    local   held by the loss function, in addition to `kept`, until it returns
     again   of a reference's logits there, at the peak
     row     of one sequence, in addition to the peak
     """

@@ -1,8 +1,8 @@
-"""Run a layer's operations on a tape: the state of one rank, and helpers that several operations share.
+"""Run a layer's operations on a tape: the state of one rank, and shared helpers.
 
 Differences between implementations are fields of `Implementation` (arithmetic that the published model fixes is on the
 operation itself); how a layout divides tensors is in `Split` (shapes.py). Each operation records what it runs in its
-method `lower`; rewrite.py decides what depends on an operation's neighbors.
+method `lower`; rewrite.py handles what depends on an operation's neighbors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Readable(Protocol):
 
 
 class Lowered(Readable, Protocol):
-    """The part of base.Operation that running it on a tape needs."""
+    """The interface of base.Operation for running it on a tape."""
 
     @property
     def name(self) -> str: ...
@@ -55,7 +55,7 @@ class Lowered(Readable, Protocol):
 
 @record
 class Program:
-    """A layer's operations in the order in which an implementation runs them, and what depends on neighbors.
+    """A layer's operations in execution order, and facts that depend on their neighbors.
 
     windowed   has attention with a window        blocked  has block-diagonal linear layers
     gates      activations fused into the multiplication that reads them
@@ -113,9 +113,9 @@ class Lowering(StackInputs):
         self.routers: Number = 0
         self.derived: dict[int, Tensor] = {}
         self.raised: dict[str, Tensor] = {}
-        """What rotary embeddings that are still to run have cast to fp32 for them, by name."""
+        """Tensors cast to fp32 for rotary embeddings that have not run yet, by name."""
         self.uncast: list[Callable[[], None]] = []
-        """What is left to do for rotary embeddings: results to cast back."""
+        """Outputs of rotary embeddings that are still to be cast back."""
         self.scores: list[Callable[[], tuple[Tensor, ...]]] = []
         """What attention makes itself, after its own scores: scores of positions, and what else their function's
         variables hold."""
@@ -125,24 +125,24 @@ class Lowering(StackInputs):
         self.handed: frozenset[str] = frozenset()
         self.starts: dict[str, int] = {}
         self.cast: set[int] = set()
-        """Operations with a weight of which autocast has made a copy, by identity."""
+        """Operations with a weight that autocast has copied, by identity."""
         self.reused: Mapping[int, bool] = {}
         """Operations of layers whose weights others read too, by identity: whether these are in other layers."""
 
     # --- the program ---
 
     def shared_values(self) -> tuple[Storage, ...]:
-        """Return what operations share with all layers that follow, each storage once."""
+        """Return the storages that operations share with all later layers, each once."""
         places = (place for value in self.shared_tensors.values() for place in value.tensor.storages)
         return tuple({id(storage): storage for _, storage in places}.values())
 
     def shared_storages(self) -> tuple[Storage, ...]:
-        """Return the same with the zeros that stand for position biases."""
+        """Return the same, including the zeros in place of position biases."""
         shares = self.zeros is not None and self.zeros.storage.shared
         return (*self.shared_values(), *((self.zeros.storage,) if shares and self.zeros is not None else ()))
 
     def _score(self, head: Lowered) -> None:
-        """Let the head read the tokens alone of which logits are made, as transformers' classes do (logits_to_keep)."""
+        """Restrict the head's input to the tokens with logits, as transformers' classes do (logits_to_keep)."""
         whole = self.tokens
         self.score()
         for name in head.reads:
@@ -202,11 +202,11 @@ class Lowering(StackInputs):
         return made
 
     def _is_stream(self, value: Value) -> bool:
-        """Return whether what follows can read a value as its input: it is not a table of distances."""
+        """Return whether a value can be the input of what follows: it is not a table of distances."""
         return value.tensor is not self.distances and value.tensor.storage.kind != WEIGHT
 
     def _name_weights(self, op: Lowered) -> None:
-        """Tell apart the weights of an operation that other operations of this layer or of others read too."""
+        """Assign keys to the weights of an operation that other operations share."""
         owner = id(op.owner())
         if owner in self.reused:
             weighing = (node for node in self.tape.nodes[self.starts[op.name] :] if not is_zero(node.weight))

@@ -1,4 +1,4 @@
-"""What recurrences keep for backward, tensor by tensor: the kernels that networks are trained with.
+"""Tensors that recurrent kernels save for backward.
 
 Sources, each an autograd Function whose ctx.save_for_backward the rules follow:
     state-spaces/mamba          mamba_ssm/ops/selective_scan_interface.py (SelectiveScanFn, MambaInnerFn),

@@ -15,9 +15,9 @@ class Layer:
     """A named list of operations; equal layers compare equal.
 
     block   whether it is a block, which recomputation checkpoints; else what a class runs between its blocks
-    beyond  the first operation that the class runs after the checkpointed block; "": none
-    read    whether anything reads its output; else no gradient reaches it
-    begins  whether the first trained one: what it reads has no gradient
+    beyond  the first operation after the checkpointed block; "": none
+    read    whether its output is used; else no gradient reaches it
+    begins  whether it is the first trained one, so that its input has no gradient
     adapted whether adapters are on its modules, where a model has any
     """
 
@@ -31,22 +31,22 @@ class Layer:
 
 
 Runs = tuple[tuple[int, Layer], ...]
-"""Runs of identical layers: (how many, layer)."""
+"""Runs of identical layers: (number, layer)."""
 Pattern = tuple[int, Runs]
-"""Runs that are repeated: (how many times, runs)."""
+"""Repeated runs: (number of repetitions, runs)."""
 Numbered = tuple[int, tuple[tuple[int, int], ...]]
-"""The same with each layer type by its number."""
+"""The same with each layer type by its index."""
 Parts = tuple[tuple[int, Layer | Runs], ...]
 """Runs and patterns of them in order."""
 ENCODER = "encoder"
 """Name of a stack that reads all tokens at once."""
 LONGEST_PERIOD = 64
-"""Runs of a pattern that is looked for; networks alternate in far fewer."""
+"""Maximum runs of a searched pattern; networks alternate with far fewer."""
 
 
 @record
 class Stack:
-    """Layers as patterns of runs, what precedes them (embedding) and after them (final norm, head).
+    """Layers as patterns of runs, with the operations before them (embedding) and after them (final norm, head).
 
     Layers that are equal are one object."""
 
@@ -57,7 +57,7 @@ class Stack:
 
     @property
     def runs(self) -> Runs:
-        """All runs in order, as many as there are: for what is as long as the network anyway."""
+        """All runs in order, expanded; only for code whose cost grows with depth anyway."""
         return tuple(run for times, runs in self.patterns for _ in range(times) for run in runs)
 
     @property
@@ -71,7 +71,7 @@ class Stack:
 
     @property
     def numbered(self) -> tuple[Numbered, ...]:
-        """The patterns, a layer by its place among the distinct ones."""
+        """The patterns, with layers by index among the distinct ones."""
         place = {id(layer): at for at, layer in enumerate(self.layers)}
         return tuple((times, tuple((n, place[id(layer)]) for n, layer in runs)) for times, runs in self.patterns)
 
@@ -82,7 +82,7 @@ class Stack:
         return replace(self, patterns=patterns)
 
     def kinds(self) -> list[tuple[str, int, Layer]]:
-        """Return each distinct layer once, with its name among them and how many there are."""
+        """Return each distinct layer once, with its name and its number."""
         counts: dict[int, int] = {}
         for times, runs in self.patterns:
             for count, layer in runs:
@@ -160,7 +160,7 @@ class Checkpoint:
     method  of quantization, as the file names it
     format  of the matrices of layers; "" where napkin does not know it
     each    bytes of a weight in it, its scales included
-    kept    modules that stay in 16 bits, as the file lists them
+    kept    modules in 16 bits, as the file lists them
     """
 
     method: str
@@ -178,9 +178,9 @@ class Model:
     extra     layers on request: multi-token prediction
     family    the config's model_type, which selects the reference implementation
     streams   residual streams of `hidden` elements each (hyper-connections)
-    vision    what a multimodal model does with images, if that is known
-    outputs     of the head, if they are not the vocabulary (0: they are)
-    max_target  tokens that the decoder's positions hold, if they are fewer than the encoder's
+    vision    the vision part of a multimodal model, if known
+    outputs     of the head, if not the vocabulary (0: the vocabulary)
+    max_target  maximum tokens of the decoder, if fewer than the encoder's
     checkpoint  how the published file stores its weights, if they are quantized
     """
 
@@ -214,7 +214,7 @@ class Model:
 
     @property
     def decoders(self) -> tuple[Stack, ...]:
-        """The stacks that run for each token that is generated: all but an encoder."""
+        """The stacks that run for each generated token: all except an encoder."""
         return tuple(stack for stack in self.stacks if stack.name != ENCODER)
 
     @property
@@ -224,7 +224,7 @@ class Model:
 
     @property
     def shares_tensors(self) -> bool:
-        """Whether layers read more of what precedes them than the residual stream."""
+        """Whether layers read more of preceding layers than the residual stream."""
         before = (op for stack in self.stacks for op in stack.before)
         return any(op.pattern() == SHARED_OUTPUT for op in (*before, *self.operations))
 
@@ -236,18 +236,18 @@ class Model:
 
 @record
 class Vision:
-    """What a multimodal model does with an image: patches are projected, pass through a tower, and are projected to the
-    tokens that the language model sees.
+    """The vision part of a multimodal model: patches are projected, pass through a tower, and are projected to tokens
+    of the language model.
 
     patches, tower, projector  models of one stack each
-    merged   patches that make one token of the language model
+    merged   patches per token of the language model
     added    tokens of the tower in addition to the patches
     grid     patches of an image of the config's size, 0 if the config does not fix it
-    tokens   tokens that the language model sees of it, 0 if the config does not fix it
-    implementation  how the class runs the tower
-    traced   whether what the class keeps with images was counted on it (tools/vision_bytes.py)
-    across   layers of the language model attend to what it makes, in place of tokens of the sequence
-    queries  learned queries of the projector attend to the tower's results: `tokens` of an image, whatever its size
+    tokens   tokens of it in the language model, 0 if the config does not fix it
+    implementation  the implementation of the tower
+    traced   whether the saved bytes with images were measured on the class (tools/vision_bytes.py)
+    across   layers of the language model attend to its output, instead of tokens in the sequence
+    queries  learned queries of the projector attend to the tower's output: `tokens` of an image of any size
     """
 
     patches: Model
@@ -267,8 +267,8 @@ class Vision:
         return self.patches, self.tower, self.projector
 
     def lengths(self, tokens: int = 0) -> tuple[int, int, int] | None:
-        """Return how many tokens each part has for an image: of the config's size, or one that makes `tokens` tokens of
-        the language model; None if neither says."""
+        """Return the tokens of each part for an image: of the config's size, or of a size with `tokens` tokens in the
+        language model; None if unknown."""
         given = tokens and not self.queries
         patches, seen = (tokens * self.merged, tokens) if given else (self.grid, self.tokens)
         return (patches, patches + self.added, seen) if patches and seen else None
