@@ -12,7 +12,7 @@ from napkin.inputs.launch.reading import DEFAULT, Reading, StatedOption
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.syntax import read_source
 
-MODULES = """primus ms_swift automodel roll open_instruct verl nemo_rl openrlhf megatron nemo megatron_bridge
+MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf megatron nemo megatron_bridge
     llamafactory axolotl torchtune torchtitan nanotron llm_foundry olmo litgpt maxtext gpt_neox
     deepspeed accelerate hf_python hf_trainer nanogpt hf_config meta_params"""
 """Modules of the formats, in the order in which they are tried: the one with the more telling marks first."""

@@ -145,23 +145,28 @@ FOLDERS_ABOVE = 2
 """Folders above a launch script in which the files that it names are looked for."""
 
 
-def take_linked(reading: Reading, key: str) -> Reading | None:
-    """Return what a file that a key names says; None where it is not there. It is read next to the file that names
-    it, from a folder above, where scripts are started, or from where napkin runs."""
-    from napkin.inputs.launch.read import read_launch
-
+def linked_path(reading: Reading, key: str) -> str | None:
+    """Return the path of the file that a key names; None where it is not there. It is looked for next to the file that
+    names it, in a folder above, where scripts are started, or from where napkin runs."""
     value = reading.source.plain(key)
     if not isinstance(value, str) or not value.strip():
         return None
     folder = os.path.dirname(reading.source.name)
     above = [os.path.join(folder, *[os.pardir] * ups, value) for ups in range(FOLDERS_ABOVE + 1)]
-    for path in (*above, value):
-        if os.path.isfile(path):
-            try:
-                return read_launch(path)
-            except NapkinError as problem:
-                raise problem.at(f"{reading.source.place(key)}") from None
-    return None
+    return next((path for path in (*above, value) if os.path.isfile(path)), None)
+
+
+def take_linked(reading: Reading, key: str) -> Reading | None:
+    """Return what a file that a key names says; None where it is not there."""
+    from napkin.inputs.launch.read import read_launch
+
+    path = linked_path(reading, key)
+    if path is None:
+        return None
+    try:
+        return read_launch(path)
+    except NapkinError as problem:
+        raise problem.at(f"{reading.source.place(key)}") from None
 
 
 SHIPPED = {

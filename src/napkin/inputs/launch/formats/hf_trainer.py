@@ -28,7 +28,7 @@ from napkin.inputs.launch.shared import (
     take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import Open, flag, number, whole
+from napkin.inputs.launch.values import Open, flag, natural, number, whole
 
 ARGUMENTS = [
     "per_device_train_batch_size",
@@ -129,7 +129,9 @@ def _has_defaults_of_trl(reading: Reading) -> bool:
 
 def _trainer(reading: Reading) -> None:
     marks = [key for key in OF_TRL if key in reading.source]
-    if _is_trl(reading):
+    if reading.read("use_unsloth", flag):
+        reading.derive("trainer", "unsloth", "use_unsloth")
+    elif _is_trl(reading):
         reading.derive("trainer", "trl", *(marks[:2] or ["trl"]))
     else:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
@@ -215,34 +217,38 @@ def amount(reading: Reading) -> None:
 
 def adapter(reading: Reading) -> None:
     """Read LoRA, and the format of the frozen weights."""
-    switch = reading.named("use_peft", "use_lora", "use_qlora")
+    switch = reading.named("use_peft", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
     on = reading.read(switch, flag)
     if on is None and reading.find(switch) is not None:
         reading.ask("adapter", switch)
     elif on or (on is None and reading.find("lora_r", "lora_rank") is not None):
-        take_lora(reading, "lora_r|lora_rank", "lora_target_modules|lora_target|target_modules|trainable", 16, None)
+        rank, targets = (64, "all") if switch == "lora_enable" else (16, None)  # LLaVA's train.py and those made of it
+        names_ = "lora_target_modules|lora_target|target_modules|trainable"
+        take_lora(reading, "lora_r|lora_rank", names_, rank, targets)
         # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
         take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
         take_excluded(reading, "lora_exclude_modules|exclude_modules|peft_config.exclude_modules")
         take_layers(reading, "layers_to_transform|peft_config.layers_to_transform")
         take_saved(reading, "lora_modules_to_save|modules_to_save")
-        for key in ("use_peft", "use_lora", "use_qlora"):
-            reading.told(key)
+        reading.told(switch, "use_peft", "use_lora", "use_qlora")
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
-    if reading.read("load_in_4bit|use_qlora", flag):
-        kind = reading.source.plain("bnb_4bit_quant_type") or "nf4"
-        double = reading.read("use_bnb_nested_quant|bnb_4bit_use_double_quant", flag)
-        reading.put(
-            "quantized",
-            ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4",
-            "load_in_4bit",
-            "use_qlora",
+    four, doubled = (
+        ("load_in_4bit", "use_qlora", "use_4bit_quantization"),
+        (
             "use_bnb_nested_quant",
             "bnb_4bit_use_double_quant",
-        )
-    elif reading.read("load_in_8bit", flag):
-        reading.put("quantized", "int8", "load_in_8bit")
+            "use_nested_quant",
+        ),
+    )  # the last ones: peft's examples/sft
+    if reading.read("|".join(four), flag):
+        kind = reading.source.plain("bnb_4bit_quant_type") or "nf4"
+        double = reading.read("|".join(doubled), flag)
+        reading.put("quantized", ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4", *four, *doubled)
+    elif reading.read("load_in_8bit|use_8bit_quantization", flag):
+        reading.put("quantized", "int8", "load_in_8bit", "use_8bit_quantization")
+    elif reading.read("bits", natural) in (4, 8):  # LLaVA's, with double quantization
+        reading.put("quantized", "nf4-dq" if reading.read("bits", natural) == 4 else "int8", "bits")
     elif reading.read("load_in_4bit", flag) is None and reading.find("load_in_4bit") is not None:
         reading.ask("quantized", "load_in_4bit")
     elif reading.find("q_lora") is not None and reading.read("q_lora", flag) is not False:
@@ -311,6 +317,10 @@ def others(reading: Reading) -> None:
     reading.default("optimizer", "adamw", "optim")
     if reading.source.has_any("attn_implementation"):
         take_attention(reading, "attn_implementation")
+    elif reading.read("use_flash_attn", flag):
+        reading.put("attention", "flash", "use_flash_attn")
+    if reading.read("freeze_llm", flag) and not reading.value_of("adapter"):
+        reading.refuse("freeze_llm", "the language model is not trained, only what is next to it", "freeze")
     reading.default("attention", "flash", "attn_implementation")
     on = reading.read("gradient_checkpointing", flag)
     if on is not None:
