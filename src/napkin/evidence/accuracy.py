@@ -1,4 +1,4 @@
-"""What docs/accuracy.md says: how far predictions lie from published steps, asked in several ways."""
+"""Statistics of docs/accuracy.md: errors of predictions on published steps, under several protocols."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def _layout_gap(a: StepRow, b: StepRow) -> float:
 
 @record
 class Ranking:
-    """Pairs of layouts that differ by more than 3 %, how many are ordered rightly, and what taking the predicted best
-    of each group of three or more loses."""
+    """Pairs of layouts that differ by more than 3 %, the number ordered correctly, and the loss from taking the
+    predicted best of each group of three or more."""
 
     pairs: int
     right: int
@@ -124,7 +124,7 @@ def ranking(found: Errors) -> Ranking:
 
 
 def with_own_factor(log_errors: Floats, held_out: bool) -> Floats:
-    """Return the errors after one factor for the entire group; `held_out` keeps a row out of its own factor."""
+    """Return the errors after one factor for the entire group; `held_out`: a row is not used for its own factor."""
     if not held_out:
         return log_errors - np.median(log_errors)
     return np.array([e - np.median(np.delete(log_errors, i)) for i, e in enumerate(log_errors)])

@@ -1,7 +1,7 @@
-"""Published training steps as columns of numbers, predicted all at once by the step model.
+"""Published training steps as arrays, predicted all at once by the step model.
 
 Rows whose models have the same parts share one evaluation: their dimensions, layouts and rates are arrays.
-numpy is needed here, and nowhere on the path of a single `napkin step`.
+numpy is needed here, but not for a single `napkin step`.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from napkin.evidence.arrays import Floats, Indices, Mask
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
-"""Sizes among which a table's authors chose if it does not say: the fastest is taken, as they did."""
+"""Micro-batches to try if a table does not state one; the fastest is taken, as its authors would."""
 INTERLEAVES = (1, 2, 3, 4)
 UNSTATED_VOCABULARY = 51200
 """GPT-2's vocabulary padded to a multiple of 128 × 8, if a table does not say."""
 
 Structure = tuple["int | bool", ...]
-"""What rows must share to be stacked: flags, the window, and which optional parts there are."""
+"""The structure that rows must share to be stacked: flags, the window, and optional parts."""
 _STRUCTURE = ("gated", "tied", "window", "expert_bias")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 
 
 def structure(dims: PrintedDecoder) -> Structure:
-    """Return which parts a model has; rows that agree can be stacked."""
+    """Return the structure of a model; rows with the same structure can be stacked."""
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
 
 def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
-    """Return the layout of a row's step; what it does not state follows its software."""
+    """Return the layout of a row's step; what it does not state is the default of its software."""
     stack = software.stack(row.stack or software.UNKNOWN)
     batch = row.global_batch or 1
     micro = min(micro, max(1.0, batch / row.dp))
@@ -99,7 +99,7 @@ def updated_bytes(policy: str, optimizer: str) -> float:
 
 
 def recomputed(row: StepRow, stack: software.SoftwareStack) -> tuple[float, float, float]:
-    """Return the shares that run again in backward: of the layers, of attention's core and of the matmuls."""
+    """Return the recomputed shares of the layers, of the attention core and of the matmuls."""
     if row.recompute == "full":
         return 1.0, 0.0, 0.0
     if row.recompute == "selective" and stack.selective == "attention":
@@ -122,7 +122,8 @@ def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout
 
 @record
 class Candidate:
-    """A plan of a row. keys: the constant of each field of its rates, by number; index: the row's among those kept."""
+    """A plan of a row. keys: index of the constant of each field of its rates; index: that of the row among those
+    kept."""
 
     shape: PrintedDecoder
     plan: StepLayout
@@ -147,7 +148,7 @@ class RowGroup:
 
 
 class Columns:
-    """Rows ready to be predicted, and why each of the others is not.
+    """Rows that can be predicted, and the reasons why others cannot.
 
     kept      rows that can be predicted, in order
     why       row id → reason, for the others

@@ -1,4 +1,4 @@
-"""A published figure next to what napkin predicts for it."""
+"""A published figure and napkin's prediction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from napkin.record import record
 @record
 class Compared:
     """One row of `validate`. None if nothing is predicted; then `why`. `verdict`: of runs that ran out of memory.
-    `wrong`: a field holds what it cannot. `evidence`: the class that the interval rests on (intervals.py)."""
+    `wrong`: a field has an invalid value. `evidence`: the class that the interval rests on (intervals.py)."""
 
     id: str
     quantity: str

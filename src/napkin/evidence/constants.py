@@ -12,7 +12,7 @@ NORMAL_90 = 1.645
 
 
 def constants(without: str = "") -> Mapping[str, float]:
-    """Return all constants, fitted without one source if it is named (a row never helps to predict itself)."""
+    """Return all constants, fitted without one source if named, so that a row never helps to predict itself."""
     from napkin._tables import calibration as table
 
     if without not in table.WITHOUT:
@@ -28,17 +28,17 @@ def spreads(without: str = "") -> Mapping[str, float]:
 
 
 def own_error_of(at: RunPoint, sigma: Mapping[str, float]) -> float:
-    """Return the mean error by what is not known of a run's chip and software, from σ of the constants' logarithms."""
+    """Return the mean error from uncertainty about a run's chip and software, from σ of the constants' logarithms."""
     return own_error(at, sigma[matmul_of(at.generation, at.bits)], sigma[f"stack/{at.stack}"])
 
 
 _QUANTILES: dict[tuple[float, str, str], float] = {}
 _NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
-"""Of the evidence's errors, by confidence level and the source that is held out."""
+"""Cached quantiles of the evidence's errors, by confidence level and held-out source."""
 
 
 def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
-    """Return half the width of the interval in ln t, and the steps that it rests on."""
+    """Return the half-width of the interval in ln(time), and the steps that it is based on."""
     from napkin._tables import calibration as table
 
     growth = Growth(*table.GROWTH)
@@ -53,8 +53,8 @@ def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, li
 
 
 def tuning_ratio(without: str = "") -> float:
-    """Return how much wider intervals of fine-tuning are than those of other steps on the same evidence: the 90 %
-    quantile of its errors over half of these, every source weighing the same."""
+    """Return the ratio of fine-tuning intervals to those of other steps on the same evidence: the 90 % quantile of
+    errors over their half-widths, with equal weight for each source."""
     from napkin._tables import calibration as table
 
     found = [one for one in table.TUNED if one[0] != without]
@@ -62,7 +62,7 @@ def tuning_ratio(without: str = "") -> float:
 
 
 def class_of_evidence(at: RunPoint, without: str = "") -> str:
-    """Return the class of evidence that the interval of a run rests on."""
+    """Return the class of evidence of a run's interval."""
     from napkin._tables import calibration as table
 
     return class_of(at, table.SEEN, without)

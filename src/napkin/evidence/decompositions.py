@@ -1,8 +1,7 @@
 """The time of matrix decompositions, from published optimizer steps with and without them.
 
-Each takes as long as this many bytes at the memory's rate for a cube of its side (m²·n for an m×n matrix). One source
-each, so the figures carry no interval of their own; what a library's version changes is not known.
-"""
+Each takes as long as this many bytes at the memory's rate for a cube of its side (m²·n for an m×n matrix). Each has one
+source, so the figures have no interval; changes between library versions are unknown."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, RENEWED, SI
 
 @record
 class SeenDecomposition:
-    """Matrices that one GPU decomposed, and the seconds that it took more.
+    """Matrices decomposed on one GPU, and the extra seconds.
 
     matrices  (how many, m, n), m ≤ n      bandwidth  of its memory, byte/s
     """
@@ -49,4 +48,4 @@ SEEN = {
         "jiaweizzhao/GaLore, issue 16: the first step of llama_1b on an A100, taken as 80 GB, 70 s; later ones 30 ms",
     ),
 }
-"""What was seen of each kind."""
+"""The measurements of each kind."""

@@ -1,4 +1,4 @@
-"""Statistics of prediction errors: how far predictions lie from measurements, and whether intervals cover them."""
+"""Statistics of prediction errors and of interval coverage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from napkin.record import record
 
 @record
 class ErrorStatistics:
-    """Errors of several predictions, as shares of what was measured.
+    """Errors of several predictions, relative to the measurements.
 
     median, mean, p90  of the absolute errors         bias      median of the signed errors
     coverage           share of the intervals that hold the measurement, or None if no row has an interval

@@ -11,7 +11,7 @@ from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import Document
 
 SHARED_PARTS = ("layout", "hardware", "convention")
-"""Parts of a row that its source states once for all of its rows; a row's own fields win."""
+"""Parts of a row that its source may state once for all rows; a row's own fields win."""
 
 
 def expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[RowFields]:

@@ -1,4 +1,4 @@
-"""How often large training jobs are interrupted, what checkpoints cost, how long a restart takes, as published."""
+"""Published figures on interruptions of large training jobs, checkpoint times and restart times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 @record
 class FailureRow:
-    """Unplanned interruptions of a job, and the GPU-hours in which they happened."""
+    """Unplanned interruptions of a job, and the GPU-hours of the period."""
 
     failures: float
     gpu_hours: float
@@ -32,7 +32,7 @@ FAILURES = (
 
 @record
 class SaveRow:
-    """How long saving a checkpoint blocked training: bytes, GPUs, seconds."""
+    """Time that saving a checkpoint blocked training: bytes, GPUs, seconds."""
 
     states: float
     gpus: int
@@ -66,14 +66,14 @@ RESTARTED = (
     (DETECTED + 768, "the same, 16,384 GPUs"),
     (1800.0, "diagnosis by hand: Minder, arXiv:2411.01791"),
 )
-"""Seconds from a failure to the next step where a job is queued again."""
+"""Seconds from a failure to the next step if the job is requeued."""
 SWAPPED = (
     (DETECTED + 46, "hot update, 2,048 GPUs: ByteRobust, arXiv:2509.16293, table 7"),
     (DETECTED + 51, "the same, 4,096 GPUs"),
     (DETECTED + 54, "the same, 8,192 GPUs"),
     (DETECTED + 65, "the same, 16,384 GPUs"),
 )
-"""The same where machines that stand by take over."""
+"""The same if standby machines take over."""
 USUAL_GPUS = 2_330
 """Geometric mean of the GPUs of the published runs whose whole-run and good-step utilization are both known: BLOOM 384,
 GLM-130B 768, PaLM 6,144, Llama 3.1 405B 16,384."""
@@ -87,7 +87,7 @@ def middle(values: Iterable[float]) -> tuple[float, float]:
 
 
 def written() -> tuple[CheckpointWrite, float]:
-    """Return how long published checkpoints blocked training, and σ of its logarithm."""
+    """Return the time that published checkpoints blocked training, and σ of its logarithm."""
     rate, of_rate = middle(each for each, _ in WRITTEN)
     fixed, of_fixed = middle(row.seconds - row.states / (row.gpus / NODE) / rate for row in SAVED)
     each, _ = middle(HELD)
@@ -106,7 +106,7 @@ def published_mtbf() -> tuple[Term, float]:
 
 
 def published(whole: Term, spare: bool) -> Interruptions:
-    """Return the failures of published runs; whole: their share of training; spare: whether machines stand by."""
+    """Return the failures of published runs; whole: their goodput; spare: whether there are standby machines."""
     gpu_mtbf, of_mtbf = published_mtbf()
     restart, of_restart = middle(seconds for seconds, _ in (SWAPPED if spare else RESTARTED))
     usual, _ = middle(seconds for seconds, _ in RESTARTED)

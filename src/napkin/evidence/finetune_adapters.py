@@ -1,5 +1,5 @@
-"""Adapters of a fine-tuning row: LoRA and DoRA as the row states them; another kind as LoRA of as many parameters next
-to the same modules, which its memory and its time are near to, with a wider interval."""
+"""Adapters of a fine-tuning row: LoRA and DoRA as the row states them; another kind as LoRA with the same number of
+parameters on the same modules, which has similar memory and time, with a wider interval."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ PROJECTED = ("galore", "apollo")
 NO_ADAPTERS = ("lisa", "llamapro", "longlora", "badam")
 """Kinds that train a part of the network's weights at a time, or new layers of it."""
 OTHER_MEMORY, OTHER_TIME = 1.15, 1.8
-"""How far memory and time of another kind may be from LoRA's of as many parameters. Assumed: kinds that make a delta as
-large as the weight (LoHa, LoKr, OFT, BOFT) hold it and multiply it out, kinds of vectors and prompts do less."""
+"""Relative uncertainty of memory and time of another kind, compared with LoRA of as many parameters. Assumed: kinds
+that make a delta as large as the weight (LoHa, LoKr, OFT, BOFT) hold it and multiply it out, kinds of vectors and
+prompts do less."""
 
 
 def check_kind(row: RowFields) -> bool:

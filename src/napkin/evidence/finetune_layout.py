@@ -13,7 +13,7 @@ DEGREES = ("tp", "pp", "cp", "ep")
 MOST_TOGETHER = 4
 """Sequences of a pass if a row says nothing of them: one, to this many. Assumed."""
 UNSHARED = ("", "none", "ddp", "fsdp", "deepspeed")
-"""Stacks that give each GPU micro-batches of its own, unless a row states otherwise."""
+"""Stacks in which each GPU has its own micro-batches by default."""
 
 
 def _gpus_of(row: RowFields) -> int:
@@ -37,7 +37,8 @@ def _per_node(row: RowFields) -> int:
 
 
 def _sharing(row: RowFields) -> int:
-    """Return how many GPUs share a micro-batch if the row does not state how: gpus · sums / batch; 1: none do."""
+    """Return the number of GPUs that share a micro-batch if the row does not state it: gpus · accumulation / batch; 1:
+    none."""
     states = any(row.count(f"layout.{name}") for name in (*DEGREES, "dp"))
     if states or row.text("layout.stack").lower() in UNSHARED:
         return 1
@@ -92,7 +93,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
 
 
 def _leaves_batch_open(row: RowFields) -> bool:
-    """Return whether nothing says how many sequences a pass runs over."""
+    """Return whether the sequences of a pass are not stated."""
     return not any(row.part("layout").get(name) for name in ("micro_batch", "global_batch", "batch", "local_batch"))
 
 

@@ -1,5 +1,5 @@
-"""How long the sequences of a fine-tuning row are: those of the usual micro-batch, which time is of, and of the longest
-ones, which memory is of. What a row does not state is a range."""
+"""The sequence lengths of a fine-tuning row: those of a typical micro-batch, for time, and of the longest ones, for
+memory. Lengths that a row does not state are ranges."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ USUAL = (1024, 256, 4096)
 class RowLengths:
     """Tokens of a row's sequences.
 
-    seq      of the usual one, with its padding
-    longest  where micro-batches are longest: the likely figure, the least, the most; all the same if none differ
+    seq      of a typical one, with its padding
+    longest  in the longest micro-batch: the likely figure, the least, the most; all equal if lengths do not vary
     untimed  why its speed is not predicted, ""
     varied   micro-batches differ in length, in no order        padded  each is padded to the longest of its micro-batch
     """
@@ -38,8 +38,8 @@ class RowLengths:
         return replace(self, longest=(likely, least, longest * most), untimed=untimed)
 
     def waits(self, ranks: int, micro: int, sums: int) -> tuple[float, float, float]:
-        """Return how much longer a step takes because the ranks wait for the one with the most tokens: the likely
-        ratio, the least, the most. `sums`: micro-batches between two waits."""
+        """Return the slowdown of a step because ranks wait for the one with the most tokens: the likely ratio, the
+        least, the most. `sums`: micro-batches between two waits."""
         if not self.varied or ranks <= 1:
             return (1.0, 1.0, 1.0)
         likely, least, most = (_slowest(ranks, micro, sums, self.padded, spread) for spread in SPREAD)

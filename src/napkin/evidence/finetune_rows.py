@@ -1,5 +1,5 @@
-"""What a row of measured fine-tuning (schema finetune/1) states, as the setup of a step. What is stated and not
-understood, or missing and needed, is refused with the reason; what can be one of a few things is each of them."""
+"""Read a row of measured fine-tuning (schema finetune/1) as the setup of a step. Fields that are not understood, and
+required fields that are missing, raise an error with the reason; an ambiguous field gives all its readings."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ PREDICTED = {
 }
 """Tasks of rows that train on samples."""
 REFERENCES = {"second copy": SAME, "adapters switched off": ADAPTERS_OFF, "none": NONE}
-"""What rows call where a reference's log-probabilities come from."""
+"""Row words for the source of a reference's log-probabilities."""
 
 
 @record
 class FineTuning:
     """A row as a question.
 
-    hardware  None if it is not stated     software  the stack whose steps are most like its own
+    hardware  None if not stated        software  the stack with the most similar steps
     steps     of the whole run, 0 if it does not say
     lengths   of its sequences                oom  the run was out of memory
-    joined    a sequence is several samples of unknown length, each of which attends to itself alone
+    joined    a sequence is several samples of unknown length, each of which attends only to itself
     run_kind  of the whole run: a benchmark's time to its target has evaluations in it
-    otherwise what else the setup can be, if a run that ran does not fit so
-    divisions other degrees that divide as many GPUs, if the row states none
-    adds_up   whether gradients of several micro-batches add up is not stated
-    other     adapters of another kind than LoRA, which LoRA of as many parameters stands for
+    otherwise alternative setups, if a run that ran does not fit with this one
+    divisions other degrees on as many GPUs, if the row states none
+    adds_up   whether gradients are accumulated over micro-batches is not stated
+    other     adapters of another kind, modeled as LoRA with as many parameters
     """
 
     model: Model
@@ -93,7 +93,7 @@ READ = {
 
 
 def check_understood(row: RowFields) -> None:
-    """Refuse a row that states what is not read, but for an explicit no."""
+    """Reject a row with fields that are not read, except an explicit no."""
     for part, names in READ.items():
         for name, value in row.part(part).items():
             if name not in names.split() and value not in (None, False, 1):
@@ -165,7 +165,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
 
 
 def reference_of(row: RowFields, task: Task) -> str:
-    """Return where the log-probabilities of a reference come from."""
+    """Return the source of a reference's log-probabilities."""
     if task.teacher:
         return row.text("rl.teacher")
     said = row.text("rl.reference").partition(" (")[0]
@@ -185,7 +185,7 @@ def teacher_of(row: RowFields, task: Task) -> Model | None:
 
 
 def _otherwise(row: RowFields, setup: Setup) -> tuple[Setup, ...]:
-    """Return how a run that does not fit as its row is read can have run: with what the row leaves open."""
+    """Return alternative setups of a run that does not fit as its row is read, from what the row leaves open."""
     found = []
     layout = setup.layout
     if setup.framework.name == "megatron-core" and row.count("layout.zero", least=0) is None and not layout.zero:

@@ -1,4 +1,4 @@
-"""What a row of measured fine-tuning was trained with: library, framework, formats, adapters, kernels."""
+"""The software of a row of measured fine-tuning: library, framework, formats, adapters, kernels."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _defers_fsdp2(row: RowFields) -> bool:
 
 
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str, usual: str = "bf16") -> Precision:
-    """Return which type each kind of tensor has: as the row says it, else by the trainer's code. usual: the 16-bit
+    """Return the precision policy: as stated, else by the trainer's code. usual: the 16-bit
     format if the row does not say."""
     text = row.text("layout.precision").lower()
     word = text.split(" ")[0].strip("(),")
@@ -90,7 +90,7 @@ EXPERTS_STORED = ("experts", "linearized")
 
 
 def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
-    """Return the adapters, and how what is frozen is stored. rank: where it is not the row's."""
+    """Return the adapters, and the format of frozen weights. rank: if it differs from the row's."""
     said = row.text("method.quantized") or row.text("method.quantised")
     stored = STORED.get(said, STORED.get(said.partition(" (")[0]))
     if not stored and row.text("method.base_dtype").startswith("fp8"):
@@ -128,27 +128,27 @@ Bridge's (peft/lora.py)."""
 USUAL_TARGETS = ("q_proj", "v_proj")
 """Modules with adapters if a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
 WIDE_TRAINERS = ("ms-swift", "llama-factory", "unsloth")
-"""Libraries whose adapters are on all linear layers unless told otherwise, as Megatron Bridge's are."""
+"""Libraries whose adapters are on all linear layers by default, like Megatron Bridge's."""
 
 
 def default_rank(row: RowFields) -> int:
-    """Return the rank of LoRA that a row's library takes by default."""
+    """Return the default LoRA rank of a row's library."""
     return USUAL_RANKS.get(row.text("layout.stack").lower(), USUAL_RANK)
 
 
 def leaves_adapters_open(row: RowFields) -> bool:
-    """Return whether a row does not state the rank of LoRA, or on which modules it is."""
+    """Return whether a row does not state the LoRA rank or the adapted modules."""
     return row.count("method.lora_rank") is None or not _targets_text(row)
 
 
 def _targets_text(row: RowFields) -> str:
-    """Return what a row says of the modules with adapters; "" if it only points elsewhere."""
+    """Return a row's text on the modules with adapters; "" if it only points elsewhere."""
     text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
     return "" if text.startswith(("see ", "default")) else text
 
 
 def targets_of(row: RowFields) -> tuple[str, ...]:
-    """Return the names of the modules with adapters: of those that a row leaves open, its library's."""
+    """Return the names of the modules with adapters; if a row leaves them open, its library's default."""
     text = _targets_text(row).replace(" (+ head)", ",lm_head")
     if not text and not row.text("method.lora_target_parameters"):
         wide = row.text("layout.stack").lower() == "megatron-core" or trainer_of(row).name in WIDE_TRAINERS
@@ -163,7 +163,7 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
 
 
 def experts_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
-    """Return the experts' tensors if a row says that they have adapters, and not which."""
+    """Return the experts' tensors if a row says that they have adapters without naming them."""
     if row.text("method.experts_targeted") != "targeted" or row.text("method.lora_target_parameters"):
         return ()
     parts = [part for op in model.operations if op.routed() for part in op.linear_parts(implementation)]
@@ -226,7 +226,7 @@ def attention_of(row: RowFields) -> str:
 
 
 def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
-    """Return what is kept in the host's memory."""
+    """Return what is kept in host memory."""
     text = row.text("layout.offload").replace(" (fraction 1)", "")
     said = (name.strip() for name in text.split(",")) if text else ()
     names = tuple(OFFLOADED.get(name, name) for name in said)

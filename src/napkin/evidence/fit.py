@@ -1,12 +1,11 @@
-"""Constants from measured steps: maximum a posteriori, one random factor a source, robust to odd rows.
+"""Fit constants to measured steps: maximum a posteriori, with a random factor per source, robust to outliers.
 
     minimize  Σ_rows w·ρ((ln t_predicted − ln t_measured − u_source)/σ) + Σ_constants ((ln c − ln prior)/σ_prior)²/2
               + Σ_sources ρ(u/τ)
 
-ρ is Huber's, with a knee for rows and one for sources; w makes a source weigh as the square root of its rows. The
-factor u of a source's rows on one software takes up what is its own (cluster, version); it is learned together with the
-constants and not used to predict. Gauss–Newton with damping.
-"""
+ρ is Huber's, with a knee for rows and one for sources; w gives a source the weight of the square root of its rows. The
+factor u of a source's rows on one software absorbs what is specific to it (cluster, version); it is fitted together
+with the constants and not used in predictions. Gauss–Newton with damping."""
 
 from __future__ import annotations
 
@@ -32,11 +31,11 @@ of rows that repeat, 48 degrees of freedom; dense ones by 6 %)."""
 SOURCE_SPREAD = 0.06
 """τ: spread of sources around the constants that they share."""
 KNEE = 1.0
-"""Beyond this many σ a row pulls no harder: what a model's printed shape leaves out moves no constant far."""
+"""Huber knee for rows in σ, so that details missing from a printed shape do not move constants far."""
 SOURCE_KNEE = 1.0
-"""Beyond this many τ a source pulls no harder: one table that is off says nothing of how far the others are."""
+"""Huber knee for sources in τ, so that one outlying table does not affect the others."""
 LEAST_GAIN = 0.001
-"""Of the cost in one round: what ends a fit. A cost of 0.5 is one row that is off by one σ."""
+"""Gain of the cost in one round below which a fit ends. A cost of 0.5 is one row that is off by one σ."""
 HEAVIEST = 1.5
 """Most weight of one row, and thrice a row's weight in a source of one."""
 
@@ -82,7 +81,7 @@ class ConstantsFit:
 
 
 def group_of(source: str, row: StepRow) -> str:
-    """Return what has one factor: a source's rows on one software, dense or with experts."""
+    """Return the group with a common factor: a source's rows on one software, dense or with experts."""
     return f"{source} {row.stack}{' experts' if row.shape and row.shape.experts else ''}"
 
 
@@ -98,7 +97,7 @@ def trust(z: Floats, knee: float) -> Floats:
 
 
 class Problem:
-    """Rows with what was measured, prepared once; `fit` may leave sources or single rows out.
+    """Rows and measurements, prepared once; `fit` can hold out sources or single rows.
 
     Each software of a source has a factor of its own, and so have its mixtures of experts, with a wider spread: what is
     wrong with experts says nothing of dense layers."""

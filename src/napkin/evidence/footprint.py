@@ -30,7 +30,7 @@ from napkin.training.setup import Setup
 STATE_BYTES = 18
 """Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""
 ALLOCATORS = ("NVIDIA", "AMD")
-"""Makers of accelerators that torch's caching allocator serves: the figures are its own."""
+"""Vendors whose accelerators use torch's caching allocator, which the figures describe."""
 
 
 # --- one reading -----------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def reported_rank(prepared: PreparedStep) -> Rank:
 
 
 def analytic(prepared: PreparedStep) -> float:
-    """Return the bytes of a bar by its paper's own definition: the first stage's block weights at 18 bytes and what
+    """Return the bytes of a bar by its paper's definition: the first stage's block weights at 18 bytes and what
     its layers save for all micro-batches in flight, no embedding, head or loss (Korthikanti et al. 2022, figure 1)."""
     rank = memory.rank_of(prepared, 0)
     weights = sum(n * part.all for n, part in zip(rank.stage.layers, prepared.weights.layers, strict=True))
@@ -65,8 +65,8 @@ def analytic(prepared: PreparedStep) -> float:
 
 @record
 class Figures:
-    """A reading of a row: the quantity that it prints, what is used, the least that must be there and the most that
-    the constants' ranges allow."""
+    """Figures of one reading of a row: the printed quantity, the used bytes, and the lower and upper bounds from the
+    constants' ranges."""
 
     value: float
     used: float
@@ -137,7 +137,7 @@ def savings(row: RowFields, setup: Setup) -> tuple[list[Setup], bool]:
 
 @record
 class Readings:
-    """What a row may mean under one framework: the likely readings, and all of them."""
+    """Possible readings of a row under one framework: the likely ones, and all."""
 
     likely: list[Figures]
     all: list[Figures]
@@ -194,8 +194,8 @@ def room_of(row: RowFields) -> float | None:
 
 @record
 class Guess:
-    """A row as frameworks may mean it: the likely bytes, the ends of all readings, the least and the most used, and the
-    capacity of the accelerator if the run ran: near it the allocator frees its cache."""
+    """The readings of a row: the likely bytes, the ends over all readings, the least and the most used bytes, and the
+    capacity of the accelerator if the run ran, because near it the allocator frees its cache."""
 
     value: float
     low: float
@@ -217,7 +217,7 @@ def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framewor
     bound = math.inf if room is None or drawn or row.flag("memory.oom") else room
 
     def possible(found: Sequence[Figures]) -> list[Figures]:
-        """Return the readings that fit: a run that ran took no more than its accelerator holds."""
+        """Return the readings that fit, because a run that ran did not exceed its accelerator."""
         return [one for one in found if one.least <= bound]
 
     every = possible([one for found in (*first, *rest) for one in found.all])
@@ -241,8 +241,8 @@ def is_alone(row: RowFields) -> bool:
 
 
 def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
-    """Compare the quantity that the row prints, in bytes, and say whether a run that did not fit was to be expected. A
-    row that holds what it cannot says so."""
+    """Compare the quantity that the row prints, in bytes, and whether an out-of-memory run was predicted. A row with an
+    invalid value is reported as such."""
     try:
         return _by_framework(row, level)
     except WrongRow as problem:
@@ -262,13 +262,13 @@ def _by_framework(row: RowFields, level: float) -> Compared:
 
 
 def of_whom(row: RowFields) -> str:
-    """Return whose errors a row shows: its framework's, or its source's where that framework is not known."""
+    """Return the group of a row's error: its framework, or its source if the framework is unknown."""
     named = framework_of(row)
     return named.name if named else row.text("source.key") or source_of(title_of(row))
 
 
 def unnamed(row: RowFields, level: float = margins.LEVEL) -> Compared:
-    """Compare the row as if its framework were not named, with what was learned from that framework held out."""
+    """Compare the row as if its framework were not named, with the evidence from that framework held out."""
     beyond = margins.outside(level, of_whom(row), known=framework_of(row) is not None)
     return _compared(row, beyond, ends_of(row), known=False)
 

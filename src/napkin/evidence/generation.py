@@ -1,10 +1,9 @@
-"""What inference engines reach of a machine: the shares that the time of generation rests on.
+"""The shares of peak rates that inference engines reach, for the time of generation.
 
 They are those of training steps on the same generation of accelerators (tools/calibrate.py), each times exp(effects)
-that tools/serving_shares.py fits to published rows of serving: one effect that all engines share, and what a family of
-engines, a kind of memory or a number of bits adds. What no row tells stays at 0, so that an engine that no one measured
-has what all share.
-"""
+that tools/serving_shares.py fits to published rows of serving: one effect that all engines share, and those of an
+engine family, a kind of memory or a number of bits. Effects without rows are 0, so an engine without measurements has
+only the shared effect."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.timing.generation import EngineShares, GenerationRates
 
 UNKNOWN = "unknown"
-"""The engine of which only what all engines share is known."""
+"""The engine with only the effects that all engines share."""
 LAYER, LATENCY = 30e-6, 12e-6
 """assumed, before any row: seconds to launch the kernels of a layer (six, of about 5 μs), of its routing to experts as
 many, and of one collective."""
@@ -68,7 +67,7 @@ def names(bits: int, kind: str, engine: str) -> dict[str, tuple[str, ...]]:
 
 
 def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, float]) -> EngineShares:
-    """Return what a family of engines reaches on a machine."""
+    """Return the shares that an engine family reaches on a machine."""
     known = constants()
     of = {
         share: math.exp(sum(fitted.get(name, 0.0) for name in parts))

@@ -1,4 +1,4 @@
-"""A decoder from the dimensions that a table prints: the parts that every decoder has, and no others.
+"""A decoder built from printed dimensions: only the parts that every decoder has.
 
 The dimensions may be arrays with one entry per row, where all rows have the same parts.
 """
@@ -92,7 +92,8 @@ def decoder(shape: PrintedDecoder) -> Model:
 
 
 def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
-    """Build the model of many rows: `dims` holds their dimensions as arrays; `like`, one of them, tells the parts."""
+    """Build the model of many rows: `dims` holds their dimensions as arrays; `like`: one of them, which gives the
+    parts."""
     h = dims.hidden
     runs: list[tuple[int, Layer]] = []
     windows = (like.window, 0) if like.window else (0,)  # tables print windows that alternate with full attention

@@ -1,4 +1,4 @@
-"""The share of the calendar time that whole runs train at a good step's rate, as published, by kind of run."""
+"""Published goodput of entire runs, by kind of run."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ WHY = {
     "benchmark": "evaluations and the first steps take the rest of the time to the target, as in MLPerf's logs",
     "speedrun": "a speedrun's clock stops for evaluation",
 }
-"""Kind of run → what takes the rest of the calendar time."""
+"""Kind of run → what takes the rest of calendar time."""
 
 
 NOTE_PREDICTED = (
     "time is calendar time: time/uninterrupted over the goodput, which follows from failures, restarts and checkpoints "
     "at published rates and from the other losses of published runs; --goodput takes your own"
 )
-"""What an answer says where the share is predicted from failures."""
+"""Note of an answer whose goodput is predicted from failures."""
 
 
 def note(goodput: Goodput) -> str:
-    """Return what an answer says where it takes the published share."""
+    """Return the note of an answer that uses published goodput."""
     share = f"{goodput.share.value:.3g}"
     return (
         f"time is calendar time: time/uninterrupted over a goodput of {share} ({WHY[goodput.run_kind]}); "

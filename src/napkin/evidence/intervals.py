@@ -1,8 +1,8 @@
 """Prediction intervals: the errors on published steps whose entire source was held out.
 
-Errors of one source are not independent, so every source weighs the same. The error grows with the distance to the
-evidence, and with what is not known of the chip and the software themselves: their constants are pooled toward a prior
-by as many sources as measured them, and keep its spread if none did (`own`):
+Errors within one source are not independent, so every source has the same weight. The error grows with the distance to
+the evidence, and with the uncertainty about the chip and the software: their constants are pooled toward a prior by the
+number of sources that measured them, and keep its spread if none did (`own`):
 
     |ln error| ≈ s = √((base + slope·d (+ more for experts))² + own²)
 
@@ -13,9 +13,8 @@ often ×1.2 as ÷1.2. q is that of the rows that rest on the same class of evide
     described  the software's code is described (software.py); no other source measured it there
     unknown    the software is not known
 
-Less evidence never narrows an interval: where a class's quantile lies below that of one with more evidence, the two are
-told apart by too few sources, and their rows are pooled.
-"""
+Less evidence never narrows an interval: if a class's quantile is below that of a class with more evidence, too few
+sources distinguish the two, and their rows are pooled."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from napkin.record import record
 
 @record
 class RunPoint:
-    """What makes two runs alike. params, seq and gpus as natural logarithms."""
+    """Features by which runs are compared; params, seq and gpus as natural logarithms."""
 
     generation: str
     stack: str
@@ -73,7 +72,7 @@ def point(generation: str, stack: str, experts: bool, bits: int, params: float, 
 
 @record
 class SeenStep:
-    """One row of the evidence: where it lies, and the logarithm of predicted over measured with its source held out.
+    """One row of the evidence: its point, and ln(predicted / measured) with its source held out.
 
     far: its distance to the nearest row of another source; own: see Growth.at"""
 
@@ -94,13 +93,13 @@ class Growth:
     experts: float
 
     def at(self, far: float, experts: bool, own: float = 0.0) -> float:
-        """Return s. own: mean error by what is not known of the chip's and the software's own constants."""
+        """Return s. own: mean error from uncertainty about the constants of the chip and the software."""
         return math.hypot(self.base + self.slope * far + (self.experts if experts else 0.0), own)
 
 
 Row = tuple[str, str, str, str, int, int, float, float, float, float, float, float]
-"""A SeenStep as the table has it: id, source, the fields of its point, error, far, own. Made into records are the few
-rows that an answer names, not all of them."""
+"""A SeenStep as a table row: id, source, the fields of its point, error, far, own. Only the few rows that an answer
+names become records."""
 
 
 def own_error(at: RunPoint, chip: float, software: float) -> float:
@@ -114,7 +113,7 @@ def seen_step(row: Row) -> SeenStep:
 
 
 def nearest(at: RunPoint, rows: Iterable[Row], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
-    """Return the rows most like a run, nearest first, at most one for each source and model size."""
+    """Return the rows most similar to a run, nearest first, at most one per source and model size."""
     ranked = sorted(((_distance(at, *row[2:9]), row) for row in rows if row[1] != without), key=lambda pair: pair[0])
     chosen: list[tuple[float, SeenStep]] = []
     for far, row in ranked:
@@ -127,7 +126,7 @@ def nearest(at: RunPoint, rows: Iterable[Row], count: int = 3, without: str = ""
 
 
 def class_of(at: RunPoint, rows: Iterable[Row], without: str = "") -> str:
-    """Return which evidence a prediction rests on; without: a source that is held out."""
+    """Return the class of evidence of a prediction; without: a source to hold out."""
     if at.stack == UNKNOWN:
         return UNKNOWN
     same = any(row[1] != without and row[2] == at.generation and row[3] == at.stack for row in rows)

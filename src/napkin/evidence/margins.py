@@ -1,9 +1,8 @@
-"""How far memory is from the formula's, as published rows show it: by framework, by one GPU or several, by figure.
+"""Errors of the memory formulas on published rows: by framework, by one or several GPUs, by figure.
 
-A framework that enough rows measured has the errors on those rows. Every other has the errors of frameworks that were
-held out: each framework's rows predicted as if it were not named (frameworks.py, unnamed). One whose code is not known
-has those of sources on such frameworks (OneFlow, PaddlePaddle) too.
-"""
+A framework with enough measured rows has the errors on those rows. Every other has the errors on held-out frameworks:
+each framework's rows, predicted as if it were not named (frameworks.py, unnamed). A framework with unknown code also
+has those of sources on such frameworks (OneFlow, PaddlePaddle)."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.setup import Width
 
 FEWEST = 5
-"""This many rows of a framework tell its spread; with fewer, the errors on held-out frameworks do."""
+"""Rows of a framework from which its own spread is used; with fewer, that of held-out frameworks."""
 FLOOR = 0.002
-"""No interval is narrower: printed figures have three digits."""
+"""Minimum interval width, because printed figures have three digits."""
 FIGURES = ("memory_allocated", "memory_reserved", "memory_used")
 LEVEL = 0.9
 
@@ -75,7 +74,7 @@ def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
 
 
 _WIDTHS: dict[str, tuple[tuple[Width, Width], tuple[Width, Width]]] = {}
-"""By framework: a question evaluates many setups of one."""
+"""Cache by framework, because a question evaluates many setups of one."""
 
 
 def widths_of(name: str) -> tuple[tuple[Width, Width], tuple[Width, Width]]:

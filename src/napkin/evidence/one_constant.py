@@ -1,11 +1,10 @@
-"""The posterior of one constant that fine-tuning alone shows, every other constant held: a prior, and rows whose steps
-it lengthens.
+"""The posterior of one constant that affects only fine-tuning, with every other constant fixed: a prior, and rows whose
+steps it lengthens.
 
     cost(ln c) = ((ln c − ln prior)/σ_prior)²/2 + Σ_sources min over u of (Σ_rows w·ρ((gap(c) − u)/σ) + ρ(u/τ))
 
-with ρ, w, σ, τ and the factor u of a source as in fit.py. Summed up on a grid: gaps bend where the host overtakes the
-device, so that no quadratic form fits them.
-"""
+with ρ, w, σ, τ and the factor u of a source as in fit.py. Integrated on a grid: gaps have a kink where host time
+exceeds device time, so no quadratic form fits."""
 
 from __future__ import annotations
 

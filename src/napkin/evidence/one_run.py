@@ -1,4 +1,4 @@
-"""The step model's inputs for one run: layout, rates and the interval, from what the user said. No numpy."""
+"""The step model's inputs for one run: layout, rates and the interval, from the user's options. No numpy."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 @record
 class StepPrediction:
-    """What a micro-batch runs, plan and rates of the step; kernel: attention's; at: where the run lies among the
-    evidence; without: a source of it that is held out; tuned: a trained network is trained on."""
+    """The passes of a micro-batch, and plan and rates of the step. kernel: of attention; at: the run's point in the
+    evidence; without: a held-out source; tuned: whether this is fine-tuning."""
 
     passes: Passes
     plan: StepLayout
@@ -52,19 +52,19 @@ class StepPrediction:
     tuned: bool = False
 
     def step(self) -> StepTime:
-        """Return the time of one step: what every command answers that is asked for it."""
+        """Return the time of one step, the same for every command."""
         return step_of_passes(self.passes, self.plan, self.rates)
 
     @property
     def evidence(self) -> str:
-        """Return the class of evidence that the interval rests on (intervals.py)."""
+        """Return the class of evidence of the interval (intervals.py)."""
         return shipped.class_of_evidence(self.at, self.without)
 
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.
 
-        Unnamed software adds its spread, and fine-tuning what its steps are farther off than others; a factor from the
-        user's own step removes the shared part."""
+        Unnamed software adds its spread, and fine-tuning its larger error; a factor from the user's own steps removes
+        the shared part."""
         half, close = shipped.half_width(self.at, level, self.without)
         if self.tuned:
             half *= shipped.tuning_ratio(self.without)
@@ -137,7 +137,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
 
 
 def _units(alone: Number, zero: Number) -> Number:
-    """Return 1 where ZeRO-3 gathers such a part of a layer by itself."""
+    """Return 1 if ZeRO-3 gathers such a part of a layer separately."""
     return where(alone, where(zero >= 3, 1, 0), 0)
 
 
@@ -194,8 +194,8 @@ def asked(
     factor: float = 1.0,
     without: str = "",
 ) -> StepPrediction:
-    """Return everything that one step's answer needs. `factor`: time of the user's own steps over napkin's, from
-    `napkin calibrate`. without: a source of the evidence that is held out."""
+    """Return everything needed to predict one step. `factor`: ratio of the user's own step times to the predictions,
+    from `napkin calibrate`. without: a source of the evidence to hold out."""
     stack = software.stack(stack_name)
     layout = setup.layout
     at = machine(hardware, setup.compute)
@@ -223,7 +223,7 @@ def asked(
 
 
 def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:
-    """Return the rates with what `napkin bench` measured on this machine in place of constants; and what was used."""
+    """Return the rates with constants replaced by measurements of `napkin bench`, and what was replaced."""
     measured = measured_shares(hardware, profile, compute, int(reached.units), reached.waves, reached.half_depth)
     changes: dict[str, Number] = dict(measured.shares)
     if "bus" in changes:

@@ -1,4 +1,4 @@
-"""Measured power draw of accelerators in training, and how much CO2 a region's grid emits."""
+"""Measured power draw of accelerators in training, and the carbon intensity of regional grids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRAWN = {
     ),
     "tpu-v4": MeasuredDraw(378.5, "6,144 chips, PaLM 540B: arXiv:2204.02311, appendix; measured system power"),
 }
-"""Accelerator → what it draws in a large training run, the host's share included."""
+"""Accelerator → power draw in a large training run, including the host's share."""
 GOOGLE = "Google Cloud, region-carbon-info, data/yearly, 2024; location-based, CO2 equivalent"
 GRIDS = {
     "asia-east1": (0.43929, "Taiwan"),

@@ -1,5 +1,5 @@
-"""Prices of a GPU-hour: list prices of several sellers with their date. Where one stands in for a price that is
-not given, the answer shows it with its date, its ends and who asks it."""
+"""Prices of a GPU-hour: list prices of several sellers with their date. An answer that uses one in place of a given
+price shows it with its date, its range and its sellers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MACHINE = 8
 
 @record
 class Price:
-    """USD per accelerator-hour on demand: the median of what sellers ask, the ends, when, and who asks it; without a
+    """USD per accelerator-hour on demand: the median over sellers, the range, the date, and the sellers; without a
     source: as given.
 
     most: accelerators of the largest machine that is rented at this price; None: several machines on a fast network too
@@ -54,7 +54,7 @@ def given(price: float) -> Price:
 
 
 def _asked(prices: Mapping[str, float], date: str = AUTUMN, most: int | None = None) -> Price:
-    """Return the price that sellers ask. prices: seller → USD per accelerator-hour."""
+    """Return the median price. prices: seller → USD per accelerator-hour."""
     rising = sorted(prices.values())
     half = len(rising) // 2
     middle = rising[half] if len(rising) % 2 else round((rising[half - 1] + rising[half]) / 2, 4)

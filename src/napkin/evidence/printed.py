@@ -1,4 +1,4 @@
-"""What a source prints of a training step: the decoder's dimensions, and the quantity that was measured."""
+"""Printed facts of a training step: the decoder's dimensions, and the measured quantity."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ MEASURED = (
     *("step_seconds", "tokens_per_second_per_gpu", "tokens_per_second", "mfu"),
     *("hardware_tflops_per_gpu", "model_tflops_per_gpu"),
 )
-"""What a row may have measured; the first that is there counts."""
+"""Quantities that a row may state; the first one present counts."""
 
 
 def measured(

@@ -1,4 +1,4 @@
-"""What `napkin bench` measured on a machine in place of constants, for steps of training and for inference engines."""
+"""Measurements of `napkin bench` that replace constants, for training steps and inference engines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPICAL = 8192
 
 @record
 class MeasuredShares:
-    """What a profile has in place of constants, by their names in `Rates`; seconds of an all-reduce; what was used."""
+    """Measured replacements of constants by field of `Rates`; seconds of an all-reduce; what was used."""
 
     shares: Mapping[str, float]
     latency: float

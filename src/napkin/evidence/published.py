@@ -8,9 +8,8 @@ Rows of a file in one of the forms
     schema: serving/1    id source model quant hardware layout engine load measured [suspect] [note]
     schema: endtoend/1   id model params_active tokens accelerator device_hours [count precision peak_dtype …]
 
-become records of what a planner knows beforehand, and apart from it the one quantity that was measured. A stated MFU,
-rate or time of a row never reaches the part that predicts.
-"""
+become records of what is known before a run, with the measured quantity kept separate. A stated MFU, rate or time never
+reaches the prediction."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ MAIN = {
     TUNING: "memory_used",
     SERVING: "output_tokens_per_second",
 }
-"""Schema → the quantity that its rows mainly print."""
+"""Schema → main quantity of its rows."""
 
 RUN_KINDS = ("production", "benchmark", "speedrun")
 SAID_BY = {"benchmark": ("mlperf", "mlcommons"), "speedrun": ("speedrun", "records/track")}
@@ -65,7 +64,7 @@ class RunRow:
 
 @record
 class UnreadRow:
-    """A row that holds what it cannot. quantity: the main one of its schema; why: what is wrong, with its place."""
+    """A row with an invalid value. quantity: the main one of its schema; why: the error, with its location."""
 
     id: str
     quantity: str

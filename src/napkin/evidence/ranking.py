@@ -1,4 +1,4 @@
-"""Quantiles of errors: every rule by which the evidence ranks them, in one place. No numpy."""
+"""All quantile rules for errors of the evidence. No numpy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def weighted_quantile(pairs: Iterable[tuple[float, float]], level: float) -> flo
 
 
 def over_sources(scores: Iterable[tuple[str, float]], level: float) -> float:
-    """Return the smallest score that `level` of all lie at or below, every source weighing the same."""
+    """Return the smallest score at or below which a share `level` lies, with equal weight for each source."""
     groups: dict[str, list[float]] = {}
     for source, score in scores:
         groups.setdefault(source, []).append(score)

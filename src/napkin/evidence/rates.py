@@ -1,8 +1,7 @@
-"""What a chip and a software stack reach, put together from the calibrated constants: the `Rates` of a step.
+"""The `Rates` of a step for a chip and a software stack, from the calibrated constants.
 
-One mapping from what is known of a run to the names of the constants that hold for it serves one run (numbers) and all
-published rows at once (arrays).
-"""
+One mapping from a run to the names of its constants serves a single run (numbers) and all published rows at once
+(arrays)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from napkin.timing.rates import Rates
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
 
 MEASURED_GENERATIONS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna", "tpu", "gaudi")
-"""Generations of accelerators with constants of their own (priors.py: `matmul/GENERATION/16`)."""
+"""Generations of accelerators with their own constants (priors.py: `matmul/GENERATION/16`)."""
 GENERIC = "other"
 """The generation whose constants hold for all other accelerators."""
 
@@ -36,7 +35,7 @@ MI300X.
 Another GPU of the generation with less power for the same peak runs at lower clocks."""
 
 MOST_POWER = 1.3
-"""Beyond this much more power per FLOP/s than the reference nothing is power-limited any more."""
+"""Power per FLOP/s, relative to the reference, above which nothing is power-limited."""
 
 LARGEST_SHARE = 0.95
 
@@ -58,7 +57,7 @@ def generation_note(hardware: Hardware) -> str:
 
 @record
 class Machine:
-    """What the rates need of the hardware, each a number or one per row. units: matrix units that share the tiles;
+    """Hardware inputs of the rates; each a number or one per row. units: matrix units that share the tiles;
     chip: the accelerator's name; full: dense FLOP/s of fp32, 0 if it is not known."""
 
     generation: str
@@ -149,7 +148,7 @@ its memory-efficient kernel in its place (aten/src/ATen/native/transformers/cuda
 
 
 def matmul_of(era: str, bits: int) -> str:
-    """Return the constant of matrix products in that many bits."""
+    """Return the constant of matmuls in that many bits."""
     return f"matmul/{era}/{bits if (era, bits) in NARROW else 16}"
 
 
@@ -215,15 +214,15 @@ def names(
 
 @record
 class Early:
-    """What data parallelism overlaps: 1 where gradients are reduced while the last backward pass runs, and where
-    parameters are gathered while the next step's first forward pass does."""
+    """Overlap of data parallelism: 1 if gradients are reduced during the last backward pass, and 1 if parameters are
+    gathered during the next step's first forward pass."""
 
     reduces: Number
     gathers: Number
 
 
 def early_of(stack: SoftwareStack) -> Early:
-    """Return what a software stack's data parallelism overlaps."""
+    """Return the overlap of a software stack's data parallelism."""
     return Early(1 if stack.reduce_early else 0, 1 if stack.gather_early else 0)
 
 
@@ -266,7 +265,7 @@ AS_THEY_STAND = (
         "stack",
     ),
 )
-"""Rates that are constants of that name, whatever the machine."""
+"""Rates that are constants of the same name on every machine."""
 
 
 def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number, sharded: Number) -> Rates:

@@ -1,6 +1,6 @@
 """Recognize names, versions and units in the free text of a published row, and write them into its fields.
 
-This is the only place that looks for words; words.py lists them. People state facts in prose ("bf16 (fp32 gradient
+Only this module looks for words; row_words.py lists them. People state facts in prose ("bf16 (fp32 gradient
 accumulation)", a page's title that names the software, "8x 200 Gbit/s HDR per node"); the predictions read the fields
 that are filled here. The shipped evidence (configs/evidence/*.yaml) states the fields itself and does not pass through
 here. A spelling that is not known stays as it is, and whoever reads the field refuses it by name.
@@ -62,7 +62,7 @@ from napkin.evidence.teams import source_of
 from napkin.training.precision import POLICIES
 
 Fact = str | float | bool | list[str] | None
-"""What a row says in one field, in its canonical spelling; None: it does not say."""
+"""The canonical value of a field; None: not stated."""
 Facts = dict[str, dict[str, Fact]]
 """Section of a row → field → value."""
 
@@ -121,7 +121,7 @@ def policy_of(precision: str) -> str:
 
 
 def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:
-    """Return what is recomputed if a row says it in words alone; words that are not known stay as they are."""
+    """Return what is recomputed, if a row states it only in words; unknown words are kept."""
     words = row.text("layout.recompute").strip().lower()
     if words == RECIPE:
         return {"recipe_defaults": True}

@@ -1,4 +1,4 @@
-"""Mean lengths of responses if only their limit is known, from what was published of models of the same kind.
+"""Mean response lengths if only their limit is known, from published figures of similar models.
 
 The untruncated responses of a model have a characteristic length of L tokens: a limit far above L is hardly filled, one
 far below L almost entirely. The mean is taken to be limit · L / (limit + L). The published means below give L of 15,000

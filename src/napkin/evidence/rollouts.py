@@ -1,10 +1,8 @@
-"""How much longer published steps of reinforcement learning took than what is counted of them, and how far they were
-from that: a step's prediction and its interval.
+"""The ratio of published reinforcement learning steps to their counted time, and its spread: the correction and the
+interval of a step's prediction.
 
-Two factors are all that is fitted: the mean over models, each of which weighs the same, and what passes without
-gradients take besides. A row is predicted and judged with the rows of other sources only; versions of one page are one
-source.
-"""
+Only two factors are fitted: the mean over models, with equal weights, and an extra factor for passes without gradients.
+A row is predicted and judged only with the rows of other sources; versions of one page are one source."""
 
 from __future__ import annotations
 
@@ -91,7 +89,7 @@ def of_few(deviations: float, count: int) -> float:
 
 
 def said() -> str:
-    """Return what a prediction made of them rests on."""
+    """Return a note on the basis of such a prediction."""
     sources = sorted({page(source) for _, source, _, _ in STEPS})
     models = len({model for _, _, model, _ in STEPS})
     return (

@@ -1,4 +1,4 @@
-"""Which fields of a published row are read, by what they decide: a row that states others is not predicted."""
+"""The fields of a published row that are read, by what they affect; a row with other fields is not predicted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from napkin.inputs.load import printable
 BOTH = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
 schedule recompute recompute_kind policy precision attention optimizer method compile chunked_cross_entropy stack
 framework framework_version"""
-"""Fields of a layout that decide memory and time."""
+"""Fields of a layout that affect memory and time."""
 BYTES = """quantization lora_rank lora_targets optimizer_in_backward packed pp_partition accumulation recipe_defaults"""
-"""Those that decide memory and no time, or that say for it what others say."""
+"""Fields that affect only memory, or restate other fields for it."""
 SECONDS = """async_tp whole_run fsdp_mixed_precision"""
-"""Those that decide the time of a step and no memory."""
+"""Fields that affect only the time of a step."""
 PARTS_OF_TIME = """recompute_layers recompute_matmuls gradient_dtype scaling"""
-"""Those that decide the time, and whose bytes are not known."""
+"""Fields that affect the time and whose bytes are unknown."""
 NEITHER = """activation_offload local_batch trainable_params recipe replicas container model_parallel_size lora_alpha
 per_node nodes launcher dataset steps version expandable_segments"""
 """Those that decide neither, or that say what others say. Activations are offloaded on a stream of their own, behind
@@ -62,7 +62,7 @@ def unread_memory(row: RowFields) -> str:
 
 
 ON = ("flash", "master", "fused")
-"""Parts of names of what is on unless a row says that it is not."""
+"""Parts of names of features that are on unless a row says otherwise."""
 
 
 def _unread(row: RowFields, part: str, known: str) -> str:

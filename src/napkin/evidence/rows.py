@@ -10,7 +10,7 @@ from napkin.inputs.load import Document, printable
 
 
 class WrongRow(NapkinError):
-    """A field of a row that holds what it cannot: the file is refused, not the prediction alone."""
+    """A field of a row with an invalid value: an error of the file, not only of the prediction."""
 
 
 class RowFields:

@@ -1,4 +1,5 @@
-"""The MFU to expect of a whole run: from published runs, or from the step model for a layout; and what follows."""
+"""Estimated MFU of an entire run, from published runs or from the step model for a layout, and the derived
+quantities."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from napkin.training.layout import Layout
 
 START = 70e9
-"""Parameters to begin with if they are what is asked for."""
+"""Starting value if parameters are solved for."""
 ROUNDS = 6
 
 
 def is_wanted(known: Mapping[str, Term], with_budget: bool) -> bool:
-    """Return whether MFU is to be estimated: it is missing, and what else is missing takes all the equations."""
+    """Return whether to estimate MFU: it is missing, and the other unknowns use all equations."""
     if "mfu" in known:
         return False
     missing = time.missing_of({"mfu": six(), **known})
@@ -86,7 +87,7 @@ def _with_goodput(estimate: runs.Estimate, goodput: Goodput) -> runs.Estimate:
 
 
 def _asked(found: Mapping[str, Term], hardware: Hardware, kind: str) -> runs.PlannedRun:
-    """Return what the published runs are compared with."""
+    """Return the planned run to compare with published ones."""
     total = found["params"].value if "params" in found else START
     active = found["per_token"].value / 6 if "per_token" in found else total
     gpus = int(found["gpus"].value) if "gpus" in found else None

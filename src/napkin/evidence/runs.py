@@ -1,7 +1,7 @@
 """Complete training runs: the utilization that accelerator-hours imply, predicted from other teams' runs.
 
-Its u = 6·A·D / (hours·3600·P): active parameters, tokens, dense peak. It is a good step's MFU less what restarts,
-evaluation, slow nodes and bookkeeping take. The rule has four constants:
+u = 6·A·D / (hours·3600·P), with active parameters A, tokens D and dense peak P. It is the MFU of a normal step minus
+losses to restarts, evaluation, slow nodes and bookkeeping. The rule has four constants:
 
     ln u = a + M·(b + c·log10(A / 70e9)) − d·min(2, max(0, 2023 − year))
 
@@ -12,9 +12,8 @@ fixed and more accelerators each compute less of it:
 
     ln u = a + b·log10(accelerators / 1024)
 
-Fitted by least squares in which a team weighs as the square root of its runs and outliers pull less; the interval is a
-quantile of the leave-one-team-out errors.
-"""
+Fitted by least squares, with the weight of a team being the square root of its runs, and robust to outliers; the
+interval is a quantile of the leave-one-team-out errors."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ FEWEST_DEVICES = 256
 
 @record
 class PublishedRun:
-    """A published run as the rule sees it, with the utilization that its hours imply."""
+    """A published run as input of the rule, with the utilization that its hours imply."""
 
     row: RunRow
     hopper: bool
@@ -64,12 +63,12 @@ class PublishedRun:
 
 
 def features_of_benchmark(gpus: int | None) -> tuple[float, ...]:
-    """Return what the coefficients of a benchmark's rule multiply: 1; log10 of the accelerators over USUAL_DEVICES."""
+    """Return the features of a benchmark's rule: 1; log10 of the accelerators over USUAL_DEVICES."""
     return (1.0, math.log10(min(max(gpus or USUAL_DEVICES, FEWEST_DEVICES), MOST_DEVICES) / USUAL_DEVICES))
 
 
 def features(hopper: bool, active: float, year: float | None) -> tuple[float, ...]:
-    """Return what the rule's coefficients multiply: 1; Hopper; on it, log10 of the size; minus years before MODERN."""
+    """Return the features of the rule: 1; Hopper; on it, log10 of the size; minus years before MODERN."""
     size = math.log10(min(max(active, SMALLEST), LARGEST) / REFERENCE)
     return (1.0, float(hopper), size if hopper else 0.0, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
 
@@ -129,7 +128,7 @@ def published(flops: float, tokens: float, card: Hardware) -> list[RunRow]:
 
 
 def judging(runs: Sequence[PublishedRun], kind: str) -> list[PublishedRun]:
-    """Return the runs that judge one of a kind: benchmarks among themselves, speedruns with production."""
+    """Return the runs to compare one of a kind with: benchmarks among themselves, speedruns with production."""
     return [run for run in runs if (run.row.run_kind == BENCHMARK) == (kind == BENCHMARK)]
 
 
@@ -205,7 +204,7 @@ def half_width(runs: Sequence[PublishedRun], level: float) -> float:
 
 @record
 class PlannedRun:
-    """A run that is planned, as far as likeness and the rule go."""
+    """A planned run, as input of the similarity and the rule."""
 
     active: float
     total: float
@@ -247,7 +246,7 @@ def unlikeness(asked: PlannedRun, run: PublishedRun) -> float:
 
 @record
 class Estimate:
-    """Utilization of a whole run with its interval, and what it rests on.
+    """Utilization of an entire run with its interval and basis.
 
     similar  the most similar published runs, nearest first     wider  why the interval is wider than the evidence's"""
 
@@ -291,7 +290,7 @@ def estimate(asked: PlannedRun, rule: FittedRule) -> Estimate:
 
 
 def _beyond(asked: PlannedRun, runs: Sequence[PublishedRun]) -> str:
-    """Say where the evidence does not reach; "" if it does."""
+    """Return why a run is outside the evidence; "" if it is inside."""
     if asked.run_kind == BENCHMARK and asked.precision and not any(bits in asked.precision for bits in "48"):
         return "the published benchmark runs compute in 8 bits"
     if not any(run.era == asked.era for run in runs):

@@ -1,8 +1,8 @@
-"""How far predictions of serving are from published rows whose entire source was held out.
+"""Errors of serving predictions on published rows whose entire source was held out.
 
 The interval of a quantity is that of errors of its kind: of the time of a token (decode), of a prompt (prefill), of
 rates of many requests (throughput), of what the cache holds (cache) and of the weights' size (weights). Every source
-weighs the same. It says which class of evidence it rests on:
+has the same weight. The classes of evidence are:
 
     measured          another source measured this family of engines
     engine unknown    no other source measured it
@@ -25,12 +25,12 @@ KINDS = (
     ("cache", ("kv_cache",)),
     ("weights", ("weights",)),
 )
-"""Kind of a quantity, and how the keys begin; all others are throughput."""
+"""Kind of a quantity → prefixes of its keys; all others are throughput."""
 SPEEDS = ("decode", "prefill", "throughput")
 FROM_AN_ENGINE = (*SPEEDS, "cache")
 """Kinds that depend on what an engine does."""
 FEWEST = 5
-"""Sources below which a kind does not tell its own quantile."""
+"""Minimum number of sources for a kind's own quantile."""
 FLOOR = 0.02
 
 

@@ -1,5 +1,5 @@
-"""What a row of measured serving (schema serving/1) states. What is stated and not understood, or missing and needed,
-is refused with the reason."""
+"""Read a row of measured serving (schema serving/1). Fields that are not understood, and required fields that are
+missing, raise an error with the reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MODES = (
     ("start-up", START),
     ("statement", START),
 )
-"""How the words of load.mode begin, and what they mean."""
+"""Prefix of load.mode → its meaning."""
 LIMITED = ("server", "interactive")
 """Modes whose latency a benchmark bounds."""
 HYPHEN = "\u2011"
@@ -57,7 +57,7 @@ class ServedRow:
 
     weights, computed   how weights are stored, and the format in which they are multiplied
     element, cache      bytes of an element of keys and values, and their format
-    gpus                all of them          groups, dp    how they are divided; stated: the row says so
+    gpus                total              groups, dp    the layout; stated: given by the row
     family              of the engine        share         of the memory that it takes, 0 if it is not stated
     at_once             sequences in flight, 0 if the engine takes what fits
     prompt, response    mean tokens, 0 if they are not stated
@@ -125,7 +125,7 @@ def served_row(row: RowFields) -> ServedRow:
 
 
 def _check_understood(row: RowFields) -> None:
-    """Refuse a row whose tokens are not those that were computed, one after the other."""
+    """Reject a row with speculative decoding, cached prompts or production traffic."""
     said = f"{row.text('engine.options')} {row.text('engine.name')} {row.text('load.speculation')}"
     if speculates(said):
         raise NapkinError("its tokens are proposed several at a time (speculation): not modeled")

@@ -43,13 +43,13 @@ def framework_of(row: RowFields) -> Framework | None:
 
 
 def ends_of(row: RowFields) -> tuple[Framework, Framework]:
-    """Return the least and the most that an unnamed framework may hold, for a layout like the row's."""
+    """Return frameworks that bound the memory of an unnamed one, for a layout like the row's."""
     step = step_row(row)
     return unnamed(step.tp > 1, step.zero == 3, step.gpus == 1)
 
 
 def adapted(framework: Framework, row: RowFields) -> Framework:
-    """Return a framework as the row changes it: fp32 accumulation, embeddings that count as layers."""
+    """Return a framework with the row's changes: fp32 accumulation, embeddings that count as layers."""
     if row.text("layout.accumulation") == "fp32":
         framework = replace(framework, accumulator=4)
     if framework.partition == FRONT and row.text("layout.pp_partition") == SLOTS:
@@ -63,8 +63,8 @@ def adapted(framework: Framework, row: RowFields) -> Framework:
 
 
 def precision_of(row: RowFields, framework: Framework) -> Precision:
-    """Return the number formats as the framework keeps them: FSDP shards fp32 parameters and casts them; the others
-    keep 16-bit parameters with fp32 master copies. 8-bit matmuls leave memory as it is."""
+    """Return the number formats of the framework: FSDP shards fp32 parameters and casts them; the others have 16-bit
+    parameters with fp32 master copies. 8-bit matmuls do not change memory."""
     stated = row.text("layout.policy") or "bf16-mixed"
     if stated not in POLICIES:
         raise NapkinError(f"the policy {stated[:40]} is not known")
@@ -76,7 +76,7 @@ def precision_of(row: RowFields, framework: Framework) -> Precision:
 
 
 def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
-    """Return what is trained of a frozen network. Rank and targets are those of the framework's recipes where the row
+    """Return the adapters of a frozen network. Rank and targets are those of the framework's recipes where the row
     does not say."""
     method, stored = row.text("layout.method"), row.text("layout.quantization")
     if stored not in ("", "none", "nf4", "nf4-dq"):
@@ -226,7 +226,7 @@ def offload_of(row: RowFields, step: StepRow, framework: Framework) -> tuple[str
 
 
 def contradiction(row: RowFields, step: StepRow) -> str:
-    """Return what a row states twice and differently; "" if there is nothing of the kind."""
+    """Return a contradiction between a row's fields; "" if there is none."""
     ways = step.tp * step.pp * step.cp
     dp = row.count("layout.dp")
     if step.gpus % ways or (dp is not None and dp * ways != step.gpus):

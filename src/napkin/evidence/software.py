@@ -1,4 +1,4 @@
-"""Software stacks as a planner knows them: what runs fused, what hides behind what. Facts of the code, no timings."""
+"""Software stacks: fusion and overlap. Facts about the code, no timings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from napkin.record import record, replace
 
 @record
 class SoftwareStack:
-    """What a software stack runs fused, overlaps and does by default.
+    """Fusion, overlap and defaults of a software stack.
 
     compiled        elementwise chains run as one kernel (a compiler's or hand-written)
-    eager           Python launches every operation of a reference class by itself
+    eager           Python launches every operation of a reference class separately
     fused_loss      the loss reads the logits once or twice instead of writing softmax and gradients in fp32
     overlap         tensor- and pipeline-parallel transfers overlap with matmuls
     reduce_early    gradients are reduced while the last backward runs
@@ -30,7 +30,7 @@ class SoftwareStack:
                     transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams), as
                     Python does without a compiler
     gathers_low     ranks gather weights in the 8 bits in which linear layers multiply them
-    sequence_parallel, zero   what it takes by default with tensor parallelism and data parallelism
+    sequence_parallel, zero   defaults with tensor parallelism and with data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
                     (NVIDIA/TransformerEngine, get_attention_backend, since v1.5; AI-Hypercomputer/maxtext
                     src/maxtext/configs/gpu/models: attention: cudnn_flash_te)
@@ -180,7 +180,7 @@ STACKS = {
     )
 }
 UNKNOWN = "unknown"
-"""A stack that the evidence does not hold: the middle of those that it does, with their spread."""
+"""An unknown stack: the middle of the known ones, with their spread."""
 
 
 def stack(name: str, where: str = "--stack") -> SoftwareStack:

@@ -1,4 +1,4 @@
-"""A measured step compared with the predicted one, and which single cause would explain the gap."""
+"""A measured step compared with the predicted one, and single causes that would explain the gap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from napkin.training.layout import Layout
 EXPLAINS = 0.06
 """A cause explains a gap if its own prediction is within this of the measurement (ln): the model's error near home."""
 NOISY = 0.1
-"""Share of slow steps from which on the log itself shows that something interrupts."""
+"""Share of slow steps from which the log itself shows interruptions."""
 
 
 COMPUTE, BOUND, COMMUNICATION = "step/compute", "step/memory_bound", "step/communication"
@@ -21,8 +21,8 @@ COMPUTE, BOUND, COMMUNICATION = "step/compute", "step/memory_bound", "step/commu
 
 @record
 class Cause:
-    """What alone would explain a gap. term: the path of the part of the predicted step that it changes; "" if no
-    part is known to. says: a sentence."""
+    """A single cause that would explain a gap. term: path of the part of the predicted step that it changes; "" if
+    unknown. says: a sentence."""
 
     term: str
     says: str
@@ -30,10 +30,10 @@ class Cause:
 
 @record
 class Gap:
-    """A measured step next to the predicted one.
+    """A measured and a predicted step.
 
     measured, predicted  seconds of a step     ratio   measured over predicted
-    half    half the prediction's interval, in ln t    causes  what would explain the gap
+    half    half-width of the prediction's interval in ln(time)    causes  possible explanations
     """
 
     measured: Term
@@ -44,7 +44,7 @@ class Gap:
 
     @property
     def is_within(self) -> bool:
-        """Whether the gap is no larger than such predictions miss by."""
+        """Whether the gap is within the prediction's interval."""
         return abs(math.log(self.ratio.value)) <= self.half
 
 
@@ -106,7 +106,7 @@ def causes_of(prediction: StepPrediction, measured: float) -> list[Cause]:
 
 
 def spread_note(steps: int, slow: float) -> str:
-    """Return what the spread of a log says: `steps` lines, a share `slow` of them slow."""
+    """Return a note on the spread of a log: `steps` lines, a share `slow` of them slow."""
     line = f"the log: median of {steps:,} lines after warm-up"
     return line + (
         f"; {slow:.0%} of the steps take 1.2 × the median or more: something interrupts" if slow >= NOISY else ""

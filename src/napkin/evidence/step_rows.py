@@ -1,5 +1,5 @@
-"""A published training step: what a planner knows beforehand, and apart from it the one quantity that was measured.
-A stated MFU, rate or time of a row never reaches the part that predicts."""
+"""A published training step: what is known before the run, and separately the measured quantity. A stated MFU, rate or
+time never reaches the prediction."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class StepRow:
 
 
 def step_row(row: RowFields) -> StepRow:
-    """Return a training step as its row states it, with what a planner assumes if it does not say."""
+    """Return a training step from its row, with defaults for what it does not state."""
     dims = printed_decoder(row)
     chip = accelerator_of(row)
     node, seq = row.count("hardware.per_node"), row.count("model.seq")
@@ -153,7 +153,7 @@ def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]
 
 
 def fsdp_of(row: RowFields) -> str:
-    """Return how a row says that FSDP shards, in lower case; "" if it does not say."""
+    """Return the FSDP sharding that a row states, in lower case; "" if none."""
     return row.text("layout.fsdp").strip().lower().replace("-", "_").replace(" ", "_")
 
 
@@ -193,7 +193,7 @@ def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
 WHOLE_RUN = "whole"
 TIMED_SCHEDULES = ("1f1b", "interleaved")
 FABRICS = ("rdma", "omnipath")
-"""Kinds of network between nodes, each with a constant of its own."""
+"""Kinds of network between nodes, each with its own constant."""
 TIMED_KERNELS = ("flash", "flash1", "cudnn", "efficient", "eager")
 """Kernels of attention that rows name."""
 

@@ -1,4 +1,4 @@
-"""A user's own measured steps: what they would change about the shipped constants."""
+"""Refit of the shipped constants to a user's own measured steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from napkin.evidence.step_rows import StepRow
 from napkin.record import record
 
 SHOWN = 0.25
-"""A constant is listed once it moved by this many of its σ."""
+"""Change of a constant, in σ, from which it is listed."""
 
 
 @record

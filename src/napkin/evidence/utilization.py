@@ -1,4 +1,4 @@
-"""MFU, HFU and the rate of tokens of a predicted step, from the exact count of the model's FLOPs."""
+"""MFU, HFU and the token rate of a predicted step, from the exact count of the model's FLOPs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PATHS = ("mfu", "mfu/exact", "hfu", "tokens_per_second_per_gpu")
 
 
 def utilization_terms(model: Model, setup: Setup, peak: Term, found: StepTime) -> list[Term]:
-    """Return mfu, mfu/exact (attention's allowed pairs only), hfu and tokens_per_second_per_gpu. What runs only because
-    layers are recomputed counts towards HFU, never MFU."""
+    """Return mfu, mfu/exact (attention's allowed pairs only), hfu and tokens_per_second_per_gpu. Work that runs only
+    because of recomputation counts towards HFU, never MFU."""
     layout = setup.layout
     needed, trained = setup.needed(model), setup.trained(model)
     over = flops.of_layout(trained, layout, layout.global_batch)

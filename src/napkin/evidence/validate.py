@@ -25,7 +25,7 @@ def weights_of(row: StepRow) -> float:
 
 
 def point_of(row: StepRow) -> RunPoint:
-    """Return where a published step lies among the evidence."""
+    """Return the point of a published step in the evidence."""
     compute = POLICIES[row.policy].compute
     return point(
         constants_of(hardware.find(row.chip)),
@@ -102,7 +102,7 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
 
 
 class _Places:
-    """Distances to the evidence, remembered: many rows of a table lie at the same place."""
+    """Cache of distances to the evidence, because many rows of a table have the same point."""
 
     def __init__(self, evidence: Iterable[SeenStep]) -> None:
         self.by_source: dict[str, set[RunPoint]] = {}

@@ -89,7 +89,7 @@ class Norm(Elementwise):
         return Value(out, x.width, x.divided, x.gathered, x.heads_first)
 
     def normalized(self, run: Lowering, x: Tensor, divided: bool) -> Tensor:
-        """Return the norm of x, as the implementation makes it: by one kernel, or in elementary operations."""
+        """Return the norm of x, in one kernel or in elementary operations, depending on the implementation."""
         tape = run.tape
         if self.kind == "affine":
             scaled = tape.multiply(x, run.weight(self.width))
@@ -174,7 +174,7 @@ def _by_rsqrt(run: Running, variance: Tensor) -> Tensor:
 
 @record
 class ScaledNorm(Elementwise):
-    """A root mean square norm of what a learned vector multiplied before, stored as its difference from 1."""
+    """An RMS norm of the input times a learned vector, which is stored as its difference from 1."""
 
     width: int
 

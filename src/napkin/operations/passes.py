@@ -14,8 +14,8 @@ from napkin.record import record, replace
 
 @record
 class Ungraded(Ordinary):
-    """`times` layers of these operations, run under no_grad with the weights of other layers: matmuls of a forward pass
-    only, and nothing is kept."""
+    """`times` layers of these operations, run under no_grad with the weights of other layers: only the matmuls of a
+    forward pass, and nothing is saved."""
 
     of: tuple[Operation, ...]
     times: int
@@ -33,7 +33,7 @@ class Ungraded(Ordinary):
         return replace(one, batch=one.batch * self.times, flops=one.flops * self.times, pairs=pairs, backward=0)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Return what the forward passes of the layers move; there is no backward pass."""
+        """Return the traffic of the layers' forward passes; there is no backward pass."""
         return self.times * sum(op.traffic()[0] for op in self.of), 0
 
     def attention_width(self) -> Number:

@@ -1,6 +1,6 @@
-"""The arithmetic that everything else is a list of: FLOPs of a matmul, attention's pairs.
+"""Basic counts: FLOPs of a matmul, and attention's (query, key) pairs.
 
-One multiply-add is 2 FLOP. Every function takes integers (and answers exactly) or numpy arrays (entry by entry).
+One multiply-add is 2 FLOP. Every function takes integers (with exact results) or numpy arrays (elementwise).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def matmul_flops(m: Number, k: Number, n: Number, batch: Number = 1) -> Number:
-    """Return the FLOP of `batch` products (m×k)(k×n): 2·m·k·n each (technically m·n·(2k−1))."""
+    """Return the FLOP of `batch` matmuls (m×k)(k×n): 2·m·k·n each (technically m·n·(2k−1))."""
     return 2 * batch * m * k * n
 
 

@@ -1,5 +1,4 @@
-"""Answer questions about all operations of a model: which linear layers it has, whether it scans, how its
-attention is masked."""
+"""Queries over all operations of a model: its linear layers, its recurrences, the masks of its attention."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ BY_HEADS = (KEY, VALUE, QKV)
 
 @record
 class AttentionMasks:
-    """What masks attention needs in a model: `merged` if it runs over both sides' keys at once; `bounds` are the
+    """The attention masks that a model needs: `merged` if it runs over both sides' keys at once; `bounds` are the
     windows and chunks, in tokens."""
 
     merged: bool
@@ -36,14 +35,14 @@ def has_scan(model: Model) -> bool:
 
 
 def generates(model: Model) -> bool:
-    """Return whether the last stack can make one token after the other: its attention is causal, or it is recurrent."""
+    """Return whether the last stack can generate tokens: its attention is causal, or it is recurrent."""
     found = [op for layer in model.stacks[-1].layers for op in layer.operations]
     cores = [core for op in found if (core := op.attends()) is not None]
     return any(core.causal for core in cores) or any(op.scans() for op in found)
 
 
 def has_separate_experts(model: Model) -> bool:
-    """Return whether experts are linear layers of their own, which run one after the other."""
+    """Return whether experts are separate linear layers, which run in a loop."""
     return any(op.chooses_among() and op.routed() is None for op in model.operations)
 
 
@@ -59,13 +58,13 @@ def grouped_experts(model: Model) -> list[tuple[int, int]]:
 
 
 def learned_positions(model: Model) -> list[int]:
-    """Return the rows of the last stack's position embeddings, beyond which no sequence goes."""
+    """Return the rows of the last stack's position embeddings, which limit the sequence length."""
     tables = (op for op in model.stacks[-1].before if op.embeds() == POSITION)
     return [weight.shape[0] for table in tables for weight in table.weights()[:1]]
 
 
 def attention_masks(model: Model) -> AttentionMasks:
-    """Return what masks the last stack's attention needs."""
+    """Return the masks that the last stack's attention needs."""
     found = (op.attends() for layer in model.stacks[-1].layers for op in layer.operations)
     cores = [core for core in found if core is not None]
     bounds = tuple(bound for op in cores for bound in (op.window, op.chunk) if bound is not None)
@@ -79,9 +78,9 @@ def key_heads(model: Model) -> list[int]:
 
 
 def undivided(model: Model, implementation: Implementation, ranks: int) -> str:
-    """Return what this many tensor-parallel ranks do not divide, or "" if the implementation runs on them: they divide
-    the heads of attention and of a vision tower, the key/value heads (or, where the implementation gathers heads, each
-    rank has one), and the divided dimension of every other weight."""
+    """Return a dimension that this many tensor-parallel ranks do not divide, or "" if the implementation runs on them:
+    they divide the heads of attention and of a vision tower, the key/value heads (or, where the implementation gathers
+    heads, each rank has one), and the divided dimension of every other weight."""
     tower = model.vision.tower.heads if model.vision is not None else 0
     for heads, whose in ((model.heads, "attention heads"), (tower, "attention heads of the vision tower")):
         if heads % ranks:

@@ -1,4 +1,4 @@
-"""Rewrite a layer as an implementation runs it: the one place where an operation's neighbors matter.
+"""Rewrite a layer as an implementation runs it. Only this module looks at an operation's neighbors.
 
 The folds take the result: memory runs the program (`rewrite`) on a tape, time takes the fused operations (`fuse`) and
 the linear layers that run as one GEMM (`fuse_linears`)."""
@@ -63,7 +63,7 @@ class FusedLinear:
 
 
 def fuse(operations: Operations, implementation: Implementation) -> Operations:
-    """Return a layer's operations in the order of the implementation, those that a neighbor's kernel runs marked."""
+    """Return a layer's operations in the implementation's order, with those that run in a neighbor's kernel marked."""
     if implementation.norms_inline:
         operations = _inline_norms(operations)
     gates = _gates(operations, implementation.swiglu)
@@ -89,8 +89,8 @@ def fuse_linears(layers: Iterable[LinearLayer]) -> list[FusedLinear]:
 
 
 def divided_outputs(operations: Iterable[Operation]) -> set[str]:
-    """Return the outputs that tensor parallelism divides: from a column-parallel layer, or a head divided by its
-    outputs, on, until a row-parallel one."""
+    """Return the outputs that tensor parallelism divides: from a column-parallel layer, or a divided head, up to a
+    row-parallel one."""
     names: set[str] = set()
     for op in operations:
         division = op.division()

@@ -1,4 +1,4 @@
-"""How a weight or an output is divided over ranks (its `shard`), and the roles that folds may ask operations for.
+"""How a weight or an output is divided over ranks (its `shard`), and the roles of operations for folds.
 
 A weight's shard:
 
@@ -30,7 +30,7 @@ entirely instead of looked up); of hashed n-grams of tokens."""
 TABLES = (TOKEN, LAYERS)
 """Roles of the embeddings that token ids index."""
 QUERY, KEY, VALUE, QKV = "q", "k", "v", "qkv"
-"""Roles in self-attention: the operations that make queries, keys and values, and the fused projection."""
+"""Roles in self-attention: the operations that compute queries, keys and values, and the fused projection."""
 KV_LATENT, ROTATED_QUERY, ROTATED_KEY = "kv_latent", "rotated_query", "rotated_key"
 """Roles in multi-head latent attention: the down-projection of keys and values, and the parts that RoPE rotates."""
 ADAPTER, MERGED = "adapter", "merged"
@@ -38,7 +38,7 @@ ADAPTER, MERGED = "adapter", "merged"
 DOWN, SHARED_EXPERT, LM_HEAD = "down", "shared_expert", "lm_head"
 """Roles of an MLP's last linear layer, of the operations of a shared expert, and of the language model's head."""
 POOLER, LOSS = "pooler", "loss"
-"""Roles of what reads one token of each sequence, and of a loss that a head ends with."""
+"""Roles of operations on one token of each sequence, and of a loss at the end of a head."""
 MIXER_INPUT, MIXER_GATE, SCAN_PARAMETERS, MIXER = "mixer_input", "mixer_gate", "scan_parameters", "mixer"
 """Roles in a recurrent mixer: its input projection, the gate sliced from that, the projection to Δ, B and C, and the
 other operations that a fused kernel runs."""

@@ -23,7 +23,7 @@ from napkin.record import record
 
 @record
 class Router(Module):
-    """Choose `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
+    """A router that chooses `top_k` of `experts` for each token by a linear layer. FLOP: 2·T·h·E.
 
     score      softmax, sigmoid, sqrtsoftplus (√softplus), or softmax_top_k and sigmoid_top_k (over the chosen only)
     normalize  the chosen scores are divided by their sum
@@ -58,7 +58,7 @@ class Router(Module):
         return (gemm(self.name, work.tokens, self.d_in, self.experts),)
 
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
-        """Return the router's linear layer, or the parameter that it multiplies by."""
+        """Return the router's linear layer, or the parameter in its place."""
         apart = implementation.linear_router
         path = self.module if apart else f"{self.module}.weight"
         e, d_in = self.weights()[0].shape

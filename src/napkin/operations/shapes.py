@@ -1,4 +1,4 @@
-"""What a run on the tape is of: a micro-batch, how ranks divide it, and the outputs of operations."""
+"""Shapes of a run on the tape: a micro-batch, its division over ranks, and the outputs of operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Split:
     inner: Number = 1
 
     def sent(self, tokens: Number) -> Number:
-        """Return the tokens whose experts run on a rank that holds `tokens` between layers.
+        """Return the tokens for the experts of a rank that holds `tokens` tokens between layers.
 
         Tensor-parallel ranks divide them, and those that divide an expert gather theirs (Megatron-core,
         transformer/moe/token_dispatcher.py)."""
@@ -34,7 +34,7 @@ class Shape:
     """A micro-batch: `sequences` of `length` tokens.
 
     source   length of the encoder's sequences; 0 without an encoder
-    scored   tokens of each, its last ones, of which logits are made; 0: of all
+    scored   number of last tokens of each sequence with logits; 0: all
     images   over all sequences
     lengths  of one of them: its patches, the tokens of the tower, those of the language model
     """
