@@ -160,6 +160,14 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"attention": "xformers"}, "", {"attention": "efficient"}),
         ({"attention": "Transformer Engine"}, "", {"attention": "cudnn"}),
         ({"attention": "flash1"}, "", {}),
+        ({"stack": "deepspeed", "framework": "accelerate"}, "", {"stack": "fsdp-eager"}),
+        ({"stack": "ddp", "compile": True}, "", {"stack": "fsdp-compiled"}),
+        ({"stack": "deepspeed", "framework": "Megatron-DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
+        ({"loss": "Liger"}, "", {"chunked_cross_entropy": True, "loss": None}),
+        ({"kernels": "Liger-Kernel"}, "", {"chunked_cross_entropy": True, "kernels": None}),
+        ({"kernels": "own"}, "", {}),
+        ({"offload": "activations"}, "", {"activation_offload": True, "offload": None}),
+        ({"offload": "optimizer, activations"}, "", {}),
         ({"attention": "sparse"}, "", {}),
         ({"recompute": "full (--checkpoint-activations)"}, "", {"recompute_kind": "full"}),
         ({"recompute": "full (10 of 80 layers)"}, "", {"recompute_kind": "full (10 of 80 layers)"}),
@@ -170,6 +178,39 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
 def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict[str, Any]) -> None:
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout, "source": {"title": source}})
     assert recognize.of_step(row)["layout"] == wanted
+
+
+def test_offloads_in_memory_are_read_by_their_names() -> None:
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": {"offload": "optim, params", "loss": "chunked"}})
+    assert (
+        recognize.of_memory(row)["layout"].items()
+        >= {
+            "offload": None,
+            "optimizer_offload": True,
+            "cpu_offload": True,
+            "loss": None,
+            "chunked_cross_entropy": True,
+        }.items()
+    )
+
+
+def test_a_row_with_a_preset_s_name_and_no_shape_has_the_preset_s(tmp_path: pathlib.Path) -> None:
+    layout = "{tp: 1, dp: 8, zero: 3, micro_batch: 1, global_batch: 8, precision: bf16, stack: fsdp-eager}"
+    text = f"""schema: steps/1
+rows:
+- id: x
+  source: {{title: hand-made}}
+  model: {{MODEL, seq: 8192}}
+  hardware: {{chip: H100 SXM 80GB, count: 8}}
+  layout: {layout}
+  measured: {{step_seconds: 1}}
+"""
+    shapes = [
+        rows_of(tmp_path, text.replace("MODEL", model))[0].shape
+        for model in ("preset: llama3.1-8b", "name: meta-llama/Llama 3.1 8B Instruct", "name: Llama 3.1 8B Wide")
+    ]
+    assert shapes[0] == shapes[1] is not None
+    assert shapes[2] is None
 
 
 def test_the_constants_belong_to_these_facts() -> None:

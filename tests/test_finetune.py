@@ -24,9 +24,7 @@ A100 = "A100 SXM 80GB"
 PLAIN = "seq: 4096, precision: bf16-pure, trainer: none, stack: none"
 
 
-def validated(
-    tmp_path: pathlib.Path, *rows: dict[str, Any], chip: str = "A100 SXM 80GB"
-) -> dict[tuple[str, str], dict[str, Any]]:
+def validated(tmp_path: pathlib.Path, *rows: dict[str, Any], chip: str = A100) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the entries of `validate` for rows, by id and quantity."""
     usual = {
         "id": "a",
@@ -140,6 +138,7 @@ def test_what_is_not_understood_makes_the_row_say_why(tmp_path: pathlib.Path, ro
         ({"layout": f"{PLAIN}, loss: chunked"}, {"layout": f"{PLAIN}, loss: fused"}),
         ({"layout": f"{PLAIN}, offload: activation"}, {"layout": f"{PLAIN}, offload: activations"}),
         ({"layout": f"{PLAIN}, attention: flash_attn"}, {"layout": PLAIN}),
+        ({"model": "'', name: decapoda-research/llama-7b-hf"}, {"model": "llama-7b"}),
     ],
 )
 def test_rows_that_say_the_same_in_other_words(

@@ -139,6 +139,36 @@ def test_every_name_resolves_whatever_its_case_and_hyphens() -> None:
     assert hardware.find("nvidia-l40s").slug == "l40s"
 
 
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("A100 80GB SXM4", "a100-sxm-80gb"),
+        ("A100(40G)", "a100-sxm-40gb"),
+        ("A100 (80 GB)", "a100-sxm-80gb"),
+        ("NVIDIA A800-SXM4-80GB", "a800-sxm-80gb"),
+        ("V100 16GB PCIe", "v100-pcie-16gb"),
+        ("Tesla V100", "v100-sxm2-16gb"),
+        ("H100 700W SXM", "h100-sxm-80gb"),
+        ("L4 24GB", "l4"),
+        ("L40S PCIe", "l40s"),
+        ("GeForce RTX 3060", "rtx-3060-12gb"),
+        ("RTX A6000 Ada", "rtx-6000-ada"),
+        ("AMD Instinct MI300X OAM 192GB", "mi300x"),
+        ("MI-300X", "mi300x"),
+    ],
+)
+def test_names_in_another_order_and_with_more_said_resolve(name: str, slug: str) -> None:
+    assert hardware.find(name).slug == slug
+
+
+@pytest.mark.parametrize(
+    "name", ["RTX 4090 48GB", "H20 141GB", "H200 PCIe", "H100 SXM 500W", "AMD H100", "80GB", "SXM4", "NVIDIA GPU"]
+)
+def test_what_is_not_true_of_an_accelerator_is_not_its_name(name: str) -> None:
+    with pytest.raises(NapkinError, match="unknown accelerator"):
+        hardware.find(name)
+
+
 def test_names_of_published_measurements_resolve() -> None:
     for name in ("A100 SXM 80GB", "H100 SXM 96GB 500W", "GB300 (per GPU)", "TPU v7 (Ironwood)", "V100 SXM2 32GB"):
         assert hardware.find(name).name == name

@@ -27,6 +27,7 @@ from napkin.evidence.rows import RowFields
 from napkin.footprint.submodels import VISION
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
+from napkin.inputs.launch import names as names_of_files
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
@@ -201,14 +202,16 @@ STORED_WORDS = re.compile(r"[-_ ]+(linearized|bnb|nf4|nvfp4|bf16|fp8|gptq|awq|in
 
 
 def model_of(row: RowFields) -> Model:
-    """Return the preset that a row names: whoever published its copy, however that is stored, and with what it says of
-    it (`OPT-13B actor, OPT-350M critic`, `GPT-J 6B (compared)`) left out."""
+    """Return the preset that a row names: whoever published its copy, however that is stored, whatever it was trained
+    for (`-hf`, `Base`, `Instruct`), and with what it says of it (`OPT-13B actor, OPT-350M critic`,
+    `GPT-J 6B (compared)`) left out."""
     said = row.text("model.name").rpartition("/")[2]
     bare = said.partition(" (")[0].partition(" actor")[0].replace(" family", "")
     names = [row.text("model.preset"), said, bare]
     while STORED_WORDS.search(bare):
         bare = STORED_WORDS.sub("", bare)
         names.append(bare)
+    names.append(names_of_files.model_of("-".join(bare.split()))[0] or "")
     for name in names:
         if name and is_preset(name):
             return build(load_config(name))
@@ -220,11 +223,10 @@ def card_of(row: RowFields) -> Hardware | None:
     text = accelerator_of(row)
     if not text or text[0].isdigit():  # a size alone, or nothing
         return None
-    name = text.partition(" (")[0].strip()
-    bare = re.sub(r" \d+ ?GB?$", "", name)
     try:
-        return hardware.find(name)
+        return hardware.find(text)
     except NapkinError:
-        if bare == name:
+        name = text.partition(" (")[0].strip()
+        if name == text:
             raise
-        return hardware.find(bare)
+        return hardware.find(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from napkin.errors import NapkinError
-from napkin.evidence.row_words import timed_kernel
+from napkin.evidence.row_words import FUSED_LOSSES, OFFLOADED, timed_kernel
 from napkin.evidence.rows import RowFields
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora_targets import ALL_LINEAR
@@ -180,8 +180,6 @@ gradient_checkpointing_enable)."""
 
 FUSED_NORMS = ("foak", "unsloth", "liger")
 """Words of kernels that run a norm at once."""
-FUSED_LOSSES = ("liger", "cut cross entropy", "fused", "chunked")
-"""Words of losses that materialize no logits."""
 
 
 def with_kernels(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
@@ -200,14 +198,6 @@ def with_kernels(row: RowFields, model: Model, implementation: Implementation, f
     if any(word in words for word in FUSED_LOSSES) and "logits kept" not in words:
         return replace(implementation, loss="fused")
     return implementation
-
-
-OFFLOADED = {
-    **dict.fromkeys(("params", "param", "weights"), "parameters"),
-    **dict.fromkeys(("activation",), "activations"),
-    **dict.fromkeys(("optim", "optimizer states"), "optimizer"),
-}
-"""Other words for what is kept in the host's memory."""
 
 
 def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:

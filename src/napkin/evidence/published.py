@@ -19,6 +19,7 @@ from napkin.evidence.recognize import of_memory, of_step, recognized
 from napkin.evidence.row_files import MEMORY, RUNS, SERVING, STEPS, TUNING, read_rows
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
+from napkin.inputs.launch.names import model_of
 from napkin.inputs.load import printable
 from napkin.inputs.presets import is_preset
 from napkin.record import record
@@ -139,11 +140,16 @@ def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
 
 
 def with_preset(row: RowFields) -> RowFields:
-    """Return a row whose model names a preset with the preset's dimensions, under those that it states itself."""
+    """Return a row whose model names a preset, or has the name of one and states no shape, with the preset's
+    dimensions, under those that it states itself."""
     stated = row.part("model")
-    if "preset" not in stated:
-        return row
     name = row.text("model.preset")
+    if not name and not stated.keys() & {"layers", "hidden"}:
+        said = row.text("model.name").rpartition("/")[2].partition(" (")[0]
+        name = model_of("-".join(said.split()))[0] or ""
+        stated = {key: value for key, value in stated.items() if key != "name"} if name else stated
+    if not name:
+        return row
     if not is_preset(name):
         raise row.wrong("model.preset", f"{name[:60]!r} is not a preset")
     dims = {key: value for key, value in dimensions_of(name).items() if value is not None}

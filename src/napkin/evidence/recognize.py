@@ -12,6 +12,7 @@ Fields filled for a training step:
     layout.recompute_matmuls    share of the matmuls that run again
     layout.gradient_dtype       fp32 where gradients are reduced in fp32
     layout.scaling              rowwise: one fp8 scale a row            layout.policy   number formats (precision.py)
+    layout.chunked_cross_entropy                                        the loss materializes no logits
     layout.batch_tokens         tokens of a global batch
     hardware.network            byte/s per accelerator to other nodes        hardware.fabric   its kind
     model.window                sliding window of every other layer, in tokens
@@ -20,7 +21,8 @@ Fields filled for a training step:
 and for memory:
     layout.framework            framework (training/frameworks.py)           layout.framework_version   year and month
     layout.policy, layout.accumulation, layout.pp_partition, layout.attention, layout.schedule, layout.method,
-    layout.quantization, layout.lora_targets, layout.activation_offload      in their canonical spelling
+    layout.quantization, layout.lora_targets, layout.activation_offload, layout.optimizer_offload,
+    layout.cpu_offload          in their canonical spelling
     layout.recompute_kind       none, selective, full, operations or other
     layout.recipe_defaults      the flags are a recipe's own
     model.params_nominal        parameters that the model's name states
@@ -41,16 +43,20 @@ from napkin.evidence.row_words import (
     FRAMEWORK_WORDS,
     FULL_TRAINING,
     FUSED_EXPERTS,
+    FUSED_LOSSES,
     KERNELS,
     LORA_TARGETS,
     MEMORY_STACKS,
     MONTHS,
+    OFFLOADED,
     OPEN_PRECISION,
     PARTS_RECOMPUTED,
+    PLAIN_LOSSES,
     PRECISIONS,
     QUANTIZED,
     RECIPE,
     SCHEDULES,
+    SHARDERS,
     STACK_WORDS,
     UNITS,
     recomputation,
@@ -82,7 +88,7 @@ def recognized(row: RowFields, facts: Callable[[RowFields], Facts]) -> RowFields
 def of_step(row: RowFields) -> Facts:
     """Return the facts that the prose of a row of a training step states."""
     layout: dict[str, Fact] = {}
-    stack = row.text("layout.stack") or stack_of(row)
+    stack = _stack(row)
     layout["stack"] = stack
     layout["attention"] = _kernel_of(row, stack)
     words = row.text("layout.recompute").lower()
@@ -98,7 +104,7 @@ def of_step(row: RowFields) -> Facts:
         layout["scaling"] = "rowwise"
     if "fp32 gradient" in precision.lower():
         layout["gradient_dtype"] = "fp32"
-    layout |= _batch_tokens(row)
+    layout |= _batch_tokens(row) | _loss(row) | _offloads(row, weighed=False)
     formula = row.text("convention.formula")
     return {
         "layout": _stated(layout),
@@ -118,6 +124,41 @@ def policy_of(precision: str) -> str:
     if "autocast" in words:
         return "amp-fp16" if "fp16" in words else "amp-bf16"
     return next((policy for spellings, policy in PRECISIONS if any(word in words for word in spellings)), words)
+
+
+def _stack(row: RowFields) -> str:
+    """Return the software stack that a row states, or that its words name. Of one that is known by what shards it
+    alone, PyTorch's own layers are what is sharded."""
+    said = row.text("layout.stack")
+    if said.lower() not in ("", *SHARDERS):
+        return said
+    found = stack_of(row)
+    if not said or (found not in ("", "megatron-deepspeed") or "megatron" in _source_words(row)):
+        return found
+    return "fsdp-compiled" if row.flag("layout.compile") else "fsdp-eager"
+
+
+def _loss(row: RowFields) -> dict[str, Fact]:
+    """Return whether the words of a row's loss, or of its kernels, name one that materializes no logits."""
+    found: dict[str, Fact] = {}
+    for field in ("loss", "kernels"):
+        words = row.text(f"layout.{field}").strip().lower().replace("-", " ")
+        if any(word in words for word in FUSED_LOSSES):
+            found |= {"chunked_cross_entropy": True, field: None}
+        elif words.replace(" ", "_") in PLAIN_LOSSES:
+            found[field] = None
+    return found
+
+
+def _offloads(row: RowFields, weighed: bool) -> dict[str, Fact]:
+    """Return what `layout.offload` says is in the host's memory, under a name for each. The time of other offloads than
+    that of activations is not known: it stays as it is."""
+    words = [word.strip().lower() for word in row.text("layout.offload").split(",")]
+    names = {OFFLOADED.get(word, "") for word in words}
+    if "" in names or not (weighed or names <= {"activations"}):
+        return {}
+    fields = {"optimizer": "optimizer_offload", "activations": "activation_offload", "parameters": "cpu_offload"}
+    return {"offload": None, **dict.fromkeys((fields[name] for name in names), True)}
 
 
 def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:
@@ -241,7 +282,7 @@ def framework_of(row: RowFields) -> str:
 
 def _memory_layout(row: RowFields) -> dict[str, Fact]:
     framework = framework_of(row)
-    found = _batch_tokens(row)
+    found = _batch_tokens(row) | _loss(row) | _offloads(row, weighed=True)
     if framework or row.text("layout.framework"):
         found["framework"] = framework or None
     titan = "torchtitan" in (framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), ""))

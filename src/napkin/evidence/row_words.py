@@ -149,6 +149,18 @@ def timed_kernel(words: str) -> str:
     return KERNELS.get(words) or KERNELS.get(re.split(r"[ (,]", words)[0], "")
 
 
+FUSED_LOSSES = ("liger", "cut cross entropy", "fused", "chunked")
+"""Words of losses that materialize no logits."""
+PLAIN_LOSSES = ("plain", "standard", "default", "eager", "cross entropy", "cross-entropy", "cross_entropy")
+"""Words of the loss that materializes them."""
+OFFLOADED = {
+    **dict.fromkeys(("parameters", "params", "param", "weights"), "parameters"),
+    **dict.fromkeys(("activations", "activation"), "activations"),
+    **dict.fromkeys(("optimizer", "optim", "optimizer states"), "optimizer"),
+}
+"""Words for what is kept in the host's memory."""
+SHARDERS = ("deepspeed", "ddp", "fsdp", "fsdp1", "fsdp2", "none", "pytorch", "torch")
+"""What rows call a stack, and which says only by what the model is sharded."""
 FSDP = {
     **dict.fromkeys(("true", "fsdp", "fsdp1", "fsdp2", "full_shard", "full", "fully_shard", "hsdp", "hybrid_shard"), 3),
     **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2", "_hybrid_shard_zero2"), 2),

@@ -225,14 +225,14 @@ def find(name: str, among: HardwareTable | None = None) -> Hardware:
     """Return the accelerator called `name`: its key, its name, an alias, or a family (`h100`), which adds a note."""
     known = among or shipped()
     asked = normal(name)
-    unit = {"g": "b"}.get(asked[-1:], "gb")  # as in a100-80g, h100-80
-    for wanted in (asked, f"{asked}{unit}", asked.partition("-")[2]):  # the last without the maker: nvidia-h100
-        slug = known.names.get(wanted)
-        if slug is None:
-            continue
+    wanted = _listed(asked, known)
+    if not wanted:
+        from napkin.inputs.card_names import in_other_words  # of the names that are not listed only
+
+        wanted = in_other_words(asked, known.names, known.accelerators)
+    if wanted:
+        slug = known.names[wanted]
         fields = known.accelerators[slug]
-        if not wanted.startswith(asked) and str(fields.get("vendor", "")).lower() != asked.partition("-")[0]:
-            continue
         left_open = [word for word in fields["name"].split() if word.lower() not in wanted.split("-")]
         read_as = " ".join(left_open) if known.families.get(wanted) == slug else ""
         return Hardware(slug=slug, **{**fields, "notes": _notes(wanted, slug, fields, known), "read_as": read_as})
@@ -241,6 +241,17 @@ def find(name: str, among: HardwareTable | None = None) -> Hardware:
     if asked == "any":
         close = "napkin plan --hardware any compares them;"
     raise unknown("accelerator", name, (), f"{close} one of your own: --hardware-file")
+
+
+def _listed(asked: str, known: HardwareTable) -> str:
+    """Return the name in the table that a normalized name is but for its unit or its maker, "" if there is none."""
+    unit = {"g": "b"}.get(asked[-1:], "gb")  # as in a100-80g, h100-80
+    for wanted in (asked, f"{asked}{unit}"):
+        if wanted in known.names:
+            return wanted
+    maker, _, bare = asked.partition("-")  # nvidia-h100
+    of_maker = bare in known.names and str(known.accelerators[known.names[bare]].get("vendor", "")).lower() == maker
+    return bare if of_maker else ""
 
 
 def _notes(asked: str, slug: str, fields: Fields, known: HardwareTable) -> tuple[str, ...]:
