@@ -67,11 +67,24 @@ def test_a_synchronous_step_is_what_step_answers(tmp_path: pathlib.Path) -> None
     for quantity, path in (
         ("step_seconds", "step/time"),
         ("gen_seconds", "step/generation"),
-        ("logprob_seconds", "step/logprobs"),
         ("update_seconds", "step/update"),
     ):
         assert rows[quantity]["predicted"] == pytest.approx(step[path])
         assert rows[quantity]["low"] < rows[quantity]["predicted"] < rows[quantity]["high"]
+    both = step["step/logprobs"] + step["step/reference"]  # NeMo RL's timer policy_and_reference_logprobs
+    assert rows["logprob_seconds"]["predicted"] == pytest.approx(both)
+
+
+def test_a_micro_batch_that_is_not_stated_is_packed(tmp_path: pathlib.Path) -> None:
+    """64 sequences a rank of 1,200 tokens: 13 have 16,384 tokens, which makes 5 micro-batches, or 8 of 8 sequences;
+    verl's guide has at least twice the longest, 2 sequences, which take longer."""
+    layout = "zero: 3, precision: bf16-mixed, stack: fsdp, trainer: verl"
+    likely, eight, two = (
+        validated(tmp_path, task="grpo", layout=f"{layout}{also}", rl=SAMPLED, measured=UPDATE)["update_seconds"]
+        for also in ("", ", micro_batch: 8", ", micro_batch: 2")
+    )
+    assert (likely["predicted"], likely["low"]) == (eight["predicted"], eight["low"])
+    assert likely["high"] == two["high"] > eight["high"]
 
 
 def test_answers_are_timed_as_the_engine_that_generates_them(tmp_path: pathlib.Path) -> None:
@@ -137,7 +150,8 @@ def test_a_batch_that_is_not_stated_is_that_of_the_algorithm(tmp_path: pathlib.P
 
 def test_an_engine_that_generates_all_the_time_gives_the_log_probabilities(tmp_path: pathlib.Path) -> None:
     """As verl takes them, unless the row says that both are decoupled: a pass less."""
-    rl = SAMPLED.replace("on_policy: on policy,", "mode: fully_async,") + ", trainer_gpus: 4, rollout_gpus: 4"
+    rl = SAMPLED.replace("on_policy: on policy,", "mode: fully_async,")
+    rl += ", trainer_gpus: 4, rollout_gpus: 4, reference: none"
     taken, decoupled = (
         validated(tmp_path, task="grpo", layout=GRPO, rl=f"{rl}{also}", measured="logprob_seconds: 3")[
             "logprob_seconds"

@@ -287,6 +287,27 @@ def test_a_micro_batch_without_padding_is_shorter_than_its_longest() -> None:
     assert held_by_micro_batch(replace(lengths, response=900), 2) == 1100
 
 
+def test_sequences_are_packed_as_the_library_packs_them() -> None:
+    """128 sequences a rank of 1,200 tokens: 13 have 16,384 tokens, which makes 10 micro-batches, or 16 of 8 sequences.
+    The memory is that of 16,384 tokens, whatever the means are."""
+    line = f"llama3-8b --task grpo --gpus 8 --hardware h100 --trainer verl {LENGTHS}"
+    packed, eight = values(f"step {line}"), values(f"step {line} --micro-batch 8")
+    assert packed["step/update"] == pytest.approx(eight["step/update"])
+    long = line.replace("--response-tokens 1000", "--response-tokens 16184")
+    one = values(f"memory {long} --micro-batch 1")["memory/allocated"]
+    assert values(f"memory {line}")["memory/allocated"] == pytest.approx(one)
+    assert values(f"memory {line} --max-response-tokens 4000")["memory/allocated"] == pytest.approx(one)
+
+
+def test_a_rank_s_sequences_are_divided_about_evenly() -> None:
+    """61 of at most 38: two micro-batches, neither of which has more than 31."""
+    found = run_line(
+        "step llama3-8b --task grpo --gpus 8 --hardware h100 --trainer verl --prompt-tokens 31 --response-tokens 400 "
+        "--samples-per-prompt 1 --global-batch 488 --json"
+    )
+    assert [found.data["inputs"][name]["value"] for name in ("micro-batch", "grad-accum")] == [31, 2]
+
+
 def test_only_padding_makes_a_micro_batch_as_long_as_its_longest() -> None:
     """verl's has none: its update holds fewer tokens, and without means the interval is of what they may be."""
     line = f"memory {LINE} --max-response-tokens 4000 --micro-batch 8 --precision bf16-mixed --framework fsdp"

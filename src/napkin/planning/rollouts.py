@@ -82,6 +82,21 @@ DEVIATION, LARGEST = 0.6, 3
 micro-batch of a step exceeds the mean."""
 
 
+def gathered(setup: Setup, lengths: RolloutLengths, sequences: int) -> Setup:
+    """Return a setup with the fewest micro-batches of at most this many sequences, all of about equally many (verl
+    utils/seqlen_balancing.py, rearrange_micro_batches): as many as divide a rank's sequences, if fewer than twice the
+    fewest do."""
+    own = max(lengths.batch // int(setup.layout.dp), 1)
+    least = -(-own // sequences)
+    count = next((number for number in range(least, 2 * least) if own % number == 0), least)
+    return replace(setup, layout=setup.layout.replaced(micro=-(-own // count), micro_batches=count))
+
+
+def packed(setup: Setup, lengths: RolloutLengths, tokens: int) -> Setup:
+    """Return a setup whose micro-batches have at most this many tokens on average, and at least one sequence."""
+    return gathered(setup, lengths, max(tokens // lengths.mean, 1))
+
+
 def held_by_micro_batch(lengths: RolloutLengths, micro: int) -> int:
     """Return the tokens of each of the `micro` sequences of the largest micro-batch, without padding: one has the
     maximum length, the others the mean length of the largest micro-batch."""
@@ -107,11 +122,13 @@ def scored(setup: Setup, tasks: Sequence[str], answer: int) -> Setup:
     return replace(setup, layout=setup.layout.replaced(scored=-(-min(answer, int(setup.layout.seq)) // cp) * cp))
 
 
-def unpadded(setup: Setup, means: Sequence[RolloutLengths], unpads: bool) -> list[Setup]:
+def unpadded(setup: Setup, means: Sequence[RolloutLengths], unpads: bool, tokens: int = 0) -> list[Setup]:
     """Return the setups of a trainer's largest micro-batch. A micro-batch of one sequence, or with padding, has the
     longest length: that is `setup`. Where several sequences have no padding (`unpads`), there is one for each of
-    `means`."""
+    `means`; where a micro-batch may have so many `tokens`, they are one long sequence."""
     micro = int(setup.layout.micro)
+    if tokens:
+        return [over(replace(setup, layout=setup.layout.replaced(micro=1)), tokens)]
     if not unpads or micro == 1:
         return [setup]
     return [over(setup, held_by_micro_batch(one, micro)) for one in means]

@@ -36,6 +36,10 @@ class Trainer:
     sleeps    the engine frees its memory during training
     away      what it offloads to the host while a colocated engine generates
     unpads    micro-batches of reinforcement learning have no padding
+    packs     default tokens of such a micro-batch, 0 if it packs none     longest  the same in multiples of the longest
+              sequence, as its recipes or guides have it
+    micro     default sequences of such a micro-batch if it packs none
+    timer     passes that its timer of log-probabilities holds
     scores    tasks with logits only for responses, not prompts
     penalizes a step of reinforcement learning uses a reference by default
     broadcast byte/s at which it sends all weights to a separate engine, 0 if unknown
@@ -70,6 +74,10 @@ class Trainer:
     scores: tuple[str, ...] = ()
     penalizes: tuple[str, ...] = PENALIZED
     unpads: bool = False
+    packs: int = 0
+    longest: tuple[int, ...] = ()
+    micro: int = 1
+    timer: tuple[str, ...] = ("logprobs",)
     broadcast: float = 0.0
     defers: bool = False
     software: str = "fsdp-eager"
@@ -93,6 +101,14 @@ class Trainer:
         """Return what is kept in host memory: what a run offloads, and checkpoints that the library offloads."""
         moved = self.offloads and recompute.kind == "full" and "activations" not in offload
         return (*offload, "activations") if moved else offload
+
+    def micro_batches(self, longest: int) -> tuple[int, ...]:
+        """Return the tokens of a micro-batch of reinforcement learning if a run does not state it, the likely number
+        first; none if the library packs no sequences. longest: tokens of the longest sequence, which always fits."""
+        if not self.packs:
+            return ()
+        found = (self.packs, *(times * longest for times in self.longest))
+        return tuple(dict.fromkeys(max(tokens, longest) for tokens in found))
 
     def recomputes(self, versions: str = "") -> bool:
         """Return whether every block is checkpointed by default; versions: of software, as a run states them (`trl
@@ -230,7 +246,9 @@ TRAINERS: dict[str, Trainer] = {
             "volcengine/verl verl/trainer/config/engine/fsdp.yaml: model_dtype fp32, bf16 compute, fsdp_size -1 and "
             "reshard_after_forward: divided over all ranks; model/hf_model.yaml: use_remove_padding; "
             "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2, "
-            "rollout.name vllm; docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
+            "rollout.name vllm; actor.yaml: no micro-batch size, ppo_max_token_len_per_gpu 16384; "
+            "docs/perf/perf_tuning.rst: at least twice the longest sequence; "
+            "docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
             "235B in 246 to 266",
             full="amp-bf16",
             checkpoints=True,
@@ -238,6 +256,8 @@ TRAINERS: dict[str, Trainer] = {
             engine="vllm",
             ranks=2,
             unpads=True,
+            packs=16384,
+            longest=(2,),
             broadcast=2.6e9,
             framework="fsdp",
             divides=(("fsdp", 3), ("megatron-core", 1)),
@@ -245,18 +265,21 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "openrlhf",
             "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
-            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01, ds.zero_stage 2; README.md: responses by vLLM",
+            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01, ds.zero_stage 2, "
+            "micro_train_batch_size 4; README.md: responses by vLLM",
             framework="deepspeed",
             divides=(("deepspeed", 2),),
             engine="vllm",
+            micro=4,
             penalizes=(*PENALIZED, "grpo"),
         ),
         Trainer(
             "nemo-rl",
             "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: generation.backend vllm, gpu_memory_utilization 0.6, "
-            "bf16, reference_policy_kl_penalty 0.01; nemo_rl/algorithms/grpo.py: offload_before_refit, "
-            "offload_after_refit; dtensor_cfg: FSDP2 around transformers' models, whose weights are loaded in float32; "
-            "megatron_cfg.distributed_data_parallel_config: use_distributed_optimizer",
+            "bf16, reference_policy_kl_penalty 0.01, sequence_packing of 4 × 512 tokens; grpo_math_8B.yaml: of "
+            "the longest sequence; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit, "
+            "timer policy_and_reference_logprobs; dtensor_cfg: FSDP2 around transformers' models, whose weights are "
+            "loaded in float32; megatron_cfg.distributed_data_parallel_config: use_distributed_optimizer",
             full="amp-bf16",
             implementation="megatron",
             framework="megatron-core",
@@ -268,6 +291,10 @@ TRAINERS: dict[str, Trainer] = {
             share=0.6,
             engine="vllm",
             away=("optimizer", "parameters"),
+            unpads=True,
+            packs=2048,
+            longest=(1,),
+            timer=("logprobs", "reference"),
             penalizes=(*PENALIZED, "grpo"),
             software="megatron-core",
         ),

@@ -23,7 +23,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import RolloutLengths, over, scored, unpadded
+from napkin.planning.rollouts import RolloutLengths, gathered, over, packed, scored, unpadded
 from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -36,7 +36,8 @@ class RolloutQuestion:
     setups      of the trainer's passes over sequences of the largest length; if memory depends on unknown means, over
                 sequences of the likely, the smallest and the largest mean
     sharing     the engine and its share of the trainer's GPUs
-    spans       the likely lengths; then those with the least and the most mean tokens, where means are not stated
+    spans       the likely lengths; then those with the least and the most mean tokens, where means are not stated; then
+                the likely ones for each other size of micro-batch that the library may take, if none is stated
     predictions of an optimizer step over sequences of each mean length; none for memory
     averaged    mean lengths are stated
     """
@@ -113,18 +114,21 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
             "--off-policy-steps: responses are generated while others are trained on, on GPUs of their own",
             "--rollout separate:GPUS",
         )
-    setup, predictions = _read_passes(inputs, model, hardware, spans if timed else (), lengths, total - place.gpus)
+    tokens = () if "micro-batch" in inputs else trainer.micro_batches(lengths.most)
+    passes = [(one, tokens[0] if tokens else 0) for one in spans] + [(lengths, one) for one in tokens[1:]]
+    setup, predictions = _read_passes(inputs, model, hardware, passes, lengths, total - place.gpus, timed)
+    setup = scored(setup, trainer.scores, lengths.longest)
     means = spans if timed else read_means_below(inputs, lengths)
     engine = read_engine(inputs, model, hardware, lengths, place, trainer)
     away = read_away(inputs) or (trainer.away if place.word == "colocated" else ())
     _note(inputs, task.name, away, lengths)
     return RolloutQuestion(
         model=model,
-        setups=tuple(unpadded(scored(setup, trainer.scores, lengths.longest), means, trainer.unpads)),
+        setups=tuple(one for held in tokens or (0,) for one in unpadded(setup, means, trainer.unpads, held)),
         hardware=hardware,
         implementation=read_implementation(inputs),
         sharing=Sharing(engine, trainer.sleeps, away),
-        spans=spans,
+        spans=tuple(one for one, _ in passes),
         predictions=tuple(predictions),
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
@@ -151,12 +155,13 @@ def _read_passes(
     inputs: Inputs,
     model: Model,
     hardware: Hardware,
-    timed: Sequence[RolloutLengths],
+    passes: Sequence[tuple[RolloutLengths, int]],
     lengths: RolloutLengths,
     gpus: int,
+    timed: bool,
 ) -> tuple[Setup, list[StepPrediction]]:
-    """Return the trainer's setup over the longest sequences, and the predictions over those of the mean lengths of
-    `timed`."""
+    """Return the trainer's setup over the longest sequences, and, if it is `timed`, the predictions over those of the
+    mean lengths of `passes`, each with the tokens of a micro-batch, 0 where its sequences are known."""
     changes: dict[str, str | bool | None] = {
         "seq": str(lengths.most),
         "global-batch": str(lengths.batch),
@@ -168,7 +173,17 @@ def _read_passes(
     if timed:
         read_untimed(asked)
     setup = read_setup(asked, model)
-    predictions = [read_prediction(asked, model, over(setup, one.mean), hardware) for one in timed]
+    trainer = read_trainer(asked)
+    if "micro-batch" not in inputs:
+        setup = gathered(setup, lengths, trainer.micro)
+    setups = [over(packed(setup, one, tokens) if tokens else setup, one.mean) for one, tokens in passes]
+    predictions = [read_prediction(asked, model, one, hardware) for one in setups if timed]
+    if "micro-batch" not in inputs:
+        packs = passes[0][1]
+        if packs:
+            asked.note(f"{trainer.name} packs sequences into micro-batches of up to {packs:,} tokens: --micro-batch N")
+        for name, value in (("micro-batch", setups[0].layout.micro), ("grad-accum", setups[0].layout.micro_batches)):
+            asked.record(name, int(value), "default")
     inputs.adopt(asked)
     for note in asked.notes:
         inputs.note(note)

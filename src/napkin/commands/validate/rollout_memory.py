@@ -19,7 +19,7 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
     sharing = Sharing(asked.engine, asked.trainer.sleeps, away)
     return [
         weigh(asked.model, one, asked.trainer.implementation, sharing, capacity)
-        for one in unpadded(setup, [asked.lengths], asked.trainer.unpads)
+        for one in unpadded(setup, [asked.lengths], asked.trainer.unpads, asked.tokens)
     ]
 
 

@@ -13,7 +13,7 @@ from napkin.training.trainers import Trainer
 @record
 class AskedStep:
     """A step with certain lengths. setup: of the trainer, over sequences of the mean length; engine: None if the model
-    itself generates."""
+    itself generates; tokens: of a micro-batch, 0 where its sequences are given."""
 
     model: Model
     hardware: Hardware
@@ -21,3 +21,4 @@ class AskedStep:
     setup: Setup
     engine: Engine | None
     lengths: RolloutLengths
+    tokens: int = 0

@@ -27,6 +27,7 @@ from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
 from napkin.record import record
+from napkin.training.tasks import LOGPROBS
 
 _Read = TypeVar("_Read")
 OWN = ("none", "transformers")
@@ -47,6 +48,7 @@ class RolloutRow:
     lengths   the same      gpus  in total      steps  of the entire run, 0 if unknown
     held      memory of its phases, if measured        apart  the engine has separate GPUs
     bound     bytes of a GPU that it did not run out of
+    timer     passes that the library's timer of log-probabilities holds
     streams   responses are generated while the model is trained      source  of the row, which is held out
     """
 
@@ -59,6 +61,7 @@ class RolloutRow:
     held: list[RolloutFit]
     apart: bool = False
     bound: float = math.inf
+    timer: tuple[str, ...] = (LOGPROBS,)
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
@@ -93,12 +96,12 @@ class RolloutRow:
         timed, lengths, steps = self.seconds[place], self.lengths[place], self.steps[place]
         seconds = float(timed.time.value)
         parts = {part.name: float(part.value) for part in timed.phases}
-        phases = {"gen_seconds": "generation", "logprob_seconds": "logprobs", "update_seconds": "update"}
+        phases = {"gen_seconds": ("generation",), "logprob_seconds": self.timer, "update_seconds": ("update",)}
         if quantity in phases:
-            path = f"step/{phases[quantity]}"
-            if path not in parts:
+            found = [path for path in (f"step/{phase}" for phase in phases[quantity]) if path in parts]
+            if not found:
                 raise NapkinError(NO_PASS if quantity != "gen_seconds" else NO_ENGINE)
-            return parts[path], path
+            return sum(parts[path] for path in found), found[0]
         if quantity == "run_seconds":
             if not steps:
                 raise NapkinError("how many steps the run took is not stated")
@@ -132,13 +135,18 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
     places = stated(_places_of)
     if model is None or hardware is None or lengths is None or places is None or problems:
         raise NapkinError("; ".join(dict.fromkeys(problem.message for problem in problems)))
-    open_ = [(one, places[0]) for one in lengths] + [(lengths[0], one) for one in places[1:]]
+    likely, *other_tokens = _tokens_of(row, lengths[0]) or (0,)
+    open_ = [
+        *((one, places[0], likely) for one in lengths),
+        *((lengths[0], one, likely) for one in places[1:]),
+        *((lengths[0], places[0], one) for one in other_tokens),
+    ]
     asked = [_asked(row, model, hardware, *one) for one in open_]
     source = "" if inside else title_of(row)
     seconds = tuple(_seconds_of(one, source) for one in asked)
     weighs = bool(row.flag("measured.oom")) or any(row.number(f"measured.{name}") for name in WEIGHED)
     held = [fit for one in asked for fit in held_in(one)] if weighs else []
-    all_lengths = tuple(one for one, _ in open_)
+    all_lengths = tuple(one for one, *_ in open_)
     steps = tuple(_steps_of(row, one) for one in all_lengths)
     return RolloutRow(
         seconds,
@@ -150,6 +158,7 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
         held,
         places[0].apart,
         math.inf if row.flag("measured.oom") else hardware.capacity,
+        trainer_of(row).timer,
     )
 
 
@@ -158,18 +167,26 @@ def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
     return row.number("measured.steps") or (row.number("measured.tokens") or 0.0) / lengths.tokens
 
 
-def _asked(row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places) -> AskedStep:
-    """Return a step with these lengths as a question."""
+def _tokens_of(row: RowFields, lengths: RolloutLengths) -> tuple[int, ...]:
+    """Return the tokens of a micro-batch as the library packs them, the likely number first; none if the row states its
+    sequences, or the library packs none."""
+    return () if row.count("layout.micro_batch") else trainer_of(row).micro_batches(lengths.most)
+
+
+def _asked(
+    row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places, tokens: int
+) -> AskedStep:
+    """Return a step with these lengths as a question. tokens: of a micro-batch, 0 where its sequences are given."""
     trainer = trainer_of(row)
-    setup = setup_of(row, model, trainer, lengths, places.trainer, _narrow(hardware))
+    setup = setup_of(row, model, trainer, lengths, places.trainer, _narrow(hardware), tokens)
     said = row.text("rl.engine")
     if said in OWN:
-        return AskedStep(model, hardware, trainer, setup, None, lengths)
+        return AskedStep(model, hardware, trainer, setup, None, lengths, tokens)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     family = engine_of(said) if said else trainer.engine
     engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
-    return AskedStep(model, hardware, trainer, setup, engine, lengths)
+    return AskedStep(model, hardware, trainer, setup, engine, lengths, tokens)
 
 
 def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:

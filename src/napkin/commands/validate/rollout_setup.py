@@ -13,7 +13,7 @@ from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
-from napkin.planning.rollouts import RolloutLengths
+from napkin.planning.rollouts import RolloutLengths, gathered, packed
 from napkin.record import replace
 from napkin.training.frameworks import Framework
 from napkin.training.layout import Layout
@@ -38,9 +38,11 @@ COPY, OFF = "copy", "switched off"
 """Words for a separate reference model, and for the model with its adapters switched off."""
 
 
-def setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int, narrow: str) -> Setup:
-    """Return the trainer's setup of an optimizer step: micro-batch 1 if the row does not say, and a reference as in its
-    library. narrow: the default 16-bit format."""
+def setup_of(
+    row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int, narrow: str, tokens: int = 0
+) -> Setup:
+    """Return the trainer's setup of an optimizer step: a micro-batch and a reference as in its library if the row does
+    not say. narrow: the default 16-bit format; tokens: of a micro-batch, if sequences are packed."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
@@ -56,7 +58,7 @@ def setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLen
     said = row.text("rl.reference").lower()
     compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
     reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
-    return Setup(
+    setup = Setup(
         replace(implementation, loss=loss_of(task, implementation.loss, precision)),
         layout,
         precision,
@@ -71,6 +73,9 @@ def setup_of(row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLen
         ),
         widths=widths_of(framework.name),
     )
+    if row.count("layout.micro_batch"):
+        return setup
+    return packed(setup, lengths, tokens) if tokens else gathered(setup, lengths, trainer.micro)
 
 
 def _takes_logprobs(row: RowFields) -> bool:
