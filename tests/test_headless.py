@@ -61,7 +61,7 @@ def test_a_head_that_the_class_never_ties_is_said() -> None:
     }  # fmt: skip
     model = model_of(fields | {"tie_word_embeddings": True})
     assert not model.tied
-    assert any("tie_word_embeddings is without effect" in note for note in model.notes)
+    assert any("tie_word_embeddings has no effect" in note for note in model.notes)
 
 
 DEFAULTS = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]

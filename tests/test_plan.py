@@ -301,7 +301,7 @@ def test_rows_are_ranked_fit_and_have_intervals(napkin: Napkin) -> None:
         assert row["step/low"] < row["step/time"] < row["step/high"]
         assert row["tie"] == (row["rank"] > 1 and row["step/low"] <= rows[0]["step/high"])
     assert data["values"]["layouts"] > data["values"]["layouts/fit"] > 25
-    assert {one["name"]: one["fits"] for one in data["popular"]}["data parallel alone"] is False
+    assert {one["name"]: one["fits"] for one in data["popular"]}["data parallel only"] is False
 
 
 def test_the_front_can_be_listed(napkin: Napkin) -> None:

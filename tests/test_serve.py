@@ -173,7 +173,7 @@ def test_requests_that_have_no_room_wait() -> None:
     [
         ("llama3-8b --hardware h100 --batch 4 --concurrency 8", 2, "cannot be combined"),
         ("llama3-8b --hardware h100 --batch 4 --max batch", 2, "--max batch asks for what --batch gives"),
-        ("llama3-8b --hardware h100 --max-tpot 1us", 1, "one request alone takes at best"),
+        ("llama3-8b --hardware h100 --max-tpot 1us", 1, "a single request takes at best"),
         ("llama3-8b --hardware mi300x --engine tensorrt-llm", 3, "runs on GPUs of NVIDIA"),
         ("llama3-8b --hardware h100 --ep 2 --gpus 2", 2, "has no experts"),
         ("llama3-8b --hardware h100 --tp 3", 2, "does not divide"),

@@ -112,7 +112,7 @@ def test_the_fewest_gpus_for_requests_within_a_bound() -> None:
     ("line", "status", "says"),
     [
         ("llama3-70b --hardware h100 --gpus 8 --concurrency 9 --max-tpot 40ms", 2, "both are given"),
-        ("llama3-70b --hardware h100 --concurrency 9 --max-tpot 1us", 1, "one request alone takes at best"),
+        ("llama3-70b --hardware h100 --concurrency 9 --max-tpot 1us", 1, "a single request takes at best"),
         ("llama3-8b --hardware 4090 --gpus 2 --engine llama.cpp --pp 1 --tp 1 --dp 1", 2, "contradiction"),
         ("llama3-8b --hardware h100 --gpus 6 --pp 4", 2, "does not divide --gpus 6"),
     ],

@@ -170,7 +170,7 @@ def text_model(config: Config) -> Config:
         return config
     name = printable(config.model_type, 40)
     if wrapper is None and config.raw("auto_map", required=False) is not None and not registered(config.model_type):
-        raise config.refuse("model_type", f"{name} runs by code of its own, which napkin does not know")
+        raise config.refuse("model_type", f"{name} runs its own code, which napkin does not know")
     if wrapper is not None and wrapper.refused:
         raise config.refuse("model_type", f"{name} {wrapper.refused}")
     field, kind = wrapper.within if wrapper is not None else ("", "")

@@ -27,7 +27,7 @@ def parts_of(config: Config) -> tuple[bool, bool]:
     if not names or any(name.endswith(("ForConditionalGeneration", "WithLMHeadModel", "MTModel")) for name in names):
         return True, True
     if any(name.endswith("EncoderModel") for name in names):
-        config.notes.append("the class is the encoder alone")
+        config.notes.append("the class is only the encoder")
         return False, False
     if any(name.endswith("Model") for name in names):
         config.notes.append("the class has no head: none is counted")
@@ -47,7 +47,7 @@ def runs_alone(config: Config) -> bool:
     if not said and not any(name.endswith("ForCausalLM") for name in names):
         return False
     config.ignore("is_encoder_decoder", "is_decoder", "add_cross_attention")
-    config.notes.append("the class runs the decoder alone: its cross-attention is counted, but not used")
+    config.notes.append("the class runs only the decoder: its cross-attention is counted, but not used")
     return True
 
 

@@ -166,7 +166,7 @@ def tied(config: Config) -> bool:
 def never_tied(config: Config) -> None:
     """Read tie_word_embeddings if the class has nothing to tie: its head is its own whatever the file says."""
     if config.flag("tie_word_embeddings", otherwise=False):
-        config.notes.append("tie_word_embeddings is without effect: the class has a head of its own")
+        config.notes.append("tie_word_embeddings has no effect: the class has a separate head")
         config.restate("tie_word_embeddings", False)
 
 

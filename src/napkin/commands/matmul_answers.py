@@ -233,7 +233,7 @@ def _memory_of_stack(question: TrainedStack) -> Answer:
     stack, policy, optimizer = question.stack, question.policy, question.optimizer
     found = linear_memory(stack.layers, stack.batch, policy, optimizer)
     where = "device" if counters_on_device(question.form) else "host"
-    note = f"apart from the total: step counters (on the {where}) and the saved input, which is the data itself"
+    note = f"not included in the total: step counters (on the {where}) and the saved input, which is the data itself"
     terms = [found.total, *found.parts, found.counters, found.saved_input, found.params]
     return Answer("memory", terms, notes=[note], screen=screen.memory(stack.title, found, optimizer, policy))
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 STEP = "a step is predicted only for a MODEL with --gpus and --global-batch"
 REASONS: dict[str, Reason] = {
-    "hardware": ("no accelerator is asked about", "leave it out"),
-    "hardware-file": ("no accelerator is asked about", "--hardware names one of the file"),
+    "hardware": ("the answer does not use an accelerator", "leave it out"),
+    "hardware-file": ("the answer does not use an accelerator", "--hardware names one of the file"),
     "confidence": ("nothing is estimated here, so there is no interval", "leave it out"),
     "batch": ("a training step has micro-batches", "--micro-batch, or --global-batch"),
     "dtype": ("training takes a policy", "for example --precision bf16-mixed"),
@@ -30,7 +30,7 @@ REASONS: dict[str, Reason] = {
     "dropout": ("no dropout mask is kept here, and its time is not counted", "--attention eager keeps a mask"),
     "attention": ("this answer does not depend on attention's kernel", "leave it out"),
     "optimizer-form": ("the forms of this optimizer take the same memory and time here", "leave it out"),
-    "optimizer-in-backward": ("it changes memory alone, of which nothing is asked here", "napkin memory"),
+    "optimizer-in-backward": ("it affects only memory, which this answer does not include", "napkin memory"),
     "implementation": ("this implementation keeps and computes the same here", "leave it out"),
     "loss": ("this form of the loss takes the same memory and time here", "leave it out"),
     "async-tp": ("there is no tensor-parallel communication to overlap", "--tp 2 or more"),
@@ -49,7 +49,7 @@ REASONS: dict[str, Reason] = {
     "gpus": ("the answer does not depend on the number of GPUs", "leave it out"),
     "nodes": ("the answer does not depend on how GPUs are grouped into nodes", "leave it out"),
     "gpus-per-node": ("the answer does not depend on how GPUs are grouped into nodes", "leave it out"),
-    "link": ("no transfer is asked about", "napkin roofline transfer 80GB --link pcie5"),
+    "link": ("the question is not about a transfer", "napkin roofline transfer 80GB --link pcie5"),
     "out-dtype": ("only a matmul has a result of another format", "napkin roofline matmul MxKxN --out-dtype fp32"),
     "against": ("two sides are named", "compare COMMAND … --against NAME=VALUE"),
     "target-seq": ("only a model with an encoder and a decoder has a second sequence", "leave it out"),

@@ -171,7 +171,9 @@ def reference_of(row: RowFields, task: Task) -> str:
         return row.text("rl.teacher")
     said = row.text("rl.reference").partition(" (")[0]
     if task.reference and said not in REFERENCES:
-        raise NapkinError(f"where the reference is: {said[:60]}" if said else "where the reference is is not stated")
+        raise NapkinError(
+            f"where the reference is: {said[:60]}" if said else "the source of the reference is not stated"
+        )
     return REFERENCES.get(said, NONE)
 
 

@@ -17,7 +17,7 @@ from napkin.units import human
 NODE = "node"
 """Placeholder for as many tensor-parallel ranks as a node has GPUs."""
 USUAL: tuple[tuple[str, Mapping[str, int | str]], ...] = (
-    ("data parallel alone", {"zero": 0}),
+    ("data parallel only", {"zero": 0}),
     ("ZeRO-1", {"zero": 1}),
     ("FSDP (ZeRO-3)", {"zero": 3}),
     ("FSDP, full recomputation", {"zero": 3, "recompute": "full"}),

@@ -94,7 +94,7 @@ def qformer(sees: Sees, instructed: bool = False) -> Projected:
     text: Operations = ()
     tables: Operations = ()
     if instructed:
-        sees.config.notes.append("the Q-former is counted over its queries alone, without an instruction's tokens")
+        sees.config.notes.append("the Q-former is counted only over its queries, without an instruction's tokens")
         text = (idle("instruction", (*feed("x"), LAYER("instruction_norm", "x", width))),)
         positions = config.integer("max_position_embeddings")
         tables = (idle("instruction", (tensors("tables", {"words": (rows, width), "places": (positions, width)}),)),)

@@ -110,7 +110,7 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
                 stated = read_stated(other, _same_model(case, options))
                 setup = read_setup(other, stated.model)
                 fit = _weighed(stated, setup, read_implementation(other))
-                if case.fit is None or fit is None or fits_as_well(fit, case.fit):  # else no time is asked for
+                if case.fit is None or fit is None or fits_as_well(fit, case.fit):  # else this answer includes no time
                     found = _read_timed(other, stated, setup, fit)
                     known[key] = None if set(other.unused()) - idle else found
             except NapkinError:  # the options do not go together

@@ -73,7 +73,7 @@ def run_on_fewest(
     said = ", ".join(f"--{name} {text}" for name, text in options.items())
     found.notes = [
         *chosen.notes,
-        f"gpus is the fewest {which}" + (f"; taken where not given: {said}" if said else ""),
+        f"gpus is the fewest {which}" + (f"; assumed where not given: {said}" if said else ""),
         *found.notes,
     ]
     screen, following = found.screen, found.screen.next

@@ -39,7 +39,7 @@ def read(inputs: Inputs) -> MarketQuestion:
         raise NapkinError("--emit writes the layout of one machine", "name one --hardware")
     if inputs.has("budget") and not inputs.has("gpus") and not inputs.has("within"):
         raise NapkinError(
-            "--budget alone leaves the time open: on the fewest GPUs it takes years", "--within 30d, or --gpus 64..512"
+            "a --budget without a time limit: on the fewest GPUs the run takes years", "--within 30d, or --gpus 64..512"
         )
     objective = read_least(inputs) or (inputs.text("objective") if "objective" in inputs else "cost")
     if objective == "gpus" and inputs.has("gpus"):

@@ -125,7 +125,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     dropout = float(inputs.number_or_none("lora-dropout" if inputs.has("lora-dropout") else "dropout") or 0.0)
     weighted = inputs.text("adapter") == "dora"
     if weighted:
-        inputs.note("DoRA: the norm of each weight, made of weights alone, takes time and is not part of its FLOPs")
+        inputs.note("DoRA: the norm of each weight takes time and is not part of the FLOPs per token")
     names = inputs.texts("modules-to-save")
     if names and word != "hf":
         raise Refused(f"--modules-to-save: not modeled in {word}", "--implementation hf, or leave it out")

@@ -23,7 +23,7 @@ def read_goodput(
     includes all losses; of_runs: published complete runs of the kind give the rest; trained: what checkpoints hold, if
     known."""
     if of_mfu:
-        said = "the MFU of a whole run is given, or what is asked for"
+        said = "the MFU of a whole run is given or solved for"
         inputs.because(("run-kind", *OF_FAILURES), said, "leave out --mfu")
         return Goodput(inputs.term("goodput")) if "goodput" in inputs.given else IN_MFU
     if "goodput" in inputs.given:

@@ -26,7 +26,7 @@ def run_memory(inputs: Inputs) -> Answer:
     question = read(inputs, timed=False)
     inputs.depends(("suggestions", "updates", "off-policy-steps"), True)
     inputs.minor.update(RATES)
-    inputs.because(RATES, "no time is asked for")
+    inputs.because(RATES, "this answer includes no time")
     found = question.weighed(source_of(question.model, question.implementation))
     engine, capacity = question.sharing.engine, question.capacity
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]

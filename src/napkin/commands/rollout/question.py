@@ -111,7 +111,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
         )
     if lengths.behind and not place.gpus:
         raise NapkinError(
-            "--off-policy-steps: responses are generated while others are trained on, on GPUs of their own",
+            "--off-policy-steps: responses are generated on separate GPUs while others are trained on",
             "--rollout separate:GPUS",
         )
     tokens = () if "micro-batch" in inputs else trainer.micro_batches(lengths.most)

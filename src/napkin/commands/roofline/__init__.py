@@ -116,7 +116,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
         rows=rows,
         extra={"columns": {"flops": "FLOP", "bytes": "byte", "intensity": "FLOP/byte", "time": "second"}},
         verdict=roofline.verdict(found),
-        notes=["each operation is a kernel of its own, attention is flash; backward takes about twice both"],
+        notes=["each operation is a separate kernel, attention is flash; backward takes about twice both"],
     )
     shape = f"{question.sequences:,} × {question.seq:,} tokens"
     asked = (f"Forward pass of {question.model.name}", shape, *_where(roof))

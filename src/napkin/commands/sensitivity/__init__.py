@@ -101,7 +101,7 @@ def _remarks(path: str, given: Sequence[str], moved: Sequence[Moved]) -> Iterato
         yield f"{', '.join(still)}: {path} does not depend on {'it' if len(still) == 1 else 'them'}"
     jumped = [one.option.name for one in moved if one.jump]
     if jumped:
-        yield f"{', '.join(jumped)}: only halves and doubles can be asked, so they move further"
+        yield f"{', '.join(jumped)}: only halving and doubling give valid questions, so they are varied further"
     over = [one.option.name for one in moved if one.estimated]
     if over:
         yield f"{', '.join(over)}: estimated, and moved over the interval of the estimate"

@@ -116,7 +116,7 @@ def _too_slow(question: ServeQuestion, tried: list[ServingSetup], batch: int | N
     best = f"{human(first, 'second', 3)} to the first token"
     if later is not None:
         best += f", {human(later, 'second', 3)} for each further one"
-    alone = "one request alone takes" if batch == 1 else "the batch takes"
+    alone = "a single request takes" if batch == 1 else "the batch takes"
     return NapkinError(
         f"nothing keeps the bound on latency: {alone} at best {best}",
         f"a wider bound, or {_faster(question)}",

@@ -33,7 +33,7 @@ def run(inputs: Inputs) -> Answer:
         raise NapkinError(f"--by: {by[0].name} is swept already", "name another option")
     questions = len(over[1]) * (len(by[1]) if by else 1)
     if questions > MOST_VALUES:
-        raise NapkinError(f"the sweep asks more than {MOST_VALUES:,} questions", "take larger steps")
+        raise NapkinError(f"the sweep has more than {MOST_VALUES:,} questions", "take larger steps")
     for option, _ in (over, *([by] if by else [])):
         if option.name in question:
             inputs.note(f"{option.shown} {question[option.name].text} is replaced by the values that are swept")

@@ -150,7 +150,7 @@ def _note_unread(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) 
     elif "gpus" not in known:
         inputs.because(LAYOUT, "without --gpus there is no layout to estimate the MFU of", "add --gpus, or --within")
     else:
-        inputs.because(("confidence", *LAYOUT), "the MFU is what is asked for, and nothing is estimated")
+        inputs.because(("confidence", *LAYOUT), "the MFU is solved for, and nothing is estimated")
     powered = hardware.tdp_w is not None or inputs.peek("power") == "measured"
     counted_by_power = ("power-overhead", "pue", "carbon-intensity", "region")
     inputs.depends(counted_by_power, powered, f"no TDP of {hardware.name} is known, so energy is omitted", "--tdp")

@@ -28,7 +28,7 @@ MOST_OWN = 15
 
 
 FIRST = """\
-# Measured training steps, held against napkin's predictions by: napkin validate {name}
+# Measured training steps, compared with napkin's predictions by: napkin validate {name}
 # One row a run. Leave out what you do not know: a row that lacks something says what. A CSV file with the same fields
 # as columns (layout.tp, measured.step_seconds) does as well. Rows of memory (schema: memory/1) have
 # memory: {gib: 55.3, what: used} in place of measured.

@@ -52,7 +52,7 @@ def _trocr(config: Config) -> Model:
         dropout=True,
     )
     layer = Layer("decoder", decoder_alone(hidden, LAYER, attend, across, feed, before=False))
-    config.notes.append("the class runs the decoder alone: its cross-attention is counted, but not used")
+    config.notes.append("the class runs only the decoder: its cross-attention is counted, but not used")
     before = embedding(
         rows,
         hidden,

@@ -34,7 +34,9 @@ def udop(config: Config) -> Model:
     rows = config.integer("max_2d_position_embeddings")
     encoder, *rest = model.stacks
     patches = _patches(config, hidden)
-    config.notes.append("the projections of an image's patches are counted as parameters; text alone does not run them")
+    config.notes.append(
+        "the projections of an image's patches are counted as parameters; a text-only pass does not run them"
+    )
     bias = PositionBias("distances", (), config.integer("relative_attention_num_buckets"), heads, boxes=tuple(further))
     table, *dropped = encoder.before
     left, upper = (Embedding(f"{name}_embedding", (), rows, hidden, role=SEGMENT) for name in ("x", "y"))

@@ -30,7 +30,7 @@ def luke(config: Config) -> Model:
     hidden, bare = model.hidden, purpose_of(config) == BARE
     rows, wide = config.integer("entity_vocab_size"), config.integer("entity_emb_size")
     positions, segments = config.integer("max_position_embeddings"), config.integer("type_vocab_size", least=0)
-    config.notes.append("what entities need is counted as parameters; text alone does not run it")
+    config.notes.append("what entities need is counted as parameters; a text-only pass does not run it")
     entities: list[Operation] = [
         Embedding("entity_embedding", (), rows, wide),
         Embedding("entity_positions", (), positions, hidden, role=POSITION),

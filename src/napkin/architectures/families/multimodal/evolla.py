@@ -21,7 +21,7 @@ def evolla(config: Config) -> Model:
     config.ignore("protein_encoder_config", "aligner_attention_probs_dropout_prob")
     config.ignore(*(f"resampler_{what}" for what in ("depth", "dim_head", "heads", "num_latents", "ff_mult")))
     config.notes.append(
-        "the adapters that attend to a protein are counted as parameters; they run where there is one only; the "
+        "the adapters that attend to a protein are counted as parameters; they run only with one; the "
         "protein's encoder is not counted"
     )
     layers, adapters = model.stacks[0].depth, config.integer("aligner_num_add_layers")

@@ -40,7 +40,7 @@ def idefics(config: Config) -> Model:
     frozen = [field for field in ("freeze_text_layers", "freeze_lm_head") if config.flag(field)]
     if frozen:
         config.notes.append(f"{' and '.join(frozen)}: the class freezes these weights; here everything is trained")
-    config.notes.append("cross-attention layers are counted as parameters; they run where there is an image only")
+    config.notes.append("cross-attention layers are counted as parameters; they run only with images")
     layers, every = model.stacks[0].depth, config.integer("cross_layer_interval")
     waiting = [int(i % every == 0 and i // every < layers // every) for i in range(layers)]
     return between_layers(model, waiting, _cross(config, model))

@@ -24,7 +24,7 @@ def mllama(config: Config) -> Model:
         raise config.refuse("cross_attention_layers", "leaves no layer that reads text")
     config.restate("num_hidden_layers", layers - len(crossing))
     model = LLAMA.build(config)
-    config.notes.append("cross-attention layers are counted as parameters; they run where there is an image only")
+    config.notes.append("cross-attention layers are counted as parameters; they run only with images")
     kept = [i for i in range(layers) if i not in crossing]
     model = between_layers(model, waiting_before(kept, layers), _cross(config, hidden))
     (stack,) = model.stacks

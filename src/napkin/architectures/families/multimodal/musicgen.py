@@ -53,7 +53,7 @@ class MusicGen:
         if self.across:
             across = replace(attend, scores=Scores(causal=False), memory=MEMORY, prefix="cross_")
             operations = decoder_alone(hidden, LAYER, attend, across, feed, before=True)
-            config.notes.append("the class runs the decoder alone: its cross-attention is counted, but not used")
+            config.notes.append("the class runs only the decoder: its cross-attention is counted, but not used")
         else:
             operations = pre_norm(hidden, LAYER, attend, feed, dropout=(True, True))
         head = Matmul("lm_head", ("final_norm",), hidden, books * rows, False, VOCABULARY, role=LM_HEAD)

@@ -194,7 +194,9 @@ def _read(config: Config, listed: Sequence[str], delta: Block, attention: Block)
         inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
         feeds["mlp"] = partial(gated_mlp, width=width(config), inner=inner, function=function)
     if config.flag("tie_word_embeddings"):
-        config.notes.append("tie_word_embeddings: the class shares no weights, so embedding and head count apart")
+        config.notes.append(
+            "tie_word_embeddings: the class shares no weights, so embedding and head are counted separately"
+        )
     head_dim = config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim")
     layers = tuple((_KINDS[kind], _KINDS[feed]) for kind, feed in zip(listed, networks, strict=True))
     mixers = {"delta": delta, "attention": attention}

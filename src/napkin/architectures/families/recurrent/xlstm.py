@@ -55,7 +55,9 @@ def _read(config: Config) -> _XLstm:
     bias = on(config, "use_bias")
     fused = config.text("weight_mode", known=("single", "fused")) == "fused"
     if tied(config):
-        config.notes.append("tie_word_embeddings: the class shares no weights, so embedding and head count apart")
+        config.notes.append(
+            "tie_word_embeddings: the class shares no weights, so embedding and head are counted separately"
+        )
     mix = MatrixMemory(
         width=hidden,
         heads=heads,
