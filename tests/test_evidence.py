@@ -171,6 +171,7 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"attention": "sparse"}, "", {}),
         ({"recompute": "full (--checkpoint-activations)"}, "", {"recompute_kind": "full"}),
         ({"recompute": "full (10 of 80 layers)"}, "", {"recompute_kind": "full (10 of 80 layers)"}),
+        ({"recompute": "full (default of XTuner)"}, "", {"recompute_kind": "full"}),
         ({"recompute": "no activation checkpointing"}, "", {"recompute_kind": "none"}),
         ({"batch_tokens": "0.5M"}, "", {"batch_tokens": 2**19}),
     ],

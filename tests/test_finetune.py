@@ -100,6 +100,18 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
     assert found["all", "memory_used"]["verdict"] in ("does not fit", "too close to call", "fits")
 
 
+@pytest.mark.parametrize("chip", ["3090", "4x RTX 3090", "RTX 3090 24GB"])
+def test_a_card_of_a_name_of_digits_or_with_the_row_s_own_count_is_known(tmp_path: pathlib.Path, chip: str) -> None:
+    row = {"count": 4, "method": "kind: full", "measured": "oom: true"}
+    assert validated(tmp_path, row, chip=f"'{chip}'")["a", "memory_used"]["verdict"] == "does not fit"
+
+
+@pytest.mark.parametrize("chip", ["8x RTX 3090", "RTX 3090 48GB", "3091"])
+def test_a_card_that_is_not_known_is_the_reason(tmp_path: pathlib.Path, chip: str) -> None:
+    row = {"count": 4, "method": "kind: full", "measured": "oom: true"}
+    assert "unknown accelerator" in validated(tmp_path, row, chip=f"'{chip}'")["a", "memory_used"]["why"]
+
+
 @pytest.mark.parametrize(
     ("row", "why"),
     [

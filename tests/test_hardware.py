@@ -149,6 +149,7 @@ def test_every_name_resolves_whatever_its_case_and_hyphens() -> None:
         ("V100 16GB PCIe", "v100-pcie-16gb"),
         ("Tesla V100", "v100-sxm2-16gb"),
         ("H100 700W SXM", "h100-sxm-80gb"),
+        ("H100 95GiB", "h100-sxm-96gb-500w"),
         ("L4 24GB", "l4"),
         ("L40S PCIe", "l40s"),
         ("GeForce RTX 3060", "rtx-3060-12gb"),

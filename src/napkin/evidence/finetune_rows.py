@@ -223,11 +223,13 @@ def model_of(row: RowFields) -> Model:
 def card_of(row: RowFields) -> Hardware | None:
     """Return the accelerator; None if it is not stated."""
     text = accelerator_of(row)
-    if not text or text[0].isdigit():  # a size alone, or nothing
+    if not text:
         return None
     try:
         return hardware.find(text)
     except NapkinError:
+        if re.match(r"\d+ ?G", text):  # a size alone
+            return None
         name = text.partition(" (")[0].strip()
         if name == text:
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.errors import NapkinError
 from napkin.evidence.rows import RowFields
 from napkin.inputs import hardware
@@ -38,8 +40,10 @@ def title_of(row: RowFields) -> str:
 
 def accelerator_of(row: RowFields) -> str:
     """Return the name of a row's accelerator, "" if it states none: its chip, or the product that the device itself
-    prints if that is another one ("Tesla V100-SXM2-32GB-LS" for a V100 SXM2 32GB)."""
-    chip, words = row.text("hardware.chip"), row.text("hardware.accelerator")
+    prints if that is another one ("Tesla V100-SXM2-32GB-LS" for a V100 SXM2 32GB). A count before it that is the row's
+    own says nothing more (`8x A100`)."""
+    count = re.compile(rf"^{row.count('hardware.count') or 1} ?[x×*] ?")
+    chip, words = (count.sub("", row.text(f"hardware.{field}")) for field in ("chip", "accelerator"))
     try:
         printed, meant = hardware.find(words), hardware.find(chip)
     except NapkinError:

@@ -96,7 +96,7 @@ RECOMPUTATION = {
     **dict.fromkeys(("selective", "attention", "selective recompute", "selective recomputation"), "selective"),
 }
 """Words for what is recomputed."""
-SOME = re.compile(r"layer|block|some|every|except|only| of |per-op|offload")
+SOME = re.compile(r"layer|block|some|every|except|only|\d+ of |%|per-op|offload")
 """Words of a remark that say that less is recomputed, or something else."""
 
 
