@@ -35,6 +35,37 @@ def test_defaults_of_a_library(trainer: str, same: str) -> None:
     assert run_line(f"{LINE} --trainer {trainer}").values == run_line(f"{LINE} {same}").values
 
 
+@pytest.mark.parametrize(
+    ("framework", "stage", "software"),
+    [
+        ("fsdp", "3", "fsdp-eager"),
+        ("torchtitan", "3", "fsdp-compiled"),
+        ("torchtune", "3", "fsdp-eager"),
+        ("litgpt", "3", "fsdp-eager"),
+        ("deepspeed", "0", "fsdp-eager"),
+        ("megatron-core", "0", "megatron-core"),
+        ("nanotron", "0", "nanotron"),
+    ],
+)
+def test_a_framework_brings_its_sharding_and_its_software(framework: str, stage: str, software: str) -> None:
+    line = f"llama3-8b --hardware h100 --framework {framework} --json"
+    for machine in ("--gpus 8", "--dp 8", "--gpus 16 --tp 2"):
+        found = run_line(f"step {line} {machine}")
+        assert (found.data["inputs"]["zero"]["value"], found.data["inputs"]["stack"]["value"]) == (stage, software)
+        assert found.values == run_line(f"step {line} {machine} --zero {stage}").values
+    assert run_line(f"memory {line} --gpus 8").values == run_line(f"memory {line} --gpus 8 --zero {stage}").values
+    for alone in ("", "--gpus 1", "--gpus 2 --tp 2"):
+        assert run_line(f"memory {line} {alone}").data["inputs"]["zero"]["value"] == "0"
+    assert run_line(f"step {line} --gpus 8 --zero 1").data["inputs"]["zero"]["value"] == "1"
+
+
+def test_plan_takes_the_software_that_step_takes() -> None:
+    for framework in ("fsdp", "deepspeed", "torchtitan"):
+        line = f"--hardware h100 --gpus 8 --framework {framework} --json"
+        stacks = {run_line(f"{one} llama3-8b {line}").data["inputs"]["stack"]["value"] for one in ("plan", "step")}
+        assert len(stacks) == 1
+
+
 def test_the_command_line_wins() -> None:
     found = run_line(f"{LINE} --trainer llama-factory --precision bf16-mixed --recompute none").values
     assert found == run_line(f"{LINE} --precision bf16-mixed").values

@@ -65,7 +65,7 @@ OPTIONS = (
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
     Option("loss", choice(*LOSSES), "Cross-entropy implementation (default: the framework's)", metavar="FORM"),
     Option("stack", units.words, "Software stack: megatron-core, fsdp-compiled, xla, …", metavar="NAME"),
-    Option("framework", units.words, "Framework: fsdp, deepspeed, megatron-core, …", metavar="NAME"),
+    Option("framework", units.words, "Framework, and its defaults: fsdp, deepspeed, …", metavar="NAME"),
     Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
     flag("async-tp", "Overlap tensor-parallel collectives with compute"),

@@ -73,6 +73,9 @@ class Framework:
                      (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
     reported      the rank whose memory its log prints: the worst, the first stage, the larger of both ends
     program       it is a training program itself; no other library runs on it
+    software      the stack whose measured steps are most like its own (evidence/software.py), or ""
+    zero          its default ZeRO stage with several data-parallel ranks
+    staged        it supports pipeline stages
     differs       fields of the `Implementation` that the framework sets to other values
     divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, if no edition says otherwise
     editions      later changes, oldest first; a run without a version uses the newest
@@ -103,6 +106,9 @@ class Framework:
     reference_first: bool = False
     reported: str = WORST
     program: bool = False
+    software: str = ""
+    zero: int = 0
+    staged: bool = True
     differs: tuple[tuple[str, object], ...] = ()
     divided_loss: str = ""
     editions: tuple[Edition, ...] = ()
@@ -146,6 +152,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "megatron",
             "Megatron-LM of 2019 to 2022",
             "Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 6: fp16, fp32 gradients, dropout 0.1",
+            software="megatron",
             pads=128,
             implementation="megatron-2022",
             attention="eager",
@@ -157,6 +164,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "Megatron-DeepSpeed (BLOOM)",
             "bigscience-workshop/Megatron-DeepSpeed megatron/model/gpt_model.py, mpu/cross_entropy.py; DeepSpeed of "
             "February 2022, runtime/zero/stage_1_and_2.py (fp32 copies of the own part in the step, buckets of 5e8)",
+            software="megatron-deepspeed",
             pads=128,
             implementation="megatron-2022",
             attention="eager",
@@ -170,6 +178,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "megatron-core",
             "Megatron-core, NeMo, Megatron Bridge",
             "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel.py: fp32 gradients in one buffer",
+            software="megatron-core",
             pads=128,
             implementation="megatron",
             wide_gradients=True,
@@ -179,13 +188,19 @@ FRAMEWORKS: dict[str, Framework] = {
             "deepspeed",
             "DeepSpeed's ZeRO around a Hugging Face model",
             "microsoft/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, config defaults: buckets of 5e8",
+            software="fsdp-eager",
+            staged=False,
             bucket=500_000_000,
             unit_of_module=True,
         ),
         Framework(
             "fsdp",
             "PyTorch FSDP with mixed precision around a Hugging Face model",
-            "pytorch/pytorch torch/distributed/fsdp: fp32 shards, gathered in the compute type",
+            "pytorch/pytorch torch/distributed/fsdp: fp32 shards, gathered in the compute type; "
+            "fully_sharded_data_parallel.py: sharding_strategy None is FULL_SHARD",
+            software="fsdp-eager",
+            zero=3,
+            staged=False,
             gathers=True,
             unit_of_adapter=True,
         ),
@@ -195,6 +210,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "huggingface/nanotron src/nanotron/helpers.py create_table_log, models/llama.py get_block_compute_costs, "
             "models/base.py build_model, "
             "optim/gradient_accumulator.py (fp32 buffers of all weights)",
+            software="nanotron",
             implementation="nanotron",
             program=True,
             partition=COST,
@@ -204,7 +220,10 @@ FRAMEWORKS: dict[str, Framework] = {
         Framework(
             "torchtitan",
             "torchtitan: FSDP2 with bf16 compute, fp32 shards",
-            "pytorch/torchtitan torchtitan/parallelisms/parallelize_llama.py, train.py, metrics.py (December 2024)",
+            "pytorch/torchtitan torchtitan/parallelisms/parallelize_llama.py, train.py, metrics.py (December 2024); "
+            "config_manager.py: data_parallel_shard_degree -1, all ranks",
+            software="fsdp-compiled",
+            zero=3,
             implementation="torchtitan",
             program=True,
             gathers=True,
@@ -232,6 +251,9 @@ FRAMEWORKS: dict[str, Framework] = {
             "torchtune: single-device and FSDP recipes in bf16",
             "meta-pytorch/torchtune torchtune/modules/{rms_norm,attention}.py, modules/loss/ce_chunked_output_loss.py; "
             "recipes/configs/llama3_1/70B_full.yaml, custom_sharded_layers",
+            software="fsdp-eager",
+            zero=3,
+            staged=False,
             implementation="torchtune",
             program=True,
             ends_apart=True,
@@ -240,6 +262,9 @@ FRAMEWORKS: dict[str, Framework] = {
             "litgpt",
             "LitGPT's fine-tuning scripts",
             "Lightning-AI/litgpt lit_gpt/{model,lora,adapter,adapter_v2,rmsnorm}.py, finetune/*.py (October 2023)",
+            software="fsdp-eager",
+            zero=3,
+            staged=False,
             implementation="litgpt",
             program=True,
             frees_last=True,

@@ -12,7 +12,7 @@ from napkin.commands.question.layout import read_zero
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence
 from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
-from napkin.commands.question.step_model import FSDP, TUNES_ON, read_rates_profile, read_unmeasured
+from napkin.commands.question.step_model import TUNES_ON, read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
 from napkin.counting import flops
 from napkin.evidence import one_run
@@ -46,8 +46,6 @@ Tülu 3 8B and 70B, 64 GPUs · 1 · 2 accumulated (allenai/open-instruct, docs/t
 RECOMPUTES = ("none", "selective", "full")
 SOFTWARE = ("framework", "trainer", "implementation", "stack")
 """Options that each name the software of a step."""
-DATA_PARALLEL = ("fsdp", "deepspeed")
-"""Frameworks that shard a transformers model over data-parallel ranks, without a pipeline."""
 
 
 def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
@@ -66,8 +64,6 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     setup = read_setup_around(
         inputs, model, Layout(seq=seq, rows=read_task(inputs).rows, images=images, image_tokens=image_tokens)
     )
-    if setup.framework.name in DATA_PARALLEL:
-        inputs.redefault("stack", TUNES_ON if setup.tunes else FSDP[1])
     _read_bounds(inputs, setup, alone)
     overlapped = inputs.flag("async-tp")
     prediction = read_unmeasured(inputs, model, setup, hardware)
@@ -176,7 +172,7 @@ def _read_bounds(inputs: Inputs, setup: Setup, alone: bool) -> None:
     """Exclude parallelism that fine-tuning libraries do not use: pipeline stages for transformers models, and tensor
     parallelism. alone: fine-tuning without named software."""
     own = setup.tunes and read_implementation(inputs) == "hf"
-    if not own and setup.framework.name not in DATA_PARALLEL:
+    if not own and setup.framework.staged:
         return
     left_out = ["pp", "tp"] if alone else ["pp"]
     for name in left_out:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def read_setup(inputs: Inputs, model: Model) -> Setup:
     """Return everything that the memory and time of a step depend on, except the model and the hardware."""
     read_trainer_recompute(inputs)
-    _read_trainer_stage(inputs)
+    _read_usual_stage(inputs)
     return read_setup_around(inputs, model, read_layout(inputs, model))
 
 
@@ -41,15 +41,14 @@ def read_trainer_recompute(inputs: Inputs) -> None:
         inputs.redefault("recompute", "full")
 
 
-def _read_trainer_stage(inputs: Inputs) -> None:
-    """Make the trainer's ZeRO stage on several GPUs the default."""
-    trainer = _read_trainer(inputs)
+def _read_usual_stage(inputs: Inputs) -> None:
+    """Make the ZeRO stage of the trainer, else of the framework, the default with several data-parallel ranks."""
+    trainer, framework = _read_trainer(inputs), _read_framework(inputs)
     read_gpus(inputs)
-    counts = (inputs.peek("gpus"), inputs.peek("dp"))
-    if trainer is not None and any(isinstance(count, int) and count > 1 for count in counts):
-        stage = trainer.stage(_read_framework(inputs))
-        if stage:
-            inputs.redefault("zero", str(stage))
+    gpus = inputs.integer_or_none("gpus") or (inputs.integer_or_none("dp") or 1) * inputs.integer("cp")
+    stage = (trainer.stage(framework) if trainer is not None else 0) or framework.zero
+    if stage and gpus > inputs.integer("tp") * inputs.integer("pp"):
+        inputs.redefault("zero", str(stage))
 
 
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
 
-STACK_OF = {
-    **{name: name for name in ("megatron", "megatron-deepspeed", "megatron-core", "nanotron")},
-    "torchtitan": "fsdp-compiled",
-}
-"""Framework → the software whose measured steps apply to it."""
 FSDP = ("fsdp-eager", "fsdp-compiled")
 """PyTorch FSDP without and with torch.compile."""
 TUNES_ON = FSDP[0]
@@ -124,7 +119,7 @@ def read_stack(inputs: Inputs, setup: Setup) -> str:
     named = _read_named_stack(inputs, setup)
     if "compile" not in inputs:
         return named
-    compiled, foreign = inputs.flag("compile"), STACK_OF.get(setup.framework.name, FSDP[0]) not in FSDP
+    compiled, foreign = inputs.flag("compile"), (setup.framework.software or FSDP[0]) not in FSDP
     if "stack" not in inputs and not foreign and stack(named).compiled != compiled:
         inputs.redefault("stack", FSDP[compiled])
         return FSDP[compiled]
@@ -146,11 +141,11 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
         own = find(inputs.text("trainer"))
         name = setup.framework.name
         usual = FSDP[0] if name in own.also else own.software  # its software is that of the framework it usually has
-        other = STACK_OF.get(name, usual)
+        other = setup.framework.software or usual
         foreign = name in own.also or (name != own.framework and other not in FSDP)
         inputs.redefault("stack", other if foreign else own.software)
-    elif setup.framework.name in STACK_OF:
-        inputs.redefault("stack", STACK_OF[setup.framework.name])
+    elif setup.framework.software:
+        inputs.redefault("stack", setup.framework.software)
     elif not inputs.has("stack"):
         inputs.default("stack", _read_usual_stack(inputs, setup))
     return inputs.text("stack")
