@@ -100,13 +100,13 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
     assert found["all", "memory_used"]["verdict"] in ("does not fit", "too close to call", "fits")
 
 
-@pytest.mark.parametrize("chip", ["3090", "4x RTX 3090", "RTX 3090 24GB"])
+@pytest.mark.parametrize("chip", ["3090", "4x RTX 3090", "RTX 3090 24GB", "RTX 3090 (one desk)"])
 def test_a_card_of_a_name_of_digits_or_with_the_row_s_own_count_is_known(tmp_path: pathlib.Path, chip: str) -> None:
     row = {"count": 4, "method": "kind: full", "measured": "oom: true"}
     assert validated(tmp_path, row, chip=f"'{chip}'")["a", "memory_used"]["verdict"] == "does not fit"
 
 
-@pytest.mark.parametrize("chip", ["8x RTX 3090", "RTX 3090 48GB", "3091"])
+@pytest.mark.parametrize("chip", ["8x RTX 3090", "RTX 3090 48GB", "RTX 3090 (48GB)", "3091"])
 def test_a_card_that_is_not_known_is_the_reason(tmp_path: pathlib.Path, chip: str) -> None:
     row = {"count": 4, "method": "kind: full", "measured": "oom: true"}
     assert "unknown accelerator" in validated(tmp_path, row, chip=f"'{chip}'")["a", "memory_used"]["why"]
@@ -150,6 +150,14 @@ def test_what_is_not_understood_makes_the_row_say_why(tmp_path: pathlib.Path, ro
         ({"layout": f"{PLAIN}, loss: chunked"}, {"layout": f"{PLAIN}, loss: fused"}),
         ({"layout": f"{PLAIN}, offload: activation"}, {"layout": f"{PLAIN}, offload: activations"}),
         ({"layout": f"{PLAIN}, attention: flash_attn"}, {"layout": PLAIN}),
+        (
+            {"count": 4, "layout": "seq: 4096, precision: bf16, framework: TRL SFTTrainer + DeepSpeed ZeRO-3, zero: 3"},
+            {"count": 4, "layout": "seq: 4096, precision: bf16, trainer: trl, stack: deepspeed, zero: 3"},
+        ),
+        (
+            {"layout": "seq: 4096, precision: bf16, framework: LLaMA-Factory on transformers"},
+            {"layout": "seq: 4096, precision: bf16, trainer: llama-factory, stack: none"},
+        ),
         ({"model": "'', name: decapoda-research/llama-7b-hf"}, {"model": "llama-7b"}),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_row_of_pairs_is_what_memory_and_step_answer(
 
 def test_where_the_reference_is_must_be_stated(tmp_path: pathlib.Path) -> None:
     found = validated(tmp_path, task="dpo", layout=PAIRS, rl="algorithm: dpo")
-    assert "where the reference is" in found["tokens_per_second_per_gpu"]["why"]
+    assert "the source of the reference is not stated" in found["tokens_per_second_per_gpu"]["why"]
 
 
 def test_a_synchronous_step_is_what_step_answers(tmp_path: pathlib.Path) -> None:

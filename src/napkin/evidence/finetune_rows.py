@@ -230,7 +230,4 @@ def card_of(row: RowFields) -> Hardware | None:
     except NapkinError:
         if re.match(r"\d+ ?G", text):  # a size alone
             return None
-        name = text.partition(" (")[0].strip()
-        if name == text:
-            raise
-        return hardware.find(name)
+        raise

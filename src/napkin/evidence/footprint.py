@@ -11,7 +11,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
 from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
-from napkin.evidence.row_fields import title_of
+from napkin.evidence.row_fields import accelerator_of, title_of
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
@@ -178,13 +178,13 @@ def quantity_of(row: RowFields) -> str:
 def room_of(row: RowFields) -> float | None:
     """Return the bytes that the row's accelerator holds; None if it is not stated. A source's own words for it may
     be unknown, unless the question is whether the run fits."""
-    chip, words = row.text("hardware.chip"), row.text("hardware.accelerator")
-    if not chip and not words:
+    name = accelerator_of(row)
+    if not name:
         return None
     try:
-        found = hardware.find(chip or words)
+        found = hardware.find(name)
     except NapkinError:
-        if chip or row.flag("memory.oom"):
+        if row.text("hardware.chip") or row.flag("memory.oom"):
             raise
         return None
     if found.vendor not in ALLOCATORS:

@@ -14,6 +14,7 @@ reaches the prediction."""
 from __future__ import annotations
 
 from napkin.errors import NapkinError, Problems
+from napkin.evidence.finetune_words import of_tuning
 from napkin.evidence.preset_dimensions import dimensions_of
 from napkin.evidence.recognize import of_memory, of_step, recognized
 from napkin.evidence.row_files import MEMORY, RUNS, SERVING, STEPS, TUNING, read_rows
@@ -116,7 +117,7 @@ def read(path: str) -> Published:
             elif schema == SERVING:
                 found.serving.append(row)
             else:
-                found.tuning.append(row)
+                found.tuning.append(recognized(row, of_tuning))
         except NapkinError as problem:
             name = row.fields.get("id")
             shown = printable(name, 60) if isinstance(name, str) and name else f"row {index + 1:,}"

@@ -42,14 +42,30 @@ def accelerator_of(row: RowFields) -> str:
     """Return the name of a row's accelerator, "" if it states none: its chip, or the product that the device itself
     prints if that is another one ("Tesla V100-SXM2-32GB-LS" for a V100 SXM2 32GB). A count before it that is the row's
     own says nothing more (`8x A100`)."""
-    count = re.compile(rf"^{row.count('hardware.count') or 1} ?[x×*] ?")
-    chip, words = (count.sub("", row.text(f"hardware.{field}")) for field in ("chip", "accelerator"))
+    chip, words = (_without_count(row, row.text(f"hardware.{field}")) for field in ("chip", "accelerator"))
     try:
         printed, meant = hardware.find(words), hardware.find(chip)
     except NapkinError:
-        return chip or words
+        return _without_remark(chip or words)
     exact = hardware.normal(words) in map(hardware.normal, printed.aliases)
     return words if exact and printed.slug != meant.slug else chip
+
+
+def _without_count(row: RowFields, name: str) -> str:
+    return re.sub(rf"^{row.count('hardware.count') or 1} ?[x×*] ?", "", name)
+
+
+def _without_remark(name: str) -> str:
+    """Return an accelerator's name without what stands after it in parentheses, if it is one only without; a size alone
+    would be another accelerator's."""
+    bare = re.sub(r" \((?!\d+ ?[Gg]i?[Bb]?\))[^()]*\)$", "", name)
+    for one in (name, bare):
+        try:
+            hardware.find(one)
+        except NapkinError:
+            continue
+        return one
+    return name
 
 
 def unread_time(row: RowFields) -> str:
