@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from napkin.errors import NapkinError, Refused
+from napkin.inputs.launch.read import read_launch
 from tests.conftest import Napkin, run_line
 from tests.test_launch import read
 
@@ -190,3 +191,63 @@ def test_a_program_with_lists_and_keys_in_its_texts_is_python() -> None:
     assert (options["seq"], options["model"]) == (512, "qwen3-8b")
     with pytest.raises(NapkinError, match="file:8: not Python"):
         read(text + "y = (\n")
+
+
+STAGES = """
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+
+def first():
+    model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-4B")
+    model.gradient_checkpointing_enable()
+    args = SFTConfig(per_device_train_batch_size=2, max_length=1024)
+    SFTTrainer(model=model, args=args, peft_config=LoraConfig(r=8, target_modules="all-linear")).train()
+
+def second():
+    model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-1.7B")
+    args = DPOConfig(per_device_train_batch_size=1, max_length=2048, gradient_checkpointing=False)
+    DPOTrainer(model=model, args=args).train()
+"""
+
+
+def chosen(path: Path, line: int, *names: str) -> list[Any]:
+    inputs = read_launch(f"{path}:{line}").inputs
+    return [inputs[name].value if name in inputs else None for name in names]
+
+
+def test_one_of_several_trainers_is_named_by_its_line(tmp_path: Path, napkin: Napkin) -> None:
+    path = tmp_path / "stages.py"
+    path.write_text(STAGES)
+    names = ("model", "task", "micro-batch", "seq", "adapter", "lora-rank", "recompute")
+    assert chosen(path, 8, *names) == ["qwen3-4b", "sft", 2, 1024, "lora", 8, "full"]
+    assert chosen(path, 13, *names) == ["qwen3-1.7b", "dpo", 1, 2048, None, None, "none"]
+    several = napkin(f"read --from {path}")
+    assert several.status == 3
+    assert "SFTTrainer on line 8, DPOTrainer on line 13" in several.err
+    assert f"--from {path}:13" in several.err
+    answered = napkin(f"memory --from {path}:13 --gpus 1 --hardware h100 --json")
+    assert (answered.status, json.loads(answered.out)["inputs"]["seq"]["value"]) == (0, 2048), answered.err
+    assert napkin(f"lint --from {path}:13 --gpus 1 --hardware h100").status == 0
+    none = napkin(f"read --from {path}:3")
+    assert (none.status, "no trainer is made on this line" in none.err) == (2, True)
+
+
+def test_stages_in_one_scope_keep_what_was_assigned_last(tmp_path: Path) -> None:
+    """The second stage loads its model anew: neither the first's switch nor its arguments are its own; a value written
+    into arguments whose name both have stays open."""
+    path = tmp_path / "script.py"
+    lines = [one[4:] for one in STAGES.splitlines() if one.startswith("    ")]
+    path.write_text("import trl\n" + "\n".join(lines) + "\n")
+    names = ("model", "task", "seq", "recompute", "adapter")
+    assert chosen(path, 5, *names) == ["qwen3-4b", "sft", 1024, "full", "lora"]
+    assert chosen(path, 8, *names) == ["qwen3-1.7b", "dpo", 2048, "none", None]
+    path.write_text("import trl\n" + "\n".join((*lines[:3], "args.max_length = 64", *lines[3:])) + "\n")
+    assert chosen(path, 9, "seq") == [None]
+
+
+def test_a_line_of_no_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text("base_model: Qwen/Qwen3-8B\nmicro_batch_size: 2\nsequence_len: 2048\n")
+    with pytest.raises(NapkinError, match="names a trainer of a program in Python"):
+        read_launch(f"{path}:2")
+    with pytest.raises(NapkinError, match="No such file"):
+        read_launch(f"{path}.py:2")

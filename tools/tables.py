@@ -238,8 +238,9 @@ GENERATED: dict[str, Callable[[], str]] = {
 LAUNCH_FILES = """# Launch files of other frameworks
 
 `--from FILE` in any command takes options from the file that starts a run: a trainer's or framework's YAML, JSON or
-TOML, a launch script, a Python file of assignments. It is repeatable (`--from accelerate.yaml --from train.yaml`), and
-what stands on the command line wins. `napkin read --from FILE` prints what was understood and computes nothing:
+TOML, a launch script, a Python file of assignments or a program (with several trainers: `--from train.py:40`, the line
+of one). It is repeatable (`--from accelerate.yaml --from train.yaml`), and what stands on the command line wins.
+`napkin read --from FILE` prints what was understood and computes nothing:
 
 - each option with its origin (from file, derived from several keys, the framework's default, assumed) and its keys;
 - keys that could change memory or time and have no meaning here (not modeled);

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError
+from napkin.inputs.launch.syntax import file_and_line
 from napkin.inputs.load import name_of, read_text
 from napkin.options.registry import OPTIONS
 from napkin.record import record
@@ -98,7 +99,7 @@ def _is_file(word: str) -> bool:
     if os.path.isdir(word) or os.path.basename(word) == "config.json":
         return False
     path_like = word.startswith(("./", "../", "/", "~")) or word.endswith((".yaml", ".yml", ".toml", ".sh"))
-    return os.path.isfile(word) or path_like
+    return os.path.isfile(file_and_line(word)[0]) or path_like
 
 
 def read_target(inputs: Inputs, target: Target) -> list[ReadTarget]:
@@ -110,7 +111,9 @@ def read_target(inputs: Inputs, target: Target) -> list[ReadTarget]:
             raise NapkinError(f"{name_of(target.model)} and --model are both a model", "leave one of them out")
         typed["model"] = OptionText(target.model, where="MODEL")
     named = [*target.files, *([inputs.text("run")] if "run" in inputs.given else [])]
-    ignores = {name_of(path): Ignores(read_text(path), name_of(path)) for path in named if path != "-"}
+    ignores = {
+        name_of(path): Ignores(read_text(path), name_of(path)) for path, _ in map(file_and_line, named) if path != "-"
+    }
     if not target.files:
         return [ReadTarget(target, Inputs(inputs.command, typed), ignores=ignores)]
     if len(target.files) == 1 and _is_run_file(target.files[0]):

@@ -80,6 +80,8 @@ class TrainingProgram:
         }
         self.written: list[tuple[str, ast.Attribute, ast.expr, Call | None]] = []
         self.calls = self._all_calls(tree)
+        self.shared: set[str] = set()
+        """Names of the arguments of other trainers of the program than the one that is read."""
 
     def _all_calls(self, tree: ast.Module) -> list[Call]:
         """Return every call of the program, with the names that its scope knows."""

@@ -16,6 +16,7 @@ from napkin.inputs.launch.python_calls import (
     TrainingProgram,
 )
 from napkin.inputs.launch.python_names import Values, called, owner, shown
+from napkin.inputs.launch.python_trainers import trainer_of
 from napkin.inputs.launch.source import LaunchFile, check_size
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
@@ -33,17 +34,14 @@ ADAPTERS = {f"{kind}Config": kind for kind in (
 QUANTIZED, MODEL_CONFIG = "quantization_config", "ModelConfig"
 
 
-def program_of(tree: ast.Module, name: str) -> LaunchFile | None:
+def program_of(tree: ast.Module, name: str, line: int = 0) -> LaunchFile | None:
     """Return what a program trains as keys of its trainer's arguments; None where it makes no such trainer. Refused (3)
-    where it makes several, or takes its settings from elsewhere."""
+    where it makes several and `line` names none, or takes its settings from elsewhere."""
     program = TrainingProgram(tree, name)
-    configs, trainers = program.of_kind(CONFIGS), program.of_kind(TRAINERS)
-    if not trainers and not (configs and any(called(one.node) == "train" for one in program.calls)):
+    trainer = trainer_of(program, line)
+    configs = program.of_kind(CONFIGS)
+    if trainer is None and not (configs and any(called(one.node) == "train" for one in program.calls)):
         return None  # such arguments serve inference and parsers too
-    if len(trainers) > 1:
-        lines = ", ".join(str(one.node.lineno) for one in trainers[:5])
-        raise Refused(f"{name}: makes {len(trainers)} trainers (lines {lines})", "give a file of one run")
-    trainer = trainers[0] if trainers else None
     mine = _configs(program, trainer, configs)
     if not mine:
         raise Refused(
@@ -109,6 +107,8 @@ def _take_writes(program: TrainingProgram, tree: ast.Module, configs: list[Call]
             if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in names:
                 call = names[target.value.id]
                 value = Values((call.outer, call.names)).of(one.value)
+                if target.value.id in program.shared:
+                    value = Open("another trainer's arguments have this name")
                 program.add(target.attr, f"{target.value.id}.{target.attr}", value, one.lineno)
 
 

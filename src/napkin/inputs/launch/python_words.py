@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def read(text: str, name: str) -> LaunchFile:
-    """Return the assignments of a Python file. Refused (3): one that defines functions or classes."""
+def read(text: str, name: str, line: int = 0) -> LaunchFile:
+    """Return the assignments of a Python file, or what its trainer on a line states. Refused (3): one that defines
+    functions or classes and makes no trainer."""
     import ast
 
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
-        line = getattr(problem, "lineno", None)
-        raise NapkinError(f"{name}{f':{line}' if line else ''}: not Python", "check the file's syntax") from None
+        wrong = getattr(problem, "lineno", None)
+        raise NapkinError(f"{name}{f':{wrong}' if wrong else ''}: not Python", "check the file's syntax") from None
     from napkin.inputs.launch.python_program import program_of
 
-    program = program_of(tree, name)
+    program = program_of(tree, name, line)
     if program is not None:
         return program
     values: dict[str, FileValue] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from napkin.errors import NapkinError
@@ -29,12 +30,32 @@ _PROGRAM = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |(?:async )?def \w+
 
 
 def read_source(path: str) -> LaunchFile:
-    """Read a launch file. Errors (2) name the line; the name of the file says nothing about what it is."""
-    return source_of(read_text(path), name_of(path))
+    """Read a launch file, or the trainer on a line of a program: `train.py:40`. Errors (2) name the line; the name of
+    the file says nothing about what it is."""
+    file, line = file_and_line(path)
+    return source_of(read_text(file), name_of(file), line)
 
 
-def source_of(text: str, name: str) -> LaunchFile:
-    """Return the keys of a launch file's text."""
+def file_and_line(path: str) -> tuple[str, int]:
+    """Return the file and the line of `FILE:LINE`; the line is 0 for a path alone, such as that of a file `a:1`."""
+    file, _, line = path.rpartition(":")
+    if line.isascii() and line.isdecimal() and int(line) and os.path.isfile(file) and not os.path.exists(path):
+        return file, int(line)
+    return path, 0
+
+
+def source_of(text: str, name: str, line: int = 0) -> LaunchFile:
+    """Return the keys of a launch file's text; of a program in Python, those of the trainer on a line."""
+    source = _source_of(text, name, line)
+    if line and source.syntax != "python":
+        raise NapkinError(
+            f"{name}:{line}: a line names a trainer of a program in Python, and this file is none",
+            f"give the file alone: --from {name}",
+        )
+    return source
+
+
+def _source_of(text: str, name: str, line: int) -> LaunchFile:
     start = text.lstrip()
     if not start:
         raise NapkinError(f"{name}: is empty", "give a training framework's configuration file or launch script")
@@ -43,12 +64,12 @@ def source_of(text: str, name: str) -> LaunchFile:
     if start[:1] in "{[" and not _is_toml(text):
         document = _json(text, name)
         if isinstance(document.data, dict) and isinstance(document.data.get("cells"), list):
-            return _notebook(document.data["cells"], name)
+            return _notebook(document.data["cells"], name, line)
         return of_mapping(document, "json")
     if len(_PROGRAM.findall(text)) > 1 and not _SHELL.search(text):
         from napkin.inputs.launch import python_words
 
-        return python_words.read(text, name)
+        return python_words.read(text, name, line)
     if _is_toml(text):
         return of_mapping(_toml(text, name), "toml")
     if _is_yaml(text):
@@ -58,7 +79,7 @@ def source_of(text: str, name: str) -> LaunchFile:
     if _is_python(text):
         from napkin.inputs.launch import python_words
 
-        return python_words.read(text, name)
+        return python_words.read(text, name, line)
     if _SHELL.search(text):
         from napkin.inputs.launch import shell_options
 
@@ -84,7 +105,7 @@ _COMMAND = re.compile(r"(?m)^([ \t]*)([!%?])((?:.*\\\n)*.*)$")
 """A command of a notebook, to the shell (!) or to itself, with its continued lines."""
 
 
-def _notebook(cells: list[Any], name: str) -> LaunchFile:
+def _notebook(cells: list[Any], name: str, line: int) -> LaunchFile:
     """Return a notebook's program: that of the cells that are Python, else the commands that it gives to the shell."""
     import ast
 
@@ -94,7 +115,7 @@ def _notebook(cells: list[Any], name: str) -> LaunchFile:
     texts = ["".join(map(str, one)) if isinstance(one, list) else str(one) for one in code]
     plain = [one for one in texts if not one.lstrip().startswith("%%")]
     python = "\n".join(one for one in (_COMMAND.sub(r"\1pass", one) for one in plain) if _parses(one))
-    program = python_program.program_of(ast.parse(python), name)
+    program = python_program.program_of(ast.parse(python), name, line)
     if program is not None:
         return program
     commands = "\n".join(match[3] for one in plain for match in _COMMAND.finditer(one) if match[2] == "!")
