@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
 
 VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator={task} trainer.n_gpus_per_node=8 trainer.nnodes=4 \\
   data.train_batch_size=512 actor_rollout_ref.actor.ppo_mini_batch_size=256 \\
@@ -170,3 +172,30 @@ def test_primus_names_a_models_format_next_to_it() -> None:
     text = f"work_group: a\nmodules: {{pre_trainer: {{framework: torchtitan, model: %s, {overrides}}}}}\n"
     for name in ("llama3.1_70B-fp8.yaml", "llama3.1_70B.yaml", "llama3.1_70B-pretrain.yaml"):
         assert values(text % name)["model"] == "llama3.1-70b"
+
+
+GRPO = """model_name_or_path: Qwen/Qwen3-0.6B
+num_generations: 8
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 4
+max_prompt_length: 512
+max_completion_length: 1024
+beta: 0.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "prompts"),
+    [("--gpus 8", 16), ("--gpus 3", 6), ("--gpus 8 --tp 2", 8), ("--gpus 8 --samples-per-prompt 4", 32),
+     ("--gpus 8 --global-batch 4", 4), ("--gpus 1 --samples-per-prompt 5", None)],
+)  # fmt: skip
+def test_prompts_of_a_step_follow_from_the_responses_of_a_gpu(
+    tmp_path: Path, napkin: Napkin, typed: str, prompts: int | None
+) -> None:
+    """TRL's batch counts responses: 4 × 4 × GPUs of them are a step, each prompt has `num_generations`."""
+    (tmp_path / "grpo.yaml").write_text(GRPO)
+    answered = napkin(f"memory --from {tmp_path / 'grpo.yaml'} --hardware h200 --json {typed}")
+    if prompts is None:
+        assert (answered.status, "--global-batch is missing" in answered.err) == (2, True)
+    else:
+        assert answered.data["inputs"]["global-batch"]["value"] == prompts, answered.err

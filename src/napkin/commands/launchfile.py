@@ -3,6 +3,7 @@ wins."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from napkin.commands.command import Command, find
@@ -237,9 +238,14 @@ def _option_text(option: Option, entry: StatedOption) -> OptionText:
     return OptionText(text, FROM_FILE, entry.place or entry.where, shared=True)
 
 
-def _agree(given: dict[str, OptionText], reading: Reading, typed: Collection[str]) -> None:
+def _agree(given: dict[str, OptionText], reading: Reading, typed: Mapping[str, OptionText]) -> None:
     """Drop options that follow from others or from napkin's own records: a trainer's usual precision with adapters, a
-    batch computed for another number of GPUs, `all` LoRA targets without quantization."""
+    batch computed for another number of GPUs, `all` LoRA targets without quantization. Add the prompts of a step that
+    follow from the batch of a GPU."""
+    if "grad-accum" in given and "global-batch" not in (*given, *typed):
+        prompts = _prompts_of(given, typed)
+        if prompts:
+            given["global-batch"] = OptionText(str(prompts), FROM_FILE, given.pop("grad-accum").where, shared=True)
     if "global-batch" in given and "grad-accum" in given:
         derived = reading.inputs["global-batch"].origin == DERIVED
         moved = any(name in typed for name in ("gpus", "dp", "micro-batch"))
@@ -257,6 +263,24 @@ def _agree(given: dict[str, OptionText], reading: Reading, typed: Collection[str
                 policy.text = text.replace(f"frozen={frozen}", "frozen=bf16")
     if "trainer" in given and not _is_known("trainer", str(given["trainer"].text)):
         del given["trainer"]
+
+
+def _prompts_of(given: Mapping[str, OptionText], typed: Mapping[str, OptionText]) -> int:
+    """Return the prompts of a step where the batch of a GPU counts responses, as TRL's does: micro-batch × accumulation
+    × data-parallel GPUs ÷ responses per prompt. 0 where a factor is open, or the prompts are no whole number."""
+    stated = {name: str(one.text) for name, one in {**given, **typed}.items()}
+    generating = stated.get("rollout", "").partition("separate:")[2] or "0"
+    degrees = [stated.get(name, "1") for name in ("tp", "pp", "cp")]
+    factors = [stated.get(name, "") for name in ("micro-batch", "grad-accum", "samples-per-prompt")]
+    gpus = stated.get("dp" if "dp" in typed else "gpus", "")
+    if "nodes" in typed or not all(one.isdecimal() for one in (generating, gpus, *degrees, *factors)):
+        return 0
+    micro, accumulated, samples = map(int, factors)
+    ranks, rest = divmod(int(gpus) - int(generating), math.prod(map(int, degrees)))
+    if "dp" in typed:
+        ranks, rest = int(gpus), 0
+    responses = micro * accumulated * ranks
+    return 0 if rest or ranks < 1 or not samples or responses % samples else responses // samples
 
 
 def _is_known(option: str, text: str) -> bool:
