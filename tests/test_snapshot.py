@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from napkin.errors import NapkinError
 from napkin.inputs.snapshot import read_snapshot
-from napkin.inputs.snapshot_blocks import bucket_of
+from napkin.inputs.snapshot_blocks import Stacks
 
 FORWARD = [{"name": "forward", "filename": "model.py", "line": 3}]
 STEP = [{"name": "step", "filename": "/x/torch/optim/adamw.py", "line": 9}]
@@ -104,10 +104,10 @@ def test_what_is_no_snapshot_is_one_clear_line(tmp_path: pathlib.Path, data: byt
 
 
 def test_stacks_are_told_apart() -> None:
-    assert bucket_of(STEP) == "optimizer"
-    assert bucket_of(FORWARD) == "activations"
-    assert bucket_of([{"name": "backward", "filename": "x.py"}, *FORWARD]) == "gradients"
-    assert bucket_of(None) == "unexplained"
+    assert Stacks().bucket(STEP) == "optimizer"
+    assert Stacks().bucket(FORWARD) == "activations"
+    assert Stacks().bucket([{"name": "backward", "filename": "x.py"}, *FORWARD]) == "gradients"
+    assert Stacks().bucket(None) == "unexplained"
 
 
 # --- the moment of the peak, old files, other figures ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A training step that is to be measured, and what the calculator says about it: FLOPs, memory, time. No torch here."""
+"""A training step to measure, and napkin's prediction for it: FLOPs, memory, time. No torch here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TINY = {
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the calculator says about a step: bytes, and seconds on an accelerator that it knows."""
+    """napkin's prediction for a step: bytes, and seconds on an accelerator that it knows."""
 
     allocated: float
     step_s: float | None
@@ -47,7 +47,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Which steps to measure."""
+    """The steps to measure."""
 
     model: Model
     sequence: int

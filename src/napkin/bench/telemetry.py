@@ -22,7 +22,7 @@ EXPLAINED_BYTES = 3 << 29
 
 
 class Sensors:
-    """What can be read of a device; this base reads nothing."""
+    """The sensors of a device; this base class reads none."""
 
     def sample(self) -> Sample:
         return Sample(time.perf_counter())

@@ -89,7 +89,7 @@ def _estimate(device: Device, cycle: Cycle) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """How long a load is held: until the clock has settled, and then for the window that counts."""
+    """How long a load is sustained: until the clock has settled, and then for the measured window."""
 
     window: float = 10.0
     sub_window: float = 0.25
@@ -100,7 +100,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class HeldLoad:
-    """A constant load, held until the clock settled and measured in sub-windows."""
+    """A constant load, sustained until the clock settled and measured in sub-windows."""
 
     seconds: tuple[float, ...]  # per call, of each sub-window
     calls: int  # per sub-window

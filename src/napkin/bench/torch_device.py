@@ -1,4 +1,4 @@
-"""What torch does the same way on every device: kernels, operands, errors. The devices are in cuda_device and
+"""The part of torch that is the same on every device: kernels, operands, errors. The devices are in cuda_device and
 host_devices."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each kind of operation computes, as torch runs it: one function a kind, registered by `builds`.
+"""The computation of each kind of operation in torch: one function per kind, registered by `builds`.
 
 A kind without a function is refused by name. Imported only if a step is measured.
 """
@@ -52,7 +52,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(slots=True)
 class ForwardContext:
-    """What one forward pass shares between layers: cos and sin by rotated width, made once."""
+    """Tensors that the layers share in one forward pass: cos and sin by rotated width, computed once."""
 
     rotations: dict[int, tuple[Tensor, Tensor]]
     backends: Sequence[SDPBackend]

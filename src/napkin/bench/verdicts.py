@@ -1,4 +1,4 @@
-"""What a profile's figures mean, in words: verdicts on the machine and on MFU, warnings with cause and remedy."""
+"""The meaning of a profile's figures: verdicts on the machine and on MFU, warnings with cause and remedy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMPARED = ("same", "differs")
 
 
 def verdict(profile: Profile) -> str:
-    """Return the worst that holds: incomplete, unhealthy, contended, throttled or healthy."""
+    """Return the worst verdict that applies: incomplete, unhealthy, contended, throttled or healthy."""
     if not profile.complete:
         return "incomplete"
     for flag, word in (("unhealthy", "unhealthy"), ("contended", "contended"), ("thermal", "throttled")):
@@ -51,7 +51,7 @@ def verdict(profile: Profile) -> str:
 
 
 def warnings(profile: Profile) -> list[str]:
-    """Return what a reader should know before using a figure, by flag, with the cases that it is about."""
+    """Return a warning by flag, with its cases, for each figure that needs care."""
     found = []
     for flag, text in WARNINGS.items():
         cases = [case.id for case in profile.cases if flag in case.flags]

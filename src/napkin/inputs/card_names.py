@@ -15,18 +15,18 @@ MAKERS = {
     **dict.fromkeys(("amd", "instinct", "radeon"), "amd"),
     **{maker: maker for maker in ("intel", "google", "aws", "apple")},
 }
-"""Makers, and words of theirs that stand before a name."""
+"""Makers and their product lines, as written before a name."""
 SIZE = re.compile(r"(\d+)(?:gb|gib|g)")
 WATTS = re.compile(r"(\d+)w")
 FORM = re.compile(r"(sxm|pcie|nvl)\d?")
-"""How a card is built in."""
+"""Form factors."""
 SAID_ANYWAY = re.compile(r"gpus?|oam|hbm\w*|gddr\w*")
-"""Words that tell none from another."""
+"""Words that do not distinguish accelerators."""
 
 
 def in_other_words(asked: str, names: Mapping[str, str], accelerators: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the name in the table that says what a normalized name says, "" if none does. What is left out of it must
-    hold of the accelerator: its maker, its memory in GB, its power, how it is built in."""
+    """Return the table's name for a normalized name, "" if there is none. Whatever else the normalized name states
+    (maker, memory in GB, power, form factor) must be true of the accelerator."""
     words = [
         word
         for word in re.sub(r"(\d)-(gb|gib|g)\b", r"\1\2", asked).replace("(", "-").replace(")", "-").split("-")
@@ -55,7 +55,7 @@ def in_other_words(asked: str, names: Mapping[str, str], accelerators: Mapping[s
 
 
 def _holds(fields: Mapping[str, Any], makers: set[str], sizes: list[str], watts: list[str], form: str) -> bool:
-    """Return whether what a name says besides the accelerator's own is true of it."""
+    """Return whether the maker, memory, power and form factor in a name are true of the accelerator."""
     link = str(fields.get("link_name", "")).lower()
     built_in = str(fields["name"]).lower() + (" pcie" if "pcie" in link or "bridge" in link else "")
     return (

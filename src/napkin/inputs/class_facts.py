@@ -1,4 +1,4 @@
-"""What is known of transformers' classes: defaults, the fields that they read, and what tracing their steps showed."""
+"""Facts about transformers' classes: defaults, the fields that they read, and what tracing their steps showed."""
 
 from __future__ import annotations
 

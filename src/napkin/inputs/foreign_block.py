@@ -1,4 +1,4 @@
-"""A mapping of another project's file that remembers which of its fields were looked at."""
+"""A mapping from another project's file that records which of its fields were read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 
 
 class ForeignBlock:
-    """A mapping that remembers which of its fields were looked at. Dashes in names count as underscores.
+    """A mapping that records which of its fields were read. Dashes in names count as underscores.
 
     whole  the file that it is in, whose values references name
     notes  what to say about the reading
@@ -66,7 +66,7 @@ class ForeignBlock:
             raise ValueError(f"{field} {value!r}")
 
     def left(self, known: Collection[str]) -> list[str]:
-        """Return the fields that were neither looked at nor are known, without those that are off."""
+        """Return the fields that were not read and are not in `known`, except those that are off."""
         own = [
             field
             for field, value in self.fields.items()

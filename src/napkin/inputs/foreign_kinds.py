@@ -1,6 +1,6 @@
 """Other projects' model files as the fields of the config.json that they correspond to.
 
-Each reader takes what it looks at from a ForeignBlock; ValueError says what keeps it from reading a file.
+Each reader takes its fields from a ForeignBlock; its ValueError states why it cannot read a file.
 """
 
 from __future__ import annotations

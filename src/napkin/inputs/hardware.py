@@ -57,15 +57,15 @@ class Hardware:
     generation              one of GENERATIONS; "" if a user's file does not state it
     peaks                   dense FLOP/s by dtype
     memory                  the printed number of gigabytes × 10⁹
-    capacity_reported       what the driver lets torch have
+    capacity_reported bytes that the driver makes available to torch
     nic_bandwidth           network per device, as nodes are usually built
-    devices_per_node        devices that reach each other over the link
-    devices_per_package     2 where software sees two devices with half of everything; device_name is one of them
+    devices_per_node        devices that reach each other over the link devices_per_package 2 if software sees a package
+    as two devices, each with half of everything; device_name is one of them
     sources                 citation by figure, if it is not `source`
     kinds                   kind of number by figure, if it is not a published fact
     run_year                year of most published training runs on it, if it is an old one
     notes                   what an answer that uses this accelerator must say
-    read_as                 `SXM 80GB`: what the name given, a family's, leaves open of this name
+    read_as `SXM 80GB`: the part of this name that the given name, a family's, does not state
     """
 
     slug: str
@@ -124,14 +124,14 @@ class Hardware:
 
     def scaled_peaks(self, dtype: str, peak: float) -> dict[str, object]:
         """Return the fields of an accelerator whose peak in one dtype is `peak`: every dense peak · peak / this one's.
-        What it would reach with structured sparsity is not known."""
+        The peaks with structured sparsity are unknown."""
         factor = peak / self.peak(dtype)
         peaks = {name: dense * factor for name, dense in self.peaks.items()}
         return {"peaks": peaks, "sparse_peaks": None, "sparse_factor": 1}
 
     @property
     def default_dtype(self) -> str:
-        """bf16, else fp16, else fp32: what training would use here."""
+        """Return the format that training would use here: bf16, else fp16, else fp32."""
         for dtype in TRAINING:
             if dtype in self.peaks:
                 return dtype
@@ -139,7 +139,7 @@ class Hardware:
 
     @property
     def capacity(self) -> int:
-        """Bytes that a process can have: the driver's figure if it is known, else the printed size."""
+        """Return the bytes that a process can use: the driver's figure if it is known, else the printed size."""
         return self.memory if self.capacity_reported is None else self.capacity_reported
 
     def figure(self, figure: str) -> float:
@@ -178,7 +178,7 @@ class Hardware:
 
 @record
 class Link:
-    """A link of its own, for `--link`: byte/s one way."""
+    """A link named with `--link`: byte/s in one direction."""
 
     slug: str
     name: str
@@ -244,7 +244,7 @@ def find(name: str, among: HardwareTable | None = None) -> Hardware:
 
 
 def _listed(asked: str, known: HardwareTable) -> str:
-    """Return the name in the table that a normalized name is but for its unit or its maker, "" if there is none."""
+    """Return the table's name that equals a normalized name up to its unit or maker, "" if there is none."""
     unit = {"g": "b"}.get(asked[-1:], "gb")  # as in a100-80g, h100-80
     for wanted in (asked, f"{asked}{unit}"):
         if wanted in known.names:

@@ -21,7 +21,7 @@ LONGEST_LINE = 64 * 10**6
 LONGEST = 10**9
 """Tokens of one sample."""
 COUNTED_BY = "napkin data lengths {} --tokens-field input_ids --json -o lengths.json"
-"""What counts the lengths of a file of samples."""
+"""The command that counts the lengths of a file of samples."""
 FORM = f'{COUNTED_BY.format("FILE")} writes it; or {{"histogram": [[length, count], …]}}'
 
 
@@ -60,7 +60,7 @@ class SampleLengths:
         return SampleLengths(tuple(sorted(kept.items())))
 
     def padded(self, together: int) -> float:
-        """Return the mean longest of `together` samples drawn at random: what each of them is padded to.
+        """Return the mean length of the longest of `together` random samples, to which all of them are padded.
 
         E[max] = Σ l·(F(l)^b − F(l−)^b), F the share of samples that are no longer."""
         below, total, mean = 0, self.samples, 0.0
@@ -133,7 +133,7 @@ def _length(line: bytes, where: str, field: str | None) -> int:
 
 
 class _Twice(ValueError):
-    """A key of an object appears twice."""
+    """Raised if a key of an object appears twice."""
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

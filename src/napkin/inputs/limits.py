@@ -41,8 +41,8 @@ class Limit:
 
 @record
 class LimitOutcome:
-    """One limit held against one quantity; `beyond` is how far outside the value is (0 if it holds). The value of
-    a verdict is its word."""
+    """One limit checked against one quantity; `beyond` is how far outside the value is (0 if the limit holds). The
+    value of a verdict is its word."""
 
     path: str
     limit: str
@@ -91,7 +91,7 @@ def _equal(plain: str, rest: str, unit: str) -> Limit:
 
 
 def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Number, Number] | None) -> LimitOutcome:
-    """Hold a limit against a quantity, and against the ends of its interval if it is an estimate."""
+    """Check a limit against a quantity, and against the ends of its interval if it is an estimate."""
     admitted = limit.admits(value)
     status = HOLDS if admitted else BROKEN_WORD
     low, high = interval if interval is not None else (None, None)
@@ -104,8 +104,8 @@ def judge(path: str, limit: Limit, value: float, unit: str, interval: tuple[Numb
 
 
 def judge_verdict(text: object, verdict: str | None, known: Sequence[str]) -> LimitOutcome:
-    """Hold a limit against a verdict. known: the words that the command's verdict may be. Raises Unreadable where the
-    limit names none of them, or where this answer has no verdict."""
+    """Check a limit against a verdict. known: the words that the command's verdict may be. Raises Unreadable if the
+    limit names none of them, or if this answer has no verdict."""
     wanted = [word.strip() for word in text.strip().removeprefix("==").split("|")] if isinstance(text, str) else []
     offered = f"the verdict is one of: {', '.join(known)}" if known else "leave it out"
     if not known:
@@ -128,7 +128,7 @@ def hold(
     verdict: str | None = None,
     verdicts: Sequence[str] = (),
 ) -> tuple[list[LimitOutcome], list[NapkinError]]:
-    """Hold every limit against an answer's quantities and its verdict. `place` names where each limit is written, for
+    """Check every limit against an answer's quantities and its verdict. `place` names where each limit is written, for
     messages; `verdicts` are the words that the command's verdict may be."""
     outcomes, problems = [], []
     for path, text in limits.items():
@@ -155,8 +155,7 @@ def hold(
 
 
 def status_of_most(most: Mapping[str, float], answer: Mapping[str, tuple[float, str]], ends: Intervals) -> int:
-    """Return the exit status over quantities that may be at most so large; ends: intervals of those that are
-    estimates."""
+    """Return the exit status for quantities with upper limits `most`; ends: intervals of those that are estimates."""
     outcomes = [
         judge(path, Limit(path, -math.inf, limit), *answer[path], ends.get(path)) for path, limit in most.items()
     ]

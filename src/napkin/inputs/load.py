@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LARGEST = 16 * 10**6
 DEEPEST = 100
 STDIN = "standard input"
-"""What messages call the file -."""
+"""The name of the file `-` in messages."""
 
 
 class Document:
@@ -115,7 +115,7 @@ def read_json(path: str, *, infinite: bool = False) -> Document:
 
 
 def repeated(keys: Iterable[str]) -> str:
-    """Return the first key that was there before; "" if none was."""
+    """Return the first key that occurs twice; "" if none does."""
     seen: set[str] = set()
     for key in keys:
         if key in seen:

@@ -48,7 +48,7 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
 
 @record
 class Logged:
-    """What a line says, in base units, and the words that said it."""
+    """The figures of a line in base units, with the words that named them."""
 
     quantities: dict[str, float]
     words: dict[str, str]
@@ -57,7 +57,7 @@ class Logged:
 
 
 def read_line(line: str) -> Logged:
-    """Return the figures of one log line. Refused (2) if it holds none that is known."""
+    """Return the figures of one log line. Raises NapkinError (2) if it has none that napkin knows."""
     if len(line) > LONGEST:
         raise NapkinError(f"--log: the line is longer than {LONGEST:,} characters", "paste one line of the log")
     found = figures(line)
@@ -78,13 +78,13 @@ _MARKS = ("flop", "time", "sec", "/s", "_s", "(s", "in s", "tok", "tgs", "tps", 
 
 
 def may_hold_figures(line: str) -> bool:
-    """Return False for most lines without figures, at a hundredth of the cost of looking for them."""
+    """Return False for most lines without figures, at a hundredth of the cost of parsing them."""
     low = line.lower()
     return any(mark in low for mark in _MARKS)
 
 
 def figures(line: str) -> Logged:
-    """Return what one line says; nothing if it holds no figure that is known."""
+    """Return the figures of one line; empty if it has none that napkin knows."""
     found: dict[str, float] = {}
     words: dict[str, str] = {}
     rest = " ".join(line.split())  # a pattern may try every division of a run of blanks
@@ -119,11 +119,11 @@ _OVER = re.compile(
     r"\[after training is done\]|exiting program at iteration|`Trainer\.fit` stopped|\bTraining completed\b"
     r"|'train_runtime'.*'train_loss'"
 )
-"""How Megatron-LM, Lightning and NeMo, torchtitan and the Hugging Face Trainer say that a run is over."""
+"""What Megatron-LM, Lightning and NeMo, torchtitan and the Hugging Face Trainer print at the end of a run."""
 
 
 def progress_of(line: str) -> tuple[int, int | None] | None:
-    """Return the step that a line is about, and of how many if it says so."""
+    """Return the step that a line reports, and the total number of steps if it states that."""
     found = _STEP.search(line) or _BAR.search(line)
     if found is None:
         return None
@@ -132,5 +132,5 @@ def progress_of(line: str) -> tuple[int, int | None] | None:
 
 
 def is_over(line: str) -> bool:
-    """Whether a line says that the run is over."""
+    """Return whether a line says that the run has ended."""
     return _OVER.search(line) is not None

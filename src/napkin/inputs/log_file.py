@@ -60,7 +60,7 @@ def _opened(path: str, name: str) -> TextIO:
 
 
 def _sample(stream: TextIO, name: str) -> list[Logged]:
-    """Return what evenly drawn lines say, in their order: all lines with figures if they are few."""
+    """Return the figures of evenly drawn lines, in order: of all lines with figures if they are few."""
     kept: list[tuple[int, Logged]] = []
     limit, tried = _WHOLE, 0
     for at, line in enumerate(_lines(stream, name)):
@@ -77,7 +77,7 @@ def _sample(stream: TextIO, name: str) -> list[Logged]:
 
 
 def _lines(stream: TextIO, name: str) -> Iterator[str]:
-    """Yield the lines of a log, of those that are too long the start only."""
+    """Yield the lines of a log; of a line that is too long, only its start."""
     read, whole = 0, True
     while line := stream.readline(LONGEST):
         read += len(line)
@@ -89,7 +89,7 @@ def _lines(stream: TextIO, name: str) -> Iterator[str]:
 
 
 def medians(kept: list[Logged]) -> Logged:
-    """Return the median of each figure over the lines that hold the commonest set of figures."""
+    """Return the median of each figure over the lines with the commonest set of figures."""
     counts: dict[frozenset[str], int] = {}
     for one in kept:
         names = frozenset(one.quantities)

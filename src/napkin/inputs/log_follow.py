@@ -1,4 +1,4 @@
-"""The lines of a log while it is written, as `tail -F` shows them: through truncation and rotation, without haste."""
+"""The lines of a log while it is written, as `tail -F` prints them, across truncation and rotation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from napkin.inputs.load import name_of
 from napkin.inputs.log import LONGEST
 
 EVERY = 0.5
-"""Seconds between two looks at a file that has nothing new."""
+"""Seconds between two reads of a file without new lines."""
 CHUNK = 2**16
 
 
 def follow(path: str, once: bool, sleep: Callable[[float], None]) -> Iterator[str | None]:
-    """Yield the lines of a log as they come, and None each time that nothing new was there.
+    """Yield the lines of a log as they are written, and None after each read that found nothing new.
 
-    once: end where the file ends now. Standard input and pipes end where their writer closes them. A file that became
-    shorter, or another file under its name, is read from its start. Raises NapkinError (2) if there is none.
-    """
+    once: stop at the file's present end. Standard input and pipes end when their writer closes them. A file that became
+    shorter, or that was replaced, is read from its start. Raises NapkinError (2) if there is none."""
     lines = Lines()
     try:
         if path == "-" or not os.path.isfile(path):
@@ -69,7 +68,7 @@ def _of_file(path: str, lines: Lines, once: bool, sleep: Callable[[float], None]
 
 
 def _is_other(path: str, stream: BinaryIO) -> bool:
-    """Whether the name stands for another file than the open one, or for one that was cut."""
+    """Return whether the path now names another file than the open one, or the file was truncated."""
     here = os.fstat(stream.fileno())
     try:
         now = os.stat(path)
@@ -79,7 +78,7 @@ def _is_other(path: str, stream: BinaryIO) -> bool:
 
 
 class Lines:
-    """Bytes as lines; of one that is too long, the start only."""
+    """Splits bytes into lines; of a line that is too long it keeps only the start."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -99,7 +98,7 @@ class Lines:
         self._held = held
 
     def rest(self) -> Iterator[str]:
-        """Yield the last line, which nothing ended."""
+        """Yield the last line, which has no line break."""
         held, self._held = self._held, b""
         if held and not self._skips:
             yield held.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The model that a Megatron-LM launch states by its sizes: the config.json that it corresponds to."""
+"""The config.json for a model that a Megatron-LM launch states by its sizes."""
 
 from __future__ import annotations
 

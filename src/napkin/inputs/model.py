@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GIVEN, CLASS_DEFAULT, PRESET = "given", "class default", "preset"
 LARGEST_DIMENSION = 10**9
 STAND_IN = 64
-"""A whole number with which a config without one can be read on."""
+"""A whole number that replaces a missing one, so that reading can continue."""
 
 
 class Config:
@@ -35,9 +35,9 @@ class Config:
     prefix    path of keys from the document's root to this mapping
     origin    origin of the fields that are given
     used      fields that were read or that change no count in this family
-    assumed   fields that were not read and that the user says change no count; of nested blocks too
+    assumed fields that were not read and that the user states change no count; of nested blocks too
     origins   {field: (value, origin)} of the fields that were read
-    notes     what the answer should tell the user
+    notes notes for the answer
     children  nested blocks that were read as configurations of their own
     unfit     of each field whose value is missing or of another type, where it lies (keys), its spellings, and a value
               with which reading can go on to find what else is wrong; of nested blocks too
@@ -72,7 +72,8 @@ class Config:
     # --- messages ---
 
     def refuse(self, field: str, what: str, hint: str | None = None) -> Refused:
-        """Return the refusal (exit status 3) of what napkin does not understand and could change a count."""
+        """Return the refusal (exit status 3) of a value that napkin does not understand and that could change a
+        count."""
         usual = "docs/adding-an-architecture.md shows how to add it"
         return Refused(f"{self.document.place(*self.prefix, field)}: {what}", hint or usual)
 
@@ -94,7 +95,7 @@ class Config:
         return [field, *(alias for alias, target in self.aliases.items() if target == field and alias != field)]
 
     def restate(self, field: str, value: object) -> None:
-        """Replace what the file states, where it writes a field in another form than the one that its class reads."""
+        """Replace a field's value that the file writes in another form than its class reads."""
         self.fields = {**self.fields, field: value}
 
     def has(self, field: str) -> bool:
@@ -135,7 +136,7 @@ class Config:
         return None
 
     def derived(self, field: str, value: int) -> int:
-        """Return what the class gives an omitted field that it derives from others, and show it as its default."""
+        """Return the value that the class derives for an omitted field, and record it as the default."""
         if field in self.defaults:
             self.origins[field] = (value, CLASS_DEFAULT)
         return value

@@ -108,7 +108,7 @@ class Profile:
         return row
 
     def notes_for_user(self) -> list[str]:
-        """Return what a calculation that uses this profile must say about it."""
+        """Return the notes that an answer based on this profile must carry."""
         notes = []
         if not self.complete:
             notes.append("the profile is incomplete: its run was stopped before the end")
@@ -176,7 +176,7 @@ def _typed(text: str, name: str) -> Profile:
 
 
 def _consistent(profile: Profile, name: str) -> None:
-    """Check what types do not: known words, positive figures, a figure if the status is ok, the summary."""
+    """Check what types cannot: known words, positive figures, a figure if the status is ok, the summary."""
 
     def wrong(where: str, what: str) -> NapkinError:
         return NapkinError(

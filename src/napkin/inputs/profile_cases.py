@@ -19,7 +19,7 @@ STRICT = {"extra": "forbid", "allow_inf_nan": False}
 
 @dataclass(frozen=True, slots=True)
 class RepetitionSpread:
-    """What repeated measurements of one figure look like. Nothing is dropped: outliers are counted, not removed."""
+    """The spread of repeated measurements of one figure. Outliers are counted, not removed."""
 
     __pydantic_config__ = STRICT
 
@@ -47,7 +47,7 @@ class MeasuredValue(RepetitionSpread):
 
 @dataclass(frozen=True, slots=True)
 class Sustained:
-    """How a load was held: seconds, and whether its clock was steady."""
+    """A sustained load: its seconds, and whether the clock was steady."""
 
     __pydantic_config__ = STRICT
 
@@ -60,7 +60,7 @@ class Sustained:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A sensor's samples in short."""
+    """The range of a sensor's samples."""
 
     __pydantic_config__ = STRICT
 
@@ -71,7 +71,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What the sensors said meanwhile; null if a sensor is missing. Shares are of the samples."""
+    """The sensors' readings during the measurement; null if a sensor is missing. Shares are of the samples."""
 
     __pydantic_config__ = STRICT
 

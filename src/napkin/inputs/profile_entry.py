@@ -10,7 +10,7 @@ from napkin.inputs.profile_cases import GPU_KINDS, DeviceInfo, Json
 
 
 def hardware_entry(profile: Profile) -> tuple[str, Json]:
-    """Return (name, entry) in the form of hardware_specs.yaml, for a hardware file of one's own.
+    """Return (name, entry) in the form of hardware_specs.yaml, for a user's hardware file.
 
     An accelerator of the shipped table keeps its datasheet's peaks, since MFU divides by them, and takes what was
     measured otherwise. An unknown one has no datasheet: its peaks are the sustained rates, and the entry says so.

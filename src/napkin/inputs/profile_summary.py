@@ -1,4 +1,4 @@
-"""What people and the calculator look up in a profile: a function of its cases alone."""
+"""The summary of a profile, which people and the calculator read: a function of its cases only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LatencyFit:
 def alpha_beta(points: Sequence[tuple[float, float]], factor: float) -> LatencyFit | None:
     """Fit t = α + S·factor/B to (bytes, seconds) by least squares of relative errors (weights 1/t²).
 
-    Unweighted, the largest sizes decide alone and α can come out negative. None if the points do not determine it.
+    Without weights the largest sizes dominate and α can become negative. None if the points do not determine the fit.
     """
     if len({size for size, _ in points}) < 2 or factor == 0:
         return None
@@ -96,7 +96,8 @@ def _matmul(cases: Sequence[Case], peaks: Mapping[str, Peak]) -> Json:
 
 
 def _model_shapes(cases: Sequence[Case]) -> Json | None:
-    """Return Σ FLOP / Σ time over the matmuls of the model measured last: what it can reach, not the best shape.
+    """Return Σ FLOP / Σ time over the matmuls of the model measured last: its attainable rate, not that of the best
+    shape.
 
     Attention's rate is separate: it counts the unmasked half of the scores where the kernels compute no more.
     """

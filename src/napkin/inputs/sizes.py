@@ -1,4 +1,4 @@
-"""A bare size in the place of a model: `7B`."""
+"""A size instead of a model: `7B`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBER = r"[+-]?[0-9][0-9.,_ ]*(e[+-]?[0-9]+)?([a-zµ%]{0,2}|thousand|million|b
 
 
 def size_of(model: str) -> int | None:
-    """Return the parameters that MODEL states in the place of a name; None if it is a name, a path or a file.
+    """Return the parameters if MODEL is a size such as `7B`; None if it is a name, a path or a file.
     NapkinError (2): a number that states no size."""
     written = model.strip()
     if not written or written[0] not in "+-0123456789":

@@ -1,10 +1,9 @@
 """A memory snapshot of torch (`torch.cuda.memory._dump_snapshot`, as pickle or JSON), or the allocator's own maxima.
 
-A pickle is read without executing anything: it may hold plain dicts, lists, texts and numbers alone, and whatever
+A pickle is read without executing anything: it may contain only plain dicts, lists, texts and numbers, and whatever
 names a class or a function is refused. Files of up to 1 GB are read from a stream in constant memory. Structure:
 torch/cuda/memory.py, `_snapshot` (segments with their blocks; the trace of allocations with the stack of each), since
-torch 1.13, where a block had a history in place of frames.
-"""
+torch 1.13, in which a block had a history instead of frames."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ def read_snapshot(path: str, device: int | None = None) -> Snapshot:
 
 
 def _content(file: BinaryIO, name: str, totals: Totals) -> Any:
-    """Read a pickle or JSON, of which segments and events are added to `totals`."""
+    """Read a pickle or JSON, and add its segments and events to `totals`."""
     buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
     start = buffered.peek(8)[:8]
     if not start:
@@ -104,7 +103,7 @@ def _maxima(content: dict[str, Any], name: str) -> Snapshot | None:
 
 
 def _of_device(totals: Totals, name: str, device: int | None) -> Snapshot:
-    """Return what the segments and events of one device add up to."""
+    """Return the totals of one device's segments and events."""
     devices = sorted(totals.devices)
     if not devices:
         raise NapkinError(f"{name}: has no segments", "take the snapshot while tensors are allocated")

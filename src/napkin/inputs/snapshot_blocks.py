@@ -1,6 +1,6 @@
 """Blocks and events of a memory snapshot: who allocated each block, by its stack, and what was allocated when.
 
-Blocks and events come one at a time and are added up; kept are the blocks that live at the same time.
+Blocks and events are read one at a time and summed; only the blocks that live at the same time are stored.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from napkin.inputs.load import printable
 
 BUCKETS = ("optimizer", "gradients", "activations", "parameters", "unexplained")
 NO_STACK = "no stack"
-"""A block that the trace allocated without a stack: autograd's own thread, where others have one."""
+"""The bucket of a block without a stack in a trace that records stacks: autograd's thread allocated it."""
 MOST_BLOCKS, MOST_DEVICES, MOST_FRAMES = 2**20, 2**10, 2**16
 """Blocks that may live at the same time; devices; frames whose kind is remembered."""
 DEEPEST = 1000
-"""Frames of a stack that are looked at."""
+"""Frames of a stack that are read."""
 _KINDS = (("optimizer", 1), ("gradients", 2), ("activations", 4), ("parameters", 8))
 """The bucket of a stack is the first of these that one of its frames names."""
 
 
 def byte_count(value: Any, where: str) -> int:
-    """Return a number of bytes as a file states it; refused (2) if it is none."""
+    """Return a number of bytes from a file; raise NapkinError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise NapkinError(f"{where}: {_shown(value)} is not a number of bytes", "a whole number, 0 or more")
     return value
 
 
 def _shown(value: object) -> str:
-    """Return a value for a message: of a container only its type, for it may be of any size or hold itself."""
+    """Return a value for a message; for a container only its type, as it may be huge or contain itself."""
     if isinstance(value, int) and value.bit_length() > 128:
         return "a number of more than 128 bits"
     plain = value is None or isinstance(value, (bool, int, float, str))
@@ -37,20 +37,12 @@ def _shown(value: object) -> str:
 
 
 class StackBucket:
-    """A stack of which only the bucket is left."""
+    """A stack that has been reduced to its bucket."""
 
     __slots__ = ("bucket",)
 
     def __init__(self, bucket: str) -> None:
         self.bucket = bucket
-
-
-def bucket_of(frames: Any) -> str:
-    """Return who allocated a block, by its stack; "unexplained" if the stack does not say.
-
-    torch/optim is the optimizer; a backward pass leaves gradients; a module's forward leaves what it saves;
-    a module's construction or move leaves parameters."""
-    return Stacks().bucket(frames)
 
 
 class Stacks:
@@ -60,6 +52,11 @@ class Stacks:
         self._kinds: dict[tuple[Any, Any], int] = {}
 
     def bucket(self, frames: Any) -> str:
+        """Return the bucket of a block by the frames of its stack.
+
+        A frame of torch/optim makes it the optimizer's, one of backward a gradient, one of a module's forward an
+        activation, and one of construction or of a move between devices a parameter, in this order.
+        """
         if not isinstance(frames, list):
             return frames.bucket if isinstance(frames, StackBucket) else "unexplained"
         kinds, known = 0, self._kinds
@@ -71,7 +68,7 @@ class Stacks:
         return next((bucket for bucket, kind in _KINDS if kinds & kind), "unexplained")
 
     def _learn(self, frame: Any) -> int:
-        """Return the kind of a frame that is new, or odd."""
+        """Return the kinds of a frame, as bits; remember them if the frame has a name."""
         if not isinstance(frame, dict):
             return 0
         name, file = (text if type(text) is str else "" for text in (frame.get("name"), frame.get("filename")))
@@ -96,7 +93,7 @@ def frames_of(block: dict[str, Any]) -> Any:
 
 
 class DeviceTotals:
-    """What the blocks of one device add up to. live: {address: (bucket, bytes)} of what is allocated."""
+    """Totals of the blocks of one device. live: {address: (bucket, bytes)} of the allocated blocks."""
 
     def __init__(self) -> None:
         self.reserved = self.at_dump = self.requested = 0
@@ -143,7 +140,7 @@ class Totals:
         blocks.offset += length
 
     def segment(self, value: Any, read: SegmentBlocks) -> None:
-        """Add a segment with the blocks that were read of it, and those that it still holds."""
+        """Add a segment with its blocks: those that were read already, and those still in its value."""
         segment = self.mapping(value, "segments")
         number = self.bytes(segment.get("device", 0), "segments.device")
         blocks = segment.get("blocks")
@@ -174,12 +171,13 @@ class Totals:
 
 
 def too_many(name: str) -> NapkinError:
-    """Return the error for more live blocks than are kept."""
+    """Return the error for more live blocks than napkin stores."""
     return NapkinError(f"{name}: more than {MOST_BLOCKS:,} blocks live at the same time", "write the snapshot again")
 
 
 class _Walk:
-    """Allocated bytes after each event, relative to those before the first: the largest, and who held them then."""
+    """Allocated bytes after each event, relative to those before the first: the largest, and their buckets at that
+    time."""
 
     def __init__(self) -> None:
         self.now = self.peak = 0
@@ -197,8 +195,9 @@ class _Walk:
 class AllocationTrace:
     """The allocations and frees of one device, added up oldest first.
 
-    torch writes the size that was asked for, up to 511 bytes less than the block's. What is allocated falls when a
-    free is requested; if a file has completed frees alone, then: both are followed until the first request."""
+    torch writes the size that was asked for, up to 511 bytes less than the block's. Allocated bytes fall when a free is
+    requested or, in a file that only has completed frees, when it completes: both are followed until the first
+    request."""
 
     def __init__(self, totals: Totals) -> None:
         self.totals = totals

@@ -12,7 +12,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.snapshot_blocks import SegmentBlocks, Totals
 
 CHUNK, LONGEST_VALUE, MOST_KEYS = 2**18, 2**23, 2**12
-"""Characters that are read at once; those that one block, event or other value may have; keys next to them."""
+"""Characters read at once; largest number of characters of one block, event or other value; of other keys."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
@@ -57,7 +57,7 @@ def _segment(text: _Text, totals: Totals) -> None:
 
 
 class _Text:
-    """A place in a JSON text that is read in pieces. Raises NapkinError (2) with file and line."""
+    """A position in a JSON text that is read in chunks. Raises NapkinError (2) with file and line."""
 
     def __init__(self, stream: TextIO, name: str, largest: int) -> None:
         self.stream, self.name, self.left = stream, name, largest
@@ -101,7 +101,7 @@ class _Text:
         return found
 
     def value(self) -> Any:
-        """Read one value whole."""
+        """Read one complete value."""
         self.peek()
         while True:
             try:

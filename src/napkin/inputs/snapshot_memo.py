@@ -1,8 +1,7 @@
-"""The memo of a pickled snapshot that is read as a stream: what it keeps once an item has been added up.
+"""The memo of a pickled snapshot that is read as a stream, and what stays in it after an item was added up.
 
-A pickle may refer again to all that it has memoized. Of blocks and events that were added up, texts and frames stay,
-and of a stack its bucket.
-"""
+A pickle may refer again to anything that it has memoized. Of blocks and events that were added up, texts and frames
+stay; of a stack, its bucket."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from napkin.inputs.pickle_source import Damaged
 from napkin.inputs.snapshot_blocks import BUCKETS, StackBucket, Stacks
 
 MOST_TEXT, MOST_PLACES = 2**27, 2**28
-"""Bytes of texts and frames that the memo keeps; its places."""
+"""Largest number of bytes of texts and frames in the memo; of places."""
 _STACKS = [StackBucket(bucket) for bucket in BUCKETS]
 _GONE = 255
 
@@ -34,7 +33,7 @@ class SnapshotMemo:
         self.recent: list[int] = []
 
     def put(self, place: int, thing: object) -> None:
-        """Keep a thing. Raises NapkinError (2) if a snapshot does not take so much memory."""
+        """Store an object. Raises NapkinError (2) if a snapshot cannot need that much memory."""
         if not 0 <= place < MOST_PLACES:
             raise NapkinError(
                 f"{self.name}: asks for more memory than a snapshot takes", "write it with _dump_snapshot"
@@ -55,7 +54,7 @@ class SnapshotMemo:
             )
 
     def get(self, place: int) -> object:
-        """Return what a place holds; of a stack that was forgotten, its bucket."""
+        """Return the object at a place; for a stack that was forgotten, its bucket."""
         if place in self.kept:
             return self.kept[place]
         forgotten = self.forgotten[place] if 0 <= place < len(self.forgotten) else len(BUCKETS)
@@ -68,8 +67,8 @@ class SnapshotMemo:
         return _STACKS[forgotten]
 
     def forget(self, streamed: Container[int]) -> None:
-        """Forget items that were added up: of their stacks the bucket is kept, and the frames; streamed: the containers
-        that are open, by identity."""
+        """Forget items that were added up, except their frames and the buckets of their stacks; streamed: the
+        containers that are open, by identity."""
         still = []
         for place in self.recent:
             thing = self.kept[place]

@@ -1,10 +1,9 @@
 """Read a memory snapshot's pickle from a stream: one block or event at a time, in constant memory.
 
 A pickle is a program for a stack machine (CPython, Lib/pickle.py and pickletools.py, protocols 0 to 5). This one runs
-the operations that make plain dicts, lists, texts and numbers; what names a class or a function, or refers to data
-elsewhere, is refused. The items of `segments`, their `blocks` and the lists of `device_traces` are added up as they
-are appended and then forgotten (snapshot_memo.py).
-"""
+the operations that make plain dicts, lists, texts and numbers; a pickle that names a class or a function, or refers to
+data elsewhere, is refused. The items of `segments`, their `blocks` and the lists of `device_traces` are added up as
+they are appended and then forgotten (snapshot_memo.py)."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _LENGTHS = {
     }.items()
     for code, size in codes
 }
-"""Operations with a length before their content: bytes of the length, and what the content is."""
+"""Operations whose content follows its length: bytes of the length, and the type of the content."""
 _CONSTANTS = {b"N": None, b"\x88": True, b"\x89": False, b")": ()}
 _NAMING = {b"c", b"i", b"o", b"\x93", b"R", b"b", b"\x81", b"\x92"}
 _OUTSIDE = {b"P", b"Q", b"\x97", b"\x98"}
@@ -61,7 +60,7 @@ def read_pickle(stream: BinaryIO, name: str, totals: Totals, largest: int) -> An
 
 
 class _Machine:
-    """The stack machine. `roles`: what is streamed of the containers that are open, by identity."""
+    """The stack machine. `roles`: the part of the snapshot that each open container is, by identity."""
 
     def __init__(self, source: PickleStream, name: str, totals: Totals) -> None:
         self.source, self.name, self.totals = source, name, totals
@@ -92,7 +91,7 @@ class _Machine:
         }  # fmt: skip
 
     def run(self) -> Any:
-        """Return what the pickle holds."""
+        """Return the object in the pickle."""
         steps, stack, source = self.steps, self.stack, self.source
         while True:
             at = source.at
@@ -178,7 +177,7 @@ class _Machine:
     # --- containers -------------------------------------------------------------------------------------------------
 
     def _owner(self) -> tuple[Any, Any]:
-        """Return the container that what comes next belongs to, and its key if that is a dict."""
+        """Return the container of the next value, and the value's key if that is a dict."""
         stack, start = self.stack, self.marks[-1] if self.marks else 0
         opened = stack[start - 1] if start else None
         if type(opened) is dict and (len(stack) - start) % 2:
@@ -193,7 +192,7 @@ class _Machine:
         return self.roles.get(id(container), ("", None))[0]
 
     def _new_role(self) -> str:
-        """Return what a container that is made now is to the snapshot; "" if it is a part of an item."""
+        """Return the part of the snapshot that a new container is; "" if it belongs to an item."""
         if not self.stack:
             return "root"
         owner, key = self._owner()

@@ -1,4 +1,4 @@
-"""What napkin predicts of a training loop: asked of the commands `step` and `mfu`, as anyone asks them."""
+"""napkin's prediction for a training loop, from the commands `step` and `mfu`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from napkin.record import record
 SAME = 0.01
 """Share by which the tokens of a step may differ from those of the predicted one."""
 KEPT = 8
-"""Predictions that are kept: one for each number of micro-batches in a step."""
+"""Predictions that are cached: one for each number of micro-batches in a step."""
 BATCH = ("global-batch", "grad-accum")
 
 
@@ -37,7 +37,7 @@ class Forecast:
     question: Mapping[str, object]
 
     def is_of(self, tokens: float) -> bool:
-        """Whether the predicted step processes this many tokens."""
+        """Return whether the predicted step processes this many tokens."""
         return self.tokens is not None and abs(tokens / self.tokens - 1) <= SAME
 
 
@@ -65,7 +65,7 @@ class Forecaster:
             self._settle(self._step({}))
 
     def _settle(self, first: Result) -> None:
-        """Take what launch files state as options, so that they are read once; see whether the batch is stated."""
+        """Turn launch files into options, so that they are read once; record whether the batch is stated."""
         if self._options.pop("from_", None) is not None:
             for name, one in first.inputs.items():
                 if one.origin == "from file" and name == "model":
@@ -114,7 +114,7 @@ class Forecaster:
         return {} if self._convention is None else {"flops": self._convention}
 
     def causes(self, forecast: Forecast, seconds: float) -> list[tuple[str | None, str]]:
-        """Return what alone would explain that a step takes this many seconds, as (path of the part, sentence)."""
+        """Return each part of the step that could explain these seconds by itself, as (path of the part, sentence)."""
         found = ask("mfu", self._arguments, {**forecast.question, "step_time": f"{seconds!r}s"}).extra.get("causes")
         rows = found if isinstance(found, list) else []
         return [(row["term"], row["says"]) for row in rows]

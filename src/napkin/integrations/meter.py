@@ -16,18 +16,18 @@ from napkin.units import Unreadable, human, positive_count
 WARM_UP, WINDOW = 5, 20
 """Steps that are not timed at first, and over how many the last ones are averaged."""
 LARGEST_WINDOW = 10**6
-"""Steps that may be asked to be averaged."""
+"""Largest number of steps to average."""
 
 LOGGED = (
     "tokens_per_second", "tokens_per_second_per_gpu", "mfu", "hfu", "step_seconds", "predicted", "deviation",
     "seconds_left",
 )  # fmt: skip
-"""Numbers of a reading for a logger, which knows the step itself."""
+"""Numbers of a reading for a logger; the logger knows the step."""
 
 
 @record
 class MeterReading:
-    """What the meter shows after a step. Rates are those of the last steps (the window); None while warming up.
+    """The meter's reading after a step. Rates are averages of the last steps (the window); None during warm-up.
 
     step, tokens      of the run so far, all GPUs together
     step_seconds      the mean of the window       tokens_per_second, tokens_per_second_per_gpu
@@ -54,7 +54,7 @@ class MeterReading:
 
     @property
     def is_expected(self) -> bool | None:
-        """Whether the step is within the prediction's interval; None if they are not compared."""
+        """Return whether the step is within the prediction's interval; None if they are not compared."""
         if self.deviation is None or self.low is None or self.high is None or self.step_seconds is None:
             return None
         return self.low <= self.step_seconds <= self.high
@@ -102,7 +102,7 @@ class Explanation:
 
 
 class Meter:
-    """Measures a training loop against what napkin predicts of it. One for each process; rank 0's is enough.
+    """Compares a training loop with napkin's prediction for it. One per process; rank 0's is enough.
 
         meter = napkin.Meter("llama3-8b", hardware="h100", gpus=8, zero=3, seq=8192, total_tokens="15T")
         for batch in loader:

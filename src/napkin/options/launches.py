@@ -48,7 +48,7 @@ CHANGES_NOTHING = {
         redirects:1 log-dir:1 distributed-backend:1 distributed-timeout-minutes:1 ddp-timeout:1 local-addr:1
         hostfile:1 include:1 exclude:1 ddp-backend:1 nccl-communicator-config-path:1 role:1""",
 }
-"""What changes neither memory nor time → its option names in other tools, each with the number of values after it."""
+"""Settings that change neither memory nor time → their option names in other tools, each with its number of values."""
 
 MEGATRON = """tensor-model-parallel-size pipeline-model-parallel-size expert-model-parallel-size
     expert-tensor-parallel-size num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank
@@ -71,8 +71,8 @@ MEGATRON_MEANS: dict[str, Mapping[str, str]] = {
 """What Megatron-LM means by some names that mean something else, or nothing exact, elsewhere."""
 
 MEGATRON_AMOUNT = {"train-iters": "steps", "train-samples": "samples"}
-"""Megatron-LM's options that say how much is trained on → options of the commands that ask for a whole run; a sample is
-one sequence, filled from several documents."""
+"""Megatron-LM's options for the length of a run → options of the commands about a whole run; a sample is one sequence,
+filled from several documents."""
 
 MEGATRON_UNUSED = """use-mcore-models:0 use-legacy-models:0 transformer-impl:1 overlap-grad-reduce:0
     overlap-param-gather:0 overlap-param-gather-with-optimizer-step:0 no-gradient-accumulation-fusion:0
@@ -107,5 +107,5 @@ def others(table: str) -> dict[str, str]:
 
 
 def needless(spelling: str) -> str | None:
-    """Return what an option of another tool states that changes neither memory nor time."""
+    """Return the setting behind an option of another tool if it changes neither memory nor time."""
     return next((what for what, names in CHANGES_NOTHING.items() if spelling in others(names)), None)

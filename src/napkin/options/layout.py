@@ -33,7 +33,7 @@ LAYOUT_DEGREES = (
     Degree("zero", "zero"),
     Degree("micro-batch", "micro"),
 )
-"""Every degree; what else lists some of them derives them from here."""
+"""Every degree; other lists of degrees are derived from this one."""
 SEARCHED = tuple(one.name for one in LAYOUT_DEGREES if one.searched)
 """Degrees that `plan` searches if they are not given."""
 BOUNDED = tuple(one.name for one in LAYOUT_DEGREES if one.bounded)
@@ -135,11 +135,11 @@ OPTIONS = (
 )
 
 MACHINE_SIZE = ("gpus", "nodes", "gpus-per-node")
-"""How many GPUs there are, and in nodes of how many."""
+"""The number of GPUs, and of GPUs per node."""
 BATCH = ("micro-batch", "global-batch", "grad-accum")
-"""How many sequences a step has."""
+"""The number of sequences in a step."""
 DEGREES = (*MACHINE_SIZE, *(one.name for one in LAYOUT_DEGREES if one.name not in BATCH), *BATCH, "schedule")
-"""How the work is divided: options that only make sense together."""
+"""The degrees of parallelism: options that only make sense together."""
 
 END_LAYERS = ("first-stage-layers", "last-stage-layers")
 ENDS_AS_LAYERS = ("embedding-as-layer", "loss-as-layer")

@@ -1,4 +1,4 @@
-"""Options of `lint`: what is linted, which rules are asked, and what a run needs for its operation to be priced."""
+"""Options of `lint`: the file, the rules that are applied, and the figures from which a run's operation is priced."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ OPTIONS = (
 
 LINT = ("select", "ignore", "rules")
 OPERATION = ("checkpoint-interval", "write-bandwidth", "mtbf", "gpu-mtbf")
-"""What the price of checkpoints and failures depends on."""
+"""Figures for the cost of checkpoints and failures."""

@@ -1,5 +1,5 @@
-"""Names of other tools that take another form of value than the option of napkin that they mean, and values that people
-expect of napkin's own. Loaded only if a line holds such a name."""
+"""Options of other tools whose values have another form than those of the napkin option that they mean, and values that
+people expect of napkin's own options. Loaded only if a command line has one."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ VALUES: dict[str, Mapping[str, str]] = {
     "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
     "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},
 }
-"""Option → values that it does not have, and the hint."""
+"""Option → values that it does not take, and the hint."""
 
 
 def meanings(spelling: str, table: Mapping[str, Mapping[str, str]] = MEANS) -> Mapping[str, str] | None:

@@ -1,4 +1,4 @@
-"""Options that say which model is asked about, and how long its sequences are."""
+"""Options for the model and the length of its sequences."""
 
 from __future__ import annotations
 

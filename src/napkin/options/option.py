@@ -1,4 +1,4 @@
-"""An option: its name, how its text is read, its unit, and what help says about it."""
+"""An option: its name, the parser of its text, its unit, and its help."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     _Value = TypeVar("_Value")
 
 Parsed = str | int | float | bool | Sequence["Parsed"]
-"""What an option's text is read as."""
+"""The type that a parser returns."""
 
 
 @record
@@ -51,7 +51,7 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the value may be, if it is one of a few."""
+        """Return the words that the value may be, if there are few."""
         return self.parse.words if isinstance(self.parse, Choice) else ()
 
     @property
@@ -61,7 +61,7 @@ class Option:
 
     @property
     def usage(self) -> str:
-        """How it is given, and what it is: `--gpus N: total number of GPUs`."""
+        """Return the usage line: `--gpus N: total number of GPUs`."""
         first = self.help.partition(" ")[0]  # a name such as ZeRO or FLOPs keeps its letters
         said = self.help if any(c.isupper() for c in first[1:]) else self.help[0].lower() + self.help[1:]
         return f"{self.shown}{'' if self.positional else f' {self.metavar}'}: {said}"

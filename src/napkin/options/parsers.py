@@ -30,7 +30,7 @@ def lowercase_names(text: str) -> tuple[str, ...]:
 
 
 def offloads(text: str) -> tuple[str, ...]:
-    """Read what is kept in host memory, separated by commas; with parameters, the optimizer runs there too."""
+    """Read the tensors kept in host memory, separated by commas; with parameters, the optimizer runs there too."""
     found = tuple(word.strip().lower() for word in text.split(","))
     for word in found:
         if word not in OFFLOADS:

@@ -1,4 +1,4 @@
-"""Options that say what is asked about a run: its time, its cost, what fits, what was measured."""
+"""Options about a run: its time, its cost, what fits, what was measured."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ OPTIONS = (
 )
 
 OF_FAILURES = ("gpu-mtbf", "restart-time", "spares", "write-bandwidth", "checkpoint-interval")
-"""Options of what failures take of a run's calendar time."""
+"""Options for the calendar time that a run loses to failures."""
 
 MEASURED_TOKENS = ("tokens-per-second", "tokens-per-second-per-gpu", "log")
 """Options that state how many tokens a second a run was measured to train on."""

@@ -140,23 +140,23 @@ POLICY_OPTIONS = (
 )
 SEQUENCE_OPTIONS = ("seq", "target-seq", "images", "image-tokens")
 SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)
-"""What a training step depends on, in memory and in time."""
+"""Options on which the memory and the time of a training step depend."""
 
 UNTIMED = ("ema", "offload")
-"""What the step model does not time; the commands that predict a step refuse it, and name `napkin memory`."""
+"""Options that the step model does not time; the commands that predict a step refuse them and name `napkin memory`."""
 
 TASKED = ("task", "reference")
-"""What it is trained for."""
+"""The training task."""
 
 ADAPTED = (
     *("lora-rank", "adapter", "adapter-block", "lora-dropout", "lora-targets", "modules-to-save"),
     *("quantized", "quantize-experts"),
 )
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
-"""What is trained of a model, and how the rest is stored."""
+"""The trained part of a model, and the format of the rest."""
 
 STATE_OPTIONS = ("dp-shard", "loss", "framework", "trainer", "compile", *TASKED, *FROZEN, *UNTIMED)
-"""What a training step depends on in addition, mostly in memory."""
+"""Further options on which a training step depends, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
     "tp": "1",
@@ -174,7 +174,7 @@ SETUP_DEFAULTS: dict[str, str | bool] = {
     "attention": "flash",
     "dropout": "0",
 }
-"""The setup of a step where nothing else is asked for."""
+"""The default setup of a step."""
 
 SETUP_WORDS: dict[str, str] = {
     "gpus": "tp · pp · dp · cp",
@@ -185,7 +185,7 @@ SETUP_WORDS: dict[str, str] = {
     "schedule": "1f1b",
     "stack": "typical of the layout",
 }
-"""What holds in that setup if something else decides, in words."""
+"""The defaults, in words, that other options decide."""
 
 STEP_MODEL = (
     *(name for name in DEGREES if name not in MACHINE_SIZE),
@@ -203,4 +203,4 @@ STEP_MODEL = (
     *FROZEN,
     *STAGE_OPTIONS,
 )
-"""What the step model takes in addition to a model, its sequence and its GPUs: given one of these, it predicts."""
+"""Options of the step model besides the model, its sequence length and its GPUs: given one of them, it predicts."""

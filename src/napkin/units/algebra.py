@@ -45,7 +45,7 @@ def combine(*factors: tuple[str, int]) -> str:
 
 
 _COMBINED: dict[tuple[tuple[str, int], ...], str] = {}
-"""Products that were asked for before: a tree has few of them, many times."""
+"""Cache of products: a tree has few different ones, many times."""
 
 
 def same(*parts: str) -> str:

@@ -9,7 +9,7 @@ Value = int | float
 
 
 class Unreadable(ValueError):
-    """A text that is not the quantity asked for: what is wrong, and a hint."""
+    """Raised for a text that cannot be read as the quantity: what is wrong, and a hint."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -18,7 +18,7 @@ class Unreadable(ValueError):
 
 
 EXAMPLES = "for example 70B, 1.5e12, 80GiB, 30d"
-"""The hint if no more is known of what a number is for."""
+"""The default hint."""
 DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12, "p": 10**15, "e": 10**18}
 BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "pi": 2**50}
 _DIGITS = "0123456789"

@@ -81,7 +81,7 @@ def size(text: str) -> int:
 
 
 def bytes_each(text: str) -> Value:
-    """Read the bytes of one thing: `16`, `0.5`; a bare `16G` is refused, as it is where bytes belong."""
+    """Read the bytes of one element: `16`, `0.5`; a bare `16G` is refused, as in every other place for bytes."""
     digits, exponent, suffix = split(text)
     if suffix.lower() not in ("", "b", "byte", "bytes"):
         return size(text)
