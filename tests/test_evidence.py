@@ -167,7 +167,12 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"kernels": "Liger-Kernel"}, "", {"chunked_cross_entropy": True, "kernels": None}),
         ({"kernels": "own"}, "", {}),
         ({"offload": "activations"}, "", {"activation_offload": True, "offload": None}),
-        ({"offload": "optimizer, activations"}, "", {}),
+        (
+            {"offload": "optimizer, activations"},
+            "",
+            {"optimizer_offload": True, "activation_offload": True, "offload": None},
+        ),
+        ({"offload": "optimizer, parameters"}, "", {}),
         ({"attention": "sparse"}, "", {}),
         ({"recompute": "full (--checkpoint-activations)"}, "", {"recompute_kind": "full"}),
         ({"recompute": "full (10 of 80 layers)"}, "", {"recompute_kind": "full (10 of 80 layers)"}),

@@ -69,7 +69,7 @@ def test_how_fsdp_shards(said: object, zero: int, shards: int | None) -> None:
     ("field", "value", "why"),
     [
         ("frobnicate", 3, "layout.frobnicate: not modeled"),
-        ("optimizer_offload", True, "optimizer_offload: an offload that is not modeled"),
+        ("param_offload", True, "param_offload: an offload that is not modeled"),
         ("fsdp", "sideways", "layout.fsdp: sideways is not known"),
         ("optimizer", "Lioness", "the optimizer Lioness is not known"),
         ("schedule", "zb-v2", "the pipeline's schedule zb-v2 is not modeled"),

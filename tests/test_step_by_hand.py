@@ -822,6 +822,24 @@ MATRICES = [(H, (HEADS + 2 * KV) * D), (HEADS * D, H), (H, F), (H, F), (F, H)]
 """Of a dense layer: queries, keys and values in one; output, gate, up, down."""
 
 
+def test_a_host_updates_the_states_of_its_gpus() -> None:
+    """ZeRO-Offload's table 4: 1, 4 and 10 billion parameters in 0.22, 1.03 and 2.57 s, in 1.39, 5.71 and 14.76 s by
+    torch's operations: 15/3.82 and 15/21.86 billion a second, for all GPUs of a node together."""
+    for host, rate in ((1, 15e9 / 3.82), (2, 15e9 / 21.86)):
+        alone = parts(optimizer_bytes=30, host=host)["step/optimizer"]
+        assert alone == pytest.approx(WEIGHTS / rate)
+        assert parts(optimizer_bytes=30, host=host, dp=4)["step/optimizer"] == pytest.approx(4 * alone)
+        assert parts(optimizer_bytes=30, host=host, dp=4, zero=2)["step/optimizer"] == pytest.approx(alone)
+    line = "step llama3-8b --gpus 16 --hardware h100 --zero 3 --framework deepspeed --offload optimizer --json"
+    found = run_line(line)
+    assert found.values["step/optimizer"] == pytest.approx(8_030_261_248 / 2 * 3.82 / 15e9)
+    on_gpus = run_line(line.replace("--offload optimizer ", ""))
+    wide, narrow = (one.data["high"]["step/time"] / one.values["step/time"] for one in (found, on_gpus))
+    assert wide > 1.2 * narrow
+    refused = run_line(line.replace("--offload", "--optimizer muon --offload"))
+    assert (refused.status, "muon on a host" in refused.err) == (3, True)
+
+
 def test_an_optimizer_works_on_each_matrix() -> None:
     """GaLore: down to rank 8 and back, 2 · 2·a·b·8 FLOP, and a decomposition of m²·n cubes every 200 steps."""
     works = projecting(8, decomposed=True)

@@ -17,7 +17,7 @@ TIMED = [
 @pytest.mark.parametrize("line", TIMED)
 @pytest.mark.parametrize(
     "option",
-    ["--ema", "--offload optimizer"],
+    ["--ema", "--offload activations", "--offload optimizer,activations"],
 )
 def test_what_is_not_timed_is_refused_with_the_command_that_answers(line: str, option: str) -> None:
     found = run_line(f"{line} {option}")

@@ -22,6 +22,7 @@ from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model
 from napkin.record import fields, record, replace
+from napkin.timing.data_parallel import FUSED_ON_HOST
 from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.optimizer_step import step_traffic
@@ -81,6 +82,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         gradient_bytes=gradient,
         gathered_bytes=gathered_bytes(POLICIES[row.policy], zero, stack.gathers_low),
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
+        host=FUSED_ON_HOST if row.hosts else 0,
     )
 
 
@@ -159,7 +161,7 @@ class Columns:
         self.kept: list[StepRow] = []
         self.constants: list[str] = ["one", "zero"]
         number = {"one": 0, "zero": 1}
-        gathered: dict[Structure, list[Candidate]] = {}
+        gathered: dict[tuple[object, ...], list[Candidate]] = {}
         for row in rows:
             if row.why or row.shape is None:
                 self.why[row.id] = row.why
@@ -186,7 +188,9 @@ class Columns:
             self.kept.append(row)
             keys = {field: number[name] for field, name in used.items()}
             for plan in candidates(row, dims, int(at.bits)):
-                gathered.setdefault(structure(dims), []).append(Candidate(dims, plan, at, index, keys, row))
+                gathered.setdefault((*structure(dims), plan.host), []).append(
+                    Candidate(dims, plan, at, index, keys, row)
+                )
         self.groups = [_group(members) for members in gathered.values()]
 
     def values(self, constants: Mapping[str, float]) -> Floats:
@@ -246,12 +250,12 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
     figures = _stacked(
         (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
     )
-    columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f != "works"))
+    columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", "host")))
     stacks = [software.stack(one.row.stack or software.UNKNOWN) for one in members]
     alone = np.array([one.row.gpus == 1 for one in members])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
-        StepLayout(works=None, **columns),  # no published step has an optimizer of matrices
+        StepLayout(works=None, host=first.plan.host, **columns),  # no published step has an optimizer of matrices
         Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},

@@ -44,6 +44,8 @@ MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
 """Mean of |x| over σ, where x is normal: what a constant's σ adds to a mean error."""
 UNKNOWN_SPREAD = 0.08
 """σ of software factors around their middle (priors.py)."""
+HOST_SPREAD = 0.4
+"""assumed: σ of ln(seconds) of an optimizer's update on a host other than that of the published one."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 

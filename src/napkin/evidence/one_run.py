@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, minimum, where
+from napkin.errors import Refused
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
-from napkin.evidence.intervals import UNKNOWN_SPREAD, RunPoint, SeenStep, point
+from napkin.evidence.intervals import HOST_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point
 from napkin.evidence.profile_shares import measured_shares
 from napkin.evidence.rates import Machine, early_of, machine, names, picker, rates
 from napkin.footprint.local_weights import weights_of
@@ -19,8 +20,9 @@ from napkin.inputs.peaks import peak_name
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
+from napkin.timing.data_parallel import FUSED_ON_HOST, LOOPED_ON_HOST
 from napkin.timing.rates import Rates
-from napkin.timing.step import StepTime, step_of_passes
+from napkin.timing.step import OPTIMIZER, StepTime, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
@@ -68,6 +70,10 @@ class StepPrediction:
         half, close = shipped.half_width(self.at, level, self.without)
         if self.tuned:
             half *= shipped.tuning_ratio(self.without)
+        if self.plan.host:
+            time = self.step().time
+            update = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
+            half = math.hypot(half, shipped.deviations(level) * HOST_SPREAD * update / float(time.value))
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named and self.stack.name != software.UNKNOWN
@@ -118,6 +124,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         optimizer_bytes=step_traffic(
             setup.precision, setup.optimizer.copies, 2 if pure else 4, setup.optimizer.moved(setup.form)
         ),
+        host=host_of(setup),
         works=setup.optimizer.works,
         works_on_tables=0 if setup.optimizer.only_matrices else 1,
         etp=layout.etp,
@@ -134,6 +141,16 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         tower_tokens=tower_tokens,
         image_tokens=image_tokens,
     )
+
+
+def host_of(setup: Setup) -> int:
+    """Return which kernel updates the optimizer's states on the host, 0 if they are on the GPUs: DeepSpeed's own
+    (deepspeed/ops/adam/cpu_adam.py), torch's fused one, or torch's chain of operations."""
+    if "optimizer" not in setup.offload:
+        return 0
+    if setup.optimizer.works is not None:
+        raise Refused(f"the time of {setup.optimizer.name} on a host is not modeled", "napkin memory counts its bytes")
+    return FUSED_ON_HOST if setup.framework.name == "deepspeed" or setup.form == "fused" else LOOPED_ON_HOST
 
 
 def _units(alone: Number, zero: Number) -> Number:

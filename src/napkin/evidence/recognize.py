@@ -151,11 +151,11 @@ def _loss(row: RowFields) -> dict[str, Fact]:
 
 
 def _offloads(row: RowFields, weighed: bool) -> dict[str, Fact]:
-    """Return what `layout.offload` says is in the host's memory, under a name for each. The time of other offloads than
-    that of activations is not known: it stays as it is."""
+    """Return what `layout.offload` says is in the host's memory, under a name for each. The time of parameters that
+    are there is not known: it stays as it is."""
     words = [word.strip().lower() for word in row.text("layout.offload").split(",")]
     names = {OFFLOADED.get(word, "") for word in words}
-    if "" in names or not (weighed or names <= {"activations"}):
+    if "" in names or not (weighed or names <= {"activations", "optimizer"}):
         return {}
     fields = {"optimizer": "optimizer_offload", "activations": "activation_offload", "parameters": "cpu_offload"}
     return {"offload": None, **dict.fromkeys((fields[name] for name in names), True)}

@@ -11,7 +11,7 @@ from napkin.inputs.load import printable
 
 BOTH = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
 schedule recompute recompute_kind policy precision attention optimizer method compile chunked_cross_entropy stack
-framework framework_version"""
+framework framework_version optimizer_offload"""
 """Fields of a layout that affect memory and time."""
 BYTES = """quantization lora_rank lora_targets optimizer_in_backward packed pp_partition accumulation recipe_defaults"""
 """Fields that affect only memory, or restate other fields for it."""
@@ -25,7 +25,7 @@ per_node nodes launcher dataset steps version expandable_segments"""
 the compute (torchtune training/_activation_offloading.py, use_streams). Expandable segments make the cache smaller, by
 which the interval of a framework whose rows have both is wider."""
 TIMED = f"{BOTH} {BYTES} {SECONDS} {PARTS_OF_TIME} {NEITHER} note"
-WEIGHED = f"{BOTH} {BYTES} {SECONDS} {NEITHER} optimizer_offload"
+WEIGHED = f"{BOTH} {BYTES} {SECONDS} {NEITHER}"
 CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_offload")
 """Spellings of FSDP's CPUOffloadPolicy (torchtune: fsdp_cpu_offload; torchtitan: training.enable_cpu_offload)."""
 SHAPE = """name preset params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample

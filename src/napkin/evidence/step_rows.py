@@ -30,6 +30,7 @@ class StepRow:
     recompute_matmuls  share of the matmuls that run again
     gradient_bytes     bytes of a gradient element as it is reduced, where the row itself decides
     attention          its kernel, "" for the software's own
+    hosts              the host updates the optimizer's states, by a fused kernel
     why                what is missing for a prediction, if anything is"""
 
     id: str
@@ -66,6 +67,7 @@ class StepRow:
     rowwise: bool
     schedule: str
     optimizer: str
+    hosts: bool
     measured: Measured | None
     suspect: str = ""
     note: str = ""
@@ -117,6 +119,7 @@ def step_row(row: RowFields) -> StepRow:
         rowwise=row.text("layout.scaling") == "rowwise",
         schedule=SCHEDULES.get(row.text("layout.schedule").lower(), row.text("layout.schedule")),
         optimizer=_optimizer(row),
+        hosts=row.part("layout").get("optimizer_offload") is True,
         measured=found,
         suspect=row.text("suspect"),
         note=row.text("note"),

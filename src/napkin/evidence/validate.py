@@ -7,13 +7,24 @@ from collections.abc import Iterable, Sequence
 
 from napkin.evidence import software
 from napkin.evidence.compared import Compared
-from napkin.evidence.constants import constants, own_error_of, spreads
-from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, distance, point, quantile, seen_step
+from napkin.evidence.constants import constants, deviations, own_error_of, spreads
+from napkin.evidence.intervals import (
+    HOST_SPREAD,
+    Growth,
+    RunPoint,
+    SeenStep,
+    class_of,
+    distance,
+    point,
+    quantile,
+    seen_step,
+)
 from napkin.evidence.printed import block_weights
 from napkin.evidence.rates import constants_of
 from napkin.evidence.step_rows import StepRow
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs import hardware
+from napkin.record import replace
 from napkin.training.precision import POLICIES
 
 
@@ -36,6 +47,16 @@ def point_of(row: StepRow) -> RunPoint:
         row.seq,
         row.gpus,
     )
+
+
+def _share_of_host(row: StepRow, source: str, seconds: float) -> float:
+    """Return the share of a step, of so many seconds, in which a host updates the optimizer's states."""
+    from napkin.evidence.columns import Columns
+
+    if not row.hosts:
+        return 0.0
+    on_gpus = Columns([replace(row, hosts=False)])
+    return 1 - float(on_gpus.predict(on_gpus.values(constants(source)))[0]) / seconds
 
 
 def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) -> list[Compared]:
@@ -64,7 +85,8 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
         half = factors[source, kind] * growth.at(
             places.nearest(at, source), at.experts, own_error_of(at, sigmas[source])
         )
-        predicted[row.id] = (float(value), half)
+        of_host = deviations(level) * HOST_SPREAD * _share_of_host(row, source, float(value))
+        predicted[row.id] = (float(value), math.hypot(half, of_host))
     answers = []
     for row in rows:
         found = row.measured

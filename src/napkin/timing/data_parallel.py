@@ -4,7 +4,7 @@ micro-batch."""
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import where
+from napkin.elementwise import minimum, where
 from napkin.operations.model import Model
 from napkin.operations.trained import head_of, learning_of
 from napkin.record import record
@@ -14,6 +14,23 @@ from napkin.timing.collectives import gathered
 from napkin.timing.layer_weights import Held, table_of
 from napkin.timing.matrix_work import table_work
 from napkin.timing.pipeline import Stages
+
+FUSED_ON_HOST, LOOPED_ON_HOST = 1, 2
+"""Kernels of an optimizer on the host (StepLayout.host)."""
+HOST_RATES = {
+    kernel: term.leaf(
+        "optimizer/host_rate",
+        rate,
+        "byte/s",
+        term.SEEN,
+        f"Ren et al. 2021 (arXiv:2101.06840), table 4: Adam's 30 bytes of 1, 4 and 10 billion parameters in {seconds} "
+        "s on a host of 2 × Xeon 8168",
+    )
+    for kernel, rate, seconds in (
+        (FUSED_ON_HOST, 30 * 15e9 / (0.22 + 1.03 + 2.57), "0.22, 1.03 and 2.57"),
+        (LOOPED_ON_HOST, 30 * 15e9 / (1.39 + 5.71 + 14.76), "1.39, 5.71 and 14.76"),
+    )
+}
 
 
 @record
@@ -264,6 +281,8 @@ def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
     )
     each = term.leaf("optimizer/bytes_of_a_parameter", layout.optimizer_bytes, PER_PARAM, term.TRUE, "optimizers.py")
     slowness = clock.rate("optimizer/slowness", clock.rates.optimizer_slowness)
+    if layout.host:
+        return host_time(clock, term.multiply("optimizer/bytes", each, own))
     moved = clock.move("optimizer/moved", term.multiply("optimizer/bytes", each, own))
     if layout.works is None:
         return term.multiply("step/optimizer", stack, slowness, moved)
@@ -271,3 +290,14 @@ def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
     works = term.choose("optimizer/works", none, shards.works, divided, "ZeRO gives each matrix to one rank")
     both = term.add("optimizer/both", term.multiply("optimizer/elementwise", slowness, moved), works)
     return term.multiply("step/optimizer", stack, both)
+
+
+def host_time(clock: Clock, each: Term) -> Term:
+    """Return the time in which hosts update the states of their GPUs, `each` bytes of one GPU. Gradients are copied
+    behind the backward pass and parameters behind the update (section 4.1 of the source)."""
+    layout = clock.layout
+    gpus = layout.tp * layout.pp * layout.dp * layout.cp
+    sharing = term.leaf("optimizer/gpus_of_a_host", minimum(gpus, clock.rates.node), "1", term.GIVEN)
+    return term.divide(
+        "step/optimizer", term.multiply("optimizer/host_bytes", each, sharing), HOST_RATES[int(layout.host)]
+    )

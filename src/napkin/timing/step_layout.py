@@ -24,6 +24,8 @@ class StepLayout:
     gradient_bytes      bytes of one gradient element as it is reduced
     gathered_bytes      bytes of one trained parameter as ranks gather it    frozen_bytes  of one that is not trained
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
+    host                whose kernel updates the optimizer's states on the host: 0 none (each GPU does), 1 a fused one,
+                        2 torch's element by element
     works               the optimizer's matrix operations, None if it works element by element
     works_on_tables     1 if these include the embedding and the head
     etp                 ranks over which each expert's width is divided
@@ -66,6 +68,7 @@ class StepLayout:
     gathered_bytes: Number = 2
     frozen_bytes: Number = 2
     optimizer_bytes: Number = 30
+    host: Number = 0
     works: Works | None = None
     works_on_tables: Number = 0
     etp: Number = 1
