@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from napkin.architectures import implementation_of
 from napkin.footprint.loss_tape import body_output, of_each
 from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import Moments, pixel_bytes
 from napkin.footprint.other_models import logits_of
 from napkin.footprint.peaks import StageLayers
-from napkin.footprint.prepared import flat, prepare, reach_of_step
+from napkin.footprint.prepared import PreparedStep, flat, prepare, reach_of_step
 from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.through_passes import Gradients, References
@@ -25,9 +26,12 @@ from napkin.operations.tuning import Tuning
 from napkin.planning.enlarge import with_layers
 from napkin.record import replace
 from napkin.training.layout import Layout
+from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.precision import POLICIES
 from napkin.training.recomputation import OPERATIONS, Recompute
+from napkin.training.setup import Setup
 from napkin.training.tasks import ForwardPass
-from tests.conftest import ROOT, model, model_of
+from tests.conftest import ROOT, model, model_of, preset
 from tests.test_states_by_hand import (
     ATTENTION,
     DENSE,
@@ -467,3 +471,28 @@ def test_gradients_in_backward_are_of_one_tensor() -> None:
     """The largest: the embedding, or the head."""
     assert rank(DENSE, in_backward=True).gradients == 2 * TABLE
     assert rank(DENSE, in_backward=True, policy="fp32").gradients == 4 * TABLE
+
+
+def step_of_class(name: str, **changes: Any) -> PreparedStep:
+    """A step of transformers' class of a preset: two sequences of 256 tokens, checkpointed, in pure bf16."""
+    network = preset(name)
+    code = replace(implementation_of("hf", network.family), **changes)
+    layout = Layout(seq=256, micro=2, recompute=Recompute("full"))
+    return prepare(network, Setup(code, layout, POLICIES["bf16-pure"], OPTIMIZERS["adamw"], "fused"))
+
+
+@pytest.mark.parametrize(("name", "tensors"), [("granite3.3-2b", 1), ("llama3-8b", 0)])
+def test_what_runs_backward_before_a_block_is_recomputed(name: str, tensors: int) -> None:
+    """Granite adds its MLP's output times a constant: the gradient of that product, a tensor of the stream, is made
+    before any saved tensor is needed. Llama's sum passes its gradient on as it is. A checkpoint that is recomputed at
+    once (reentrant) has neither."""
+    later, at_once = (step_of_class(name, late=late) for late in (True, False))
+    stream = 2 * 2 * 256 * later.model.hidden
+    assert later.run.layers[0][1].anew - at_once.run.layers[0][1].anew == tensors * stream
+
+
+def test_layers_of_an_encoder() -> None:
+    """T5's twelve blocks and its final norm, which runs as one more; a decoder alone has none."""
+    for name, layers in (("t5-base", 12 + 1), ("llama3-8b", 0)):
+        step = step_of_class(name)
+        assert StageLayers(step, rank_of(step, 0).stage, 2).encoder == layers

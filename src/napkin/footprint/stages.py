@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import gcd
 
 from napkin.elementwise import Number, ceil_div, maximum, minimum, ratio, where
 from napkin.footprint.local_weights import weights_of
@@ -131,8 +130,8 @@ def places_of(model: Model, order: Order, setup: Setup) -> tuple[int, ...]:
 
     Micro-batches in flight never increase along the pipeline, so among inner stages with equal layers the first is the
     worst. With one layer variant, all inner stages equal the first one without its embedding, or are smaller (the
-    second is the first full one if embedding and head count as layers). Layer types repeat with a period, and so do
-    stages of one size: of each segment, as many stages are tried as differ."""
+    second is the first full one if embedding and head count as layers). Where layers differ, one stage of each
+    composition is tried."""
     last = int(setup.layout.pp) - 1
     inside = (min(max(place, 0), last) for place in _inner(model, order, setup))
     return tuple(dict.fromkeys((0, last, *inside)))
@@ -147,43 +146,25 @@ def _inner(model: Model, order: Order, setup: Setup) -> list[int]:
             runs = _runs(model, order, setup)
             return [place for _, begin, end, _ in runs for place in (begin, begin + 1, end - 2, end - 1)]
         return [1] if partition == SLOTS else []
-    dealt = partition != COST or layout.stages
-    looked = _looked_at(model, order, setup) if dealt and len(order.segments) <= last else None
-    if looked is None or len(looked) > last:
-        looked = list(range(1, last))
-    if not dealt or delays:
-        return sorted(looked)
-    return _unlike(order, _runs(model, order, setup), looked, last)
-
-
-def _looked_at(model: Model, order: Order, setup: Setup) -> list[int]:
-    """Return stages that differ in their layers, including the first of each composition; under a zero-bubble schedule,
-    in which the last one may hold the most, that one as well."""
-    found: list[int] = []
-    for size, begin, end, origin in _runs(model, order, setup):
-        each = max(size, 1)
-        for segment in order.segments:
-            alike = segment.period // gcd(segment.period, each)
-            here = max(begin, (segment.start - origin) // each)
-            found += [here + i for i in range(alike + 1)]
-            if setup.layout.schedule == "zero-bubble":
-                there = min(end - 1, (segment.end - 1 - origin) // each)
-                found += [there - i for i in range(alike + 1)]
-    return list(dict.fromkeys(found))
+    between = range(1, last)
+    if partition == COST and not layout.stages:
+        return list(between)
+    runs = _runs(model, order, setup)
+    later = _unlike(order, runs, reversed(between)) if delays else []
+    return [*_unlike(order, runs, between), *later]
 
 
 _Run = tuple[int, int, int, int]
 """Stages of one size, as `_runs` returns them."""
 
 
-def _unlike(order: Order, runs: list[_Run], places: Iterable[int], last: int) -> list[int]:
-    """Return stages without those that equal an earlier one, which has at least as many micro-batches in flight. last:
-    index of the last stage; it and the first hold more than layers."""
+def _unlike(order: Order, runs: list[_Run], places: Iterable[int]) -> list[int]:
+    """Return some stages between the ends without those whose layers are like those of one before it. The first holds
+    the most micro-batches in flight; under a zero-bubble schedule the last may hold more, with delayed gradients."""
     found: dict[object, int] = {}
-    for place in sorted(set(places)):
-        if 0 < place < last:
-            size, _, _, origin = next(run for run in runs if run[1] <= place < run[2])
-            found.setdefault(order.composition(place * size + origin, (place + 1) * size + origin), place)
+    for place in places:
+        size, _, _, origin = next(run for run in runs if run[1] <= place < run[2])
+        found.setdefault(order.composition(place * size + origin, (place + 1) * size + origin), place)
     return list(found.values())
 
 
