@@ -111,7 +111,7 @@ def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
         form="fused",
     )
     live = memory.rank_of(prepare(model, setup), 0).live
-    allocated = allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE, "napkin memory"), 1, compiled)
+    allocated = allocator.reported(term.leaf("memory/live", live, "byte", term.TRUE, "napkin memory"), 1)
     seconds = None
     if plan.hardware is not None and plan.compute in plan.hardware.peaks:
         stack = "fsdp-compiled" if compiled else "fsdp-eager"

@@ -74,7 +74,7 @@ class Figures:
     most: float
 
 
-def figures(row: RowFields, setup: Setup, model: Model, quantity: str, compiled: bool) -> Figures:
+def figures(row: RowFields, setup: Setup, model: Model, quantity: str) -> Figures:
     """Return the figures of one setup for the quantity that the row prints."""
     prepared = prepare(model, setup)
     if row.flag("memory.analytic"):
@@ -84,7 +84,9 @@ def figures(row: RowFields, setup: Setup, model: Model, quantity: str, compiled:
     old = setup.framework.name == "megatron-deepspeed"
     context = allocator.CONTEXT_EAGER if old else allocator.CONTEXT
     term = leaf("memory/live", ceil_div(rank.live, 1), "byte", TRUE)
-    found = allocator.reported(term, setup.layout.gpus, compiled, flow=rank.flow(setup), outside=context)
+    grows = bool(row.flag("layout.expandable_segments"))
+    flow = rank.flow(setup)
+    found = allocator.reported(term, setup.layout.gpus, flow=flow, outside=context, expandable=grows)
     terms = {"memory_reserved": found.reserved, "memory_used": found.used}
     value = terms.get(quantity, found.allocated).value
     most = float(found.ends["memory/used"][1])
@@ -143,16 +145,14 @@ class Readings:
     all: list[Figures]
 
 
-def readings(
-    row: RowFields, model: Model, framework: Framework, quantity: str, room: float | None, compiled: bool
-) -> Readings:
+def readings(row: RowFields, model: Model, framework: Framework, quantity: str, room: float | None) -> Readings:
     """Return the readings of a row; where recomputation is not stated, there was none if the run fits without it."""
     likely: list[Figures] = []
     every: list[Figures] = []
     for setup in layouts(row, setup_of(row, model, framework)):
         ways, all_count = savings(row, setup)
-        first = figures(row, ways[0], model, quantity, compiled)
-        others = [figures(row, one, model, quantity, compiled) for one in ways[1:]]
+        first = figures(row, ways[0], model, quantity)
+        others = [figures(row, one, model, quantity) for one in ways[1:]]
         fits = not others or room is None or first.used <= room or bool(row.flag("memory.oom"))
         likely += [first] if fits else others
         every += [first, *others] if fits and all_count else [first] if fits else others
@@ -205,14 +205,11 @@ class Guess:
     bound: float
 
 
-def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framework] = (), known: bool = True) -> Guess:
-    """Return the likely bytes under the frameworks `likely`, with ends that `others` widen.
-
-    known   the cache's share of compiled training holds, which was learned from a single framework"""
+def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framework] = ()) -> Guess:
+    """Return the likely bytes under the frameworks `likely`, with ends that `others` widen."""
     room, model, quantity = room_of(row), described(row), quantity_of(row)
-    compiled = known and bool(row.flag("layout.compile"))
-    first = [readings(row, model, one, quantity, room, compiled) for one in likely]
-    rest = [readings(row, model, one, quantity, room, compiled) for one in others]
+    first = [readings(row, model, one, quantity, room) for one in likely]
+    rest = [readings(row, model, one, quantity, room) for one in others]
     drawn = bool(row.flag("memory.analytic"))
     bound = math.inf if room is None or drawn or row.flag("memory.oom") else room
 
@@ -258,7 +255,7 @@ def _by_framework(row: RowFields, level: float) -> Compared:
     if named is not None:
         return replace(_compared(row, margins.outside(level), (named,), ends_of(row)), evidence=DESCRIBED)
     beyond = margins.outside(level, of_whom(row), known=False)
-    return replace(_compared(row, beyond, ends_of(row), known=False), evidence=UNKNOWN)
+    return replace(_compared(row, beyond, ends_of(row)), evidence=UNKNOWN)
 
 
 def of_whom(row: RowFields) -> str:
@@ -270,7 +267,7 @@ def of_whom(row: RowFields) -> str:
 def unnamed(row: RowFields, level: float = margins.LEVEL) -> Compared:
     """Compare the row as if its framework were not named, with the evidence from that framework held out."""
     beyond = margins.outside(level, of_whom(row), known=framework_of(row) is not None)
-    return _compared(row, beyond, ends_of(row), known=False)
+    return _compared(row, beyond, ends_of(row))
 
 
 def _compared(
@@ -278,7 +275,6 @@ def _compared(
     margin: margins.Margin,
     likely: Sequence[Framework],
     others: Sequence[Framework] = (),
-    known: bool = True,
 ) -> Compared:
     quantity, measured = quantity_of(row), row.number("memory.bytes")
     source = title_of(row)
@@ -291,7 +287,7 @@ def _compared(
     if measured is None and not out:
         return silent("prints a relative figure, not bytes")
     try:
-        found = guess(row, likely, others, known)
+        found = guess(row, likely, others)
     except NapkinError as problem:
         return silent(problem.message)
     verdict = ""

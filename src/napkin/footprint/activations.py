@@ -197,7 +197,7 @@ def one_layer(
     lowering.implementation = in_layer(whole, layer.adapted)
     out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
     lowering.tape, lowering.reused, lowering.implementation = outer, {}, whole
-    made = section(layer.kind, tape, 0, 0, x.tensor.size)
+    made = section(layer.kind, tape, 0, 0, x.tensor.size, whole.prunes)
     taken = lowering.arguments.values()
     own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
     zeros = () if lowering.zeros is None else (lowering.zeros.storage,)

@@ -125,8 +125,11 @@ class Pass:
     shared_tensors: tuple[Storage, ...]
 
 
-def section(name: str, tape: Tape, start: int, first: int, input_bytes: Number) -> Section:
-    """Return the section that the tape recorded after its first `start` storages and its first `first` nodes."""
+def section(
+    name: str, tape: Tape, start: int, first: int, input_bytes: Number, prunes: bool = False
+) -> Section:
+    """Return the section that the tape recorded after its first `start` storages and its first `first` nodes. prunes:
+    what recomputation by operations saves is what a gradient needs (implementations.py)."""
     kept = tuple(tape.kept[start:])
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
@@ -141,7 +144,7 @@ def section(name: str, tape: Tape, start: int, first: int, input_bytes: Number) 
         nodes,
         input_bytes,
         total(s.size * s.kept for s in own if s.label != INPUT_LABEL),
-        chosen_of(nodes),
+        chosen_of(nodes, prunes),
         burst,
         dropped,
         anew,
@@ -165,18 +168,31 @@ def delayed_of(nodes: Iterable[Node]) -> Number:
     return gradients + total(inputs.values())
 
 
-def chosen_of(nodes: Iterable[Node]) -> Number:
-    """Return the bytes of the outputs of attention (with their log-sum-exp) and of linear layers 1, 3, 5, and so on."""
+def chosen_of(nodes: Sequence[Node], prunes: bool = False) -> Number:
+    """Return the bytes of the outputs of attention (with their log-sum-exp) and of linear layers 1, 3, 5, and so on;
+    where the compiler prunes, of those of which anything that a gradient needs is made."""
     size: Number = 0
     linears = 0
-    for node in nodes:
+    for place, node in enumerate(nodes):
         if node.name == "linear":
             linears += 1
-            size = size + node.output.size * (linears % 2)
+            if linears % 2 and (not prunes or is_needed(nodes, place)):
+                size = size + node.output.size
         elif node.name == "attention":
             read = {id(storage) for x in node.inputs for _, storage in x.storages}
             size = size + total(s.size * s.kept for _, s in node.kept if id(s) not in read)
     return size
+
+
+def is_needed(nodes: Sequence[Node], place: int) -> bool:
+    """Return whether a later node saves something that is made of a node's output."""
+    made = {id(nodes[place].output.root)}
+    for node in nodes[place + 1 :]:
+        if any(id(x.root) in made for x in node.inputs):
+            if any(not storage.shared for _, storage in node.kept):
+                return True
+            made.add(id(node.output.root))
+    return False
 
 
 def saved_upstream(nodes: Sequence[Node], ends: Iterable[int]) -> tuple[Storage, ...]:

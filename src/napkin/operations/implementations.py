@@ -55,6 +55,11 @@ ATTENDED, SUMMED, INNER, IN_DROPOUT = "attended", "summed", "inner", "in dropout
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 
+JOINED, APART = "joined", "apart"
+STACKED = (JOINED, APART)
+"""How experts run one after the other whose weights are one tensor."""
+
+
 @record
 class Implementation:
     """How one class or framework runs a network, where implementations differ.
@@ -153,6 +158,10 @@ class Implementation:
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
                  one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
                  sorted tokens, in grouped matmuls
+    prunes       of what recomputation by operations saves, a compiled step keeps what a gradient needs: not the output
+                 of a block's last linear layer (torch/_functorch/partitioners.py cuts the joint graph where values
+                 cross from the forward to the backward pass; eager, all outputs that the policy saves are cached:
+                 torch/utils/checkpoint.py, _CachingTorchDispatchMode)
     unrouted     every expert runs every token, in batched matmuls; scores of those that were not chosen are 0
     expert_linears  names of both linear layers of each expert, if it is a module of its own
 
@@ -215,6 +224,7 @@ class Implementation:
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""
+    prunes: bool = False
     unrouted: bool = False
     expert_linears: tuple[str, ...] = ()
     drops: str = ALWAYS

@@ -239,5 +239,5 @@ def _reported(setup: Setup, live: Number, flow: Flow, width: Width, copies: Numb
     """Return memory/used and the upper end of its interval; copies: bytes of narrow copies of weights, which only the
     upper end allows for."""
     whole = term.leaf("memory/live", live, "byte", term.TRUE)
-    found = allocator.reported(whole, setup.layout.gpus, setup.compiled, width, flow, bounds=("high",))
+    found = allocator.reported(whole, setup.layout.gpus, width, flow, bounds=("high",))
     return found.used.value, found.ends["memory/used"][1] + copies

@@ -86,7 +86,7 @@ def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number |
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
     width = width_of(model, setup, implementation)
-    found = allocator.reported(live, setup.layout.gpus, setup.compiled, width, rank.flow(setup))
+    found = allocator.reported(live, setup.layout.gpus, width, rank.flow(setup))
     copies = narrow_copies(setup, rank)
     if copies:
         found = replace(found, ends={path: (low, high + copies) for path, (low, high) in found.ends.items()})

@@ -29,7 +29,7 @@ class Edition:
     divided: str = ""
 
 
-COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fused"))
+COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fused"), ("prunes", True))
 """Fields of an `Implementation` under torch.compile, which recomputes elementwise chains in the backward pass from the
 inputs of matmuls and norms (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
 

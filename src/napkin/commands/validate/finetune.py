@@ -21,7 +21,7 @@ from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.runs import BENCHMARK
 from napkin.evidence.teams import source_of
-from napkin.footprint.allocator import EAGER, VARIED
+from napkin.footprint.allocator import GAPS, VARIED
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
 from napkin.planning.verdicts import NOT, evaluate
@@ -273,7 +273,7 @@ def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, s
     found = fits[0].reported
     shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
     if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
-        shown += (VARIED.value - EAGER.value) * float(fits[0].rank.flow(peaks[0]).passing)
+        shown += (VARIED.value - GAPS.value) * float(fits[0].rank.flow(peaks[0]).passing)
         high = max(high, capacity or 0)  # the cache may grow until the card is full
     bound = capacity if capacity is not None and not asked.oom else math.inf
     value = min(shown, bound)
