@@ -90,6 +90,33 @@ def test_one_entry_for_each_quantity_that_was_measured(tmp_path: pathlib.Path) -
     assert all(row["low"] <= row["predicted"] <= row["high"] for row in found.values())
 
 
+@pytest.mark.parametrize(
+    ("gpus", "micro", "mean", "mib"), [(2, 8, 277.2, 57_757), (4, 4, 282.8, 36_992), (8, 2, 267.5, 27_808)]
+)
+def test_where_lengths_vary_the_cache_holds_what_a_step_frees_a_second_time(
+    tmp_path: pathlib.Path, gpus: int, micro: int, mean: float, mib: int
+) -> None:
+    """Gradients and the optimizer's temporaries too, which are shards: nvidia-smi of full fine-tunes with FSDP
+    (foundation-model-stack/fms-acceleration at 876e2ed6, scripts/benchmarks/refs_orca/a100_80gb_mp.csv, rows 0 to 2),
+    where max_memory_allocated is 39.2, 28.0 and 22.5 GB."""
+    layout = f"micro_batch: {micro}, packed: true, precision: fp16 weights, autocast: false, attention: flash, zero: 3"
+    stack = "kernels: padding-free, trainer: hf-trainer, stack: fsdp, versions: 'transformers 4.43.3'"
+    row = {
+        "model": "mistral-7b-v0.1",
+        "count": gpus,
+        "method": "kind: full",
+        "layout": f"{layout}, {stack}",
+        "measured": f"driver_mib: {mib}, mean_tokens_per_sample: {mean}",
+    }
+    text = ROW.replace("micro_batch: 4, grad_accum: 1, ", "")
+    file = tmp_path / "finetune.yaml"
+    usual = {"id": "a", "task": "sft"}
+    file.write_text("schema: finetune/1\nrows:\n" + text.format(**{**usual, **row}))
+    (entry,) = run_line(f"validate {file} --json").data["rows"]
+    assert (entry["quantity"], entry["measured"]) == ("memory_used", mib * 2**20)
+    assert entry["predicted"] == pytest.approx(entry["measured"], rel=0.08)
+
+
 def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> None:
     found = validated(
         tmp_path,

@@ -38,13 +38,16 @@ BESIDE = ("oom", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived
 """Fields of `measured` that qualify a quantity or the run and are not quantities themselves."""
 
 
+MIB = 2**20
+
+
 def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
     """Yield each measured quantity of a row with its value; None: the row states only that the run was out of
     memory."""
     if row.flag("measured.oom"):
         yield f"{MEMORY}_used", None
     peak = row.number("measured.peak_bytes_per_gpu") or row.number("measured.peak_bytes")
-    driver = row.number("measured.driver_bytes")
+    driver = row.number("measured.driver_bytes") or (row.number("measured.driver_mib") or 0.0) * MIB or None
     if peak is not None:
         what = row.text("measured.what")
         yield f"{MEMORY}_{what if what in ('allocated', 'reserved', 'used') else 'unstated'}", peak
@@ -79,7 +82,9 @@ def _unmeasured(row: RowFields) -> str:
     stated = [name for name, value in row.part("measured").items() if value is not None and name not in BESIDE]
     names = ", ".join(printable(f"measured.{name}", 60) for name in stated[:3])
     said = f"{names}: not read" if names else "nothing is measured"
-    return f"{said}; measured takes peak_bytes, driver_bytes, {', '.join(TIMES)}, run_seconds or oom: true"
+    return (
+        f"{said}; measured takes peak_bytes, driver_bytes or driver_mib, {', '.join(TIMES)}, run_seconds or oom: true"
+    )
 
 
 def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
@@ -273,7 +278,9 @@ def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, s
     found = fits[0].reported
     shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
     if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
-        shown += (VARIED.value - GAPS.value) * float(fits[0].rank.flow(peaks[0]).passing)
+        rank = fits[0].rank
+        shown += (VARIED.value - GAPS.value) * float(rank.flow(peaks[0]).passing)
+        shown += (VARIED.value - 1) * float(rank.gradients + rank.moments[-1].passing)
         high = max(high, capacity or 0)  # the cache may grow until the card is full
     bound = capacity if capacity is not None and not asked.oom else math.inf
     value = min(shown, bound)

@@ -35,7 +35,7 @@ OWN = ("none", "transformers")
 NO_PASS = "the engine gives the log-probabilities: no pass of the trainer does"
 NO_ENGINE = "the time of responses that a model generates without an engine is not modeled"
 MEMORY = "memory_"
-WEIGHED = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes")
+WEIGHED = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes", "driver_mib")
 Interval = tuple[float, float, float]
 """A value and the ends of its interval."""
 
