@@ -273,6 +273,31 @@ def test_adapters_launch_kernels_of_their_own() -> None:
     assert host(replace(LORA, targets=("o",), dropout=0.1)) == pytest.approx(seconds * (26 + 5 + 7) / 33)
 
 
+def test_4_bit_weights_take_the_host_three_launches_more_each_way() -> None:
+    """For the product, and for the gradient of what it reads."""
+    frozen = Learning(weights=0, inputs=1, stored="nf4")
+    assert frozen.launch_counts(True) == (1 + 3, 1 + 3)
+    assert replace(frozen, inputs=0).launch_counts(True) == (4, 0)
+    assert frozen.launch_counts(False) == (1, 1)
+
+
+@pytest.mark.parametrize(("sp", "column", "row"), [(1, 2, 2), (0, 2, 1)])
+def test_adapters_exchange_what_they_read_and_make(sp: int, column: int, row: int) -> None:
+    """In halves of an all-reduce, which passes (t−1)/t of the tokens' 16-bit elements: with sequence parallelism an
+    all-gather forward and a scatter or a gather backward; without it the gradient of what q, k and v read, which the
+    first layer has none of, is all-reduced (two), and what o makes is gathered (one)."""
+    half = 2 * T * H * 3 / 4
+    halves = {"qkv": L * column - (1 if sp else 2), "o": L * row}
+    for target, count in halves.items():
+        frozen = lora(replace(LORA, targets=(target,)))
+        alone, found = (
+            parts(frozen, tp=4, sequence_parallel=sp, adapters_exchange=on)["step/communication/tensor"]
+            for on in (0, 1)
+        )
+        assert found - alone == pytest.approx(count * half)
+        assert parts(frozen, adapters_exchange=1)["step/communication/tensor"] == 0
+
+
 def test_each_matrix_that_is_gathered_by_itself_waits_for_the_host() -> None:
     """FSDP has a unit for A and one for B, in the forward pass and in the backward pass, which may run the forward pass
     again; ZeRO-3 one for each module: the seven linear layers too (norms have no weights here)."""

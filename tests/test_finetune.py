@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from napkin.evidence import published
 from napkin.evidence.finetune_lengths import RowLengths
+from napkin.evidence.finetune_rows import fine_tuning
 from tests.conftest import run_line
 
 ROW = """- id: {id}
@@ -115,6 +117,26 @@ def test_where_lengths_vary_the_cache_holds_what_a_step_frees_a_second_time(
     (entry,) = run_line(f"validate {file} --json").data["rows"]
     assert (entry["quantity"], entry["measured"]) == ("memory_used", mib * 2**20)
     assert entry["predicted"] == pytest.approx(entry["measured"], rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "looped"),
+    [
+        ("mixtral-8x7b", "4.52.4", "modules"),  # a ModuleList of experts
+        ("granite-3.0-3b-a800m", "4.52.4", "joined"),  # GraniteMoeParallelExperts: self.weight[i] of one parameter
+        ("gpt-oss-20b", "4.55.0", "joined"),  # GptOssExperts: self.gate_up_proj[expert_idx]
+        ("granite-3.0-3b-a800m", "5.0.0", ""),
+    ],
+)
+def test_transformers_4_ran_experts_one_after_the_other(
+    tmp_path: pathlib.Path, model: str, version: str, looped: str
+) -> None:
+    layout = f"{PLAIN}, versions: 'transformers {version}'"
+    file = tmp_path / "finetune.yaml"
+    row = {"id": "a", "task": "sft", "model": model, "count": 1, "method": "kind: full", "layout": layout}
+    file.write_text("schema: finetune/1\nrows:\n" + ROW.format(**row, measured="oom: true"))
+    (found,) = published.read(str(file)).tuning
+    assert fine_tuning(found).setup.implementation.looped == looped
 
 
 def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> None:

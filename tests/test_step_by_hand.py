@@ -1000,6 +1000,17 @@ def test_experts_that_run_one_after_the_other() -> None:
     assert found["moe/launch"] == pytest.approx(seconds * (26 - 3 + 3 * E * 3) / 26)
 
 
+def test_experts_taken_by_index_out_of_one_tensor_make_its_gradient_one_by_one() -> None:
+    """Each of the experts on a GPU has a tensor of zeros as large as all of their three matrices, 2 bytes an element
+    written; all but the first are added to it, two read and one written. Only in the backward pass of trained ones."""
+    once, found = (parts(MOE, looped=1, stacked=on)["step/memory_bound/elementwise"] for on in (0, 1))
+    assert found - once == pytest.approx(L * (E * 2 + (E - 1) * 6) * E * 3 * H * EF)
+    shared = [parts(MOE, looped=1, stacked=on, dp=4, ep=4)["step/memory_bound/elementwise"] for on in (0, 1)]
+    assert shared[1] - shared[0] == pytest.approx(L * (2 * 2 + 6) * 2 * 3 * H * EF)
+    again = [parts(MOE, looped=1, stacked=on, layers_recomputed=1)["step/memory_bound/elementwise"] for on in (0, 1)]
+    assert again[1] - again[0] == pytest.approx(found - once)
+
+
 def test_every_expert_runs_every_token_where_nothing_is_routed() -> None:
     """Three matmuls of h × f forward and two more each backward, 2 FLOP a product, of all E experts and not of K."""
     found, routed = parts(MOE, unrouted=1), parts(MOE)

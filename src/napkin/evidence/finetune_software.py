@@ -190,7 +190,7 @@ def with_kernels(row: RowFields, model: Model, implementation: Implementation, f
     words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
     old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and "scattermoe" not in words
     if old and implementation.looped == "":
-        implementation = replace(implementation, looped="modules")
+        implementation = replace(implementation, looped=implementation.looped_in_4)
     if any(word in words for word in FUSED_NORMS):
         implementation = replace(implementation, norms="fused")
     if "foak" in words or "unsloth" in words:

@@ -17,6 +17,7 @@ from napkin.footprint.local_weights import weights_of
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.peaks import peak_name
+from napkin.operations.implementations import STACKED
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
@@ -129,9 +130,11 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         works_on_tables=0 if setup.optimizer.only_matrices else 1,
         etp=layout.etp,
         gathers_adapters=_units(setup.framework.unit_of_adapter and setup.shards > 1, layout.zero),
+        adapters_exchange=1 if stack.adapters_apart else 0,
         gathers_modules=_units(setup.framework.unit_of_module, layout.zero),
         elementary=1 if stack.eager and setup.implementation.norms == "reference" else 0,
         looped=1 if setup.implementation.looped else 0,
+        stacked=1 if setup.implementation.looped in STACKED else 0,
         unrouted=1 if setup.implementation.unrouted else 0,
         wide_stream=where(layout.zero >= 3, 0, 1 if setup.precision.network.autocast else 0),
         target=layout.target,

@@ -27,8 +27,12 @@ class SoftwareStack:
     one_program     a step is one compiled program, whose kernels no host launches (jax.jit)
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
     experts_apart   the host handles each expert by itself (NVIDIA/TransformerEngine
-                    transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams), as
-                    Python does without a compiler
+                    transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams).
+                    Elsewhere one kernel runs all (transformers 5 integrations/moe.py: torch._grouped_mm; scattermoe)
+    adapters_apart  adapters exchange what they read and make over tensor-parallel ranks by themselves, next to the
+                    layers' own overlapped exchange (NVIDIA/NeMo r2.0.0 nemo/collections/nlp/modules/common/megatron/
+                    adapters/parallel_adapters.py, ParallelLinearAdapter; NVIDIA-NeMo/Megatron-Bridge
+                    src/megatron/bridge/peft/utils.py, disable_sequence_parallel_comm)
     gathers_low     ranks gather weights in the 8 bits in which linear layers multiply them
     sequence_parallel, zero   defaults with tensor parallelism and with data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
@@ -55,6 +59,7 @@ class SoftwareStack:
     zero: int = 0
     fused_experts: bool = False
     experts_apart: bool = False
+    adapters_apart: bool = False
     fused_casts: bool = False
     fused_chains: bool = False
     one_program: bool = False
@@ -84,6 +89,7 @@ MEGATRON_CORE = SoftwareStack(
     fused_chains=True,
     fused_casts=True,
     experts_apart=True,
+    adapters_apart=True,
     fused_loss=True,
     overlap=True,
     gather_early=True,
@@ -148,7 +154,6 @@ STACKS = {
             "fsdp-eager",
             "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)",
             eager=True,
-            experts_apart=True,
             stops_early=True,
             zero=3,
         ),

@@ -5,6 +5,10 @@ from __future__ import annotations
 from napkin.operations.work import Gemm
 from napkin.record import record, replace
 
+EXPANDED = 3
+"""Launches that the host could make in the time in which it has 4-bit weights expanded. Measured: bitsandbytes 0.49
+on torch 2.13, one core of a Xeon at 2.8 GHz: Linear4bit of width 64 takes 139 μs where a linear layer takes 37."""
+
 
 @record
 class Learning:
@@ -28,7 +32,7 @@ class Learning:
     def launch_counts(self, weighs: bool) -> tuple[int, int]:
         """Return the launches of an operation, forward and backward; one with weights in a stored format also expands
         them, for the matmul and for the gradient of its input."""
-        expands = int(weighs and self.stored != "")
+        expands = EXPANDED * (weighs and self.stored != "")
         return 1 + expands, self.inputs * (1 + expands) + (weighs and self.weights)
 
     def of(self, product: Gemm) -> Gemm:

@@ -158,6 +158,7 @@ class Implementation:
     looped       experts run one after the other on the tokens that chose them, gate and up in one matmul (joined) or in
                  one each (apart) of a tensor of all experts' weights, or each a module of its own (modules); "": on
                  sorted tokens, in grouped matmuls
+    looped_in_4  what `looped` was in transformers 4, where it is "" in 5 (modeling_<model type>.py of 4.52 and 4.57)
     prunes       of what recomputation by operations saves, a compiled step keeps what a gradient needs: not the output
                  of a block's last linear layer (torch/_functorch/partitioners.py cuts the joint graph where values
                  cross from the forward to the backward pass; eager, all outputs that the policy saves are cached:
@@ -224,6 +225,7 @@ class Implementation:
     router_apart: bool = False
     fp32_logits: bool = False
     looped: str = ""
+    looped_in_4: str = "modules"
     prunes: bool = False
     unrouted: bool = False
     expert_linears: tuple[str, ...] = ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import where
+from napkin.elementwise import holds_for_all, where
 from napkin.operations.facts import RoutedExperts
 from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, TWO, WIDE_BYTES, Clock, size
 from napkin.timing.collectives import distinct_nodes, in_one_node
 
+THREE = term.constant("3", 3)
 GATED_BYTES, PLAIN_BYTES = (6, 10), (4, 6)
 """Bytes of elementwise work per element of the inner width, forward and backward, for 16-bit tensors. With a gate:
 forward reads two and writes one, backward reads three and writes two. Without: forward reads one and writes one,
@@ -42,6 +43,7 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
         f"{name}/permuted", clock.rate("permutation_bytes", rates.permutation_bytes, BYTE), routed, hidden_size
     )
     biased, of_first = bias_bytes(clock, op, name, routed)
+    of_weights = stacked_bytes(clock, op, name)
     cast = term.multiply(
         f"{name}/cast",
         clock.rate("cast_bytes", rates.cast_bytes, BYTE),
@@ -54,7 +56,7 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     found: list[dict[str, Term]] = []
     for way, products, each, share, cast_share, bias_share, more in (
         ("forward", gemms[0], 0, PERMUTED_FORWARD, CAST_FORWARD, BIAS_FORWARD, ()),
-        ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD, BIAS_BACKWARD, of_first),
+        ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD, BIAS_BACKWARD, (*of_first, *of_weights)),
     ):
         per_element = term.constant(f"bytes_{way}", (GATED_BYTES if op.gated else PLAIN_BYTES)[each], BYTE)
         moved = term.add(
@@ -88,6 +90,21 @@ def bias_bytes(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tupl
     second = term.multiply(f"{name}/biased", each, routed, size(f"{name}/d_model", op.d_model))
     width = size(f"{name}/first_width", (2 if op.gated else 1) * op.d_ff)
     return (second,), (term.multiply(f"{name}/bias_gradient", WIDE_BYTES, routed, width),)
+
+
+def stacked_bytes(clock: Clock, op: RoutedExperts, name: str) -> tuple[Term, ...]:
+    """Return the bytes by which the gradient of one tensor of all experts' weights is made where each expert takes its
+    own out by index: a tensor of zeros as large as all for each of n (torch/csrc/autograd/FunctionsManual.cpp,
+    select_backward_symint), and n − 1 sums of them, two read and one written (input_buffer.cpp, accumulate)."""
+    if not op.learning.weights or holds_for_all(clock.layout.stacked <= 0):
+        return ()
+    matrices = size(f"{name}/matrices", 3 if op.gated else 2)
+    local = size(f"{name}/stacked/experts", op.experts / clock.layout.ep)
+    inner = size(f"{name}/stacked/width", op.d_ff / clock.layout.etp)
+    elements = term.multiply(f"{name}/stacked", local, matrices, size(f"{name}/d_model", op.d_model), inner)
+    sums = term.multiply(f"{name}/stacked/summed", THREE, term.subtract(f"{name}/stacked/others", local, ONE))
+    each = term.multiply(f"{name}/stacked/each", WIDE_BYTES, term.add(f"{name}/stacked/tensors", local, sums))
+    return (term.multiply(f"{name}/stacked/bytes", each, elements),)
 
 
 def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[Term, Term]:

@@ -19,7 +19,7 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import PER_PARAM, SECOND, STACK, Clock, size, total, zero
 from napkin.timing.layer_clock import GROUPS, LayerClock
-from napkin.timing.layer_collectives import ring_time, tensor_time
+from napkin.timing.layer_collectives import adapter_time, ring_time, tensor_time
 from napkin.timing.layer_weights import Held, layer_weights
 from napkin.timing.matrix_work import work_of
 from napkin.timing.step_layout import StepLayout
@@ -64,6 +64,7 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     last = own.fused(linears)
     own.elementwise(operations)
     own.add(*tensor_time(clock, kind, residual_width(operations), linears))
+    own.add(*adapter_time(clock, kind, own.adapters.values()))
     passed = sum(op.ring()[0] for op in operations)  # the other stack's keys and values are not timed yet
     if is_array(passed) or passed:
         forth, back = ring_time(clock, kind, passed)

@@ -86,6 +86,7 @@ class LayerClock(Timer):
         self.forward: Groups = {group: [] for group in GROUPS}
         self.backward: Groups = {group: [] for group in GROUPS}
         self.linears: list[LinearLayer] = []
+        self.adapters: dict[tuple[object, ...], ThinPair] = {}
         self.learns = True
         self.work = Work(clock.layout.micro_batch, clock.layout.sequence / clock.layout.cp)
 
@@ -118,6 +119,8 @@ class LayerClock(Timer):
         """Add the two thin matmuls of an adapter, each a separate kernel; for an embedding, the first is a lookup."""
         clock, name = self.clock, f"{self.kind}/{op.name}"
         rows = clock.read if op.reads_encoder else clock.tokens
+        if op.copies == 1 and op.shard in (COLUMN, ROW):  # what reads the same tensor is one fused layer, gathered once
+            self.adapters[op.shard, op.reads] = op
         if op.copies > 1:  # tensor-parallel ranks divide the tokens of experts, as for the experts themselves
             rows = term.divide(f"{name}/rows/own", rows, clock.tp)
         if op.used > 1:

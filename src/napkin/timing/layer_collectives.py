@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin import term
-from napkin.elementwise import Number
+from napkin.elementwise import Number, holds_for_all
+from napkin.operations.facts import ThinPair
 from napkin.operations.rewrite import FusedLinear
 from napkin.operations.roles import COLUMN, ROW
 from napkin.term import Term
-from napkin.timing.clock import ONE, SECOND, STACK, TWO, WIDE_BYTES, Clock, size
+from napkin.timing.clock import ONE, SECOND, STACK, TWO, WIDE_BYTES, Clock, size, total
 from napkin.timing.collectives import all_reduced, gathered
 
 Seconds = tuple[dict[str, Term], dict[str, Term]]
 """Seconds by group, forward and backward."""
+WAYS = ("forward", "backward")
 
 
 def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedLinear]) -> Seconds:
@@ -22,7 +24,7 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
     forward = [one for one in linears if one.shard == ROW]
     backward = [one for one in linears if one.shard == COLUMN and one.learning.inputs]
     shown = all_reduce_time(clock, kind, width)
-    ways = (("forward", forward), ("backward", backward))
+    ways = zip(WAYS, (forward, backward), strict=True)
     ahead, back = (
         {"tensor": term.multiply(f"{kind}/tensor/{way}", term.constant("collectives", len(several)), shown)}
         for way, several in ways
@@ -30,14 +32,42 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
     return ahead, back
 
 
+def adapter_time(clock: Clock, kind: str, adapted: Iterable[ThinPair]) -> Seconds:
+    """Return the time of what adapters exchange, which nothing hides: next to a column-parallel layer what they read,
+    gathered forward and its gradient scattered backward; next to a row-parallel one what they make, gathered, and the
+    gradient of each rank's tokens. Without sequence parallelism the first one's gradient is all-reduced, and the
+    second's is complete."""
+    halves: tuple[list[Term], list[Term]] = ([], [])
+    alone = term.subtract("no_sequence_parallelism", ONE, clock.sequence_parallel)
+    counts = {
+        COLUMN: (clock.sequence_parallel, term.add("halves_of_an_input", ONE, alone)),
+        ROW: (ONE, clock.sequence_parallel),
+    }
+    for op in adapted if holds_for_all(clock.layout.adapters_exchange > 0) else ():
+        name = f"{kind}/{op.name}"
+        half = term.divide(f"{name}/half", all_reduce(clock, name, op.d_in if op.shard == COLUMN else op.d_out), TWO)
+        passes = (True, op.shard == ROW or bool(op.learning.inputs))
+        for one, way, count, runs in zip(halves, WAYS, counts[op.shard], passes, strict=True):
+            if runs:
+                one.append(term.multiply(f"{name}/tensor/{way}", count, half))
+    ahead, back = (total(f"{kind}/adapters/tensor/{way}", one) for way, one in zip(WAYS, halves, strict=True))
+    return {"tensor": ahead}, {"tensor": back}
+
+
 def all_reduce_time(clock: Clock, kind: str, width: Number) -> Term:
     """Return the exposed time of one all-reduce of `width` elements per token over the tensor-parallel ranks."""
+    exposed = clock.rate("tensor/exposed", clock.rates.tensor_exposed, source=STACK)
+    return term.multiply(f"{kind}/tensor/shown", exposed, all_reduce(clock, kind, width))
+
+
+def all_reduce(clock: Clock, kind: str, width: Number) -> Term:
+    """Return the time of one all-reduce of `width` elements per token over the tensor-parallel ranks."""
     rates = clock.rates
     payload = term.multiply(f"{kind}/stream/bytes", WIDE_BYTES, clock.tokens, size(f"{kind}/width", width))
     each = clock.rate("tensor_latency", rates.tensor_latency, SECOND)
     # sequence parallelism makes two collectives of each all-reduce: a reduce-scatter and an all-gather
     collectives = term.add("collectives_of_an_all_reduce", ONE, clock.sequence_parallel)
-    once = clock.transfer(
+    return clock.transfer(
         f"{kind}/tensor/collective",
         all_reduced(f"{kind}/tensor/bytes", payload, clock.tp),
         clock.bus(f"{kind}/tensor/bandwidth", clock.groups.tensor),
@@ -45,8 +75,6 @@ def all_reduce_time(clock: Clock, kind: str, width: Number) -> Term:
             f"{kind}/tensor/latency", clock.tp, term.multiply(f"{kind}/tensor/latency/all", each, collectives)
         ),
     )
-    exposed = clock.rate("tensor/exposed", rates.tensor_exposed, source=STACK)
-    return term.multiply(f"{kind}/tensor/shown", exposed, once)
 
 
 def ring_time(clock: Clock, kind: str, elements: Number) -> Seconds:

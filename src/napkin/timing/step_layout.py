@@ -31,8 +31,10 @@ class StepLayout:
     etp                 ranks over which each expert's width is divided
     gathers_adapters, gathers_modules
                         1 where each matrix of an adapter, and each module with weights, is gathered by itself
+    adapters_exchange   1 where adapters gather over tensor-parallel ranks by themselves what they read and make
     elementary          1 where norms run as the elementary kernels of a reference class
     looped              1 where experts run one after the other, each as a linear layer of its own
+    stacked             1 where each of these takes its weights out of one tensor of all experts' by its index
     unrouted            1 where every expert runs every token
     wide_stream         1 where autocast over fp32 weights keeps the residual stream and its norms in fp32
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
@@ -74,8 +76,10 @@ class StepLayout:
     etp: Number = 1
     gathers_adapters: Number = 0
     gathers_modules: Number = 0
+    adapters_exchange: Number = 0
     elementary: Number = 0
     looped: Number = 0
+    stacked: Number = 0
     unrouted: Number = 0
     wide_stream: Number = 0
     target: Number = 0

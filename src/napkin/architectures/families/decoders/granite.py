@@ -66,7 +66,7 @@ GRANITE_MOE = like(
     mlp_bias=False,
     experts=_EXPERTS,
     config_class="GraniteMoeConfig",
-    implementation=replace(HF, router="tokens", fp32_logits=True),
+    implementation=replace(HF, router="tokens", fp32_logits=True, looped_in_4="joined"),
     defaults={"mlp_bias": REQUIRED, "num_experts_per_tok": 2, "num_local_experts": 8},
     modules={
         "router": "block_sparse_moe.router", "experts": "block_sparse_moe.experts",

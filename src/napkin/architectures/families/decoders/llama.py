@@ -201,7 +201,7 @@ ARIA = like(
         function="silu",
     ),
     config_class="AriaTextConfig",
-    implementation=replace(SIGMOID_ROUTER, native_scores="raised"),
+    implementation=replace(SIGMOID_ROUTER, native_scores="raised", looped_in_4="joined"),
     wrappers=(Wrapper("aria", config_class="AriaConfig"),),
     defaults={"intermediate_size": 4096, "moe_num_experts": 8, "moe_num_shared_experts": 2, "moe_topk": 2},
     modules={

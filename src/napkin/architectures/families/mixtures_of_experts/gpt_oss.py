@@ -35,7 +35,7 @@ GPT_OSS = Architecture(
     config_class="GptOssConfig",
     aliases={"experts_per_token": "num_experts_per_tok", "num_experts": "num_local_experts"},
     implementation=replace(
-        HF_EAGER, softmax="native", native_scores="kept", fp16_excepts=("norm/weight",)
+        HF_EAGER, softmax="native", native_scores="kept", fp16_excepts=("norm/weight",), looped_in_4="joined",
     ),
     defaults={
         "attention_bias": True, "head_dim": 64, "hidden_act": "silu", "intermediate_size": 2880,

@@ -103,7 +103,9 @@ JETMOE = Architecture(
     jetmoe,
     config_class="JetMoeConfig",
     aliases={"head_dim": "kv_channels"},
-    implementation=replace(HF, router="tokens", fp32_logits=True, checkpoints=False, linear_router=True),
+    implementation=replace(
+        HF, router="tokens", fp32_logits=True, checkpoints=False, linear_router=True, looped_in_4="joined"
+    ),
     defaults={
         "activation_function": "silu", "intermediate_size": 5632, "kv_channels": 128,
         "max_position_embeddings": 4096, "num_experts_per_tok": 2, "num_key_value_heads": 16,

@@ -212,7 +212,7 @@ GRANITEMOEHYBRID = Architecture(
         "num_key_value_heads": None, "num_local_experts": 8, "position_embedding_type": None,
         "shared_intermediate_size": 1024, "tie_word_embeddings": False, "vocab_size": 32000,
     },
-    implementation=replace(HF, router="tokens", fp32_logits=True),
+    implementation=replace(HF, router="tokens", fp32_logits=True, looped_in_4="joined"),
     modules={
         "router": "block_sparse_moe.router", "experts": "block_sparse_moe.experts",
         "shared/gate_up": "shared_mlp.input_linear", "shared/down": "shared_mlp.output_linear",
