@@ -19,6 +19,7 @@ from napkin.counting import conventions, flops, utilization
 from napkin.errors import NapkinError
 from napkin.evidence import (
     accuracy,
+    chips,
     constants,
     facts,
     footprint,
@@ -35,7 +36,7 @@ from napkin.evidence import (
 from napkin.evidence.columns import Columns
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, own_error, point, quantile
-from napkin.evidence.priors import PRIORS
+from napkin.evidence.priors import CHIP, PRIORS, prior_of
 from napkin.evidence.ranking import weighted_quantile
 from napkin.evidence.rates import constants_of, machine
 from napkin.evidence.row_models import model_of
@@ -224,6 +225,14 @@ def test_the_constants_belong_to_these_facts() -> None:
     counted = {row.id for row in facts.steps() if not row.why and not row.suspect}
     assert {entry[0] for entry in calibration.SEEN} == counted
     assert set(PRIORS) <= set(calibration.CONSTANTS)
+    assert {name for name in calibration.CONSTANTS if name not in PRIORS} == chips.factors()
+
+
+def test_accelerators_with_figures_of_their_own_have_a_factor() -> None:
+    """Most rows of Hopper are of H100 with 700 W, of Ampere of A100 with 312 TFLOP/s at 400 W, whatever its memory."""
+    of = {name.removeprefix(CHIP) for name in chips.factors()}
+    assert {"RTX 3090", "H100 SXM 96GB 500W", "GB300 (per GPU)", "TPU v6e"} <= of
+    assert not {"H100 SXM 80GB", "H200 SXM 141GB", "A100 SXM 40GB", "A100 SXM 80GB"} & of
     assert set(calibration.WITHOUT) == {entry[1] for entry in calibration.SEEN} | {"fms-acceleration", "qwen"}
     for name, value in calibration.CONSTANTS.items():
         assert value > 0, name
@@ -320,8 +329,9 @@ def test_what_cannot_be_predicted_says_why(tmp_path: pathlib.Path, change: tuple
 def test_a_fit_finds_the_constants_that_made_the_rows() -> None:
     rows = [row for row in facts.steps() if row.id.startswith("foundry-a100-80gb")][:30]
     columns = Columns(rows)
-    true = {**{name: value for name, (value, _, _) in PRIORS.items()}, "matmul/ampere/16": 0.70, "memory": 0.75}
-    problem = Problem(columns, ["one"] * len(columns.kept), {n: (v, s) for n, (v, s, _) in PRIORS.items()})
+    priors = {name: prior_of(name)[:2] for name in columns.constants if name not in ("one", "zero")}
+    true = {**{name: value for name, (value, _) in priors.items()}, "matmul/ampere/16": 0.70, "memory": 0.75}
+    problem = Problem(columns, ["one"] * len(columns.kept), priors)
     problem.log_truth = np.log(columns.predict(columns.values(true)))
     found = problem.fit()
     (factor,) = found.sources.values()
@@ -332,7 +342,7 @@ def test_a_fit_finds_the_constants_that_made_the_rows() -> None:
 def test_several_sets_of_constants_give_what_each_gives() -> None:
     rows = [row for row in facts.steps() if row.id.startswith(("foundry-h100-80gb", "titan-", "mbridge-26.04-"))]
     columns = Columns(rows)
-    one = columns.values({name: value for name, (value, _, _) in PRIORS.items()})
+    one = columns.values({name: prior_of(name)[0] for name in columns.constants if name not in ("one", "zero")})
     other = np.where(one > 0, one * np.linspace(0.9, 1.1, len(one)), 0)
     other[:2] = one[:2]
     np.testing.assert_allclose(

@@ -38,8 +38,9 @@ H100 = Machine("hopper", "H100 SXM 80GB", 989.4e12, 989.4e12, 3.35e12, 450e9, 50
 
 def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "flash") -> Rates:
     known = software.stack(stack)
-    used = names(at, known, kernel, "rdma", False, "", autocast=False)
-    return rates(picker(constants.constants(), used), at, early_of(known), False, False)
+    every = constants.constants()
+    used = names(at, known, kernel, "rdma", False, "", autocast=False, known=every)
+    return rates(picker(every, used), at, early_of(known), False, False)
 
 
 def test_no_host_launches_the_kernels_of_one_program() -> None:

@@ -17,7 +17,7 @@ from napkin.commands.validate.finetune import compared
 from napkin.evidence import accuracy, facts, published, runs, validate, validate_runs
 from napkin.evidence.compared import Compared
 from napkin.evidence.intervals import CLASSES
-from napkin.evidence.priors import PRIORS
+from napkin.evidence.priors import CHIP, PRIORS, prior_of
 from napkin.evidence.software import STACKS
 from napkin.evidence.teams import source_of
 
@@ -216,7 +216,9 @@ def whole_runs() -> str:
 def constants() -> str:
     rows = []
     used = {name for values in calibration.WITHOUT.values() for name in values}
-    for name, (prior, spread, source) in PRIORS.items():
+    chips = sorted(name for name in calibration.CONSTANTS if name.startswith(CHIP))
+    for name in (*PRIORS, *chips):
+        prior, spread, source = prior_of(name)
         value, now = calibration.CONSTANTS[name], calibration.SPREADS[name]
         where = source if name in used or name.startswith("stack/") else f"{source} · not moved by any row"
         rows.append([f"`{name}`", f"{value:.4g}", percent(now), f"{prior:.4g}", percent(spread), where])
@@ -254,9 +256,9 @@ def page() -> str:
         "benchmark's submitter, or the last of joint ones, whose software it is.\n",
         whole_runs(),
         "## The constants\n",
-        f"{len(PRIORS)} constants, {families} of them factors of software. Priors come from kernel measurements,\n"
-        "datasheets and code; the steps move them (maximum a posteriori, robust, a random factor for each\n"
-        "software of a source). `host_unit` and `host_module` are fitted to steps of fine-tuning (tuning.yaml).\n"
+        f"{len(calibration.CONSTANTS)} constants, {families} of them factors of software. Priors come from kernel\n"
+        "measurements, datasheets and code; the steps move them (maximum a posteriori, robust, a random factor for\n"
+        "each software of a source). `host_unit` and `host_module` are fitted to steps of fine-tuning (tuning.yaml).\n"
         "A wide ± says that no row pins it.\n",
         constants(),
         TAIL,

@@ -23,7 +23,7 @@ from napkin.evidence.constants import own_error_of
 from napkin.evidence.finetune_rows import fine_tuning
 from napkin.evidence.fit import ConstantsFit, Problem
 from napkin.evidence.intervals import Growth, RunPoint, SeenStep, distance
-from napkin.evidence.priors import PRIORS
+from napkin.evidence.priors import PRIORS, prior_of
 from napkin.evidence.rows import RowFields
 from napkin.evidence.teams import source_of
 from napkin.evidence.validate import point_of
@@ -43,7 +43,7 @@ def problem() -> Problem:
     return Problem(
         columns,
         [row.source_key for row in columns.kept],
-        {name: (value, spread) for name, (value, spread, _) in PRIORS.items()},
+        {name: prior_of(name)[:2] for name in columns.constants if name not in ("one", "zero")},
         np.array([not row.suspect for row in columns.kept]),
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from napkin.errors import NapkinError
 from napkin.evidence import software
+from napkin.evidence.chips import factors
 from napkin.evidence.generic import decoders
 from napkin.evidence.one_run import gathered_bytes, reduced_bytes
 from napkin.evidence.printed import PrintedDecoder
@@ -178,7 +179,7 @@ class Columns:
                 continue
             apart = widens(row, stack)
             kernel = row.attention or stack.kernel(at.generation)
-            used = names(at, stack, kernel, row.fabric, row.async_tp, row.loss, apart)
+            used = names(at, stack, kernel, row.fabric, row.async_tp, row.loss, apart, factors())
             for name in used.values():
                 if name not in number:
                     number[name] = len(number)

@@ -193,9 +193,10 @@ def timed(
 ) -> tuple[StepLayout, Rates]:
     """Return the layout and rates of a step; the layout's numbers may be arrays. without: a source that is held out."""
     layout = setup.layout
-    used = names(at, stack, kernel, "rdma", async_tp, "", setup.precision.network.autocast)
+    known = shipped.constants(without)
+    used = names(at, stack, kernel, "rdma", async_tp, "", setup.precision.network.autocast, known)
     reached = rates(
-        picker(shipped.constants(without), used),
+        picker(known, used),
         at,
         early_of(stack),
         setup.precision.state in ("bf16", "fp16"),

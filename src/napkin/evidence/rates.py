@@ -5,12 +5,12 @@ One mapping from a run to the names of its constants serves a single run (number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.errors import Refused
 from napkin.evidence.decompositions import SEEN
-from napkin.evidence.priors import MEASURED_CHIPS
+from napkin.evidence.priors import CHIP
 from napkin.evidence.software import SoftwareStack
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
@@ -153,10 +153,18 @@ def matmul_of(era: str, bits: int) -> str:
 
 
 def names(
-    at: Machine, stack: SoftwareStack, kernel: str, fabric: str, async_tp: bool, loss: str, autocast: bool
+    at: Machine,
+    stack: SoftwareStack,
+    kernel: str,
+    fabric: str,
+    async_tp: bool,
+    loss: str,
+    autocast: bool,
+    known: Container[str],
 ) -> dict[str, str]:
     """Return the constant that holds for this run by field of `Rates` (or by a factor of one). autocast: over fp32
-    weights that no rank gathers in 16 bits, so that each gradient is cast and added apart."""
+    weights that no rank gathers in 16 bits, so that each gradient is cast and added apart; known: constants of
+    accelerators (chips.py)."""
     era, shown = at.generation, "overlap" if stack.overlap else "plain"
     if era in BEFORE_FLASH and kernel in ("flash", "cudnn"):
         kernel = "efficient"
@@ -168,7 +176,7 @@ def names(
         "matmul": matmul_of(era, int(at.bits)),
         "matmul_wide": f"matmul/{era}/16",
         "power": "power",
-        "chip": f"chip/{at.chip}" if at.chip in MEASURED_CHIPS else "one",
+        "chip": chip if (chip := f"{CHIP}{at.chip}") in known else "one",
         "waves": "waves",
         "half_depth": "half_depth",
         "misaligned": "misaligned",

@@ -125,9 +125,7 @@ class Pass:
     shared_tensors: tuple[Storage, ...]
 
 
-def section(
-    name: str, tape: Tape, start: int, first: int, input_bytes: Number, prunes: bool = False
-) -> Section:
+def section(name: str, tape: Tape, start: int, first: int, input_bytes: Number, prunes: bool = False) -> Section:
     """Return the section that the tape recorded after its first `start` storages and its first `first` nodes. prunes:
     what recomputation by operations saves is what a gradient needs (implementations.py)."""
     kept = tuple(tape.kept[start:])
