@@ -112,7 +112,7 @@ def test_where_lengths_vary_the_cache_holds_what_a_step_frees_a_second_time(
     }
     text = ROW.replace("micro_batch: 4, grad_accum: 1, ", "")
     file = tmp_path / "finetune.yaml"
-    usual = {"id": "a", "task": "sft"}
+    usual = {"id": "a", "task": "sft", "chip": "A100 SXM 80GB"}
     file.write_text("schema: finetune/1\nrows:\n" + text.format(**{**usual, **row}))
     (entry,) = run_line(f"validate {file} --json").data["rows"]
     assert (entry["quantity"], entry["measured"]) == ("memory_used", mib * 2**20)
@@ -133,8 +133,8 @@ def test_transformers_4_ran_experts_one_after_the_other(
 ) -> None:
     layout = f"{PLAIN}, versions: 'transformers {version}'"
     file = tmp_path / "finetune.yaml"
-    row = {"id": "a", "task": "sft", "model": model, "count": 1, "method": "kind: full", "layout": layout}
-    file.write_text("schema: finetune/1\nrows:\n" + ROW.format(**row, measured="oom: true"))
+    row = {"id": "a", "task": "sft", "model": model, "chip": "A100 SXM 80GB", "count": 1, "method": "kind: full"}
+    file.write_text("schema: finetune/1\nrows:\n" + ROW.format(**row, layout=layout, measured="oom: true"))
     (found,) = published.read(str(file)).tuning
     assert fine_tuning(found).setup.implementation.looped == looped
 
