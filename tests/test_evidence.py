@@ -30,6 +30,7 @@ from napkin.evidence import (
     recognize,
     row_networks,
     runs,
+    setups,
     software,
     teams,
 )
@@ -199,6 +200,21 @@ def test_offloads_in_memory_are_read_by_their_names() -> None:
             "chunked_cross_entropy": True,
         }.items()
     )
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [
+        ({"framework": "torchtitan", "stack": "fsdp-eager"}, "torchtitan"),
+        ({"framework": "torchtitan", "stack": "deepspeed"}, "deepspeed"),
+        ({"framework": "deepspeed", "stack": "fsdp-eager"}, "fsdp"),
+        ({"stack": "fsdp-compiled"}, "torchtitan"),
+    ],
+)
+def test_the_framework_of_a_row_of_memory(layout: dict[str, Any], name: str) -> None:
+    found = setups.framework_of(RowFields(Document("rows.yaml", None), 0, {"layout": layout}))
+    assert found is not None
+    assert found.name == name
 
 
 def test_a_row_with_a_preset_s_name_and_no_shape_has_the_preset_s(tmp_path: pathlib.Path) -> None:

@@ -28,6 +28,8 @@ LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
 SHARDED = ("torchtitan", "torchtune", "litgpt", "fsdp")
 """Frameworks that shard parameters, gradients and states wherever there are several GPUs."""
+OF_LAYERS = ("torchtitan", "torchtune", "litgpt", "nanotron")
+"""Frameworks with layers of their own."""
 FULL = ("", "full")
 """Methods that train all weights."""
 MANY = 4
@@ -37,8 +39,11 @@ MANY = 4
 
 
 def framework_of(row: RowFields) -> Framework | None:
-    """Return the framework that a row names by its stack or framework, None if it names none that is modeled."""
-    stack = row.text("layout.stack").lower()
+    """Return the framework that a row names by its stack or framework, None if it names none that is modeled. A stack
+    that is known by its layers alone (`fsdp-eager`) says less than the framework that has them."""
+    stack, named = row.text("layout.stack").lower(), FRAMEWORKS.get(row.text("layout.framework"))
+    if stack in MEMORY_STACKS and named is not None and named.name in OF_LAYERS:
+        return named
     return FRAMEWORKS.get(MEMORY_STACKS.get(stack, stack) if stack else row.text("layout.framework"))
 
 
