@@ -128,7 +128,7 @@ def test_the_table_of_what_was_measured_names_modes_and_versions() -> None:
     assert {row[0] for row in DRAWN["rows"]} <= set(TABLE.EXACT)
 
 
-def test_exact_is_said_only_of_modes_that_were_measured() -> None:
+def test_only_measured_modes_are_called_exact() -> None:
     assert measured(HF, "llama", mode("bf16", "flash", False, 4))
     assert not measured(HF, "llama", mode("fp8", "flash", False, 4))
     assert not measured(HF, "no-such-type", mode("bf16", "flash", False, 4))

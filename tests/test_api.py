@@ -177,7 +177,7 @@ def test_values_as_in_a_shell() -> None:
     assert napkin.compare("h100", "b200").rows == ANY.compare(["h100", "b200"]).rows
 
 
-def test_lists_where_several_are_asked() -> None:
+def test_a_list_belongs_in_a_sweep() -> None:
     answer = ANY.sweep("train_time", params="7B", tokens="1T", hardware="h100", mfu=0.4, over={"gpus": [64, 128]})
     assert [row["gpus"] for row in answer.rows] == [64, 128]
     with pytest.raises(NapkinError) as problem:
@@ -365,7 +365,7 @@ def test_a_notebook_runs_nothing_of_a_name(tmp_path: Any) -> None:
     assert "img src=x onerror" in Read(page).text.getvalue()
 
 
-def test_every_answer_that_has_a_picture_draws_it_without_being_told_before(tmp_path: pathlib.Path) -> None:
+def test_every_answer_with_a_plot_draws_it_on_demand(tmp_path: pathlib.Path) -> None:
     step = napkin.step("llama3-8b", gpus=8, hardware="h100", tp=2, pp=2)
     step.plot(tmp_path / "step.svg")
     assert (tmp_path / "step.svg").read_text(encoding="utf-8").lstrip().startswith("<?xml")

@@ -67,7 +67,7 @@ def test_a_broken_step_fails_the_verdict_and_not_the_run(script: Any, tmp_path: 
     assert any(check["name"].startswith("bandwidths") for check in report["checks"])
 
 
-def test_steps_beyond_the_budget_are_skipped_and_said_so(script: Any, tmp_path: Any) -> None:
+def test_steps_beyond_the_budget_are_skipped_with_a_note(script: Any, tmp_path: Any) -> None:
     path = tmp_path / "a.json"
     assert script.main(["--rehearse", "--steps", "6,7", "--budget", "20", "-o", str(path)]) == 0
     statuses = {check["name"].partition(":")[0]: check["status"] for check in json.loads(path.read_text())["checks"]}

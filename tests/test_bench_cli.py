@@ -257,7 +257,7 @@ def test_no_torch_is_status_5_and_says_how_to_get_it(napkin: Napkin, monkeypatch
         ("bench --quick -o /no/such/folder/p.json", "cannot be written"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_measured(napkin: Napkin, h200: Any, line: str, said: str) -> None:
+def test_errors_are_reported_before_anything_is_measured(napkin: Napkin, h200: Any, line: str, said: str) -> None:
     device = h200()
     done = napkin(line)
     assert done.status == 2, done.err

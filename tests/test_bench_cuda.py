@@ -100,7 +100,7 @@ def test_readings_are_converted_to_base_units() -> None:
     assert others.unexplained_bytes == (5 << 30) - (1 << 30) - (3 << 29)
 
 
-def test_an_older_driver_is_asked_by_the_older_names() -> None:
+def test_an_older_driver_is_queried_by_the_older_names() -> None:
     old = FakeNvml(missing=("nvmlDeviceGetCurrentClocksEventReasons", "fields"))
     sample = NvmlSensors(old, "x").sample()
     assert sample.reasons == 0x20
@@ -290,7 +290,7 @@ def test_fast_attention_kernels_alone_are_allowed(device: CudaDevice) -> None:
     assert not any("MATH" in name for name in names)
 
 
-def test_torchs_errors_are_told_apart(device: CudaDevice) -> None:
+def test_torchs_errors_are_distinguished(device: CudaDevice) -> None:
     assert isinstance(device.explain(torch.OutOfMemoryError("CUDA out of memory.\nmore")), OutOfMemory)
     assert isinstance(device.explain(RuntimeError("CUDA error: an illegal memory access was encountered")), DeviceLost)
     assert isinstance(device.explain(torch.AcceleratorError("CUDA error: unspecified")), DeviceLost)

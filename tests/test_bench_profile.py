@@ -338,7 +338,7 @@ def test_which_differences_are_beyond_noise(tmp_path: Any, change: float, uuids:
     assert rows["memory/copy"]["is"] == SAME
 
 
-def test_overlapping_blocks_are_noise_however_far_the_medians_lie_apart() -> None:
+def test_overlapping_blocks_are_noise_whatever_their_medians() -> None:
     def one(values: list[float]) -> Profile:
         session = session_on(FakeDevice())
         session.case("m", "memory", {"operation": "copy", "bytes": 1}, 0.0, lambda: Measurement("byte/s", values))

@@ -104,7 +104,7 @@ def test_the_trainer_s_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted.meter.last.tokens == 12 * 2 * 3 * 60
 
 
-def test_frozen_weights_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_meter_refuses_frozen_weights_without_options_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     hf = stand_in(monkeypatch, "transformers", "napkin.integrations.hf", TrainerCallback=object)
     with pytest.raises(NapkinError, match="not all weights are trained"):
         trained_by(hf.TrainerMeter(hardware="h100", seq=64), arguments(), Clock(), toy(trained=False))

@@ -59,7 +59,7 @@ def test_an_estimate_is_close_where_the_limit_lies_inside_its_interval(
 
 
 @pytest.mark.parametrize("condition", ["150d", "=< 3", "<=", "<= 80G", "5 .. 3", "", 30, None, ["<= 3"], "<= x"])
-def test_what_is_no_condition_is_said(condition: Any) -> None:
+def test_an_invalid_condition_is_reported(condition: Any) -> None:
     with pytest.raises(Unreadable):
         check.read_limit(condition, "byte")
 

@@ -297,7 +297,7 @@ def test_each_command_says_which_verdict_is_success(
     assert own == ([(limit, value)] if limit else [])
 
 
-def test_plan_gives_a_verdict_on_memory_where_no_limit_is_asked(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+def test_plan_gives_a_verdict_on_memory_without_a_limit(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     assert napkin(["check", write(tmp_path, "run.yaml", PLAN + "limits: {verdict: fits}\n")]).status == 0
     assert napkin(["check", write(tmp_path, "run.yaml", RUN + "within: 90d\nlimits: {verdict: holds}\n")]).status == 0
 

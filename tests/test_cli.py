@@ -214,7 +214,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_is_said() -> None:
+def test_a_full_disk_is_reported() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*NAPKIN, *LECTURE.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 74

@@ -39,7 +39,7 @@ GAMES = st.lists(st.floats(0, 100) | st.none(), min_size=16, max_size=16)
 
 @given(GAMES)
 @pytest.mark.slow
-def test_attribution_is_the_mean_over_the_orders_that_can_be_asked(values: list[float | None]) -> None:
+def test_attribution_is_the_mean_over_the_possible_orders(values: list[float | None]) -> None:
     parts = ("a", "b", "c", "d")
     first = values[0] = values[0] or 1.0
     last = values[15] = values[15] or 2.0

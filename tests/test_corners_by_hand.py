@@ -177,7 +177,7 @@ def test_a_checkpointed_linear_layer_is_computed_anew_up_to_its_input(late: bool
 
 
 @pytest.mark.parametrize("model_type", ["albert", "zamba", "zamba2"])
-def test_weights_that_layers_share_are_held_once(model_type: str) -> None:
+def test_shared_weights_are_allocated_once(model_type: str) -> None:
     """In fp32 four bytes for each parameter that is counted."""
     rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
     fields = {**dict(rows)[model_type], "model_type": model_type}

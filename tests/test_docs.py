@@ -37,7 +37,7 @@ def test_the_page_says_what_the_program_prints(example: tuple[str, int, list[str
     assert block == DOCS["answered"](block)
 
 
-def test_every_row_of_the_lecture_stands_in_its_page() -> None:
+def test_every_row_of_the_lecture_is_on_its_page() -> None:
     text = read(os.path.join(ROOT, "docs", "lecture.md"))
     rows = [int(n) for n in re.findall(r"^### (\d+)\.", text, re.MULTILINE)]
     assert rows == list(range(1, 29))

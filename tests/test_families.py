@@ -109,7 +109,7 @@ def test_an_omitted_field_takes_the_class_default_and_says_so() -> None:
     assert (shown["hidden-act"]["value"], shown["hidden-act"]["origin"]) == ("silu", "class default")
 
 
-def test_head_size_apart_from_width() -> None:
+def test_head_size_independent_of_width() -> None:
     wide = {**LLAMA, "head_dim": 32}
     more = 4 * (64 * 8 * 24 + 2 * 64 * 2 * 24 + 8 * 24 * 64)  # 24 more in each head of q, k, v and the output
     assert count(wide) - count(LLAMA) == more
@@ -532,7 +532,7 @@ def test_merged_attention_counts_the_other_sides_keys_whole(pairs: str, own: int
 
 
 @pytest.mark.parametrize(("window", "pairs"), [(5, 3 + 4 + 5 * 4 + 4 + 3), (4, 3 + 5 * 4 + 3 + 2)])
-def test_a_window_both_ways_stands_around_the_query(window: int, pairs: int) -> None:
+def test_a_bidirectional_window_is_centered_on_the_query(window: int, pairs: int) -> None:
     """8 tokens: of 5, two before and two behind; of 4, one before and two behind."""
     sides = {"encoder": {"text_config": SIDE | {"sliding_window": window}}, "decoder": SIDE}
     core = next(op for op in model_of(T5GEMMA2 | sides).stacks[0].layers[0].operations if isinstance(op, AttentionCore))

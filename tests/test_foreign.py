@@ -196,7 +196,7 @@ def test_toml_names_the_file_that_will_do(tmp_path: Path) -> None:
     assert "flavor" in outcome.err
 
 
-def test_a_padded_vocabulary_is_said() -> None:
+def test_a_padded_vocabulary_gets_a_note() -> None:
     answer = asked(NANOTRON.replace("49152", "49153"))
     assert answer.values["params/total"] == 134_515_008 + 2 * 576  # tp 2: one row more than asked
     assert any("49,154 tokens" in note for note in answer.data["notes"])

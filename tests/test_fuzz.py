@@ -227,7 +227,7 @@ def test_completion_with_an_odd_cursor(napkin: Napkin, monkeypatch: pytest.Monke
 # --- found by drawing ----------------------------------------------------------------------------------------------
 
 
-def test_a_problem_found_twice_is_said_once(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+def test_a_problem_found_twice_is_reported_once(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     run = tmp_path / "run.yaml"
     run.write_text("command: no-such\n")
     assert len(napkin(f"check {run} {run}").errors) == 1
@@ -326,7 +326,7 @@ def test_a_text_that_is_no_path(napkin: Napkin, name: str) -> None:
     assert napkin(["params", f"./{name}.json"]).status == 2
 
 
-def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
+def test_out_of_range_numbers_are_reported_in_words(napkin: Napkin) -> None:
     outcome = napkin("step gpt2 --gpus 8 --hardware h100 --peak-flops 1e-300")
     assert outcome.status == 0
     assert "out of range" in outcome.out
@@ -339,7 +339,7 @@ def test_what_is_out_of_range_is_said_in_words(napkin: Napkin) -> None:
 
 
 @pytest.mark.parametrize("budget", ["--gpus 1e15 --hardware h100 --within 30d", "--compute 10"])
-def test_a_budget_that_trains_nothing_is_told(napkin: Napkin, budget: str) -> None:
+def test_a_budget_that_trains_nothing_is_reported(napkin: Napkin, budget: str) -> None:
     """10¹⁵ GPUs fail so often that nothing of the time is training."""
     outcome = napkin(f"optimal {budget}")
     assert outcome.status == 1

@@ -79,7 +79,7 @@ def test_what_the_driver_reports_is_the_capacity_where_it_is_known() -> None:
     assert b100.kind("capacity") == "assumed"
 
 
-def test_sparse_figures_are_apart_from_dense_ones() -> None:
+def test_sparse_figures_are_separate_from_dense_ones() -> None:
     assert hardware.find("h100").sparse_peak("bf16") == pytest.approx(1979e12, rel=1e-3)
     assert hardware.find("h100").sparse_peak("fp32") is None  # vector rate
     assert hardware.find("v100").sparse_peak("fp16") is None
@@ -158,7 +158,7 @@ def test_every_name_resolves_whatever_its_case_and_hyphens() -> None:
         ("MI-300X", "mi300x"),
     ],
 )
-def test_names_in_another_order_and_with_more_said_resolve(name: str, slug: str) -> None:
+def test_names_in_another_order_and_with_more_words_resolve(name: str, slug: str) -> None:
     assert hardware.find(name).slug == slug
 
 
@@ -276,7 +276,7 @@ def test_a_known_name_changes_only_what_is_given(tmp_path: Path) -> None:
     assert hardware.find("h100").tdp_w == 700  # the shipped table is untouched
 
 
-def test_another_memory_size_drops_what_the_driver_said_of_the_first(tmp_path: Path) -> None:
+def test_another_memory_size_drops_the_drivers_figure_of_the_first(tmp_path: Path) -> None:
     table = _table(tmp_path, "accelerators: {h100: {memory: {bytes: 64000000000}}}\n")
     h100 = hardware.find("h100", table)
     assert h100.capacity_reported is None

@@ -54,7 +54,7 @@ def test_xmod_without_a_head_has_a_pooler() -> None:
     assert bare == 45_584
 
 
-def test_a_head_that_the_class_never_ties_is_said() -> None:
+def test_a_head_that_the_class_never_ties_gets_a_note() -> None:
     fields = {
         "model_type": "nemotron_h", **SIZES, "intermediate_size": 64, "hybrid_override_pattern": "*-",
         "head_dim": 12,

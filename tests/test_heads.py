@@ -84,7 +84,7 @@ def test_a_class_that_transformers_does_not_have_is_not_taken_for_the_body(name:
 
 
 @pytest.mark.parametrize(("name", "head"), [("LlamaModel", 0), ("LLaMAForCausalLM", 1), ("LlamaForCausalLM", 1)])
-def test_a_body_and_a_language_model_are_told_by_name(name: str, head: int) -> None:
+def test_a_body_and_a_language_model_are_distinguished_by_name(name: str, head: int) -> None:
     assert total({**LLAMA, "architectures": [name]}) == LLAMA_8B_BODY + head * 128256 * 4096
 
 

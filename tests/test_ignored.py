@@ -310,7 +310,7 @@ def sampled() -> dict[str, list[str]]:
     return {line: names for line, names in result.items() if names}
 
 
-def test_every_option_has_a_value_to_be_asked_with() -> None:
+def test_every_option_has_a_value_to_test_with() -> None:
     """A new option of a command that a question is about is asked too: it needs a value here."""
     names = {name for line in QUESTIONS for name in drawn(line) if not OPTIONS[name].flag}
     assert sorted(names - set(VALUES)) == []

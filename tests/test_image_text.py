@@ -97,7 +97,7 @@ def test_decoders_behind_an_image_encoder_hold_their_cross_attention(decoder: di
     assert params(model_of(_captions(decoder)))["params/total"].value == parameters
 
 
-def test_cross_attention_is_held_and_not_run() -> None:
+def test_cross_attention_is_allocated_and_not_run() -> None:
     fields = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 99}
     without, beside = model_of(fields), model_of({**fields, "add_cross_attention": True})
     cross = 4 * 64 * 64 + 4 * 64 + 2 * 64  # four matrices with biases, a norm

@@ -70,7 +70,7 @@ def test_hy4_has_streams_sinks_and_a_gate_of_its_own() -> None:
     assert count(INDEXED | {"model_type": "hy_v4", "hc_mult": 4}) == layers + 4 * 4 * 64 + 4 + 1 + OUTSIDE
 
 
-def test_an_indexer_caches_its_keys_beside_the_latent() -> None:
+def test_an_indexer_caches_its_keys_and_the_latent() -> None:
     """100 tokens: in each of three layers the latent and the rotary key of all, though a query sees 32 that are chosen,
     and 16 numbers for the choice."""
     model = model_of(INDEXED | {"model_type": "axk2", "gated_norm_rank": 8})

@@ -336,7 +336,7 @@ def test_several_files_are_one_run(napkin: Napkin, tmp_path: Path) -> None:
     assert napkin(["read", "--from", launcher, "--from", other]).status == 2
 
 
-def test_what_a_file_leaves_open_is_asked(napkin: Napkin, tmp_path: Path) -> None:
+def test_values_that_a_file_leaves_open_are_required_from_the_user(napkin: Napkin, tmp_path: Path) -> None:
     path = put(tmp_path, "z.yaml", AXOLOTL + "deepspeed: not_here/zero2.json\n")
     found = napkin(["memory", "--from", path, "--gpus", "8"])
     assert found.status == 2
@@ -476,7 +476,7 @@ def proposed_by(outcome: Outcome) -> list[str]:
     return outcome.out.replace(" \\\n       ", "").partition("next: napkin ")[2].split()
 
 
-def test_what_is_asked_for_overrules_the_file(napkin: Napkin, tmp_path: Path) -> None:
+def test_given_options_override_the_file(napkin: Napkin, tmp_path: Path) -> None:
     """The file's micro-batch of 2 gives way to --max micro-batch, and the model stays in what follows --min gpus."""
     path = put(tmp_path, "run.yaml", AXOLOTL)
     assert napkin(["memory", "--from", path, "--hardware", "b200", "--max", "micro-batch"]).status == 0

@@ -25,14 +25,14 @@ NPROC_PER_NODE=4 swift sft --model Qwen/Qwen2.5-7B-Instruct {} --per_device_trai
         ("--optim $OPTIM", "optimizer"),
     ],
 )
-def test_what_a_variable_decides_is_asked_and_not_the_default(more: str, option: str) -> None:
+def test_a_value_that_a_variable_decides_is_required_from_the_user(more: str, option: str) -> None:
     options, _ = read(SWIFT.format(more))
     assert option in options
     assert options[option] is None
 
 
 @pytest.mark.parametrize("word", ["auto", "-1", "${nowhere}"])
-def test_a_number_left_open_is_asked(word: str) -> None:
+def test_an_open_number_is_required_from_the_user(word: str) -> None:
     """Each of the frameworks has a default for these keys, which a key that is there does not mean."""
     llama = "stage: sft\nfinetuning_type: lora\nmodel_name_or_path: Qwen/Qwen3-8B\nbf16: true\n"
     for key, option in (("lora_rank", "lora-rank"), ("cutoff_len", "seq"), ("tensor_model_parallel_size", "tp")):
@@ -45,7 +45,7 @@ def test_a_number_left_open_is_asked(word: str) -> None:
     assert options["rollout-tp"] is None
 
 
-def test_fp8_that_is_not_counted_is_said() -> None:
+def test_fp8_is_listed_as_not_modeled() -> None:
     """IN_8_BITS has the formats of training all weights alone."""
     options, reading = read(
         "base_model: Qwen/Qwen3-8B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nfp8: true\n"
@@ -86,7 +86,7 @@ def test_a_script_is_no_description_of_a_model() -> None:
         ('{"zero_optimization": {"stage": 3, "offload_param": {"device": "auto"}}}', ("offload",)),
     ],
 )
-def test_what_keys_make_together_is_asked_where_one_is_open(text: str, options: tuple[str, ...]) -> None:
+def test_a_product_of_keys_is_required_if_one_is_open(text: str, options: tuple[str, ...]) -> None:
     found, _ = read(text)
     assert [found.get(name, "absent") for name in options] == [None] * len(options)
 

@@ -114,13 +114,13 @@ def test_unsloths_defaults_are_its_own() -> None:
         ("fp16=use_fp16", "precision"),
     ],
 )
-def test_what_is_computed_is_asked(more: str, option: str) -> None:
+def test_computed_values_are_required_from_the_user(more: str, option: str) -> None:
     options, _ = read(QLORA.format(touched="x", more=more))
     assert option in options
     assert options[option] is None
 
 
-def test_a_name_with_two_values_and_a_branch_are_asked() -> None:
+def test_a_name_with_two_values_and_a_branch_are_required_from_the_user() -> None:
     text = QLORA.format(touched="x", more="")
     twice = text.replace("SEQ = 2 * 1024", "SEQ = 1024\nSEQ = 2048")
     assert of(twice, "seq") == [None]

@@ -48,7 +48,7 @@ def test_a_variable_that_is_set_outside_is_not_given() -> None:
     assert said(reading, "steps") == (300, "default", "LENGTH_OF_RUN, --train-iters")
 
 
-def test_options_of_a_branch_that_is_not_decided_are_asked() -> None:
+def test_options_of_an_undecided_branch_are_required_from_the_user() -> None:
     text = """KIND=$1
 if [ $KIND = bf16 ]; then
   NUMBERS="--bf16"

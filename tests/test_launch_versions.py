@@ -69,7 +69,7 @@ def test_one_gpu_divides_nothing(napkin: Napkin, tmp_path: Path) -> None:
         assert str(inputs["zero"]["value"]) == zero
 
 
-def test_what_a_branch_of_a_script_decides_is_asked() -> None:
+def test_options_that_a_branch_decides_are_required_from_the_user() -> None:
     """A degree that a variable sets elsewhere is not the default; Hydra's `model=hf_model` chooses a file."""
     text = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.actor.strategy=megatron \\
       model=hf_model actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.n_gpus_per_node=8 \\

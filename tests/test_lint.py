@@ -60,7 +60,7 @@ def test_idle_ranks_by_hand() -> None:
     assert row["change"] == "--global-batch 128"
 
 
-def test_what_does_not_fit_is_not_told_to_take_fewer_gpus(napkin: Napkin) -> None:
+def test_no_fewer_gpus_are_advised_for_what_does_not_fit(napkin: Napkin) -> None:
     """8 replicas of 1,130 GB of states each: the GPUs wait for each other, and one alone would not hold a replica."""
     rows = napkin("lint llama3-70b --gpus 8 --hardware h100 --seq 2048 --json").data["rows"]
     assert "N201" in {row["rule"] for row in rows}

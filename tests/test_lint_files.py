@@ -207,7 +207,7 @@ def test_without_an_accelerator_nothing_is_priced_in_time(napkin: Napkin, recipe
     assert any("--hardware" in note for note in data["notes"])
 
 
-def test_what_is_not_timed_is_said(napkin: Napkin) -> None:
+def test_an_untimed_remedy_gets_a_note(napkin: Napkin) -> None:
     data = napkin("lint llama3-8b --gpus 8 --hardware h100 --zero 3 --recompute full --offload optimizer --json").data
     (row,) = [row for row in data["rows"] if row["rule"] == "N209"]
     assert row["time"] is None

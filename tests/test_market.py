@@ -68,7 +68,7 @@ TUNED = "plan llama3-8b --hardware h100,a100 --task sft --adapter lora --lora-ra
         "--steps 100 --global-batch 150 --seq 4000",  # 100 · 150 · 4,000
     ],
 )
-def test_the_amount_is_said_as_for_one_machine(napkin: Napkin, amount: str) -> None:
+def test_the_amount_is_reported_as_for_one_machine(napkin: Napkin, amount: str) -> None:
     found = napkin(f"{TUNED} {amount} --gpus 1 --json")
     assert found.data["inputs"]["tokens"]["value"] == 60_000_000
     assert found.values["cost/per_token"] * 60_000_000 == pytest.approx(found.values["cost"])

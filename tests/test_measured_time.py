@@ -47,7 +47,7 @@ def test_contradictions_are_refused(more: str, says: str) -> None:
     assert says in outcome.errors[0]
 
 
-def test_an_impossible_rate_is_said_to_be_one() -> None:
+def test_an_impossible_rate_is_reported() -> None:
     outcome = run_line(f"{RUN} --tokens-per-second 100M --json")
     assert (outcome.status, outcome.data["verdict"]) == (1, "impossible")
 

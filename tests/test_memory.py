@@ -117,7 +117,7 @@ def test_the_largest_fits_and_one_more_does_not(what: str) -> None:
     assert memory(f"{base} --{what} {best + 1}").values["memory/used"] > capacity
 
 
-def test_the_largest_model_stands_beside_the_ceiling() -> None:
+def test_the_largest_model_is_printed_with_the_ceiling() -> None:
     """Bf16-mixed keeps 16 bytes per parameter; sharded over eight cards with nothing else, that is the ceiling."""
     values = memory("--hardware h100-sxm-80gb --gpus 8 --zero 3 --recompute full --max params").values
     assert values["params/ceiling"] == 8 * values["memory/capacity"] // 16
@@ -162,7 +162,7 @@ def test_serving_keeps_weights_and_keys_and_values() -> None:
     assert memory("--inference --seq 8192 --dtype fp8").values["memory/parameters"] == P
 
 
-def test_a_snapshot_stands_beside_the_prediction(tmp_path: pathlib.Path) -> None:
+def test_a_snapshot_is_printed_with_the_prediction(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "seen.json"
     path.write_text(json.dumps({"max_memory_allocated": 150_000_000_000}))
     answer = memory(f"--snapshot {path}").data
@@ -197,7 +197,7 @@ def test_what_does_not_divide_or_agree_is_refused(line: str, says: str, hint: st
     assert hint in outcome.err
 
 
-def test_sgd_has_no_momentum_unless_told_otherwise() -> None:
+def test_sgd_has_no_momentum_by_default() -> None:
     """torch's SGD keeps nothing without momentum, one number a parameter with it."""
     for words, each in (
         ("--optimizer sgd", 0),
@@ -221,7 +221,7 @@ def test_muon_keeps_one_state_for_matrices_and_two_for_the_rest() -> None:
     assert optimizer == 4 * (P - rest) + 8 * rest + counters
 
 
-def test_lora_trains_thin_matrices_beside_frozen_weights() -> None:
+def test_lora_trains_low_rank_matrices_and_freezes_weights() -> None:
     """Rank r beside q (4096 → 4096) and v (4096 → 1024) of 32 layers; NF4 takes half a byte and a scale for 64, of the
     layers' products: transformers leaves the head as it is."""
     plain = memory("--seq 512").values
@@ -263,7 +263,7 @@ def test_a_million_gpus_answer_like_a_few() -> None:
         ("mixtral-8x7b", "", True),
     ],
 )
-def test_exact_is_said_only_of_what_was_counted_on_the_code(model: str, more: str, exact: bool) -> None:
+def test_only_counts_checked_against_code_are_called_exact(model: str, more: str, exact: bool) -> None:
     notes = " ".join(run_line(f"memory {model} --gpus 8 --hardware h100 --seq 1024 {more} --json").data["notes"])
     assert ("are exact for transformers" in notes) is exact
     assert ("saved activations are derived" in notes) is not exact
@@ -328,7 +328,7 @@ def test_experts_without_weights_are_never_called_exact(tmp_path: pathlib.Path) 
         assert any("are exact for transformers" in note for note in notes) is exact
 
 
-def test_experts_that_torch_refuses_are_said_to_be(tmp_path: pathlib.Path) -> None:
+def test_experts_that_torch_refuses_are_reported(tmp_path: pathlib.Path) -> None:
     """Rows of 44 numbers of 2 bytes are not a multiple of 16 bytes; of 4 bytes they are."""
     config = tmp_path / "config.json"
     fields = {"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 44, "num_hidden_layers": 2}
@@ -367,13 +367,13 @@ def test_forms_of_the_loss_keep_what_each_makes() -> None:
         ("llama3-8b", "--seq 8192", ""),
     ],
 )
-def test_a_kernel_that_takes_no_mask_is_not_said_to_run(model: str, more: str, note: str) -> None:
+def test_a_kernel_that_takes_no_mask_is_not_reported_to_run(model: str, more: str, note: str) -> None:
     notes = " ".join(run_line(f"memory {model} --gpus 8 --hardware h100 {more} --json").data["notes"])
     assert note in notes
     assert bool(note) is ("efficient kernel runs" in notes)
 
 
-def test_experts_of_one_tensor_are_quantized_only_where_that_is_asked_for() -> None:
+def test_experts_in_one_tensor_are_quantized_only_on_request() -> None:
     """Mixtral's experts, 32 layers of 8 with 3 matrices of 4096 × 14336: 2 bytes, or nf4's 4 bits and a block of 64's
     fp32 maximum."""
     line = "--gpus 1 --lora-rank 16 --lora-targets q,v --quantized nf4 --seq 128"

@@ -364,7 +364,7 @@ def test_one_card_s_allocated_bytes_are_known_to_a_hundredth(compared: list[Comp
     assert lower_quantile(errors, 0.9) <= 0.015
 
 
-def test_no_run_that_ran_out_of_memory_is_said_to_fit(compared: list[Compared]) -> None:
+def test_no_run_that_ran_out_of_memory_is_predicted_to_fit(compared: list[Compared]) -> None:
     verdicts = [one.verdict for one in compared if one.verdict]
     assert len(verdicts) >= 8
     assert "fits" not in verdicts

@@ -30,7 +30,7 @@ LINES = ["", "--gpus 8 --zero 3 --seq 8192", "--gpus 32 --tp 4 --pp 4 --zero 1",
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_what_stands_at_the_peak_and_the_overhead_add_up_to_what_is_used(line: str) -> None:
+def test_tensors_at_the_peak_and_overhead_add_up_to_the_used_bytes(line: str) -> None:
     answer = ask_json(f"{BASE} {line}")
     values, moment = answer["values"], answer["worst"]["moment"]
     at_the_peak = sum(values.get(f"memory/at/{moment}/{bucket}", 0) for bucket in BUCKETS)  # models: with a task
@@ -275,7 +275,7 @@ def test_megatron_s_own_estimate_of_states() -> None:
     assert values["memory/at/forward/gradients"] == values["memory/gradients"]
 
 
-def test_lora_trains_two_thin_matrices_beside_each_product() -> None:
+def test_lora_trains_two_low_rank_matrices_for_each_linear() -> None:
     """Rank 8 beside the seven products of 32 blocks: 20,971,520 parameters, as PEFT's all-linear prints for this model;
     a step counter for each of their 448 tensors; the master copy is theirs alone."""
     trained = 32 * 8 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
@@ -424,7 +424,7 @@ def test_the_fewest_gpus_surely_fit_and_fewer_do_not(line: str, gpus: int, fewer
         assert ask_json(f"{base}{more} --gpus {fewer}")["verdict"] != FITS
 
 
-def test_the_fewest_gpus_are_not_asked_for_and_given() -> None:
+def test_min_gpus_is_refused_with_given_gpus() -> None:
     assert run_line("memory llama3-8b --hardware h100 --gpus 8 --min gpus").status == 2
     assert run_line("memory llama3-8b --min gpus").status == 2
     nothing = run_line("memory llama3-405b --hardware rtx-4090 --seq 131072 --min gpus")

@@ -91,7 +91,7 @@ def test_accumulation_is_the_batch_over_what_one_pass_has(question: str) -> None
     assert whole.data["inputs"]["grad-accum"]["value"] == 3 if "mfu" not in question else True
 
 
-def test_a_search_keeps_the_accumulation_that_is_asked_for() -> None:
+def test_a_search_keeps_the_given_accumulation() -> None:
     found = run_line("plan gpt2 --gpus 4 --hardware h100 --global-batch 64 --grad-accum 4 --rows 50 --json")
     assert found.data["rows"]
     assert {row["dp"] * row["micro-batch"] * 4 for row in found.data["rows"]} == {64}

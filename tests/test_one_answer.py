@@ -97,7 +97,7 @@ def test_a_library_runs_on_frameworks_that_wrap_its_models(trainer: str, framewo
     assert found.status == (0 if runs else 2)
 
 
-def test_unquantized_experts_are_said_and_quantizing_them_is_a_remedy() -> None:
+def test_unquantized_experts_get_a_note_and_quantizing_them_is_a_remedy() -> None:
     found = run_line("memory mixtral-8x7b --hardware h100 --lora-rank 16 --quantized nf4")
     assert "experts not quantized" in found.out
     assert "--quantize-experts" in found.out
@@ -129,7 +129,7 @@ def test_several_machines_propose_the_step_of_the_one_that_is_chosen() -> None:
 
 
 @pytest.mark.slow
-def test_one_unread_row_refuses_the_file_only_where_that_is_asked(tmp_path: Path) -> None:
+def test_one_unread_row_refuses_the_file_only_on_request(tmp_path: Path) -> None:
     path = tmp_path / "rows.yaml"
     run_line(f"validate {path} --init")
     path.write_text(path.read_text().replace("{step_seconds: 2.5}", "{step_seconds: fast}"))
@@ -146,7 +146,7 @@ def test_rows_of_csv_hold_whole_numbers_as_json_does() -> None:
     assert ".0," not in listed
 
 
-def test_a_usual_choice_that_is_no_layout_is_not_said_to_take_too_much_memory() -> None:
+def test_an_invalid_common_layout_is_not_reported_as_too_large() -> None:
     """On one node, tensor parallelism over all of its GPUs leaves one data-parallel rank, which shards nothing."""
     line = "plan llama3-8b --gpus 8 --hardware h100 --seq 4096"
     screen = " ".join(run_line(line).out.split())

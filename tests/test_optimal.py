@@ -281,7 +281,7 @@ def test_what_was_trained_before_the_laws_wastes_compute(napkin: Napkin) -> None
     assert all(wasted[name]["flops/wasted"] > 0.2 for name in ("gopher", "gpt-3", "llama"))
 
 
-def test_the_interval_holds_every_law_that_stands() -> None:
+def test_the_interval_covers_every_accepted_law() -> None:
     answer = answered("optimal --compute 3.8e25")
     low, high = answer.intervals["params"]
     for law in standing():

@@ -133,7 +133,7 @@ def test_paged_states_are_outside_what_the_allocator_counts() -> None:
 
 
 @pytest.mark.parametrize(("name", "each"), [("lamb", 8), ("sophia", 8), ("adan", 16), ("paged-adamw", 8)])
-def test_optimizers_beside_torch(name: str, each: int) -> None:
+def test_optimizers_against_torch(name: str, each: int) -> None:
     assert optimizer_states.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == each
 
 
@@ -189,7 +189,7 @@ def test_work_of_optimizers_on_a_matrix(name: str, flops: float, cubes: float) -
         assert sum(each for _, each in work.cubes) == pytest.approx(cubes)
 
 
-def test_in_backward_only_the_largest_gradient_is_held() -> None:
+def test_in_backward_only_the_largest_gradient_is_allocated() -> None:
     """Llama 3 8B in bf16: 128,256 · 4,096 numbers of 2 bytes in place of 8,030,261,248."""
     line = "memory llama3-8b --gpus 1 --hardware h100 --precision bf16-pure --recompute full"
     held, waiting = (run_line(f"{line} {more} --json").values for more in ("--optimizer-in-backward", ""))

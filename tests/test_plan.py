@@ -314,7 +314,7 @@ def test_the_front_can_be_listed(napkin: Napkin) -> None:
     assert [row["tp"] for row in rows] == [one["tp"] for one in data["pareto"][:8]]
 
 
-def test_what_is_asked_for_is_held(napkin: Napkin) -> None:
+def test_given_degrees_are_kept(napkin: Napkin) -> None:
     rows = napkin(f"{PLAN} --gpus 64 --tp 4 --pp 2 --no-sp --zero 1 --recompute full --max-cp 2 --json").data["rows"]
     for row in rows:
         assert (row["tp"], row["pp"], row["sp"], row["zero"], row["recompute"]) == (4, 2, False, 1, "full")
@@ -470,7 +470,7 @@ def test_what_is_dropped_by_its_states_would_not_fit(line: str) -> None:
         assert every.least_used <= every.used.min(initial=np.inf)
 
 
-def test_progress_is_told_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_printed_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     class Screen(io.StringIO):
         def __init__(self, terminal: bool) -> None:
             super().__init__()

@@ -201,7 +201,7 @@ BESIDES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "besides"), BESIDES, ids=[name for name, _ in BESIDES])
-def test_fields_beside_those_that_matter_pass(name: str, besides: dict[str, Any]) -> None:
+def test_fields_that_change_nothing_pass(name: str, besides: dict[str, Any]) -> None:
     one = preset(name)
     fuller = replace(one, config={**one.config, **besides})
     assert counted(fuller)["params/total"] == counted(one)["params/total"]

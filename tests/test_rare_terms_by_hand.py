@@ -109,7 +109,7 @@ def with_implementation(**changes: Any) -> PreparedStep:
 
 
 @pytest.mark.parametrize(("policy", "held"), [("bf16-pure", 2 * S * H), ("fp32", 0), ("amp-bf16", 0)])
-def test_the_first_stream_is_held_where_no_layer_keeps_it(policy: str, held: int) -> None:
+def test_the_embedding_output_is_saved_if_no_layer_saves_it(policy: str, held: int) -> None:
     """8 bytes of each position, and the embeddings: a norm that casts to fp32 keeps its copy in place of its input."""
     step = step_of(DENSE, policy=policy)
     assert References(step, rank_of(step, 0).stage).around == 8 * S + held

@@ -253,5 +253,5 @@ def test_a_shape_near_llamas_says_what_it_lacks(napkin: Napkin) -> None:
     assert "--position-embedding-type rope and --normalization RMSNorm would make it Llama's" in found.hints[0]
 
 
-def test_the_options_with_expected_other_values_are_asked_for_them() -> None:
+def test_every_option_with_hints_for_other_values_is_tested() -> None:
     assert set(HINTED) == set(meanings.VALUES)

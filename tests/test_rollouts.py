@@ -144,7 +144,7 @@ def test_activations_leave_in_the_passes_and_states_between_them() -> None:
     assert (refused.status, "the time of a step with it is not modeled" in refused.err) == (3, True)
 
 
-def test_the_memory_of_a_phase_is_at_the_level_that_is_asked_for() -> None:
+def test_the_memory_of_a_phase_has_the_given_confidence_level() -> None:
     """The update's ends are those of the same step of training at that level."""
     wide, narrow = (run_line(f"memory {LINE} --confidence {level} --json").data for level in (90, 50))
     update = "memory/phase/update"
@@ -397,7 +397,7 @@ def test_a_pass_alone_takes_longer_than_its_part_of_an_update() -> None:
     assert 1.2 < held_out < float(forward_alone().value) < 1.5
 
 
-def test_versions_of_a_page_are_held_out_together() -> None:
+def test_versions_of_a_page_count_as_one_source() -> None:
     nemo = "NVIDIA NeMo RL performance summary"
     assert page(f"{nemo}, v0.6") == page(f"{nemo}, v0.5") == nemo
     assert page("DeepSpeed-Chat README, Table 1") == "DeepSpeed-Chat README, Table 1"

@@ -45,7 +45,7 @@ HELD = [("32", "30d", "broken", 1), ("64", "40d", "too close to call", 4), ("64"
 
 
 @pytest.mark.parametrize(("gpus", "within", "verdict", "status"), HELD)
-def test_a_layout_on_given_gpus_is_held_against_the_deadline(
+def test_a_layout_on_given_gpus_is_checked_against_the_deadline(
     napkin: Napkin, gpus: str, within: str, verdict: str, status: int
 ) -> None:
     found = napkin(f"train-time llama3-8b --tokens 1T --hardware h100 --gpus {gpus} --tp 2 --within {within} --json")
@@ -82,7 +82,7 @@ def test_the_ranks_of_the_fewest_divide_the_batch() -> None:
     assert machines(8, 1, 7, 2)[:3] == [2, 4, 8]  # no number of ranks does: asking any of them says why
 
 
-def test_a_number_that_cannot_be_asked_says_nothing_of_others() -> None:
+def test_a_refused_number_of_gpus_does_not_refuse_others() -> None:
     def even(n: int) -> bool:
         if n % 2:
             raise NapkinError(f"{n} is odd", f"{n + 1} is not")

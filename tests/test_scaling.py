@@ -35,7 +35,7 @@ def test_it_fits_and_nothing_larger_of_its_width_does(limit: int) -> None:
     assert model.depth / model.hidden == pytest.approx(32 / 4096, rel=0.26)
 
 
-def test_a_family_stands_for_its_nearest_member() -> None:
+def test_a_family_means_its_nearest_member() -> None:
     found = nearest_of_family("llama3", 60 * 10**9)
     assert found is not None
     assert found.name == "llama3-70b"
@@ -119,7 +119,7 @@ def test_every_option_of_a_layout_bounds_the_largest() -> None:
         ("--freeze-layers 100 --quiet", ""),
     ],
 )
-def test_of_a_model_that_is_trained_in_part_only_what_fits_is_said(trained: str, said: str) -> None:
+def test_a_partly_trained_model_gets_only_what_fits(trained: str, said: str) -> None:
     """The ceiling of states takes every parameter as trained; a shape has at least the layers that are frozen."""
     line = f"max-params --hardware h100 --gpus 1 --like llama3 {trained}"
     answer = run_line(line)
@@ -135,7 +135,7 @@ def test_of_a_model_that_is_trained_in_part_only_what_fits_is_said(trained: str,
         assert values["fits/layers"] >= int(trained.split()[1])
 
 
-def test_what_a_frozen_layer_takes_is_not_asked_per_parameter(napkin: Napkin) -> None:
+def test_bytes_per_parameter_are_refused_for_frozen_layers(napkin: Napkin) -> None:
     outcome = napkin("max-params --hardware h100 --like llama3 --lora-rank 8 --bytes-per-param 12")
     assert outcome.status == 2
     assert "--bytes-per-param" in outcome.err

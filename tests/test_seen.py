@@ -47,7 +47,7 @@ def test_a_log_without_figures_is_refused(tmp_path: pathlib.Path) -> None:
         read_log(str(path))
 
 
-def test_seen_beside_predicted(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+def test_observed_against_predicted(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     line = f"{ASKED} {log_of(tmp_path, [20000.0] * 20)}"
     data = napkin(line).data
     values = data["values"]

@@ -57,7 +57,7 @@ def test_a_machine_without_layouts_is_not_answered_with_another(napkin: Napkin) 
         assert napkin(f"{line.format(gpus)} --json").values["step/time"] == seconds
 
 
-def test_the_widest_stands_first(napkin: Napkin) -> None:
+def test_the_widest_comes_first(napkin: Napkin) -> None:
     swings = [row["swing"] for row in napkin(f"sensitivity {RUN} --json").data["rows"]]
     assert swings == sorted(swings, reverse=True)
 

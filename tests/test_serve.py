@@ -110,7 +110,7 @@ def test_a_bound_alone_asks_for_the_most_requests_in_flight() -> None:
     assert answered(f"{line} --max concurrency")["inputs"]["concurrency"]["value"] > many
 
 
-def test_a_request_stays_within_the_models_positions_or_is_said_to_be_beyond() -> None:
+def test_a_request_beyond_the_models_positions_gets_a_note() -> None:
     """GPT-2 has 1,024 positions: half of them for a prompt, half for the answer."""
     inputs = answered("gpt2 --hardware t4")["inputs"]
     assert (inputs["prompt-tokens"]["value"], inputs["response-tokens"]["value"]) == (512, 512)

@@ -130,7 +130,7 @@ def test_an_engine_divides_a_model_in_its_own_way() -> None:
     assert answered(f"{line} --tp 2")["inputs"]["tp"]["value"] == 2
 
 
-def test_the_cheapest_of_several_machines_is_the_cheapest_asked_alone() -> None:
+def test_the_cheapest_of_several_machines_is_the_cheapest_row() -> None:
     line = "llama3-8b --concurrency 64 --max-tpot 40ms"
     found = answered(f"{line} --hardware h100,l40s,a10")
     rows = {row["hardware"]: row for row in found["rows"]}

@@ -94,7 +94,7 @@ def test_limits_on_latency_cost_tokens(tmp_path: pathlib.Path) -> None:
     assert rates[0] > rates[1] > rates[2] > 0
 
 
-def test_what_the_engine_is_told_to_take_holds_keys_and_values(tmp_path: pathlib.Path) -> None:
+def test_the_kv_cache_follows_the_engines_memory_fraction(tmp_path: pathlib.Path) -> None:
     row = {"load": "{mode: start-up log}", "measured": "{kv_cache_tokens: 30k, kv_cache_gib_per_gpu: 50}"}
     most = predicted(tmp_path, **row, engine="{name: vLLM, options: 'gpu-memory-utilization 0.95'}")
     less = predicted(tmp_path, **row, engine="{name: vLLM, options: gpu_memory_utilization 0.9}")
@@ -134,7 +134,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("row", "why"), REFUSED)
-def test_what_is_missing_or_not_modeled_is_said(tmp_path: pathlib.Path, row: dict[str, str], why: str) -> None:
+def test_missing_or_unmodeled_figures_are_reported(tmp_path: pathlib.Path, row: dict[str, str], why: str) -> None:
     (found,) = validated(tmp_path, row)
     assert "predicted" not in found
     assert why in found["why"]
@@ -151,7 +151,7 @@ def test_no_speculation_is_none(tmp_path: pathlib.Path) -> None:
     assert found["predicted"] > 0
 
 
-def test_the_class_of_evidence_is_said_and_widens_the_interval(tmp_path: pathlib.Path) -> None:
+def test_the_class_of_evidence_is_reported_and_widens_the_interval(tmp_path: pathlib.Path) -> None:
     known, other = validated(tmp_path, {}, {"id": "b", "engine": "{name: an engine of our own}"})
     assert (known["evidence"], other["evidence"]) == ("measured", "engine unknown")
     assert known["low"] < known["predicted"] < known["high"]

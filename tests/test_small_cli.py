@@ -235,7 +235,7 @@ def test_an_absurd_init_is_left_out_not_infinite(napkin: Napkin) -> None:
     assert any("out of range" in note for note in outcome.data["notes"])
 
 
-def test_a_compute_bound_batch_is_named_or_said_not_to_exist(napkin: Napkin) -> None:
+def test_a_compute_bound_batch_is_named_or_reported_missing(napkin: Napkin) -> None:
     assert napkin("roofline matmul 1x8192x8192 --hardware h100 --json").values["batch/compute_bound"] == 319
     outcome = napkin("roofline matmul 1x64x64 --hardware h100 --json")
     assert "batch/compute_bound" not in outcome.values

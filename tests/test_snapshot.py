@@ -103,7 +103,7 @@ def test_what_is_no_snapshot_is_one_clear_line(tmp_path: pathlib.Path, data: byt
     assert problem.value.status == 2
 
 
-def test_stacks_are_told_apart() -> None:
+def test_stacks_are_sorted_into_buckets() -> None:
     assert Stacks().bucket(STEP) == "optimizer"
     assert Stacks().bucket(FORWARD) == "activations"
     assert Stacks().bucket([{"name": "backward", "filename": "x.py"}, *FORWARD]) == "gradients"
@@ -127,7 +127,7 @@ def written(tmp_path: pathlib.Path, content: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_buckets_are_told_apart_when_most_was_allocated(tmp_path: pathlib.Path) -> None:
+def test_buckets_at_the_peak_of_the_trace(tmp_path: pathlib.Path) -> None:
     """Weights of 1000 stay; activations of 3000 go as a gradient of 500 comes; 4500 at most. What is allocated falls
     when a free is requested, not when the stream lets go."""
     events = [
@@ -293,7 +293,7 @@ def test_events_of_odd_types_are_not_events(tmp_path: pathlib.Path) -> None:
     assert (found.allocated, found.at_dump, found.traced) == (0, 0, True)
 
 
-def test_two_devices_are_added_up_apart(tmp_path: pathlib.Path) -> None:
+def test_two_devices_are_summed_separately(tmp_path: pathlib.Path) -> None:
     """The second device's trace: 100 and 300, of which 100 goes; 250 are there at the end in blocks of 300."""
     block = {"address": 7, "size": 300, "requested_size": 250, "state": "active_allocated", "frames": FORWARD}
     second = [

@@ -49,7 +49,7 @@ def values(line: str) -> dict[str, Any]:
 # --- layers of stages ---
 
 
-def test_stages_held_one_after_the_other_are_all_layers() -> None:
+def test_runs_of_stages_are_joined() -> None:
     stages = joined(((1, 9), (2, 10), (0, 4), (1, 10), (1, 0)))
     assert stages == ((1, 9), (3, 10), (1, 0))
     assert [held_by(stages, i) for i in range(5)] == [(0, 9), (9, 19), (19, 29), (29, 39), (39, 39)]
@@ -153,7 +153,7 @@ def test_what_is_not_modelled_of_pipelines_is_refused() -> None:
     assert run_line(f"memory llama3-8b --stage-layers 20,12 --max layers {hardware}").status == 2
 
 
-def test_lists_are_asked_again_as_they_were_typed() -> None:
+def test_lists_are_repeated_as_they_were_typed() -> None:
     line = "step llama3-8b --stage-layers 7,2x9,7 --hardware h100-sxm-80gb --seq 512"
     assert run_line(f"sensitivity {line}").status == 0
     swept = run_line(f"sweep {line} --over micro-batch=1,2 --json")
@@ -253,7 +253,7 @@ def test_the_head_keeps_one_micro_batch_where_chunks_interleave() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "gpipe", "zero-bubble"])
-def test_what_micro_batches_keep_is_said_in_whole_bytes(schedule: str) -> None:
+def test_bytes_of_micro_batches_are_whole_numbers(schedule: str) -> None:
     chunks = "--vp 3" if schedule == "interleaved" else ""
     answer = run_line(
         f"memory gpt2 --pp 4 --schedule {schedule} {chunks} --seq 77 --micro-batch 3 --explain --json"

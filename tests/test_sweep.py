@@ -62,7 +62,7 @@ def test_markdown_has_human_units(napkin: Napkin) -> None:
     assert "| 0.5 | 143.9 days |" in napkin(f"sweep {RUN} --over mfu=0.5 --show time --markdown").out
 
 
-def test_a_point_that_cannot_be_asked_stays_with_its_reason(napkin: Napkin) -> None:
+def test_a_refused_point_stays_with_its_reason(napkin: Napkin) -> None:
     outcome = napkin(f"sweep {RUN} --over dtype=bf16,fp4 --json")
     assert outcome.status == 0
     good, bad = outcome.data["rows"]
@@ -71,7 +71,7 @@ def test_a_point_that_cannot_be_asked_stays_with_its_reason(napkin: Napkin) -> N
     assert "fp4" in bad["why"]
 
 
-def test_where_no_point_can_be_asked_the_first_reason_is_the_answer(napkin: Napkin) -> None:
+def test_if_every_point_is_refused_the_first_reason_is_the_answer(napkin: Napkin) -> None:
     outcome = napkin(f"sweep {RUN} --over dtype=fp4")
     assert outcome.status == 3
     assert outcome.out == ""

@@ -108,7 +108,7 @@ def test_unreadable_questions_and_too_many_unknowns_are_named(
     assert len(outcome.errors) == 1
 
 
-def test_an_impossible_answer_is_given_and_said(napkin: Napkin) -> None:
+def test_an_impossible_answer_is_given_with_a_note(napkin: Napkin) -> None:
     outcome = napkin("train-time --params 70B --tokens 15T --hardware h100 --gpus 8 --within 30d --json")
     assert outcome.status == 1
     assert outcome.data["verdict"] == "impossible"
@@ -175,7 +175,7 @@ def test_a_layout_asks_the_step_model(napkin: Napkin) -> None:
     assert stepped["values"]["mfu"] == pytest.approx(step["mfu"] * named / exact * goodput, rel=1e-6)
 
 
-def test_what_is_left_out_can_be_asked_for_by_name(napkin: Napkin) -> None:
+def test_the_solved_quantity_can_be_named(napkin: Napkin) -> None:
     base = "train-time --params 70B --tokens 15T --hardware h100 --mfu 0.4 --within 60d"
     assert napkin(f"{base} --min gpus --json").values == napkin(f"{base} --json").values
     for line, words in (

@@ -130,7 +130,7 @@ def test_usual_layouts_recompute_what_the_library_does() -> None:
 
 @pytest.mark.parametrize("command", ["memory", "step"])
 @pytest.mark.parametrize("adapted", ["--lora-rank 16", "--lora-rank 16 --trainer hf-trainer", ""])
-def test_weights_that_are_not_quantized_can_be_said(command: str, adapted: str) -> None:
+def test_weights_can_be_stated_unquantized(command: str, adapted: str) -> None:
     line = f"{command} llama3-8b --hardware h100 --seq 2048 {adapted} --json"
     assert run_line(f"{line} --quantized none").values == run_line(line).values
 

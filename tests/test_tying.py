@@ -82,7 +82,7 @@ def test_levels_and_versions(kind: str, text: dict[str, Any], outer: dict[str, A
     assert head(kind, text, **outer) == expected
 
 
-def test_a_difference_between_versions_is_said() -> None:
+def test_a_difference_between_versions_gets_a_note() -> None:
     fields = {"model_type": "mistral3", "text_config": TEXT, "transformers_version": "4.50.0"}
     assert any("transformers 4" in note and "tie_word_embeddings is false" in note for note in built(fields).notes)
     assert not any("tie_word" in note for note in built({**fields, "tie_word_embeddings": False}).notes)

@@ -125,7 +125,7 @@ def test_lfm3_lays_out_convolutions_windows_and_full_attention() -> None:
         ("lfm3", {"sliding_window": None}, REFUSED, "layers with a window"),
     ],
 )
-def test_what_contradicts_itself_is_said(model_type: str, fields: dict[str, Any], status: int, says: str) -> None:
+def test_contradictions_are_reported(model_type: str, fields: dict[str, Any], status: int, says: str) -> None:
     config = {**SMALL, "model_type": model_type, "num_hidden_layers": 4}
     if model_type == "aria_text":
         config |= {"moe_num_experts": 6, "moe_topk": 2, "num_experts": None, "num_experts_per_tok": None}

@@ -68,7 +68,7 @@ def test_an_answer_is_that_of_the_command_line(napkin: Napkin, command: str, tex
     assert all(part in tree["terms"] for term in tree["terms"].values() for part in term["parts"])
 
 
-def test_another_question_takes_over_what_it_can_be_asked_with() -> None:
+def test_another_question_takes_over_the_options_that_it_has() -> None:
     drawn: Any = {one["command"]: one for one in form()["questions"]}  # type: ignore[attr-defined]
     for before in QUESTIONS:
         for after in QUESTIONS:
@@ -104,7 +104,7 @@ def test_problems_name_the_fields_that_they_are_about() -> None:
     assert (found["status"], found["problems"][0]["option"]) == (2, "model")
 
 
-def test_what_would_fit_is_told_in_a_second_message_and_can_be_applied() -> None:
+def test_remedies_come_in_a_second_message_and_can_be_applied() -> None:
     first: Any = answered("memory", {**FSDP, "seq": "8192"}, advice=False)
     second: Any = answered("memory", {**FSDP, "seq": "8192"})
     assert first["screen"]["more"] is None
