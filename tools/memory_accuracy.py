@@ -154,7 +154,7 @@ def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) ->
     for name, words in RESIDUALS.items():
         residuals += f"- **{name}**: {words}.\n"
     out = [one for one in compared if one.verdict]
-    verdicts = ", ".join(f"{sum(one.verdict == v for one in out)} “{v}”" for v in ("does not fit", "close", "fits"))
+    verdicts = ", ".join(f"{sum(one.verdict == v for one in out)} “{v}”" for v in ("does not fit", "too close to call", "fits"))
     constants = "".join(
         f"| {name} | {figure.value:g} | {figure.low:g} to {figure.high:g} | {figure.source} |\n"
         for name, figure in (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from napkin.elementwise import Number, ceil_div
-from napkin.errors import NapkinError
+from napkin.errors import UNDECIDED, NapkinError
 from napkin.evidence import margins
 from napkin.evidence.compared import Compared
 from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
@@ -294,7 +294,7 @@ def _compared(
     room = room_of(row)
     if out and room is not None:
         most = max(found.high * margin.high, found.most)
-        verdict = "does not fit" if found.least > room else "fits" if most <= room else "close"
+        verdict = "does not fit" if found.least > room else "fits" if most <= room else UNDECIDED
     low, high = (min(end, found.bound) for end in (found.low * margin.low, found.high * margin.high))
     whole = (round(found.value), math.floor(low), math.ceil(high))  # bytes
     return Compared(row.text("id"), quantity, *whole, measured, source, "", verdict, suspect, source)
