@@ -154,7 +154,8 @@ def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) ->
     for name, words in RESIDUALS.items():
         residuals += f"- **{name}**: {words}.\n"
     out = [one for one in compared if one.verdict]
-    verdicts = ", ".join(f"{sum(one.verdict == v for one in out)} “{v}”" for v in ("does not fit", "too close to call", "fits"))
+    answers = ("does not fit", "too close to call", "fits")
+    verdicts = ", ".join(f"{sum(one.verdict == word for one in out)} “{word}”" for word in answers)
     constants = "".join(
         f"| {name} | {figure.value:g} | {figure.low:g} to {figure.high:g} | {figure.source} |\n"
         for name, figure in (
