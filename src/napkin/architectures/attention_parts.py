@@ -169,7 +169,7 @@ OutputGate = Callable[[str, str, int, int, int, str], Operations]
 
 
 def gated(source: str, gate: str, width: int, *, fp32: bool) -> Operations:
-    """Return x ⊙ σ(gate), computed in fp32 where asked for."""
+    """Return x ⊙ σ(gate), computed in fp32 if `fp32`."""
     score, out = f"{gate}_score", f"{source}_gated"
     if not fp32:
         return (Activation(score, (gate,), width, "sigmoid"), Multiply(out, (source, score), width))

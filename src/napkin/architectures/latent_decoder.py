@@ -23,7 +23,7 @@ from napkin.record import record, replace
 
 
 class LatentPlan(NamedTuple):
-    """What sets one layer apart from the others: whether it has experts, and an indexer of its own."""
+    """The properties that differ between layers: whether a layer has experts, and its own indexer."""
 
     sparse: bool
     indexed: bool
@@ -182,7 +182,7 @@ def _experts(config: Config, of: LatentDecoder, hidden: int, function: str, bias
 
 
 def each_indexed(config: Config, layers: int) -> list[bool]:
-    """Read whether each layer has an indexer of its own, or takes the keys that an earlier one chose; each has one
+    """Read whether each layer has its own indexer, or takes the keys that an earlier one chose; each has one
     if a config does not say."""
     return _indexers(config, [True] * layers)
 

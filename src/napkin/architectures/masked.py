@@ -71,7 +71,7 @@ def pooler(hidden: int, source: str, *, used: bool = True) -> Operations:
 
 
 def heads_apart(model: Model, config: Config, *, biases: int = 2) -> Model:
-    """Return the model with a head of its own where tie_word_embeddings is false.
+    """Return the model with an untied head if tie_word_embeddings is false.
 
     biases  of the head in the class. Most classes hold two, which tying the weight makes one: untied, one is unused"""
     if not model.tied or tied(config):

@@ -26,7 +26,7 @@ def import_torch() -> Any:
 
 
 def open_device(name: str | None) -> TorchDevice:
-    """Return the device to measure: a CUDA device unless another one is asked for by name."""
+    """Return the device to measure: a CUDA device unless another one is named."""
     torch = import_torch()
     if name is None or name.partition(":")[0] in ("cuda", "rocm"):
         if not torch.cuda.is_available():

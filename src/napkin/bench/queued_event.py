@@ -1,4 +1,4 @@
-"""torch's event of a device with a queue of its own."""
+"""torch's event of a device with its own queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class QueuedEvent:
-    """torch's event of a device with a queue of its own, CUDA's or Apple's."""
+    """torch's event of a device with its own queue, CUDA's or Apple's."""
 
     def __init__(self, backend: Any) -> None:
         self.event = backend.Event(enable_timing=True)

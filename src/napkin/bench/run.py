@@ -162,7 +162,7 @@ def team_of(device: TorchDevice) -> Team:
 
 
 def measure(session: Session, device: TorchDevice, request: BenchRequest, hardware: Hardware | None) -> None:
-    """Return the groups that were asked for."""
+    """Return the groups that the request names."""
     mode = request.mode
     groups = [group for group in GROUPS if group in request.groups]
     if "matmul" in groups:

@@ -74,7 +74,7 @@ def _reserve() -> None:
 
 
 class _WriteFailed(Exception):
-    """The answer could not be written to the file asked for."""
+    """The answer could not be written to the given file."""
 
 
 def _abandon_stdout() -> int:

@@ -150,7 +150,7 @@ def _function(command: Command, names: Sequence[str]) -> Callable[..., None]:
 
 
 def text_of(command: Command, everything: bool) -> str:
-    """Return a command's help: all of it if that is asked for or fits, else the options that people use most."""
+    """Return a command's help: all of it if `everything` or if it fits, else the options that people use most."""
     refused = UNTIMED if "stack" in command.names else ()  # by the commands that predict a step
     names = [name for name in (*command.names, *command.figures) if name not in refused]
     complete = _rendered(command, names, command.examples, "")

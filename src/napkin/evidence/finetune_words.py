@@ -34,7 +34,7 @@ SHARDED_BY = (
 
 
 def of_tuning(row: RowFields) -> Facts:
-    """Return the facts that the framework's words state, and no field of its own."""
+    """Return the facts that the framework's words state and that have no field."""
     words = row.text("layout.framework").lower()
     found = {"trainer": _named(words, LIBRARIES), "stack": _named(words, SHARDED_BY)}
     return {"layout": {field: name for field, name in found.items() if name and not row.text(f"layout.{field}")}}

@@ -129,7 +129,7 @@ def read(path: str) -> Published:
 
 
 def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
-    """Raise WrongRow if a row has no name of its own."""
+    """Raise WrongRow if a row has no unique name."""
     if not isinstance(fields, dict):
         raise row.wrong("", "is not a mapping")
     name = fields.get("id")

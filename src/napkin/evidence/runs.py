@@ -113,7 +113,7 @@ def evidence() -> list[PublishedRun]:
 
 
 SAME = 0.02
-"""Largest difference of FLOPs and of tokens between a run that is asked for and a published one that is the same."""
+"""Largest difference of FLOPs and of tokens between a given run and a published one that counts as the same."""
 
 
 def published(flops: float, tokens: float, card: Hardware) -> list[RunRow]:

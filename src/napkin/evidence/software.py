@@ -75,7 +75,7 @@ class SoftwareStack:
 
     @property
     def family(self) -> str:
-        """The software without its edition: what carries the factor of its own."""
+        """Return the software's name without its edition: the key of its fitted factor."""
         return EDITION.sub("", self.name)
 
 

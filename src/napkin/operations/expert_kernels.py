@@ -24,7 +24,7 @@ def root_softplus(run: Lowering, x: Tensor) -> Tensor:
 
 
 def shares(run: Lowering, weights: Tensor, rows: Number) -> Tensor:
-    """Return the chosen scores divided by their sum, in place unless the implementation has a way of its own."""
+    """Return the chosen scores divided by their sum, in place unless the implementation does otherwise."""
     tape = run.tape
     if run.implementation.shares is not None:
         return run.implementation.shares(run, weights, rows)

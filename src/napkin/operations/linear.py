@@ -233,8 +233,8 @@ class JoinedHead(Module):
     def lower(self, run: Lowering) -> Value:
         """Concatenate the matrix, an activation that autocast casts, and multiply; both factors are saved.
 
-        The gradients of the matrix's parts are views of its own. That of the others outlives the backward pass, and
-        with it the whole; the embedding's is copied, or added to that of the lookup."""
+        The gradients of the matrix's parts are views of its gradient. That of the others outlives the backward pass,
+        and with it the whole; the embedding's is copied, or added to that of the lookup."""
         x, tape = run.read(self), run.tape
         rows = ceil_div(self.d_out, run.split.tensor)
         parts = tuple(run.weight(size * rows) for size in (self.table, self.d_in - self.table))

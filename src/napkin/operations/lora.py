@@ -127,7 +127,7 @@ def module_of(op: Operation) -> Operation:
 
 
 def other_adapters(op: Operation, implementation: Implementation, tuning: Tuning) -> Iterator[Adapted]:
-    """Yield LoRA's adapters on what is not a linear layer of its own."""
+    """Yield LoRA's adapters on weights that are not separate linear layers."""
     yield from adapted_parts(op, implementation, tuning)
     yield from adapted_parameters(op, implementation, tuning)
     yield from adapted_lookups(op, tuning)
@@ -168,7 +168,7 @@ def stored_format(op: Operation, implementation: Implementation, tuning: Tuning)
     """Return the format that an operation's frozen matrices are stored in; "" if that is the parameters' own, in all
     layers.
 
-    Experts are quantized where each is a module with linear layers of its own, or where that is asked for."""
+    Experts are quantized if each is a module with its own linear layers, or on request."""
     linear = op.linear()
     if not tuning.narrow(op.module):
         return ""

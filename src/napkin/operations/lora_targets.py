@@ -196,7 +196,7 @@ def _targeted(
 
 
 def _known(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:
-    """Return the targets, peft's choice for the model type if that is asked for."""
+    """Return the targets; for `default`, peft's choice for the model type."""
     if targets != (DEFAULT,):
         return targets
     known = DEFAULTS.get(model.family)

@@ -53,7 +53,7 @@ def parameter(tape: Tape, count: Number) -> Tensor:
 
 
 def decay(tape: Tape, count: Number) -> Tensor:
-    """−exp(A) in fp32: the exponential keeps its result, the negative is a tensor of its own."""
+    """−exp(A) in fp32: the exponential keeps its result, the negative is a separate tensor."""
     grown = tape.new(count, "fp32", "exp of decay")
     return tape.scale(tape.record("exp", (parameter(tape, count),), grown, (grown,)), "decay")
 

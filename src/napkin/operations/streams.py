@@ -19,7 +19,7 @@ from napkin.record import record
 
 @record
 class Streaming(Elementwise, abstract=True):
-    """What these operations share: elementwise work that moves bytes of its own."""
+    """The base of these operations: elementwise work that moves its own bytes."""
 
     width: int
 

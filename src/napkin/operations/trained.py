@@ -300,7 +300,7 @@ def forward_only(model: Model, adapters: bool = True) -> Model:
 
 
 def with_score(model: Model) -> Model:
-    """Return a model whose head has a single output, a score of its own weights (transformers
+    """Return a model whose head has a single output, a score with its own weights (transformers
     AutoModelForSequenceClassification with num_labels 1: score, without a bias)."""
     *others, last = model.stacks
     place = next((n for n, op in enumerate(last.after) if op.role == LM_HEAD), None)

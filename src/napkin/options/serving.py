@@ -18,4 +18,4 @@ OPTIONS = (
 )
 
 REQUESTS = ("batch", "concurrency", "prompt-tokens", "response-tokens")
-"""What is asked of an engine."""
+"""The load of an engine."""

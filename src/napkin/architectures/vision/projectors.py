@@ -80,7 +80,7 @@ Projector = Callable[[Sees], Projected]
 
 
 def vector(name: str, width: int) -> Parameters:
-    """Return a learned vector of its own."""
+    """Return an operation for a learned vector."""
     return Parameters(name, (), (("weight", (width,)),), REPLICATED)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WHOLE = replace(HF, kernel_mask="", closure=(), buffers=(), positions="buffer")
 """Every patch sees every other; positions are a buffer, one row for all images."""
 PACKED = replace(WHOLE, packed=True, positions="each")
-"""Images lie one behind the other in one sequence, and each attends in a call of its own."""
+"""Images are packed into one sequence, and each attends in a separate call."""
 
 
 @record

@@ -40,7 +40,7 @@ def idle_links(gpus: int, node: int) -> tuple[str, ...]:
 
 
 def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
-    """Return the accelerator, with given figures in place of its own; note which variant was taken for an ambiguous
+    """Return the accelerator, with given figures instead of the table's; note which variant was taken for an ambiguous
     name.
 
     uses: options of the figures that the answer depends on; others are rejected at the end

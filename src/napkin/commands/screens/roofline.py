@@ -41,7 +41,7 @@ def of_operation(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, 
 
 
 def _peak(terms: Mapping[str, Term]) -> float:
-    """Return the accelerator's dense peak in the number format asked for."""
+    """Return the accelerator's dense peak in the question's number format."""
     return float(next(part.value for part in terms["time/compute"].parts if part.name == "peak"))
 
 

@@ -17,7 +17,7 @@ from napkin.record import replace
 
 
 def _bigbird_pegasus(config: Config) -> Model:
-    """Return the network: learned positions, and biases around attention where asked for."""
+    """Return the network: learned positions, and biases around attention if the file sets use_bias."""
     kind = config.text("attention_type", known=("block_sparse", "original_full"))
     names = config.items("architectures", required=False) or []
     if any(isinstance(name, str) and name.endswith("ForCausalLM") for name in names):

@@ -63,7 +63,7 @@ def udop(config: Config) -> Model:
 
 
 def _without_own_bias(layer: Layer) -> Layer:
-    """Return an encoder's layer without a bias of its own: all read that of the stack."""
+    """Return an encoder's layer without its own bias: all layers read that of the stack."""
     return replace(layer, operations=tuple(op for op in layer.operations if op.pattern() not in POSITION_BIASES))
 
 

@@ -34,7 +34,7 @@ def _roformer(config: Config) -> Model:
 
 
 RETURNING = replace(ENCODER, kernels=(EAGER,), weights_to="loop", variables=(*ENCODER.variables, MASKED))
-"""Attention returns its weights through the layer, whether they are asked for or not."""
+"""Attention returns its weights through the layer, whether they are requested or not."""
 # arXiv:1810.04805
 BERT = Architecture(
     "bert",

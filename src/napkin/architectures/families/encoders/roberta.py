@@ -1,4 +1,4 @@
-"""RoBERTa and its relatives: BERT without the next sentence, each sequence with position and segment ids of its own.
+"""RoBERTa and its relatives: BERT without the next sentence, each sequence with its own position and segment ids.
 
 Fields and arrangements are facts of the classes of Hugging Face transformers 5.23.0 (src/transformers/models/<model
 type>/).

@@ -38,7 +38,7 @@ def _attention(source: str, *, width: int, heads: int, causal: bool) -> Operatio
 
 
 def _xlnet(config: Config) -> Model:
-    """Return XLNet as its language model runs without targets of its own: one stream of all tokens."""
+    """Return XLNet as its language model runs without target_mapping: one stream of all tokens."""
     sizes = dimensions(config, kv_heads="", own_head_dim=False)
     hidden, rows = sizes.hidden, sizes.vocabulary
     config.must_be("d_head", sizes.head_dim)

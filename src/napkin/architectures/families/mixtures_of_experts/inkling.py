@@ -46,7 +46,7 @@ class InklingPlan(NamedTuple):
 
 
 class InklingSizes(NamedTuple):
-    """Sizes of attention in one layer type. `extent`: the largest distance that has a score of its own."""
+    """Sizes of attention in one layer type. `extent`: the largest distance with its own score."""
 
     heads: int
     kv_heads: int

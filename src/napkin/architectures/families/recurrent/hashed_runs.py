@@ -22,7 +22,7 @@ from napkin.operations.roles import NGRAM
 from napkin.record import record, replace
 
 MOST_EMBEDDINGS = 1_000
-"""More hashed embeddings than this are a slip of the keyboard; each needs a prime number of its own."""
+"""Upper limit of hashed embeddings, against typing errors; each needs its own prime number."""
 
 
 @record
@@ -42,7 +42,7 @@ class HashedRuns:
 
 
 def streams_norm(name: str, source: str, hidden: int, streams: int) -> Norm:
-    """Return each stream normalized, with a weight of its own."""
+    """Return each stream normalized with its own weight."""
     return replace(RMS_OFFSET, per_group=True)(name, source, hidden, streams)
 
 

@@ -173,7 +173,7 @@ def _latent(
 
 
 def _head_gate(source: str, attended: str, width: int, heads: int, size: int, prefix: str) -> Operations:
-    """Return attention's heads, each multiplied by σ(x·w) with a w of its own, the sigmoid in fp32 (Ling 3.0)."""
+    """Return attention's heads, each multiplied by σ(x·w) with its own w, the sigmoid in fp32 (Ling 3.0)."""
     gate = prefix + "head_gate"
     return (
         Matmul(gate, (source,), width, heads, shard=COLUMN),
