@@ -35,6 +35,7 @@ from napkin.evidence import (
     teams,
 )
 from napkin.evidence.columns import Columns
+from napkin.evidence.constants import own_error_of
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, own_error, point, quantile
 from napkin.evidence.priors import CHIP, PRIORS, prior_of
@@ -497,6 +498,16 @@ def test_the_posterior_of_a_constant_between_its_prior_and_its_rows() -> None:
     value, spread = one_constant.posterior(1.0, 0.7, gaps)
     assert value == pytest.approx(2, rel=0.03)
     assert spread < 0.1
+
+
+def test_products_in_few_bits_that_nobody_measured_have_a_wider_interval() -> None:
+    """CDNA's 8 bits take the share of its 16 bits, and ln 2 more at the interval's end; Hopper's are known."""
+    sigma = {"matmul/cdna/16": 0.1, "matmul/hopper/16": 0.1, "matmul/hopper/8": 0.2, "stack/lean": 0.0}
+    here = point("cdna", "lean", False, 16, 7e9, 4096, 8)
+    mean = math.sqrt(2 / math.pi)
+    assert own_error_of(here, sigma) == pytest.approx(0.1 * mean)
+    assert own_error_of(replace(here, bits=8), sigma) == pytest.approx(math.hypot(0.1, math.log(2) / 1.645) * mean)
+    assert own_error_of(replace(here, generation="hopper", bits=8), sigma) == pytest.approx(0.2 * mean)
 
 
 def test_fine_tuning_has_the_intervals_of_its_own_errors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from napkin.evidence.intervals import Growth, RunPoint, SeenStep, class_of, nearest, own_error, quantile
 from napkin.evidence.ranking import over_sources
-from napkin.evidence.rates import matmul_of
+from napkin.evidence.rates import NARROW, matmul_of
 
 NORMAL_90 = 1.645
+WIDE = 16
+"""Bits of the products that were measured on every generation."""
+UNSEEN_WIDTH = math.log(2) / NORMAL_90
+"""assumed: σ of ln(rate) of products in fewer bits that were not measured: at the lower end of the 90 % interval a
+doubled peak brings nothing over 16 bits."""
 
 
 def constants(without: str = "") -> Mapping[str, float]:
@@ -28,8 +34,12 @@ def spreads(without: str = "") -> Mapping[str, float]:
 
 
 def own_error_of(at: RunPoint, sigma: Mapping[str, float]) -> float:
-    """Return the mean error from uncertainty about a run's chip and software, from σ of the constants' logarithms."""
-    return own_error(at, sigma[matmul_of(at.generation, at.bits)], sigma[f"stack/{at.stack}"])
+    """Return the mean error from uncertainty about a run's chip and software, from σ of the constants' logarithms. A
+    chip whose narrow products nobody measured has the constant of 16 bits, and the spread of UNSEEN_WIDTH besides."""
+    chip = sigma[matmul_of(at.generation, at.bits)]
+    if at.bits < WIDE and (at.generation, at.bits) not in NARROW:
+        chip = math.hypot(chip, UNSEEN_WIDTH)
+    return own_error(at, chip, sigma[f"stack/{at.stack}"])
 
 
 _QUANTILES: dict[tuple[float, str, str], float] = {}
