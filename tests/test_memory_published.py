@@ -357,6 +357,25 @@ def test_errors_on_published_rows_stay_within_their_bounds(
     assert lower_quantile(errors, 0.9) <= ninth
 
 
+def test_torchtitan_s_cache_may_have_segments_that_grow_where_a_row_does_not_say() -> None:
+    """Its script turns them on, other means of starting it need not: the interval reaches to the bytes without gaps."""
+    stated = next(one for one in facts.memory() if one.text("id") == "ao-pretraining-l3-8b-bf16-mem")
+    grown, fixed, unsaid = (
+        footprint.guess(
+            RowFields(stated.document, stated.index, {**stated.fields, "layout": {**stated.part("layout"), **flag}}),
+            (FRAMEWORKS["torchtitan"],),
+        )
+        for flag in (
+            {"expandable_segments": True},
+            {"expandable_segments": False},
+            {"expandable_segments": None},
+        )
+    )
+    assert grown.value < 0.9 * fixed.value
+    found = unsaid.value, unsaid.low, unsaid.high
+    assert found == pytest.approx((fixed.value, grown.value, fixed.value))
+
+
 def test_one_card_s_allocated_bytes_are_known_to_a_hundredth(compared: list[Compared]) -> None:
     errors = [abs(one.error) for one in compared if one.id.startswith("litgpt") and one.id.endswith("g1") and one.error]
     assert len(errors) >= 20

@@ -74,7 +74,7 @@ class Figures:
     most: float
 
 
-def figures(row: RowFields, setup: Setup, model: Model, quantity: str) -> Figures:
+def figures(row: RowFields, setup: Setup, model: Model, quantity: str, grows: bool = False) -> Figures:
     """Return the figures of one setup for the quantity that the row prints."""
     prepared = prepare(model, setup)
     if row.flag("memory.analytic"):
@@ -84,7 +84,6 @@ def figures(row: RowFields, setup: Setup, model: Model, quantity: str) -> Figure
     old = setup.framework.name == "megatron-deepspeed"
     context = allocator.CONTEXT_EAGER if old else allocator.CONTEXT
     term = leaf("memory/live", ceil_div(rank.live, 1), "byte", TRUE)
-    grows = bool(row.flag("layout.expandable_segments"))
     flow = rank.flow(setup)
     found = allocator.reported(term, setup.layout.gpus, flow=flow, outside=context, expandable=grows)
     terms = {"memory_reserved": found.reserved, "memory_used": found.used}
@@ -149,13 +148,15 @@ def readings(row: RowFields, model: Model, framework: Framework, quantity: str, 
     """Return the readings of a row; where recomputation is not stated, there was none if the run fits without it."""
     likely: list[Figures] = []
     every: list[Figures] = []
+    stated = row.flag("layout.expandable_segments")
+    grows, either = bool(stated), stated is None and framework.grows
     for setup in layouts(row, setup_of(row, model, framework)):
         ways, all_count = savings(row, setup)
-        first = figures(row, ways[0], model, quantity)
-        others = [figures(row, one, model, quantity) for one in ways[1:]]
+        first, *others = [figures(row, one, model, quantity, grows) for one in ways]
         fits = not others or room is None or first.used <= room or bool(row.flag("memory.oom"))
         likely += [first] if fits else others
         every += [first, *others] if fits and all_count else [first] if fits else others
+        every += [figures(row, one, model, quantity, grows=True) for one in ways] if either else []
     return Readings(likely, every)
 
 

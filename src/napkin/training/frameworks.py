@@ -68,6 +68,8 @@ class Framework:
                   every leaf with a trained weight; the Trainer of transformers and accelerate take it)
     unit_of_module  ZeRO-3 gathers each module with weights through its own hooks
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
+    grows         its own script turns on the allocator's expandable segments, which a run by other means need not do
+                  (pytorch/torchtitan run_train.sh, since a5e57e4a9 of October 2024); a row that says neither is either
     pads          the vocabulary is padded to a multiple of this · tp, if a launch line does not say otherwise
     reference_first  a reference model's passes over all micro-batches of a step run before those of the trained model
                      (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
@@ -102,6 +104,7 @@ class Framework:
     experts_apart: bool = False
     unit_of_adapter: bool = False
     unit_of_module: bool = False
+    grows: bool = False
     pads: int = 0
     reference_first: bool = False
     reported: str = WORST
@@ -228,6 +231,7 @@ FRAMEWORKS: dict[str, Framework] = {
             program=True,
             gathers=True,
             keeps_stage=True,
+            grows=True,
             divided_loss="dtensor",
             editions=(
                 Edition(
