@@ -340,5 +340,5 @@ def test_plan_runs_on_the_framework_that_is_named(napkin: Napkin) -> None:
     """FSDP and DeepSpeed are not Megatron: their own software, and no pipeline of a model of transformers."""
     for framework in ("fsdp", "deepspeed"):
         found = napkin(f"plan llama3.1-8b --gpus 8 --hardware h100 --framework {framework} --json").data
-        assert found["inputs"]["stack"]["value"] == "fsdp-compiled"
+        assert found["inputs"]["stack"]["value"] == "fsdp-eager"
         assert {row["pp"] for row in found["rows"]} == {1}
