@@ -500,6 +500,18 @@ def test_the_posterior_of_a_constant_between_its_prior_and_its_rows() -> None:
     assert spread < 0.1
 
 
+def test_kernels_for_hopper_are_as_fast_as_others_before_it() -> None:
+    """FlashAttention 3 is 1.5 to 2.0 times as fast as FlashAttention-2 on Hopper (Shah et al. 2024, abstract), and does
+    not exist before it."""
+    line = "step llama3-8b --gpus 8 --zero 3 --seq 131072 --recompute full --json"
+
+    def seconds(card: str, kernel: str) -> float:
+        return float(run_line(f"{line} --hardware {card} --attention {kernel}").values["step/compute/attention"])
+
+    assert 1.5 < seconds("h100", "flash") / seconds("h100", "cudnn") < 2.1
+    assert seconds("a100", "cudnn") == seconds("a100", "flash")
+
+
 def test_products_in_few_bits_that_nobody_measured_have_a_wider_interval() -> None:
     """CDNA's 8 bits take the share of its 16 bits, and ln 2 more at the interval's end; Hopper's are known."""
     sigma = {"matmul/cdna/16": 0.1, "matmul/hopper/16": 0.1, "matmul/hopper/8": 0.2, "stack/lean": 0.0}

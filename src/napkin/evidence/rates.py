@@ -11,7 +11,7 @@ from napkin.elementwise import Number, maximum, minimum, where
 from napkin.errors import Refused
 from napkin.evidence.decompositions import SEEN
 from napkin.evidence.priors import CHIP
-from napkin.evidence.software import SoftwareStack
+from napkin.evidence.software import SINCE_HOPPER, SoftwareStack
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
@@ -166,7 +166,9 @@ def names(
     weights that no rank gathers in 16 bits, so that each gradient is cast and added apart; known: constants of
     accelerators (chips.py)."""
     era, shown = at.generation, "overlap" if stack.overlap else "plain"
-    if era in BEFORE_FLASH and kernel in ("flash", "cudnn"):
+    if kernel == "cudnn" and era not in SINCE_HOPPER:
+        kernel = "flash"
+    if era in BEFORE_FLASH and kernel == "flash":
         kernel = "efficient"
     routed = "fused" if stack.fused_experts else "plain"
     captured = stack.fused_experts or stack.one_program

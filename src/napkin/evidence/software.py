@@ -7,6 +7,10 @@ import re
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
 
+SINCE_HOPPER = ("hopper", "blackwell")
+"""Generations with asynchronous matrix units, for which cuDNN 9 and FlashAttention 3 have kernels of their own (Shah et
+al. 2024, arXiv:2407.08608, figures 5 and 6: as fast as each other); on others they are as fast as FlashAttention-2."""
+
 
 @record
 class SoftwareStack:
@@ -70,7 +74,7 @@ class SoftwareStack:
 
     def kernel(self, generation: str) -> str:
         """Return the attention kernel that it runs on a generation of accelerators."""
-        newer = self.attention_since_hopper if generation in ("hopper", "blackwell") else ""
+        newer = self.attention_since_hopper if generation in SINCE_HOPPER else ""
         return newer or self.attention
 
     @property

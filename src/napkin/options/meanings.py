@@ -60,17 +60,17 @@ _CHECKPOINTING = {
     "disabled": "--recompute none",
     "*": "--recompute {}",
 }
-_FLASH = {"": "--attention flash", "false": "--attention eager", "fa2": "--attention flash", "fa3": "--attention flash"}
+_FLASH = {"": "--attention flash", "false": "--attention eager", "fa2": "--attention flash", "fa3": "--attention cudnn"}
 _SDPA = "!--attention flash (what sdpa picks for bf16 and a causal mask), efficient or cudnn"
 _ATTENTION = {
     "flash": "--attention flash",
     "flash-attention": "--attention flash",
     "flash-attention-2": "--attention flash",
-    "flash-attention-3": "--attention flash",
+    "flash-attention-3": "--attention cudnn",
     "flash-attn": "--attention flash",
     "flash-attn-2": "--attention flash",
     "fa2": "--attention flash",
-    "fa3": "--attention flash",
+    "fa3": "--attention cudnn",
     "eager": "--attention eager",
     "unfused": "--attention eager",
     "math": "--attention eager",
