@@ -11,7 +11,8 @@ from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs.launch.pace import pace
 from napkin.inputs.launch.read import combined, read_launch
-from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Reading, Said, StatedOption
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Said, StatedOption
 from napkin.options.command_line import pieces_of, quoted, texts_of
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS

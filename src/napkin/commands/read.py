@@ -8,7 +8,8 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.inputs.launch.read import combined, read_launch
-from napkin.inputs.launch.reading import DIMENSIONS, Reading, Said
+from napkin.inputs.launch.reading import DIMENSIONS, Reading
+from napkin.inputs.launch.stated import Said
 from napkin.inputs.load import printable
 from napkin.options.registry import OPTIONS
 from napkin.render.answer import Answer, Shown

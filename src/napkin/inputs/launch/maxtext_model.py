@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.errors import NapkinError
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, names, whole
 
 SIZES = (
@@ -82,13 +85,7 @@ def _config(reading: Reading) -> dict[str, object]:
         return {"model_type": "llama", **fields}
     if block == "qwen3":
         return {"model_type": "qwen3", **fields}
-    if block in MIXTURES:
-        lacks = [key for name, key in EXPERTS[: MIXTURES[block]] if shape.get(name) is None]
-        if lacks:
-            raise NapkinError(
-                f"{source.name}: decoder_block {block!r} needs {', '.join(lacks)}",
-                f"write {lacks[0]}: N, or name a MODEL",
-            )
+    _check_experts(source, block, shape)
     if block == "mixtral":
         more = {"num_local_experts": shape["experts"], "num_experts_per_tok": shape["top_k"]}
         return {"model_type": "mixtral", **fields, **more}
@@ -100,20 +97,35 @@ def _config(reading: Reading) -> dict[str, object]:
         }
         return {"model_type": "qwen3_moe", **fields, **more}
     if block == "deepseek" and source.plain("attention_type") == "mla":
-        ranks = {
-            key: source.plain(key)
-            for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-        }
-        return {
-            "model_type": "deepseek_v3",
-            **{k: v for k, v in fields.items() if k != "head_dim"},
-            **ranks,
-            "n_routed_experts": shape["experts"],
-            "num_experts_per_tok": shape["top_k"],
-            "moe_intermediate_size": shape["expert_ffn"],
-            "n_shared_experts": shape["shared_experts"],
-            "first_k_dense_replace": shape["dense_layers"],
-        }
+        return _deepseek(source, shape, fields)
     raise NapkinError(
         f"{source.name}: napkin builds no decoder block {block[:40]!r}", "name a MODEL with the same sizes"
     )
+
+
+def _check_experts(source: LaunchFile, block: str, shape: Mapping[str, int | bool]) -> None:
+    """Raise NapkinError (2) if the file does not state a dimension that a mixture of experts needs."""
+    lacks = [key for name, key in EXPERTS[: MIXTURES.get(block, 0)] if shape.get(name) is None]
+    if lacks:
+        raise NapkinError(
+            f"{source.name}: decoder_block {block!r} needs {', '.join(lacks)}",
+            f"write {lacks[0]}: N, or name a MODEL",
+        )
+
+
+def _deepseek(source: LaunchFile, shape: Mapping[str, int | bool], fields: Mapping[str, object]) -> dict[str, object]:
+    """Return DeepSeek-V3's config.json: latent attention, whose heads have no head_dim, and shared experts."""
+    ranks = {
+        key: source.plain(key)
+        for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    }
+    return {
+        "model_type": "deepseek_v3",
+        **{k: v for k, v in fields.items() if k != "head_dim"},
+        **ranks,
+        "n_routed_experts": shape["experts"],
+        "num_experts_per_tok": shape["top_k"],
+        "moe_intermediate_size": shape["expert_ffn"],
+        "n_shared_experts": shape["shared_experts"],
+        "first_k_dense_replace": shape["dense_layers"],
+    }

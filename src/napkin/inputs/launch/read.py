@@ -8,8 +8,9 @@ from importlib import import_module
 from napkin.errors import NapkinError
 from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
 from napkin.inputs.launch.neighbors import refuse_neighbor
-from napkin.inputs.launch.reading import DEFAULT, Reading, StatedOption
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.stated import DEFAULT, StatedOption
 from napkin.inputs.launch.syntax import read_source
 
 MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf megatron nemo megatron_bridge

@@ -8,9 +8,9 @@ from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.shapes import preset_with
 from napkin.inputs.launch.source import FileValue, LaunchFile
+from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Said, StatedOption
 from napkin.inputs.launch.tables import Tables, is_named
 from napkin.inputs.launch.values import Open, is_open
-from napkin.record import record
 from napkin.units import Unreadable
 
 TYPE_CHECKING = False
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-FROM_FILE, DERIVED, DEFAULT, ASSUMED = "from file", "derived", "default", "assumed"
 DIMENSIONS = [
     "layers",
     "hidden",
@@ -43,30 +42,6 @@ BY_PRESENCE = ("adapter", "framework", "implementation", "trainer", "task")
 LONGEST = 4000
 """Characters of an option's value."""
 UNKNOWN = "napkin does not know what it changes"
-
-
-@record
-class StatedOption:
-    """An option as a file states it. value: None where the file leaves it open; where: its keys, with commas;
-    given: the file's own text, where napkin has no value for it (the name of a model that it does not know)."""
-
-    value: Any
-    origin: str
-    where: str
-    place: str = ""
-    given: str = ""
-
-
-@record
-class Said:
-    """A key and what is said about it. option: that makes it moot where the command line states it; clash: the
-    options of the keys that contradict each other; place: file, line and key."""
-
-    key: str
-    why: str
-    option: str = ""
-    clash: tuple[str, ...] = ()
-    place: str = ""
 
 
 class Reading:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from napkin.errors import NapkinError, listed
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE
-from napkin.inputs.launch.reading import ASSUMED, DEFAULT, DERIVED, Reading, StatedOption
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, StatedOption
 
 LAUNCHERS = ("accelerate", "deepspeed")
 """Formats that say how a trainer's model is distributed, and not what is trained."""

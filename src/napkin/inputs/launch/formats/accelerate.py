@@ -5,14 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import ATTENTION, AUTOCAST, MASTER
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import (
-    IDLE_FSDP,
-    NAMED_FSDP,
-    WHY_FSDP,
-    take_deepspeed_block,
-    take_fsdp,
-    take_linked,
-)
+from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, take_deepspeed_block, take_fsdp, take_linked
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, whole
 

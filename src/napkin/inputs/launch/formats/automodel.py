@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import AUTOCAST, PURE, take_attention, take_model, take_optimizer, take_targets
+from napkin.inputs.launch.precisions import adapters, dtype, take_fp8
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model
 from napkin.inputs.launch.shapes import layers_of
-from napkin.inputs.launch.shared import adapters, dtype, take_adapter_dropout, take_fp8
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, product, whole
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout, take_layers, take_saved
 from napkin.inputs.launch.names import (
     AUTOCAST,
     MASTER,
@@ -12,20 +13,16 @@ from napkin.inputs.launch.names import (
     take_optimizer,
     take_targets,
 )
+from napkin.inputs.launch.precisions import adapters, take_fp8
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import (
     IDLE_FSDP,
     NAMED_FSDP,
     SHARDING,
     WHY_FSDP,
-    adapters,
-    take_adapter_dropout,
     take_amount,
     take_deepspeed_file,
-    take_fp8,
     take_fsdp,
-    take_layers,
-    take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, product, whole, word

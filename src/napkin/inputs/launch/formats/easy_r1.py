@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, take_model, take_optimizer, take_targets
+from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_updates
-from napkin.inputs.launch.shared import fixed_dtype, linked_path
+from napkin.inputs.launch.shared import linked_path
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch import trl
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
+from napkin.inputs.launch.lora import take_adapter_dropout, take_layers, take_lora, take_saved
 from napkin.inputs.launch.names import take_model, take_optimizer
+from napkin.inputs.launch.precisions import adapters, dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import (
-    IDLE_FSDP,
-    adapters,
-    dtype,
-    take_adapter_dropout,
-    take_layers,
-    take_lora,
-    take_saved,
-)
+from napkin.inputs.launch.shared import IDLE_FSDP
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import Open, flag, whole
 
@@ -63,13 +58,13 @@ def _task(reading: Reading) -> None:
     kind = _kind(reading)
     if kind == "cpo" and str(reading.source.plain("loss_type")) == "simpo":
         reading.derive("task", "simpo", "loss_type")
-    elif kind and kind not in hf_trainer.PROGRAMS:
+    elif kind and kind not in trl.PROGRAMS:
         reading.ask("task", "trainer")
         reading.refuse("trainer", f"napkin has no task of TRL's trainer {kind!r}", "task")
     else:
-        hf_trainer.task(reading)
+        trl.take_task(reading)
         if kind:
-            reading.derive("task", hf_trainer.PROGRAMS[kind], "trainer")
+            reading.derive("task", trl.PROGRAMS[kind], "trainer")
 
 
 def _seq(reading: Reading) -> None:

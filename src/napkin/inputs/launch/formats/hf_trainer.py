@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout, take_excluded, take_layers, take_lora, take_saved
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
+from napkin.inputs.launch.precisions import adapters, dtype, full_policy
 from napkin.inputs.launch.read import merge_into
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_trl, take_other_model
@@ -15,59 +15,13 @@ from napkin.inputs.launch.shared import (
     NAMED_FSDP,
     SHARDING,
     WHY_FSDP,
-    adapters,
-    dtype,
-    full_policy,
-    take_adapter_dropout,
     take_deepspeed_file,
-    take_excluded,
     take_fsdp,
-    take_layers,
     take_linked,
-    take_lora,
-    take_saved,
 )
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
 from napkin.inputs.launch.values import Open, flag, natural, number, whole
-
-ARGUMENTS = [
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "num_train_epochs",
-    "max_steps",
-    "gradient_checkpointing",
-    "learning_rate",
-    "bf16",
-    "per_device_batch_size",
-]
-OF_TRL = [
-    "max_seq_length",
-    "max_length",
-    "packing",
-    "beta",
-    "dataset_text_field",
-    "use_peft",
-    "lora_r",
-    "num_generations",
-    "max_prompt_length",
-    "max_completion_length",
-    "dataset_mixture",
-    "dataset_mixer",
-    "chat_template",
-    "dataset_name",
-    "loss_type",
-    "use_liger",
-    "use_vllm",
-    "reward_funcs",
-    "desirable_weight",
-    "undesirable_weight",
-    "lora_target_modules",
-    "padding_free",
-]
-OLDER = ["max_seq_length", "evaluation_strategy", "use_liger"]
-"""Keys that TRL and transformers had dropped (TRL 0.20, July 2025) when TRL began to recompute and to run bf16 unless
-told otherwise (0.21, August 2025, trl#3510; bf16 in 0.19)."""
-GROUPED = ("num_generations", "reward_funcs", "max_completion_length")
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -79,87 +33,6 @@ def is_this(source: LaunchFile) -> bool:
         and (sum(one in source for one in ARGUMENTS) >= 2 or source.has_any(*OF_TRL))
         and not source.has_any("finetuning_type", "stage", "base_model")
     )
-
-
-TEACHER = "teacher_model_name_or_path"
-WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "chat_template", "packing")
-"""Keys of TRL's that other programs have too: transformers' own examples take a dataset_name and a max_seq_length."""
-PROGRAMS = {
-    "sft": "sft",
-    "dpo": "dpo",
-    "grpo": "grpo",
-    "kto": "kto",
-    "orpo": "orpo",
-    "reward": "rm",
-    "rloo": "rloo",
-    "ppo": "ppo",
-    "gkd": "gkd",
-}
-"""TRL's subcommands, and its scripts by how their names begin (examples/scripts, trl/scripts) → their task."""
-NO_DECODER = re.compile(
-    r"run_(glue|qa|ner|swag|mlm|classification|xnli|seq2seq_qa|image|audio|speech|mim|semantic)\w*\.py"
-)
-
-
-def _task_of_program(source: LaunchFile) -> str | None:
-    """Return the task that TRL's subcommand or script says."""
-    if "trl" in source.command:
-        return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
-    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", source.program)), None)
-
-
-def _is_trl(reading: Reading) -> bool:
-    """Return whether a file is TRL's: one of its keys, of which a launch line needs one that only TRL has, or TRL's
-    program."""
-    source = reading.source
-    marks = OF_TRL
-    if source.syntax == "python":
-        return "trl" in source.command
-    if source.syntax == "shell":
-        if source.program.startswith("run_"):
-            return False
-        marks = [key for key in OF_TRL if key not in WEAK]
-    return source.has_any(*marks) or _task_of_program(source) is not None
-
-
-def _has_defaults_of_trl(reading: Reading) -> bool:
-    """Return whether what the file leaves out is as TRL sets it today: bf16 and full recomputation."""
-    return _is_trl(reading) and not reading.source.has_any(*OLDER)
-
-
-def _trainer(reading: Reading) -> None:
-    marks = [key for key in OF_TRL if key in reading.source]
-    if reading.read("use_unsloth", flag):
-        reading.derive("trainer", "unsloth", "use_unsloth")
-    elif _is_trl(reading):
-        reading.derive("trainer", "trl", *(marks[:2] or ["trl"]))
-    else:
-        reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
-
-
-def task(reading: Reading) -> None:
-    """GRPO has keys of its own; DPO, ORPO and KTO share beta, so that it only tells that it is one of them."""
-    grouped = [key for key in GROUPED if key in reading.source]
-    stated = _task_of_program(reading.source)
-    if reading.source.syntax == "shell" and NO_DECODER.fullmatch(reading.source.program):
-        reading.refuse(reading.source.program, "does not train a causal language model", "task")
-    if stated is not None:
-        reading.derive("task", stated, "trl")
-    elif grouped:
-        reading.derive("task", "grpo", *grouped)
-    elif TEACHER in reading.source:
-        reading.derive("task", "gkd", TEACHER)
-    elif reading.source.has_any("desirable_weight", "undesirable_weight"):
-        reading.derive("task", "kto", "desirable_weight", "undesirable_weight")
-    elif reading.source.has_any("simpo_gamma", "gamma_beta_ratio") or str(reading.source.plain("loss_type")) == "simpo":
-        reading.derive("task", "simpo", *reading.written("simpo_gamma", "gamma_beta_ratio", "loss_type"))
-    elif reading.source.has_any("beta", "max_prompt_length", "precompute_ref_log_probs"):
-        keys = [k for k in ("beta", "max_prompt_length", "precompute_ref_log_probs") if k in reading.source]
-        reading.ask("task", *keys)
-    elif "center_rewards_coefficient" in reading.source:
-        reading.derive("task", "rm", "center_rewards_coefficient")
-    elif _is_trl(reading):
-        reading.assume("task", "sft", *[key for key in OF_TRL if key in reading.source][:2])
 
 
 def rollout(reading: Reading) -> None:
@@ -195,7 +68,7 @@ def seq(reading: Reading) -> None:
             else:
                 reading.ask("seq", key)
             return
-    if _is_trl(reading):
+    if is_trl(reading):
         reading.default("seq", 1024, "max_length")
 
 
@@ -285,11 +158,11 @@ def precision(reading: Reading) -> None:
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
     keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
-    if not keys and not _has_defaults_of_trl(reading) and not reading.value_of("adapter"):
+    if not keys and not has_trl_defaults(reading) and not reading.value_of("adapter"):
         reading.default("precision", "fp32", "bf16", "torch_dtype")
         return
     default = not keys
-    if not reading.source.has_any("bf16", "fp16") and _has_defaults_of_trl(reading):
+    if not reading.source.has_any("bf16", "fp16") and has_trl_defaults(reading):
         autocast, default = "bf16", True
     keys = keys or ["bf16", "torch_dtype"]
     master = reading.value_of("framework") == "deepspeed"
@@ -297,7 +170,7 @@ def precision(reading: Reading) -> None:
         quantized = reading.value_of("quantized")
         held = loaded if loaded in ("bf16", "fp16") else "fp32"
         narrow = autocast or held
-        kept = "bf16" if quantized and _is_trl(reading) and narrow == "bf16" else "fp32"
+        kept = "bf16" if quantized and is_trl(reading) and narrow == "bf16" else "fp32"
         policy = adapters(quantized or held, kept, narrow)
     else:
         assumed = "bf16" if loaded == "auto" else loaded
@@ -326,7 +199,7 @@ def others(reading: Reading) -> None:
     if on is not None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
     elif reading.value_of("recompute") is None:
-        usual = "full" if _has_defaults_of_trl(reading) else "none"
+        usual = "full" if has_trl_defaults(reading) else "none"
         reading.default("recompute", usual, "gradient_checkpointing")
     for key in ("use_liger", "use_liger_kernel"):
         if reading.read(key, flag):
@@ -356,13 +229,13 @@ FORMAT = LaunchFormat(
     ),
     rules=(
         KeyRule("model_name_or_path|model_name|model_id", "model", "a preset's name; a fine-tune's is asked", _model),
-        KeyRule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", _trainer),
+        KeyRule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", take_trainer),
         KeyRule(
             "num_generations reward_funcs beta desirable_weight simpo_gamma gamma_beta_ratio loss_type "
             "center_rewards_coefficient",
             "task",
             "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it",
-            task,
+            take_task,
         ),
         KeyRule(
             "max_length max_seq_length max_prompt_length max_completion_length",

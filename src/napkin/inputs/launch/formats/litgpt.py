@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import model_of, take_optimizer
+from napkin.inputs.launch.precisions import adapters
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import adapters, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
 

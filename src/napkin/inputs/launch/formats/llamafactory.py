@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout, take_saved
 from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, take_model, take_optimizer, take_targets
+from napkin.inputs.launch.precisions import adapters, take_fp8
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import layers_of
-from napkin.inputs.launch.shared import (
-    IDLE_FSDP,
-    NAMED_FSDP,
-    WHY_FSDP,
-    adapters,
-    take_adapter_dropout,
-    take_amount,
-    take_deepspeed_file,
-    take_fp8,
-    take_fsdp,
-    take_saved,
-)
+from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, take_amount, take_deepspeed_file, take_fsdp
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import calculated, degree, flag, natural, whole, word
 

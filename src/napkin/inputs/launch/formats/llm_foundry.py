@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
+from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import take_model, take_optimizer, take_targets
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import SHARDING, take_adapter_dropout, take_duration
+from napkin.inputs.launch.shared import SHARDING, take_duration
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
 

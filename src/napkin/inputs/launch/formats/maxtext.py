@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.maxtext_model import EXPERTS, SIZES, read_model
+from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model
-from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, number, product, whole, word
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch import megatron_model
 from napkin.inputs.launch.checks import EACH, NODES, check_batch, check_gpus, take_machine
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
@@ -38,20 +39,20 @@ def _program(reading: Reading) -> None:
 
 
 def _model(reading: Reading) -> None:
-    core.take_shape(reading)
+    megatron_model.take_shape(reading)
     if not reading.shape.get("layers") and "hybrid_layer_pattern" not in reading.source:
         if reading.unsized:
             reading.describe()
         return
-    core.take_vocabulary(reading, "tokenizer_type", "tokenizer_model", "tokenizer_name_or_path")
+    megatron_model.take_vocabulary(reading, "tokenizer_type", "tokenizer_model", "tokenizer_name_or_path")
     reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
     flags = {
         key.replace("_", "-"): str(value.value)
         for key, value in reading.source.values.items()
-        if key in core.SHAPE.split() and value.value not in (None, False)
+        if key in megatron_model.SHAPE.split() and value.value not in (None, False)
     }
-    flags |= core.derived_flags(reading)
-    reading.build(lambda: config_of(flags | core.vocabulary_flag(reading), reading.value_of("seq")))
+    flags |= megatron_model.derived_flags(reading)
+    reading.build(lambda: config_of(flags | megatron_model.vocabulary_flag(reading), reading.value_of("seq")))
 
 
 def _layout(reading: Reading) -> None:
@@ -81,7 +82,10 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule("pretrain_*.py hybrid_layer_pattern", "", "an encoder or a hybrid is refused", _program),
         KeyRule(
-            core.SHAPE, "model", "sizes; ffn 4·hidden, gated 8/3 of it in multiples of 64; tied unless untied", _model
+            megatron_model.SHAPE,
+            "model",
+            "sizes; ffn 4·hidden, gated 8/3 of it in multiples of 64; tied unless untied",
+            _model,
         ),
         KeyRule(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "

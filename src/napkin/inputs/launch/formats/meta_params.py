@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.foreign import translated
-from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch import megatron_model
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
@@ -24,7 +24,7 @@ def _read(reading: Reading) -> None:
     if "dim" in reading.source:
         _meta(reading)
         return
-    core.take_shape(reading)
+    megatron_model.take_shape(reading)
     if "swiglu" not in reading.source:
         reading.shape.pop("gated", None)
     if "untie_embeddings_and_output_weights" not in reading.source:
@@ -38,7 +38,7 @@ def _read(reading: Reading) -> None:
     else:
         flags = {
             key.replace("_", "-"): str(reading.source.plain(key))
-            for key in core.SHAPE.split()
+            for key in megatron_model.SHAPE.split()
             if reading.source.plain(key) not in (None, False)
         }
         reading.build(lambda: config_of(flags, reading.read("max_position_embeddings", whole)))
@@ -86,7 +86,7 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule(
             "dim n_layers n_heads n_kv_heads head_dim hidden_dim multiple_of ffn_dim_multiplier vocab_size moe "
-            f"{core.SHAPE}",
+            f"{megatron_model.SHAPE}",
             "model",
             "sizes; Meta's MLP is 8/3 of the width, rounded up to multiple_of",
             _read,

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch.checks import check_batch, check_gpus, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout, take_lora, take_saved
+from napkin.inputs.launch.ms_swift_layout import (
+    ANSWER,
+    MICRO,
+    STEPS,
+    TASKS,
+    command_of,
+    is_megatron,
+    take_batch,
+    take_gpus,
+    take_layout,
+)
 from napkin.inputs.launch.names import (
     AUTOCAST,
     MASTER,
@@ -16,61 +25,28 @@ from napkin.inputs.launch.names import (
     take_model,
     take_optimizer,
 )
-from napkin.inputs.launch.reading import DEFAULT, FROM_FILE, Reading
+from napkin.inputs.launch.precisions import adapters, dtype
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_trl, take_other_model
-from napkin.inputs.launch.shared import (
-    adapters,
-    dtype,
-    take_adapter_dropout,
-    take_amount,
-    take_deepspeed_file,
-    take_lora,
-    take_saved,
-)
+from napkin.inputs.launch.shared import take_amount
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.stated import DEFAULT, FROM_FILE
 from napkin.inputs.launch.values import degree, flag, whole
 
-TASKS = {"pt": "pretrain", "sft": "sft", "rlhf": "dpo"}
-"""A subcommand → its task; rlhf is DPO unless rlhf_type says otherwise."""
 RLHF = ("dpo", "orpo", "simpo", "kto", "rm", "ppo", "grpo")
 """Values of rlhf_type that are tasks of the same names."""
-STAGES = {
-    "zero0": (0, ""),
-    "zero1": (1, ""),
-    "zero2": (2, ""),
-    "zero2_offload": (2, "optimizer"),
-    "zero3": (3, ""),
-    "zero3_offload": (3, "optimizer,parameters"),
-}
-"""ms-swift's own DeepSpeed files (swift/config): the stage, and what is on the host."""
 TUNER = "tuner_type|train_type|sft_type"
 TARGETS = "target_modules|lora_target_modules|target_regex"
-MICRO, STEPS, ANSWER = "per_device_train_batch_size", "gradient_accumulation_steps", "max_completion_length"
-
-
-def _command(source: LaunchFile) -> tuple[str, str]:
-    """Return the program and the subcommand of a launch line: swift or megatron, and sft, pt or rlhf."""
-    words = [one.replace("swift/cli/", "swift ").removesuffix(".py") for one in source.command]
-    flat = " ".join(words).split()
-    for program, kind in pairwise(flat):
-        if program in ("swift", "megatron") and kind in TASKS:
-            return program, kind
-    return "", ""
 
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is ms-swift's: its command, or its name of how a model is tuned next to a model."""
-    return _command(source)[1] != "" or (
+    return command_of(source)[1] != "" or (
         source.syntax != "shell"
         and source.has_any(*TUNER.split("|"))
         and source.has_any("model", "model_id_or_path", "model_type")
         and "learning_rate" in source
     )
-
-
-def is_megatron(source: LaunchFile) -> bool:
-    """Return whether the run is Megatron's."""
-    return _command(source)[0] == "megatron" or source.has_any("tensor_model_parallel_size", "micro_batch_size")
 
 
 def _model(reading: Reading) -> None:
@@ -79,7 +55,7 @@ def _model(reading: Reading) -> None:
 
 def _task(reading: Reading) -> None:
     """Read the task: the subcommand's; a head that is not a language model's is refused."""
-    kind = _command(reading.source)[1]
+    kind = command_of(reading.source)[1]
     stated = reading.source.plain("rlhf_type")
     if stated is not None and str(stated).lower() not in RLHF:
         reading.ask("task", "rlhf_type")
@@ -94,19 +70,6 @@ def _task(reading: Reading) -> None:
     head = str(reading.source.plain("task_type") or "causal_lm").lower()
     if head != "causal_lm":
         reading.refuse("task_type", f"napkin has no head for {head[:40]!r}")
-
-
-def _gpus(reading: Reading) -> None:
-    """Read the GPUs: NPROC_PER_NODE processes on each of NNODES; without it, one process on the first of those that
-    are visible, which are known only where there is one."""
-    take_machine(reading)
-    around = reading.source.environment
-    each, nodes, seen = (around.get(one, "") for one in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"))
-    if reading.value_of("gpus") is None and each.isdigit() and int(each) > 0 and (not nodes or nodes.isdigit()):
-        reading.derive("gpus", int(each) * int(nodes or 1), "NPROC_PER_NODE", *(["NNODES"] if nodes else []))
-    elif reading.value_of("gpus") is None and not each and seen.isdigit():
-        reading.derive("gpus", 1, "CUDA_VISIBLE_DEVICES")
-    reading.told("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 
 
 def _seq(reading: Reading) -> None:
@@ -158,56 +121,6 @@ def _adapter(reading: Reading) -> None:
         reading.ask("quantized", at)
     elif bits:
         reading.refuse(at, f"napkin has no {bits}-bit quantization by {method[:20]!r}")
-
-
-def _layout(reading: Reading) -> None:
-    """Read what is divided: DeepSpeed by ms-swift's names or a file, FSDP2, Ulysses; Megatron's degrees."""
-    if is_megatron(reading.source):
-        reading.derive("framework", "megatron-core", "megatron")
-        if reading.find("recompute_granularity") is None:
-            reading.default("recompute", "selective", "recompute_granularity")
-        core.take_division(reading, zero=1)
-        reading.derive("implementation", "megatron", "megatron")
-        check_gpus(reading)
-        check_batch(reading, "global_batch_size")
-        return
-    name = str(reading.source.plain("deepspeed") or "").removeprefix("default-")
-    if name.lower() in STAGES:
-        stage, away = STAGES[name.lower()]
-        reading.derive("framework", "deepspeed", "deepspeed")
-        reading.put("zero", stage, "deepspeed")
-        if away:
-            reading.derive("offload", away, "deepspeed")
-    elif take_deepspeed_file(reading):
-        pass
-    elif str(reading.source.plain("fsdp") or "").lower() == "fsdp2":
-        reading.derive("framework", "fsdp", "fsdp")
-        reading.derive("zero", 3, "fsdp")
-        reading.derive("recompute", "full", "fsdp")
-    elif reading.find("fsdp") is not None:
-        reading.ask("zero", "fsdp")
-    reading.take("cp", "sequence_parallel_size", degree)
-    tp = reading.read("deepspeed_autotp_size", degree)
-    if tp:
-        reading.put("tp", tp, "deepspeed_autotp_size")
-
-
-def _batch(reading: Reading) -> None:
-    """Read the batch; accumulation left out makes 16 samples of all ranks together (swift/trainers/arguments.py)."""
-    if is_megatron(reading.source):
-        for key, option, usual in (("micro_batch_size", "micro-batch", 1), ("global_batch_size", "global-batch", 16)):
-            reading.take(option, key, whole)
-            reading.default(option, usual, key)
-        return
-    micro = reading.take("micro-batch", f"{MICRO}|batch_size", whole)
-    reading.default("micro-batch", 1, MICRO)
-    gpus = reading.value_of("gpus")
-    if reading.take("grad-accum", STEPS, whole):
-        pass
-    elif reading.find(STEPS) is None and gpus and reading.value_of("micro-batch"):
-        reading.default("grad-accum", max(1, -(-16 // ((micro or 1) * gpus))), STEPS)
-    else:
-        reading.ask("grad-accum", STEPS)
 
 
 def _precision(reading: Reading) -> None:
@@ -279,7 +192,7 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule("model model_id_or_path model_type", "model", "a preset's name; a fine-tune's is asked", _model),
         KeyRule("rlhf_type task_type", "task", "pt, sft, or rlhf_type", _task),
-        KeyRule("nproc_per_node nnodes", "gpus", "NPROC_PER_NODE × NNODES", _gpus),
+        KeyRule("nproc_per_node nnodes", "gpus", "NPROC_PER_NODE × NNODES", take_gpus),
         KeyRule(f"max_length {ANSWER} packing num_generations", "seq packing", "GRPO: prompt + response", _seq),
         KeyRule(
             f"{TUNER} lora_rank lora_dropout|lora_dropout_p target_modules|lora_target_modules|target_regex "
@@ -293,13 +206,13 @@ FORMAT = LaunchFormat(
             "recompute_granularity recompute_method recompute_num_layers",
             "framework zero offload cp tp sp recompute",
             "zero0 to zero3 and their _offload, FSDP2; Megatron: the distributed optimizer",
-            _layout,
+            take_layout,
         ),
         KeyRule(
             f"{MICRO} batch_size {STEPS} micro_batch_size global_batch_size",
             "micro-batch grad-accum global-batch",
             "accumulation left out: 16 samples of all ranks",
-            _batch,
+            take_batch,
         ),
         KeyRule("torch_dtype dtype bf16 fp16 fp8_format", "precision", "the dtype of the weights, bf16", _precision),
         KeyRule(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from napkin.inputs.launch.checks import check_batch
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MEGATRON, take_optimizer
+from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, product, whole, word
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch import megatron_model
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
+from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import FP32, MEGATRON
-from napkin.inputs.launch.reading import DEFAULT, Reading
-from napkin.inputs.launch.shared import take_adapter_dropout
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.values import flag, names, number, product, whole
 from napkin.inputs.megatron_shape import config_of
 
@@ -90,7 +92,16 @@ TARGETS = {
     "mlp": ["gate", "up", "down"],
     "all": ["all"],
 }
-"""NeMo's fused linears → the linears of a preset that they are made of."""
+"""NeMo's fused linear layers → the preset's linear layers that they fuse."""
+STAGE_OF_ADAM = {
+    "fused_adam": 0,
+    "distributed_fused_adam": 1,
+    "mcore_distributed_optim": 1,
+    "adamw": 0,
+    "adam": 0,
+    "megatron_fused_adam": 0,
+}
+"""NeMo's names of Adam with decoupled weight decay → ZeRO stage."""
 
 
 def _check_decoder(reading: Reading) -> None:
@@ -134,17 +145,8 @@ def _model(reading: Reading) -> None:
 
 
 def _inside(reading: Reading) -> None:
-    source = reading.source
-    core.take_shape(reading)
-    if "layers" in reading.shape:
-        core.take_vocabulary(reading, "tokenizer.type", "tokenizer.type", "tokenizer.model")
-        reading.describe("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")
-        reading.build(lambda: config_of(_flags(reading) | core.vocabulary_flag(reading), reading.value_of("seq")))
-    else:
-        reading.ask("model", "restore_from_path")
-        for degree_ in ("tp", "pp", "cp", "ep"):  # the checkpoint's, where the file has none
-            if reading.inputs[degree_].origin == DEFAULT:
-                del reading.inputs[degree_]
+    """Read the model block: size, sequence length, recomputation, optimizer and adapters."""
+    _take_size(reading)
     if reading.value_of("seq") is None and not reading.open_among("encoder_seq_length", "seq_length"):
         reading.inputs.pop("seq", None)
         reading.take("seq", "data.train_ds.max_seq_length", whole)
@@ -157,22 +159,39 @@ def _inside(reading: Reading) -> None:
     )
     core.take_dropout(reading, None)
     core.take_attention(reading)
+    _take_optimizer(reading)
+    _take_adapter(reading)
+    if reading.read("cpu_offloading", flag):
+        reading.omit("cpu_offloading", "layers whose activations and weights are on the host")
+
+
+def _take_size(reading: Reading) -> None:
+    """Read the model's dimensions, or ask for the model if the file names a checkpoint instead."""
+    megatron_model.take_shape(reading)
+    if "layers" in reading.shape:
+        megatron_model.take_vocabulary(reading, "tokenizer.type", "tokenizer.type", "tokenizer.model")
+        reading.describe("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")
+        reading.build(
+            lambda: config_of(_flags(reading) | megatron_model.vocabulary_flag(reading), reading.value_of("seq"))
+        )
+    else:
+        reading.ask("model", "restore_from_path")
+        for degree_ in ("tp", "pp", "cp", "ep"):  # the checkpoint's, where the file has none
+            if reading.inputs[degree_].origin == DEFAULT:
+                del reading.inputs[degree_]
+
+
+def _take_optimizer(reading: Reading) -> None:
+    """Read the optimizer and the ZeRO stage: FSDP's sharding strategy, or the optimizer's own sharding."""
+    source = reading.source
     name = str(source.plain("optim.name") or "").lower()
-    known = {
-        "fused_adam": 0,
-        "distributed_fused_adam": 1,
-        "mcore_distributed_optim": 1,
-        "adamw": 0,
-        "adam": 0,
-        "megatron_fused_adam": 0,
-    }
     sharded = reading.read("fsdp", flag)
     if reading.open_among("optim.name"):
         reading.ask("optimizer", "optim.name")
         reading.ask("zero", "optim.name")
     if name == "sgd":
         reading.put("optimizer", "sgd-momentum", "optim.name")
-    elif name in known:
+    elif name in STAGE_OF_ADAM:
         reading.put("optimizer", "adamw", "optim.name")
     elif name:
         reading.ask("optimizer", "optim.name")
@@ -186,8 +205,12 @@ def _inside(reading: Reading) -> None:
             "fsdp_sharding_strategy",
         )
     elif name:
-        reading.derive("zero", known.get(name, 0), "optim.name")
-    scheme = str(source.plain("peft.peft_scheme") or "").lower()
+        reading.derive("zero", STAGE_OF_ADAM.get(name, 0), "optim.name")
+
+
+def _take_adapter(reading: Reading) -> None:
+    """Read LoRA; refuse other PEFT schemes."""
+    scheme = str(reading.source.plain("peft.peft_scheme") or "").lower()
     if scheme == "lora":
         reading.put("adapter", "lora", "peft.peft_scheme")
         rank = reading.read("peft.lora_tuning.adapter_dim", whole)
@@ -198,8 +221,6 @@ def _inside(reading: Reading) -> None:
         _targets(reading, "peft.lora_tuning.target_modules")
     elif scheme and scheme not in ("none", "null"):
         reading.refuse("peft.peft_scheme", f"napkin has no adapter {scheme[:40]!r}")
-    if reading.read("cpu_offloading", flag):
-        reading.omit("cpu_offloading", "layers whose activations and weights are on the host")
 
 
 def _flags(reading: Reading) -> dict[str, str]:
@@ -207,7 +228,7 @@ def _flags(reading: Reading) -> dict[str, str]:
     source = reading.source
     flags = {
         key.replace("_", "-"): str(source.plain(key))
-        for key in core.SHAPE.split()
+        for key in megatron_model.SHAPE.split()
         if source.plain(key) not in (None, False)
     }
     if "swiglu" in str(source.plain("activation")):
@@ -228,7 +249,7 @@ OF_MODEL = LaunchFormat(
     is_this,
     keys=core.LAYOUT,
     rules=(
-        KeyRule(core.SHAPE + " bias activation share_embeddings_and_output_weights", "", "", _inside),
+        KeyRule(megatron_model.SHAPE + " bias activation share_embeddings_and_output_weights", "", "", _inside),
         KeyRule(
             "sequence_parallel activations_checkpoint_granularity activations_checkpoint_method fsdp optim.name "
             "activations_checkpoint_num_layers hidden_dropout attention_dropout use_flash_attention "

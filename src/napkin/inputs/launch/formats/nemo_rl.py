@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import AUTOCAST, FP32, MEGATRON, lora_targets, take_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_updates
-from napkin.inputs.launch.shared import take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import MASTER, take_model
+from napkin.inputs.launch.precisions import adapters, full_policy
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_updates
-from napkin.inputs.launch.shared import adapters, full_policy, take_adapter_dropout, take_deepspeed_file
+from napkin.inputs.launch.shared import take_deepspeed_file
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole, word
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import MASTER, take_attention, take_model, take_targets
+from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_openrlhf, take_other_model
-from napkin.inputs.launch.shared import fixed_dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
 

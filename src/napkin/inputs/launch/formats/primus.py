@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch import megatron_model
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.names import MEGATRON, model_of
-from napkin.inputs.launch.reading import DEFAULT, Reading
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.stated import DEFAULT
 
 T = "modules.pre_trainer"
 V = f"{T}.overrides"
@@ -42,7 +44,7 @@ def _megatron(reading: Reading) -> None:
     core.take_optimizer(reading)
     core.take_attention(reading)
     reading.shape.clear()
-    for key in core.SHAPE.split():
+    for key in megatron_model.SHAPE.split():
         value = reading.find(key)
         if value is not None and key not in (
             "max_position_embeddings",

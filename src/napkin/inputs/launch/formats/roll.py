@@ -7,10 +7,11 @@ import re
 from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout, take_lora
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, PURE, take_attention, take_model
+from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_other_model, take_updates
-from napkin.inputs.launch.shared import adapters, fixed_dtype, take_adapter_dropout, take_lora
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, number, product, whole, word
 

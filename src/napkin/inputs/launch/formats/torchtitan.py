@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import model_of, take_optimizer
+from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import fixed_dtype
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, product, whole, word
 

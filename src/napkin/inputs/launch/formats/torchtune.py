@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import lora_targets, model_of, take_optimizer
+from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shared import adapters, fixed_dtype, take_adapter_dropout
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, number, whole
 

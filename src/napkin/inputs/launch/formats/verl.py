@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, take_model, take_targets
+from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.rollouts import of_verl
-from napkin.inputs.launch.shared import fixed_dtype
+from napkin.inputs.launch.rollouts import A, R, of_verl
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
+from napkin.inputs.launch.values import flag, natural, number, product, whole
+from napkin.inputs.launch.verl_layout import is_known, is_megatron, is_sft, take_layout
 
-A, M, R = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.rollout"
+M = "actor_rollout_ref.model"
 TASKS = {
     "grpo": "grpo",
     "gae": "ppo",
@@ -29,12 +29,8 @@ def is_this(source: LaunchFile) -> bool:
     )
 
 
-def _sft(source: LaunchFile) -> bool:
-    return "model.partial_pretrain" in source or any("sft_trainer" in one for one in source.command)
-
-
 def _model(reading: Reading) -> None:
-    keys = ("model.partial_pretrain", "model.path") if _sft(reading.source) else (f"{M}.path",)
+    keys = ("model.partial_pretrain", "model.path") if is_sft(reading.source) else (f"{M}.path",)
     if reading.find(*keys) is None:
         reading.ask("model", *keys[:1])
     else:
@@ -42,7 +38,7 @@ def _model(reading: Reading) -> None:
 
 
 def _task(reading: Reading) -> None:
-    if _sft(reading.source):
+    if is_sft(reading.source):
         reading.derive("task", "sft", "model.partial_pretrain")
         return
     kind = reading.find("algorithm.adv_estimator")
@@ -77,88 +73,9 @@ def _machine(reading: Reading) -> None:
         reading.put("epochs", epochs, "trainer.total_epochs")
 
 
-def _megatron(source: LaunchFile) -> bool:
-    chosen = str(source.plain(f"{A}.strategy") or "").lower() == "megatron"
-    named = any("megatron" in str(source.plain(one)).lower() for one in ("config_name", "model_engine", "engine"))
-    return chosen or named or f"{A}.megatron" in source
-
-
-def _check_engine(reading: Reading) -> None:
-    """Refuse engines next to FSDP and Megatron, whose keys are others (VeOmni, torchtitan, Automodel)."""
-    for key in (f"{A}.strategy", "model_engine", "engine", "model.strategy"):
-        kind = str(reading.source.plain(key) or "").lower()
-        if kind and kind not in ("fsdp", "fsdp2", "megatron", "dp"):
-            reading.refuse(key, f"napkin does not know verl's engine {kind[:40]!r}")
-
-
-def _layout(reading: Reading) -> None:
-    source = reading.source
-    _check_engine(reading)
-    if _megatron(source):
-        degrees = "engine" if _sft(source) else f"{A}.megatron"
-        keys = [key for key in (f"{A}.strategy", "config_name", f"{A}.megatron") if key in source]
-        reading.derive("framework", "megatron-core", *keys)
-        reading.derive("implementation", "megatron", *keys)
-        found = {}
-        for name, option in (
-            ("tensor_model_parallel_size", "tp"),
-            ("pipeline_model_parallel_size", "pp"),
-            ("context_parallel_size", "cp"),
-            ("expert_model_parallel_size", "ep"),
-            ("expert_tensor_parallel_size", "etp"),
-            ("virtual_pipeline_model_parallel_size", "vp"),
-        ):
-            key = f"{degrees}.{name}"
-            size = reading.take(option, key, degree)
-            if size:
-                found[key] = size if option in ("tp", "pp", "cp") else 1
-        dense, gpus = product(list(found.values())), reading.value_of("gpus")
-        if gpus and found and gpus % dense == 0 and all(_is_known(reading, one) for one in ("tp", "pp", "cp")):
-            where = "trainer.n_gpus_per_node"
-            reading.derive("dp", gpus // dense, where, *found)
-        if (reading.value_of("tp") or 1) > 1:
-            reading.default("sp", True, f"{A}.megatron.sequence_parallel")
-        reading.default("zero", 1, f"{A}.megatron.use_distributed_optimizer")
-        check_gpus(reading, "trainer.n_gpus_per_node")
-        return
-    strategy = str(source.plain(f"{A}.strategy") or source.plain("model.strategy") or "")
-    if strategy:
-        reading.derive("framework", "fsdp", *[key for key in (f"{A}.strategy", "model.strategy") if key in source])
-    else:
-        reading.default("framework", "fsdp", f"{A}.strategy")
-    block = f"{A}.fsdp_config" if not _sft(source) else "engine" if "engine" in source else "model.fsdp_config"
-    again = reading.read(f"{block}.reshard_after_forward", flag)
-    if again is not None:
-        reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
-    else:
-        reading.default("zero", 3, f"{block}.fsdp_size", f"{block}.reshard_after_forward")
-    size = reading.read(f"{block}.fsdp_size", lambda value: None if value == -1 else degree(value))
-    if size:
-        reading.put("dp-shard", size, f"{block}.fsdp_size")
-    away = [
-        word
-        for word, key in (("parameters", "param_offload"), ("optimizer", "optimizer_offload"))
-        if reading.read(f"{block}.{key}", flag)
-    ]
-    if away:
-        reading.put(
-            "offload",
-            ",".join(sorted({*away, "optimizer"} if "parameters" in away else set(away))),
-            f"{block}.param_offload",
-            f"{block}.optimizer_offload",
-        )
-    cuts = (f"{A}.", f"{A}.fsdp_config.", "engine.", "")
-    reading.take("cp", "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts), degree)
-
-
-def _is_known(reading: Reading, option: str) -> bool:
-    """Whether a degree is stated, or left out, and not left open by a variable of the script."""
-    return option not in reading.inputs or reading.value_of(option) is not None
-
-
 def _batch(reading: Reading) -> None:
     """Read the batch: an optimizer step takes ppo_mini_batch_size prompts, of rollout.n samples each."""
-    if _sft(reading.source):
+    if is_sft(reading.source):
         for key, option in (
             ("data.micro_batch_size_per_gpu", "micro-batch"),
             ("data.train_batch_size", "global-batch"),
@@ -201,7 +118,7 @@ def _micro_of_all(reading: Reading, key: str) -> None:
     several = (reading.read(f"{R}.n", natural) or 1) > 1
     total, gpus = reading.read(key, whole), reading.value_of("gpus")
     ranks = reading.value_of("dp") or (gpus and gpus // (reading.value_of("cp") or 1))
-    if total and ranks and total >= ranks and _is_known(reading, "cp"):
+    if total and ranks and total >= ranks and is_known(reading, "cp"):
         state = reading.assume if several else reading.derive
         state("micro-batch", total // ranks, key, *[one for one in machine if one in reading.source])
     else:
@@ -213,8 +130,8 @@ def _others(reading: Reading) -> None:
     on = reading.read(f"{M}.enable_gradient_checkpointing|model.enable_gradient_checkpointing", flag)
     key = f"{M}.enable_gradient_checkpointing"
     key = key if key in source else "model.enable_gradient_checkpointing"
-    if _megatron(source):
-        block = "engine" if _sft(source) else f"{A}.megatron"
+    if is_megatron(source):
+        block = "engine" if is_sft(source) else f"{A}.megatron"
         part = f"{block}.override_transformer_config.recompute_granularity"
         kind = source.plain(part)
         reading.put("recompute", str(kind).lower(), part) if kind else reading.default("recompute", "none", part)
@@ -235,7 +152,7 @@ def _others(reading: Reading) -> None:
             take_targets(reading, at, targets.value)
         else:
             reading.default("lora-targets", "all", f"{M}.target_modules")
-    if _megatron(source):
+    if is_megatron(source):
         reading.default("precision", MEGATRON, f"{A}.megatron.dtype")
         return
     keys = (f"{A}.fsdp_config.model_dtype", "model.fsdp_config.model_dtype", "engine.model_dtype")
@@ -247,7 +164,7 @@ def _others(reading: Reading) -> None:
 
 
 def _rollout(reading: Reading) -> None:
-    if not _sft(reading.source):
+    if not is_sft(reading.source):
         of_verl(reading)
 
 
@@ -271,7 +188,7 @@ FORMAT = LaunchFormat(
             f"{A}.strategy {A}.megatron.* {A}.fsdp_config.* {A}.ulysses_sequence_parallel_size",
             "framework zero tp pp cp ep dp sp offload",
             "FSDP full shard; Megatron's sizes of the actor",
-            _layout,
+            take_layout,
         ),
         KeyRule(
             f"{A}.ppo_micro_batch_size_per_gpu {A}.ppo_micro_batch_size {A}.ppo_mini_batch_size {R}.n "

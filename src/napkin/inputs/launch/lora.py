@@ -1,0 +1,75 @@
+"""Read LoRA: rank, target modules, layers, and modules trained in full."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch import values
+from napkin.inputs.launch.names import take_targets
+from napkin.inputs.launch.source import FileValue
+from napkin.inputs.launch.values import Open, names, number, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.inputs.launch.reading import Reading
+
+
+def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:
+    """Read LoRA's rank and targets. default_targets: None where each architecture has its own."""
+    reading.put("adapter", "lora", *(rank.split("|")[:1]), origin="derived")
+    reading.take("lora-rank", rank, whole)
+    reading.default("lora-rank", default_rank, *(rank.split("|")[:1]))
+    value = reading.find(*targets.split("|"))
+    if value is not None:
+        take_targets(reading, reading.named(*targets.split("|")), value.value)
+    elif default_targets is not None:
+        reading.default("lora-targets", default_targets, targets.split("|")[0])
+    else:
+        reading.ask("lora-targets", targets.split("|")[0])
+
+
+def take_adapter_dropout(reading: Reading, keys: str, usual: float = 0.0) -> None:
+    """Read dropout of the adapters' inputs; `keys`: spellings, separated by |. usual: where the file names none (peft's
+    LoraConfig: 0)."""
+    reading.take("lora-dropout", keys, number)
+    if usual:
+        reading.default("lora-dropout", usual, keys.split("|")[0])
+
+
+def take_excluded(reading: Reading, key: str) -> None:
+    """Read the modules that get no adapter, where a file names any; `key`: spellings, separated by |. A regular
+    expression over their names is not modeled."""
+    value = reading.find(*key.split("|"))
+    if value is None or isinstance(value.value, Open) or not names(value.value):
+        return
+    listed = [one.lower() for one in names(value.value)]
+    if isinstance(value.value, str) and not value.value.replace("_", "").isalnum():
+        return
+    targets = str(reading.value_of("lora-targets") or "all")
+    at = next(one for one in key.split("|") if reading.source.get(one) is value)
+    reading.derive("lora-targets", ",".join((targets, *(f"-{one}" for one in listed))), at)
+
+
+def take_layers(reading: Reading, key: str) -> None:
+    """Read the layers that get adapters, where a file names any; `key`: spellings, separated by |."""
+    value = reading.find(*key.split("|"))
+    if value is None or isinstance(value.value, Open) or value.value == []:
+        return
+    at = next(one for one in key.split("|") if reading.source.get(one) is value)
+    listed = value.value if isinstance(value.value, list) else [value.value]
+    layers = [reading.parsed(FileValue(value.key, one), values.natural) for one in listed]
+    targets = str(reading.value_of("lora-targets") or "all")
+    ranges: list[list[int]] = []
+    for layer in sorted({layer for layer in layers if layer is not None}):
+        if ranges and ranges[-1][1] == layer - 1:
+            ranges[-1][1] = layer
+        else:
+            ranges.append([layer, layer])
+    words = (f"@{first}" if first == last else f"@{first}-{last}" for first, last in ranges)
+    reading.derive("lora-targets", ",".join((targets, *words)), at)
+
+
+def take_saved(reading: Reading, key: str) -> None:
+    """Read the modules that are trained in full next to adapters, where a file names any; `key`: spellings."""
+    value = reading.find(*key.split("|"))
+    if value is not None and not isinstance(value.value, Open) and names(value.value):
+        at = next(one for one in key.split("|") if reading.source.get(one) is value)
+        reading.put("modules-to-save", ",".join(names(value.value)), at)

@@ -1,0 +1,142 @@
+"""The model that Megatron-core's options describe: sizes, experts, positions and vocabulary."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.names import model_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shapes import vocabulary_of
+from napkin.inputs.launch.values import flag, natural, whole
+
+SHAPE = (
+    "num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups "
+    "group_query_attention kv_channels swiglu "
+    "untie_embeddings_and_output_weights vocab_size padded_vocab_size num_experts moe_router_topk moe_ffn_hidden_size "
+    "moe_shared_expert_intermediate_size moe_layer_freq max_position_embeddings position_embedding_type normalization "
+    "disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias q_lora_rank kv_lora_rank qk_head_dim "
+    "qk_pos_emb_head_dim v_head_dim moe_shared_expert_gate moe_num_experts moe_top_k attention_head_type "
+    "topk embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern"
+)
+
+
+def position_of(reading: Reading) -> str:
+    """Return the kind of positions; the older switch of rotary ones wins (arguments.py, validate_args)."""
+    if reading.read("use_rotary_position_embeddings", flag):
+        return "rope"
+    return str(reading.source.plain("position_embedding_type") or "learned_absolute")
+
+
+VOCABULARIES = {"gpt2bpetokenizer": 50257, "llama2tokenizer": 32000}
+"""Tokenizers of Megatron-LM that have one vocabulary → its tokens."""
+
+
+def take_vocabulary(reading: Reading, kind: str, *names: str) -> None:
+    """Take the vocabulary from the tokenizer's kind or name, padded as Megatron-LM pads it: an assumption, as the
+    tokenizer is not in the file. kind, names: keys of its kind, and of the repository that it is from."""
+    padded = ("vocab_size", "padded_vocab_size", "pad_vocab_size_to", "extra_vocab_size")
+    if "vocab" in reading.shape or reading.source.has_any(*padded):
+        return
+    plain = reading.source.plain
+    stated = [(key, str(plain(key))) for key in names if plain(key)]
+    sizes = [(key, vocabulary_of(model_of(name)[0])) for key, name in stated]
+    if "gpt2-vocab" in str(plain("vocab_file") or ""):
+        sizes.insert(0, ("vocab_file", VOCABULARIES["gpt2bpetokenizer"]))
+    sizes.insert(0, (kind, VOCABULARIES.get(str(plain(kind) or "").lower())))
+    key, size = next(((key, size) for key, size in sizes if size), ("", None))
+    if size is None:
+        if kind in reading.source:
+            reading.omit(kind, "the vocabulary's size is that of the tokenizer, which is not in the file")
+        return
+    unit = (reading.read("make_vocab_size_divisible_by", whole) or 128) * (reading.value_of("tp") or 1)
+    rows = -(-size // unit) * unit
+    reading.dimension("vocab", rows, key)
+    reading.omit(key, f"is taken to have {size:,} tokens, padded to {rows:,}")
+
+
+def vocabulary_flag(reading: Reading) -> dict[str, str]:
+    """Return the vocabulary as Megatron-LM's option. Raises NapkinError (2) where only the tokenizer knows it."""
+    if "vocab" in reading.shape:
+        return {"padded-vocab-size": str(reading.shape["vocab"])}
+    raise NapkinError(
+        f"{reading.source.name}: the vocabulary's size is that of the tokenizer, which is not in the file",
+        "name a model with the same sizes: napkin memory MODEL --from FILE",
+    )
+
+
+def _take_experts(reading: Reading) -> None:
+    """Read experts: Megatron-core's, those of Megatron-DeepSpeed (top-1, in every second layer) or MegaBlocks' (top-1,
+    divided over the data-parallel ranks)."""
+    key = reading.named("num_experts", "moe_num_experts")
+    found = reading.find(key)
+    if found is None:
+        return
+    if isinstance(found.value, list):
+        reading.refuse(key, "layers with different numbers of experts")
+        return
+    number_of = reading.read(key, whole)
+    if number_of == 1 and reading.source.has_any("deepspeed", "moe_expert_parallel_size"):
+        reading.told(key)
+        return
+    reading.dimension("experts", number_of, key)
+    own = reading.source.has_any("moe_num_experts", "moe_expert_parallel_size", "topk")
+    tops = ("moe_router_topk", "moe_top_k", "topk")
+    reading.dimension("top_k", reading.read("|".join(tops), whole) or (1 if own else 2), *tops)
+
+
+def derived_flags(reading: Reading) -> dict[str, str]:
+    """Return experts and positions as Megatron-core's options. Megatron-DeepSpeed has experts in every second layer."""
+    sizes = {"num-experts": reading.shape.get("experts"), "moe-router-topk": reading.shape.get("top_k")}
+    flags = {name: str(size) for name, size in sizes.items() if size}
+    if flags and reading.source.has_any("moe_expert_parallel_size", "expert_interval"):
+        every, layers = reading.read("expert_interval", whole) or 2, int(reading.shape.get("layers") or 0)
+        kinds = ["1" if (layer + 1) % every == 0 else "0" for layer in range(layers)]
+        flags["moe-layer-freq"] = f"[{','.join(kinds)}]"
+    return flags | {"position-embedding-type": position_of(reading)}
+
+
+def take_shape(reading: Reading) -> None:
+    """Read the model's dimensions, with Megatron-LM's defaults: an MLP of 4·hidden, or 8/3 of it in multiples of 64
+    where it is gated; tied embeddings (megatron/training/arguments.py)."""
+    sizes = {
+        "layers": "num_layers",
+        "hidden": "hidden_size",
+        "heads": "num_attention_heads",
+        "head_dim": "kv_channels",
+        "expert_ffn": "moe_ffn_hidden_size",
+    }
+    for name, key in sizes.items():
+        reading.dimension(name, reading.read(key, whole), key)
+    _take_experts(reading)
+    hidden = reading.shape.get("hidden")
+    gated = reading.read("swiglu", flag) or "glu" in str(reading.source.plain("activation") or "")
+    ffn = reading.read("ffn_hidden_size", whole)
+    if hidden and not reading.source.has_any("hybrid_layer_pattern", "hybrid_override_pattern"):
+        reading.dimension("ffn", ffn or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden), "ffn_hidden_size")
+    groups = reading.read("num_query_groups", natural)
+    if reading.source.plain("attention_head_type") == "multiquery":  # BigCode's Megatron-LM
+        groups = 1
+    grouped = groups and reading.read("group_query_attention", flag) is not False
+    if reading.shape.get("heads"):
+        reading.dimension(
+            "kv_heads",
+            groups if grouped else reading.shape["heads"],
+            "num_query_groups",
+            "group_query_attention",
+            "attention_head_type",
+        )
+    vocab = reading.read("padded_vocab_size|pad_vocab_size_to|vocab_size", whole)
+    reading.dimension(
+        "vocab", vocab, *[k for k in ("padded_vocab_size", "pad_vocab_size_to", "vocab_size") if k in reading.source]
+    )
+    reading.dimension("gated", bool(gated), "swiglu")
+    untied = reading.read("untie_embeddings_and_output_weights", flag)
+    shared = reading.read("share_embeddings_and_output_weights", flag)
+    reading.dimension(
+        "tied",
+        shared if shared is not None else not untied,
+        "untie_embeddings_and_output_weights",
+        "share_embeddings_and_output_weights",
+    )
+    if position_of(reading) == "learned_absolute":
+        length = reading.read("max_position_embeddings", whole)
+        reading.dimension("positions", length, "max_position_embeddings")

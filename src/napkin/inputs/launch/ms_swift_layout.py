@@ -1,0 +1,107 @@
+"""How ms-swift's launch lines divide a run: GPUs, DeepSpeed, FSDP or Megatron, and the batch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch.checks import check_batch, check_gpus, take_machine
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shared import take_deepspeed_file
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import degree, whole
+
+TASKS = {"pt": "pretrain", "sft": "sft", "rlhf": "dpo"}
+"""A subcommand → its task; rlhf is DPO unless rlhf_type says otherwise."""
+
+
+STAGES = {
+    "zero0": (0, ""),
+    "zero1": (1, ""),
+    "zero2": (2, ""),
+    "zero2_offload": (2, "optimizer"),
+    "zero3": (3, ""),
+    "zero3_offload": (3, "optimizer,parameters"),
+}
+"""ms-swift's own DeepSpeed files (swift/config): the stage, and what is on the host."""
+
+
+MICRO, STEPS, ANSWER = "per_device_train_batch_size", "gradient_accumulation_steps", "max_completion_length"
+
+
+def command_of(source: LaunchFile) -> tuple[str, str]:
+    """Return the program and the subcommand of a launch line: swift or megatron, and sft, pt or rlhf."""
+    words = [one.replace("swift/cli/", "swift ").removesuffix(".py") for one in source.command]
+    flat = " ".join(words).split()
+    for program, kind in pairwise(flat):
+        if program in ("swift", "megatron") and kind in TASKS:
+            return program, kind
+    return "", ""
+
+
+def is_megatron(source: LaunchFile) -> bool:
+    """Return whether the run is Megatron's."""
+    return command_of(source)[0] == "megatron" or source.has_any("tensor_model_parallel_size", "micro_batch_size")
+
+
+def take_gpus(reading: Reading) -> None:
+    """Read the GPUs: NPROC_PER_NODE processes on each of NNODES; without it, one process on the first of those that
+    are visible, which are known only where there is one."""
+    take_machine(reading)
+    around = reading.source.environment
+    each, nodes, seen = (around.get(one, "") for one in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"))
+    if reading.value_of("gpus") is None and each.isdigit() and int(each) > 0 and (not nodes or nodes.isdigit()):
+        reading.derive("gpus", int(each) * int(nodes or 1), "NPROC_PER_NODE", *(["NNODES"] if nodes else []))
+    elif reading.value_of("gpus") is None and not each and seen.isdigit():
+        reading.derive("gpus", 1, "CUDA_VISIBLE_DEVICES")
+    reading.told("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
+
+
+def take_layout(reading: Reading) -> None:
+    """Read what is divided: DeepSpeed by ms-swift's names or a file, FSDP2, Ulysses; Megatron's degrees."""
+    if is_megatron(reading.source):
+        reading.derive("framework", "megatron-core", "megatron")
+        if reading.find("recompute_granularity") is None:
+            reading.default("recompute", "selective", "recompute_granularity")
+        core.take_division(reading, zero=1)
+        reading.derive("implementation", "megatron", "megatron")
+        check_gpus(reading)
+        check_batch(reading, "global_batch_size")
+        return
+    name = str(reading.source.plain("deepspeed") or "").removeprefix("default-")
+    if name.lower() in STAGES:
+        stage, away = STAGES[name.lower()]
+        reading.derive("framework", "deepspeed", "deepspeed")
+        reading.put("zero", stage, "deepspeed")
+        if away:
+            reading.derive("offload", away, "deepspeed")
+    elif take_deepspeed_file(reading):
+        pass
+    elif str(reading.source.plain("fsdp") or "").lower() == "fsdp2":
+        reading.derive("framework", "fsdp", "fsdp")
+        reading.derive("zero", 3, "fsdp")
+        reading.derive("recompute", "full", "fsdp")
+    elif reading.find("fsdp") is not None:
+        reading.ask("zero", "fsdp")
+    reading.take("cp", "sequence_parallel_size", degree)
+    tp = reading.read("deepspeed_autotp_size", degree)
+    if tp:
+        reading.put("tp", tp, "deepspeed_autotp_size")
+
+
+def take_batch(reading: Reading) -> None:
+    """Read the batch; accumulation left out makes 16 samples of all ranks together (swift/trainers/arguments.py)."""
+    if is_megatron(reading.source):
+        for key, option, usual in (("micro_batch_size", "micro-batch", 1), ("global_batch_size", "global-batch", 16)):
+            reading.take(option, key, whole)
+            reading.default(option, usual, key)
+        return
+    micro = reading.take("micro-batch", f"{MICRO}|batch_size", whole)
+    reading.default("micro-batch", 1, MICRO)
+    gpus = reading.value_of("gpus")
+    if reading.take("grad-accum", STEPS, whole):
+        pass
+    elif reading.find(STEPS) is None and gpus and reading.value_of("micro-batch"):
+        reading.default("grad-accum", max(1, -(-16 // ((micro or 1) * gpus))), STEPS)
+    else:
+        reading.ask("grad-accum", STEPS)

@@ -1,0 +1,104 @@
+"""How verl divides the actor over GPUs: FSDP or Megatron."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.checks import check_gpus
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import A
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.values import degree, flag, product
+
+
+def is_sft(source: LaunchFile) -> bool:
+    """Return whether the file runs verl's SFT trainer."""
+    return "model.partial_pretrain" in source or any("sft_trainer" in one for one in source.command)
+
+
+def is_megatron(source: LaunchFile) -> bool:
+    """Return whether the actor trains in Megatron-core."""
+    chosen = str(source.plain(f"{A}.strategy") or "").lower() == "megatron"
+    named = any("megatron" in str(source.plain(one)).lower() for one in ("config_name", "model_engine", "engine"))
+    return chosen or named or f"{A}.megatron" in source
+
+
+def _check_engine(reading: Reading) -> None:
+    """Refuse engines next to FSDP and Megatron, whose keys are others (VeOmni, torchtitan, Automodel)."""
+    for key in (f"{A}.strategy", "model_engine", "engine", "model.strategy"):
+        kind = str(reading.source.plain(key) or "").lower()
+        if kind and kind not in ("fsdp", "fsdp2", "megatron", "dp"):
+            reading.refuse(key, f"napkin does not know verl's engine {kind[:40]!r}")
+
+
+def take_layout(reading: Reading) -> None:
+    """Read the actor's parallel degrees, ZeRO stage and offload."""
+    _check_engine(reading)
+    if is_megatron(reading.source):
+        _take_megatron(reading)
+    else:
+        _take_fsdp(reading)
+
+
+def _take_megatron(reading: Reading) -> None:
+    source = reading.source
+    degrees = "engine" if is_sft(source) else f"{A}.megatron"
+    keys = [key for key in (f"{A}.strategy", "config_name", f"{A}.megatron") if key in source]
+    reading.derive("framework", "megatron-core", *keys)
+    reading.derive("implementation", "megatron", *keys)
+    found = {}
+    for name, option in (
+        ("tensor_model_parallel_size", "tp"),
+        ("pipeline_model_parallel_size", "pp"),
+        ("context_parallel_size", "cp"),
+        ("expert_model_parallel_size", "ep"),
+        ("expert_tensor_parallel_size", "etp"),
+        ("virtual_pipeline_model_parallel_size", "vp"),
+    ):
+        key = f"{degrees}.{name}"
+        size = reading.take(option, key, degree)
+        if size:
+            found[key] = size if option in ("tp", "pp", "cp") else 1
+    dense, gpus = product(list(found.values())), reading.value_of("gpus")
+    if gpus and found and gpus % dense == 0 and all(is_known(reading, one) for one in ("tp", "pp", "cp")):
+        where = "trainer.n_gpus_per_node"
+        reading.derive("dp", gpus // dense, where, *found)
+    if (reading.value_of("tp") or 1) > 1:
+        reading.default("sp", True, f"{A}.megatron.sequence_parallel")
+    reading.default("zero", 1, f"{A}.megatron.use_distributed_optimizer")
+    check_gpus(reading, "trainer.n_gpus_per_node")
+
+
+def _take_fsdp(reading: Reading) -> None:
+    source = reading.source
+    strategy = str(source.plain(f"{A}.strategy") or source.plain("model.strategy") or "")
+    if strategy:
+        reading.derive("framework", "fsdp", *[key for key in (f"{A}.strategy", "model.strategy") if key in source])
+    else:
+        reading.default("framework", "fsdp", f"{A}.strategy")
+    block = f"{A}.fsdp_config" if not is_sft(source) else "engine" if "engine" in source else "model.fsdp_config"
+    again = reading.read(f"{block}.reshard_after_forward", flag)
+    if again is not None:
+        reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
+    else:
+        reading.default("zero", 3, f"{block}.fsdp_size", f"{block}.reshard_after_forward")
+    size = reading.read(f"{block}.fsdp_size", lambda value: None if value == -1 else degree(value))
+    if size:
+        reading.put("dp-shard", size, f"{block}.fsdp_size")
+    away = [
+        word
+        for word, key in (("parameters", "param_offload"), ("optimizer", "optimizer_offload"))
+        if reading.read(f"{block}.{key}", flag)
+    ]
+    if away:
+        reading.put(
+            "offload",
+            ",".join(sorted({*away, "optimizer"} if "parameters" in away else set(away))),
+            f"{block}.param_offload",
+            f"{block}.optimizer_offload",
+        )
+    cuts = (f"{A}.", f"{A}.fsdp_config.", "engine.", "")
+    reading.take("cp", "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts), degree)
+
+
+def is_known(reading: Reading, option: str) -> bool:
+    """Return whether a degree is either omitted or set to a known value, not left open by a shell variable."""
+    return option not in reading.inputs or reading.value_of(option) is not None
