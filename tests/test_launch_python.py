@@ -138,7 +138,7 @@ def test_a_name_with_two_values_and_a_branch_are_required_from_the_user() -> Non
         ("def f(): pass\nx = SFTTrainer(model=m, args=parse())\n", "not written in the file"),
         ("x = SFTConfig(**options)\nmake(x).train()\n", "takes settings from"),
         ("def f(): pass\nx = SFTConfig(bf16=True)\nLLM('gpt2').generate(x)\n", "Python program"),
-        ("a = SFTTrainer(args=SFTConfig())\nb = DPOTrainer(args=DPOConfig())\n", "makes 2 trainers"),
+        ("a = SFTTrainer(args=SFTConfig())\nb = DPOTrainer(args=DPOConfig())\n", "constructs 2 trainers"),
         ("def f(): pass\nmodel = LoraConfig(r=8)\n", "Python program"),
     ],
 )
@@ -247,7 +247,7 @@ def test_stages_in_one_scope_keep_what_was_assigned_last(tmp_path: Path) -> None
 def test_a_line_of_no_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
     path.write_text("base_model: Qwen/Qwen3-8B\nmicro_batch_size: 2\nsequence_len: 2048\n")
-    with pytest.raises(NapkinError, match="names a trainer of a program in Python"):
+    with pytest.raises(NapkinError, match="only Python programs take a line"):
         read_launch(f"{path}:2")
     with pytest.raises(NapkinError, match="No such file"):
         read_launch(f"{path}.py:2")

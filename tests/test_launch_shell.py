@@ -34,7 +34,7 @@ def said(reading: Reading, option: str) -> tuple[object, str, str]:
 def test_an_argument_that_is_left_out_leaves_the_scripts_own_value(before: str) -> None:
     reading = script(before, "--micro-batch-size ${MBS}")
     assert said(reading, "micro-batch") == (4, "default", "$2, --micro-batch-size")
-    assert any(one.key == "$2" and "not given" in one.why for one in reading.not_modelled)
+    assert any(one.key == "$2" and "assumed unset" in one.why for one in reading.not_modelled)
 
 
 def test_arguments_that_a_loop_reads_are_not_given() -> None:

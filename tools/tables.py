@@ -237,26 +237,27 @@ GENERATED: dict[str, Callable[[], str]] = {
 
 LAUNCH_FILES = """# Launch files of other frameworks
 
-`--from FILE` in any command takes options from the file that starts a run: a trainer's or framework's YAML, JSON or
-TOML, a launch script, a Python file of assignments or a program (with several trainers: `--from train.py:40`, the line
-of one). It is repeatable (`--from accelerate.yaml --from train.yaml`), and what stands on the command line wins.
-`napkin read --from FILE` prints what was understood and computes nothing:
+`--from FILE` sets options of any command from the file that starts a run: a trainer's or framework's YAML, JSON or
+TOML, a launch script, a Python file of assignments, or a Python program (if it has several trainers, select one by its
+line: `--from train.py:40`). It is repeatable (`--from accelerate.yaml --from train.yaml`), and options on the command
+line win. `napkin read --from FILE` prints how the file was understood and computes nothing:
 
-- each option with its origin (from file, derived from several keys, the framework's default, assumed) and its keys;
-- keys that could change memory or time and have no meaning here (not modeled);
-- keys that make an answer wrong (refused): `read` prints the rest, other commands refuse;
-- keys that change neither memory nor time.
+- each option, its origin (from file, derived from several keys, the framework's default, assumed) and its keys;
+- not modeled: keys that could affect memory or time;
+- refused: keys that would make the answer wrong; `read` prints the rest, other commands stop with an error;
+- irrelevant: keys that affect neither memory nor time.
 
-A file is recognized by its content, never by its name, and nothing in it is run: scripts are followed as far as their
-own text decides, as they run without arguments: a value that an argument or a variable set outside would replace is a
-default that names it. An option that a file leaves open (`auto`, -1, an argument without a default) is asked for.
+A file's format is detected from its content, not its name, and nothing in it is executed. Scripts are followed as they
+run without arguments, as far as their own text determines; a value that an argument or an external variable would
+override is a default, and the answer names that variable. An option that a file leaves open (`auto`, -1, an argument
+without a default) must be set on the command line.
 
 This page is written by `make tables` from the declarations in src/napkin/inputs/launch/formats.
 """
 
 
 def launch_files() -> str:
-    """Return the page of launch files: for each format its keys with their meanings, and what has none."""
+    """Return the page of launch files: each format's keys and their options, and its keys without an option."""
     from napkin.inputs.launch.read import formats
 
     parts = [LAUNCH_FILES]

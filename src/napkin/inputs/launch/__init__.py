@@ -1,1 +1,1 @@
-"""Launch files of training frameworks, read as napkin's options. Nothing of a file is ever run."""
+"""Read launch files of training frameworks as napkin's options. No file is executed."""

@@ -1,4 +1,4 @@
-"""GPUs of a launcher, and contradictions among a launch file's numbers: layouts that do not divide, batches."""
+"""Read a launcher's GPU count, and find layouts and batches that do not divide."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from napkin.inputs.launch.values import product, whole
 
 NODES = ("nnodes", "num_nodes", "sbatch.nodes")
 EACH = ("nproc_per_node", "num_gpus", "sbatch.gpus_per_node", "sbatch.ntasks_per_node", "sbatch.gres")
-"""Keys of launchers and of Slurm: nodes, and processes of each, in the order in which they are looked for."""
+"""Keys of launchers and Slurm for nodes and processes per node, in order of precedence."""
 
 
 GPUS = ("gpus", "nodes", "dp", "tp", "pp", "cp", "ep")
 BATCH = ("global-batch", "micro-batch", "grad-accum", *GPUS)
-"""Options that a contradiction about GPUs, or about the batch, is between."""
+"""Options involved in a contradiction about GPUs or about the batch."""
 
 
 def take_machine(reading: Reading) -> None:
-    """Read nodes × processes of each from the launcher, or from Slurm's lines."""
+    """Read the GPU count, nodes × processes per node, from the launcher or the #SBATCH lines."""
     nodes = next((key for key in NODES if reading.find(key) is not None), None)
     each = next((key for key in EACH if reading.find(key) is not None), None)
     if each is None:
@@ -33,7 +33,7 @@ def take_machine(reading: Reading) -> None:
 
 
 def check_gpus(reading: Reading, *keys: str) -> None:
-    """Refuse a number of GPUs that the degrees of the same file do not divide."""
+    """Report a contradiction if the file's parallel degrees do not divide its GPU count."""
     sizes = {name: reading.value_of(name) or 1 for name in ("tp", "pp", "cp", "ep", "gpus")}
     if reading.value_of("gpus") is None:
         return
@@ -46,7 +46,7 @@ def check_gpus(reading: Reading, *keys: str) -> None:
 
 
 def check_batch(reading: Reading, key: str) -> None:
-    """Refuse a global batch that is smaller than a micro-batch on each rank, or does not divide into them."""
+    """Report a contradiction if the global batch is not a multiple of micro-batch × data-parallel ranks."""
     total, micro, gpus = (reading.value_of(name) for name in ("global-batch", "micro-batch", "gpus"))
     if not total or not micro:
         return

@@ -1,4 +1,4 @@
-"""The form in which a format of launch files is declared: its keys, their meanings, and what has none."""
+"""How a launch file format is declared: the keys it maps to options, and the keys it does not."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @record
 class Key:
-    """A key that means one option.
+    """A key that maps to one option.
 
-    key      its names, the newer first, separated by |         option   the option of napkin
-    read     value → the option's value, None where it is open  default  the option's value where the key is left out
-    asks     null asks for the option, where it otherwise is the same as leaving the key out
-    silent   an open value says nothing about the option (max_steps: -1)
+    key      its names, newest first, separated by |     option   the napkin option
+    read     parses the value; None if it is open        default  the option's value if the key is omitted
+    asks     null leaves the option open; otherwise null is the same as omitting the key
+    silent   an open value leaves the option unset (max_steps: -1)
     """
 
     key: str
@@ -41,7 +41,10 @@ class Key:
 
 @record
 class KeyRule:
-    """What several keys mean together. keys and options: with spaces; says: in words, for the documentation."""
+    """What several keys mean together.
+
+    keys, options  names separated by spaces     says  the rule in words, for the documentation
+    """
 
     keys: str
     options: str
@@ -51,13 +54,13 @@ class KeyRule:
 
 @record
 class LaunchFormat:
-    """One kind of launch file.
+    """A launch file format.
 
-    name     in messages and options          says     in words
-    source   the public code that its meanings are taken from
-    is_this  whether a file is one
-    fixed    options that the format itself fixes: trainer, framework
-    ignored, not_modelled, refused            patterns of keys: * stands for anything, a block for all that is in it
+    name     shown in messages and options    says     the name in words
+    source   the public code that defines the keys
+    is_this  returns whether a file has this format
+    fixed    options that the format implies: trainer, framework
+    ignored, not_modelled, refused            key patterns: * matches anything, a block's name matches all of its keys
     """
 
     name: str
@@ -74,14 +77,14 @@ class LaunchFormat:
 
     @property
     def tables(self) -> Tables:
-        """What the format says of keys that mean no option, and which keys its meanings look at."""
+        """The format's patterns for keys without an option, and the keys that its rules read."""
         looked = [name for one in self.keys for name in one.names]
         looked += [key for rule in self.rules for name in rule.keys.split() for key in name.split("|")]
         return Tables(self.name, self.says, self.ignored, self.not_modelled, self.refused, frozenset(looked))
 
 
 def open_reading(format: LaunchFormat, source: LaunchFile) -> Reading:
-    """Return an empty reading of a source in a format."""
+    """Return an empty reading of a source in this format."""
     return Reading(source, format.tables)
 
 
@@ -96,10 +99,10 @@ def apply(format: LaunchFormat, reading: Reading) -> None:
 
 
 def _read_key(one: Key, reading: Reading) -> None:
-    """Read one key: its value, its default, or the question that it leaves open."""
+    """Read one key: set its option to the value or the default, or leave it open."""
     name = reading.named(*one.names)
     if name in reading.source and reading.source.get(name) is None:
-        raise reading.source.error(name, "is a block of keys, where a value belongs")
+        raise reading.source.error(name, "is a block of keys, but a value is expected")
     if reading.find(name) is not None:
         reading.take(one.option, name, one.read, one.silent)
     elif one.asks and name in reading.source:

@@ -1,4 +1,4 @@
-"""Keys that change neither memory nor time in any framework: learning rates, seeds, data, logs, checkpoints' files."""
+"""Keys that affect neither memory nor time in any framework: learning rates, seeds, data, logging, checkpoint files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ WORDS = """name description debug run_name exp_name experiment_name project proj
     exit_duration_in_mins exit_interval deterministic deterministic_mode empty_unused_memory_freq job
     train_data_path valid_data_path test_data_path lr_decay_steps lr_decay_iters lr_decay_style
     stderr_sink_level sink_level file_sink_level log_avg_skip_iterations log_avg_reset_interval"""
-"""Names of keys and of blocks that mean the same in every framework, in addition to those that launch lines use."""
+"""Names of keys and blocks with one meaning in every framework, in addition to those in options.launches."""
 BEGINS = [
     "wandb_",
     "mlflow_",
@@ -109,7 +109,7 @@ BEGINS = [
     "generation_",
     "push_",
 ]
-"""Beginnings of such names."""
+"""Prefixes of such names."""
 
 
 @cache
@@ -119,5 +119,5 @@ def _words() -> frozenset[str]:
 
 
 def is_harmless(key: str) -> bool:
-    """Return whether a key, or a block around it, changes neither memory nor time in any framework."""
+    """Return whether a key or an enclosing block affects neither memory nor time in any framework."""
     return any(part in _words() or part.startswith(tuple(BEGINS)) for part in key.split("."))

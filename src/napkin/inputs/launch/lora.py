@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:
-    """Read LoRA's rank and targets. default_targets: None where each architecture has its own."""
+    """Read LoRA's rank and targets. default_targets: None if they depend on the architecture."""
     reading.put("adapter", "lora", *(rank.split("|")[:1]), origin="derived")
     reading.take("lora-rank", rank, whole)
     reading.default("lora-rank", default_rank, *(rank.split("|")[:1]))
@@ -27,16 +27,20 @@ def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, defa
 
 
 def take_adapter_dropout(reading: Reading, keys: str, usual: float = 0.0) -> None:
-    """Read dropout of the adapters' inputs; `keys`: spellings, separated by |. usual: where the file names none (peft's
-    LoraConfig: 0)."""
+    """Read LoRA dropout.
+
+    keys   spellings, separated by |     usual  the default (peft's LoraConfig: 0)
+    """
     reading.take("lora-dropout", keys, number)
     if usual:
         reading.default("lora-dropout", usual, keys.split("|")[0])
 
 
 def take_excluded(reading: Reading, key: str) -> None:
-    """Read the modules that get no adapter, where a file names any; `key`: spellings, separated by |. A regular
-    expression over their names is not modeled."""
+    """Read modules excluded from LoRA. A regular expression is not modeled.
+
+    key  spellings, separated by |
+    """
     value = reading.find(*key.split("|"))
     if value is None or isinstance(value.value, Open) or not names(value.value):
         return
@@ -49,7 +53,7 @@ def take_excluded(reading: Reading, key: str) -> None:
 
 
 def take_layers(reading: Reading, key: str) -> None:
-    """Read the layers that get adapters, where a file names any; `key`: spellings, separated by |."""
+    """Read the layers that get adapters. key: spellings, separated by |."""
     value = reading.find(*key.split("|"))
     if value is None or isinstance(value.value, Open) or value.value == []:
         return
@@ -68,7 +72,7 @@ def take_layers(reading: Reading, key: str) -> None:
 
 
 def take_saved(reading: Reading, key: str) -> None:
-    """Read the modules that are trained in full next to adapters, where a file names any; `key`: spellings."""
+    """Read modules trained in full in addition to adapters. key: spellings, separated by |."""
     value = reading.find(*key.split("|"))
     if value is not None and not isinstance(value.value, Open) and names(value.value):
         at = next(one for one in key.split("|") if reading.source.get(one) is value)

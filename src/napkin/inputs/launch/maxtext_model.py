@@ -1,4 +1,4 @@
-"""The model that MaxText's YAML names or describes."""
+"""The model that MaxText's YAML names or describes by its sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = (
     ("ffn", "base_mlp_dim", 7168),
     ("vocab", "vocab_size", 32_000),
 )
-"""Dimension, key, and the default of base.yml."""
+"""(dimension, key, default in base.yml)."""
 
 EXPERTS = (
     ("experts", "num_experts"),
@@ -31,11 +31,11 @@ EXPERTS = (
 
 
 MIXTURES = {"mixtral": 2, "qwen3_moe": 3, "deepseek": 5}
-"""Decoder blocks with experts, and how many of EXPERTS' dimensions they need."""
+"""Decoder blocks with experts → how many entries of EXPERTS they need."""
 
 
 def read_model(reading: Reading) -> None:
-    """Read the model: a name, or sizes with base.yml's for the rest."""
+    """Read the model by name, or by sizes with base.yml's defaults."""
     name = reading.source.plain("model_name")
     changed = [key for _, key, _ in SIZES if reading.find(key) is not None]
     if "student_overrides" in reading.source:
@@ -44,7 +44,7 @@ def read_model(reading: Reading) -> None:
         found, _ = model_of(name)
         reading.put("model", found, "model_name") if found else reading.ask("model", "model_name", given=name)
         for key in changed:
-            reading.refuse(key, "changes the model that model_name names")
+            reading.refuse(key, "changes the model named by model_name")
     elif changed:
         _described(reading)
     else:
@@ -68,7 +68,7 @@ def _described(reading: Reading) -> None:
 
 
 def _config(reading: Reading) -> dict[str, object]:
-    """Return the config.json of the decoder block. Raises NapkinError (2) for one that napkin does not build."""
+    """Return the decoder block's config.json. Raises NapkinError (2) if napkin cannot build the block."""
     shape, source = reading.shape, reading.source
     block = str(source.plain("decoder_block") or "llama2").lower()
     fields: dict[str, object] = {
@@ -99,12 +99,12 @@ def _config(reading: Reading) -> dict[str, object]:
     if block == "deepseek" and source.plain("attention_type") == "mla":
         return _deepseek(source, shape, fields)
     raise NapkinError(
-        f"{source.name}: napkin builds no decoder block {block[:40]!r}", "name a MODEL with the same sizes"
+        f"{source.name}: napkin cannot build decoder block {block[:40]!r}", "name a MODEL with the same sizes"
     )
 
 
 def _check_experts(source: LaunchFile, block: str, shape: Mapping[str, int | bool]) -> None:
-    """Raise NapkinError (2) if the file does not state a dimension that a mixture of experts needs."""
+    """Raise NapkinError (2) if the file omits a dimension that a mixture of experts needs."""
     lacks = [key for name, key in EXPERTS[: MIXTURES.get(block, 0)] if shape.get(name) is None]
     if lacks:
         raise NapkinError(
@@ -114,7 +114,7 @@ def _check_experts(source: LaunchFile, block: str, shape: Mapping[str, int | boo
 
 
 def _deepseek(source: LaunchFile, shape: Mapping[str, int | bool], fields: Mapping[str, object]) -> dict[str, object]:
-    """Return DeepSeek-V3's config.json: latent attention, whose heads have no head_dim, and shared experts."""
+    """Return DeepSeek-V3's config.json. Latent attention has no head_dim."""
     ranks = {
         key: source.plain(key)
         for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")

@@ -1,4 +1,4 @@
-"""Megatron-core's settings, which Megatron-LM, Megatron-Bridge, NeMo and Primus share under the same names."""
+"""Megatron-core's settings, shared by Megatron-LM, Megatron-Bridge, NeMo and Primus under the same names."""
 
 from __future__ import annotations
 
@@ -29,33 +29,32 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 NOT_MODELLED = {
     "moe_router_force_load_balancing moe_token_dispatcher_type moe_router_* moe_grouped_gemm moe_permute_fusion "
     "moe_expert_capacity_factor moe_pad* moe_aux* moe_z* moe_shared_expert_overlap moe_use_legacy* "
-    "moe_*": "how tokens go to experts",
-    "overlap_* tp_comm_overlap* delay_* align_*": "what overlaps with what",
-    "recompute_modules recompute_method recompute_num_layers distribute_saved_activations": "what is recomputed",
+    "moe_*": "token routing to experts",
+    "overlap_* tp_comm_overlap* delay_* align_*": "overlap of communication and computation",
+    "recompute_modules recompute_method recompute_num_layers distribute_saved_activations": "recomputation settings",
     "cross_entropy_* fused_* *_fusion apply_rope_fusion masked_softmax_fusion no_*_fusion": "fused kernels",
     "cuda_graph* enable_cuda_graph external_cuda_graph use_cuda_graph*": "CUDA graphs",
-    "decoupled_lr decoupled_min_lr": "a learning rate of their own needs another buffer of the embedding's gradients",
-    "fp8_* fp4_* first_last_layers_bf16 num_layers_at_*_in_bf16 inference_*": "which layers run in 8 bits, and how",
+    "decoupled_lr decoupled_min_lr": "a separate learning rate needs another gradient buffer for the embedding",
+    "fp8_* fp4_* first_last_layers_bf16 num_layers_at_*_in_bf16 inference_*": "fp8 recipe and layer selection",
     "step_batch_size_schedule rampup_batch_size": "the batch grows during the run",
     "optimizer_cpu_offload optimizer_offload_fraction cpu_offloading* use_precision_aware_optimizer main_grads_dtype "
-    "main_params_dtype exp_avg_dtype exp_avg_sq_dtype": "where optimizer states are, and in which format",
+    "main_params_dtype exp_avg_dtype exp_avg_sq_dtype": "placement and format of optimizer states",
     "mtp_num_layers mtp_loss_scaling_factor": "multi-token prediction",
-    "transformer_impl use_mcore_models use_legacy_models spec "
-    "transformer_engine": "which implementation of a layer runs",
+    "transformer_impl use_mcore_models use_legacy_models spec transformer_engine": "choice of layer implementation",
     "pipeline_model_parallel_layout pipeline_model_parallel_comm_backend account_for_*_in_pipeline_split "
-    "microbatch_group_size_per_vp_stage standalone_embedding_stage": "how layers are assigned to stages",
+    "microbatch_group_size_per_vp_stage standalone_embedding_stage": "assignment of layers to pipeline stages",
     "ddp_* grad_reduce_in_fp32 average_in_collective nccl_ub use_nccl* "
-    "num_distributed_optimizer_instances": "how gradients are reduced",
-    "window_size softmax_type attention_output_gate": "how attention is computed",
-    "rotary_interleaved rotary_scaling_factor yarn_* mscale*": "positions",
-    "use_turbo* enable_primus_turbo turbo_* primus_turbo*": "kernels of Primus-Turbo",
-    "deepspeed_activation_checkpointing embed_layernorm pp_partition_method partition_activations": "how layers run",
-    "empty_unused_memory_level": "how often the allocator's cache is emptied",
-    "hybrid_* is_hybrid_model mamba_*": "Mamba layers among the others",
+    "num_distributed_optimizer_instances": "gradient reduction",
+    "window_size softmax_type attention_output_gate": "attention variant or kernel",
+    "rotary_interleaved rotary_scaling_factor yarn_* mscale*": "positional encoding",
+    "use_turbo* enable_primus_turbo turbo_* primus_turbo*": "Primus-Turbo kernels",
+    "deepspeed_activation_checkpointing embed_layernorm pp_partition_method partition_activations": "layer settings",
+    "empty_unused_memory_level": "frequency of emptying the allocator's cache",
+    "hybrid_* is_hybrid_model mamba_*": "hybrid models with Mamba layers",
     "attention_softmax_in_fp32 apply_query_key_layer_scaling fp32_residual_connection "
-    "no_bias*": "formats inside a layer",
+    "no_bias*": "number formats within a layer",
     "experimental_*": "latent attention",
-    "eod_* reset_* variable_seq_lengths sft packed_sequence*": "attention ends at the document's end",
+    "eod_* reset_* variable_seq_lengths sft packed_sequence*": "attention masked at document boundaries",
 }
 IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_bin_files calculate_per_token_loss
     no_create_attention_mask_in_dataloader use_cpu_initialization no_initialization perform_initialization rotary_*
@@ -70,10 +69,12 @@ IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_b
 
 
 def _take_sharding(reading: Reading, default: int) -> None:
-    """Read what data-parallel ranks divide: the distributed optimizer is stage 1, FSDP of torch or Megatron stage 3."""
+    """Read the ZeRO stage: 1 for the distributed optimizer, 3 for FSDP of torch or Megatron, or DeepSpeed's."""
     stage = reading.take("zero", "zero_stage", natural)
     if stage == 0 and reading.read("bf16", flag):
-        reading.omit("bf16", "DeepSpeed divides the states of bf16 as stage 1 does: give --zero 1 (bf16_optimizer.py)")
+        reading.omit(
+            "bf16", "with bf16, DeepSpeed shards optimizer states in stage 0 too: give --zero 1 (bf16_optimizer.py)"
+        )
     if stage is not None:
         _of_deepspeed(reading, "zero_stage")
         return
@@ -102,20 +103,20 @@ def _take_sharding(reading: Reading, default: int) -> None:
 
 
 def _of_deepspeed(reading: Reading, key: str) -> None:
-    """State that DeepSpeed's engine runs Megatron's model."""
+    """Record that DeepSpeed's engine runs Megatron's model."""
     reading.derive("framework", "megatron-deepspeed", key)
     reading.inputs.pop("implementation", None)
 
 
 def take_division(reading: Reading, zero: int = 0) -> None:
-    """Read what ranks divide next to the degrees, and what is recomputed; zero: the stage where none is named."""
+    """Read the ZeRO stage, sequence parallelism and recomputation. zero: the stage if the file sets none."""
     _take_sharding(reading, zero)
     take_sp(reading)
     take_recompute(reading)
 
 
 def take_sp(reading: Reading) -> None:
-    """Read sequence parallelism, which is switched off without tensor parallelism (arguments.py, validate_args)."""
+    """Read sequence parallelism. Megatron disables it without tensor parallelism (arguments.py, validate_args)."""
     on = reading.read("sequence_parallel", flag)
     if on is not None:
         tp = reading.value_of("tp") or 1
@@ -130,7 +131,7 @@ def take_recompute(
     method: str = "recompute_method",
     layers: str = "recompute_num_layers",
 ) -> None:
-    """Read what is recomputed: selective (attention's inside), or full in groups of layers or in the first of them."""
+    """Read recomputation: none, selective (core attention), or full, in groups of layers if given."""
     if reading.read("checkpoint_activations", flag):
         reading.put("recompute", "full", "checkpoint_activations")
         return
@@ -141,7 +142,7 @@ def take_recompute(
     if reading.find(granularity) is None and older != method and reading.find(older) is not None:
         granularity, method, layers = older, older, "activations_checkpoint_num_layers"
     kind = str(reading.source.plain(granularity) or "none").lower()
-    kind = "full" if granularity == older and kind != "none" else kind  # it named no granularity before 2022
+    kind = "full" if granularity == older and kind != "none" else kind  # before 2022 there was no granularity option
     if kind == "none":
         reading.default("recompute", "none", granularity)
         return
@@ -158,11 +159,14 @@ def take_recompute(
         if total is None or number_of * stages >= total:
             reading.derive("recompute", "full", *keys)
             if total is None:
-                reading.omit(layers, "full where it is all layers of a stage: the model's layers are not in the file")
+                reading.omit(
+                    layers,
+                    "assumed to cover all layers of a stage, because the file does not give the number of layers",
+                )
         else:
             reading.ask("recompute", *keys)
             reading.refuse(
-                layers, f"the first {number_of} layers of a stage alone are recomputed: napkin has no such word"
+                layers, f"the first {number_of} layers of each stage are recomputed, which napkin does not model"
             )
     elif how == "uniform" and number_of is not None and number_of > 1:
         reading.derive("recompute", f"group:{number_of}", *keys)
@@ -171,7 +175,7 @@ def take_recompute(
 
 
 def take_precision(reading: Reading, default: str | None = FP32) -> None:
-    """Read the formats: bf16 has fp32 buffers of gradients unless they are reduced in bf16; fp8 runs on top of it."""
+    """Read the precision. bf16 has fp32 gradient buffers unless gradients are reduced in bf16; fp8 adds fp8 compute."""
     bf16, fp16 = reading.read("bf16", flag), reading.read("fp16", flag)
     eight = reading.find("fp8_format", "fp8")
     on = eight is not None and eight.value is not False and str(eight.value).lower() not in ("none", "false", "null")
@@ -197,13 +201,13 @@ def take_precision(reading: Reading, default: str | None = FP32) -> None:
 
 
 def take_optimizer(reading: Reading, key: str = "optimizer") -> None:
-    """Read the optimizer: adam decouples weight decay, sgd has momentum 0.9."""
+    """Read the optimizer. adam has decoupled weight decay; sgd has momentum 0.9."""
     kind = reading.source.plain(key)
     known = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
     word_ = str(kind).lower() if kind is not None else "adam"
     if word_ not in known:
         reading.ask("optimizer", key)
-        reading.refuse(key, f"napkin has no optimizer {word_[:40]!r}")
+        reading.refuse(key, f"napkin does not support optimizer {word_[:40]!r}")
     elif kind is None:
         reading.default("optimizer", "adamw", key)
     else:
@@ -211,7 +215,7 @@ def take_optimizer(reading: Reading, key: str = "optimizer") -> None:
 
 
 def take_dropout(reading: Reading, default: float | None = 0.1) -> None:
-    """Read dropout, 0.1 in Megatron-LM where it is left out."""
+    """Read dropout, which defaults to 0.1 in Megatron-LM."""
     found = {key: reading.read(key, number) for key in ("hidden_dropout", "attention_dropout")}
     stated = [key for key, value in found.items() if value is not None or reading.open_among(key)]
     if stated:
@@ -224,7 +228,7 @@ ATTENTION = {"flash": "flash", "fused": "cudnn", "unfused": "eager", "local": "e
 
 
 def take_attention(reading: Reading) -> None:
-    """Read the kernel of attention; `auto` is the library's choice."""
+    """Read the attention kernel; `auto` is assumed to be flash."""
     kind = reading.find("attention_backend")
     if kind is not None and str(kind.value).rpartition(".")[2].lower() in ATTENTION:
         reading.put("attention", ATTENTION[str(kind.value).rpartition(".")[2].lower()], "attention_backend")

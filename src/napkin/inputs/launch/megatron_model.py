@@ -20,19 +20,21 @@ SHAPE = (
 
 
 def position_of(reading: Reading) -> str:
-    """Return the kind of positions; the older switch of rotary ones wins (arguments.py, validate_args)."""
+    """Return the position embedding type; the older rotary switch wins (arguments.py, validate_args)."""
     if reading.read("use_rotary_position_embeddings", flag):
         return "rope"
     return str(reading.source.plain("position_embedding_type") or "learned_absolute")
 
 
 VOCABULARIES = {"gpt2bpetokenizer": 50257, "llama2tokenizer": 32000}
-"""Tokenizers of Megatron-LM that have one vocabulary → its tokens."""
+"""Megatron-LM's tokenizers with a fixed vocabulary → tokens."""
 
 
 def take_vocabulary(reading: Reading, kind: str, *names: str) -> None:
-    """Take the vocabulary from the tokenizer's kind or name, padded as Megatron-LM pads it: an assumption, as the
-    tokenizer is not in the file. kind, names: keys of its kind, and of the repository that it is from."""
+    """Assume the vocabulary from the tokenizer's type or name, padded as Megatron-LM pads it.
+
+    kind   the key of the tokenizer's type     names  keys of its repository or path
+    """
     padded = ("vocab_size", "padded_vocab_size", "pad_vocab_size_to", "extra_vocab_size")
     if "vocab" in reading.shape or reading.source.has_any(*padded):
         return
@@ -45,27 +47,29 @@ def take_vocabulary(reading: Reading, kind: str, *names: str) -> None:
     key, size = next(((key, size) for key, size in sizes if size), ("", None))
     if size is None:
         if kind in reading.source:
-            reading.omit(kind, "the vocabulary's size is that of the tokenizer, which is not in the file")
+            reading.omit(kind, "the vocabulary size depends on the tokenizer, which is not in the file")
         return
     unit = (reading.read("make_vocab_size_divisible_by", whole) or 128) * (reading.value_of("tp") or 1)
     rows = -(-size // unit) * unit
     reading.dimension("vocab", rows, key)
-    reading.omit(key, f"is taken to have {size:,} tokens, padded to {rows:,}")
+    reading.omit(key, f"is assumed to have {size:,} tokens, padded to {rows:,}")
 
 
 def vocabulary_flag(reading: Reading) -> dict[str, str]:
-    """Return the vocabulary as Megatron-LM's option. Raises NapkinError (2) where only the tokenizer knows it."""
+    """Return the vocabulary as Megatron-LM's option. Raises NapkinError (2) if it is unknown."""
     if "vocab" in reading.shape:
         return {"padded-vocab-size": str(reading.shape["vocab"])}
     raise NapkinError(
-        f"{reading.source.name}: the vocabulary's size is that of the tokenizer, which is not in the file",
+        f"{reading.source.name}: the vocabulary size depends on the tokenizer, which is not in the file",
         "name a model with the same sizes: napkin memory MODEL --from FILE",
     )
 
 
 def _take_experts(reading: Reading) -> None:
-    """Read experts: Megatron-core's, those of Megatron-DeepSpeed (top-1, in every second layer) or MegaBlocks' (top-1,
-    divided over the data-parallel ranks)."""
+    """Read the number of experts and the experts per token.
+
+    Megatron-DeepSpeed and MegaBlocks default to top-1, Megatron-core to top-2.
+    """
     key = reading.named("num_experts", "moe_num_experts")
     found = reading.find(key)
     if found is None:
@@ -84,7 +88,10 @@ def _take_experts(reading: Reading) -> None:
 
 
 def derived_flags(reading: Reading) -> dict[str, str]:
-    """Return experts and positions as Megatron-core's options. Megatron-DeepSpeed has experts in every second layer."""
+    """Return experts and positions as Megatron-core's options.
+
+    Megatron-DeepSpeed has experts in every second layer by default (expert_interval).
+    """
     sizes = {"num-experts": reading.shape.get("experts"), "moe-router-topk": reading.shape.get("top_k")}
     flags = {name: str(size) for name, size in sizes.items() if size}
     if flags and reading.source.has_any("moe_expert_parallel_size", "expert_interval"):
@@ -95,8 +102,10 @@ def derived_flags(reading: Reading) -> dict[str, str]:
 
 
 def take_shape(reading: Reading) -> None:
-    """Read the model's dimensions, with Megatron-LM's defaults: an MLP of 4·hidden, or 8/3 of it in multiples of 64
-    where it is gated; tied embeddings (megatron/training/arguments.py)."""
+    """Read the model's dimensions, with Megatron-LM's defaults (megatron/training/arguments.py).
+
+    ffn_hidden_size defaults to 4·hidden, or 8/3·hidden in multiples of 64 if gated; embeddings are tied.
+    """
     sizes = {
         "layers": "num_layers",
         "hidden": "hidden_size",
@@ -113,7 +122,7 @@ def take_shape(reading: Reading) -> None:
     if hidden and not reading.source.has_any("hybrid_layer_pattern", "hybrid_override_pattern"):
         reading.dimension("ffn", ffn or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden), "ffn_hidden_size")
     groups = reading.read("num_query_groups", natural)
-    if reading.source.plain("attention_head_type") == "multiquery":  # BigCode's Megatron-LM
+    if reading.source.plain("attention_head_type") == "multiquery":  # BigCode's fork of Megatron-LM
         groups = 1
     grouped = groups and reading.read("group_query_attention", flag) is not False
     if reading.shape.get("heads"):

@@ -1,4 +1,4 @@
-"""How ms-swift's launch lines divide a run: GPUs, DeepSpeed, FSDP or Megatron, and the batch."""
+"""Read ms-swift's GPUs, parallel layout (DeepSpeed, FSDP or Megatron) and batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, whole
 
 TASKS = {"pt": "pretrain", "sft": "sft", "rlhf": "dpo"}
-"""A subcommand → its task; rlhf is DPO unless rlhf_type says otherwise."""
+"""Subcommand → task; rlhf is DPO by default."""
 
 
 STAGES = {
@@ -23,14 +23,14 @@ STAGES = {
     "zero3": (3, ""),
     "zero3_offload": (3, "optimizer,parameters"),
 }
-"""ms-swift's own DeepSpeed files (swift/config): the stage, and what is on the host."""
+"""ms-swift's own DeepSpeed files (swift/config) → (ZeRO stage, offload)."""
 
 
 MICRO, STEPS, ANSWER = "per_device_train_batch_size", "gradient_accumulation_steps", "max_completion_length"
 
 
 def command_of(source: LaunchFile) -> tuple[str, str]:
-    """Return the program and the subcommand of a launch line: swift or megatron, and sft, pt or rlhf."""
+    """Return the program (swift or megatron) and subcommand (sft, pt or rlhf) of a launch line."""
     words = [one.replace("swift/cli/", "swift ").removesuffix(".py") for one in source.command]
     flat = " ".join(words).split()
     for program, kind in pairwise(flat):
@@ -40,13 +40,15 @@ def command_of(source: LaunchFile) -> tuple[str, str]:
 
 
 def is_megatron(source: LaunchFile) -> bool:
-    """Return whether the run is Megatron's."""
+    """Return whether the run trains in Megatron."""
     return command_of(source)[0] == "megatron" or source.has_any("tensor_model_parallel_size", "micro_batch_size")
 
 
 def take_gpus(reading: Reading) -> None:
-    """Read the GPUs: NPROC_PER_NODE processes on each of NNODES; without it, one process on the first of those that
-    are visible, which are known only where there is one."""
+    """Read the GPU count, NPROC_PER_NODE × NNODES.
+
+    Without NPROC_PER_NODE one process runs, so a single visible GPU determines the count.
+    """
     take_machine(reading)
     around = reading.source.environment
     each, nodes, seen = (around.get(one, "") for one in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"))
@@ -58,7 +60,7 @@ def take_gpus(reading: Reading) -> None:
 
 
 def take_layout(reading: Reading) -> None:
-    """Read what is divided: DeepSpeed by ms-swift's names or a file, FSDP2, Ulysses; Megatron's degrees."""
+    """Read the layout: DeepSpeed by name or file, FSDP2 or Ulysses; or Megatron's degrees."""
     if is_megatron(reading.source):
         reading.derive("framework", "megatron-core", "megatron")
         if reading.find("recompute_granularity") is None:
@@ -90,7 +92,7 @@ def take_layout(reading: Reading) -> None:
 
 
 def take_batch(reading: Reading) -> None:
-    """Read the batch; accumulation left out makes 16 samples of all ranks together (swift/trainers/arguments.py)."""
+    """Read the batch; accumulation defaults to a global batch of 16 (swift/trainers/arguments.py)."""
     if is_megatron(reading.source):
         for key, option, usual in (("micro_batch_size", "micro-batch", 1), ("global_batch_size", "global-batch", 16)):
             reading.take(option, key, whole)

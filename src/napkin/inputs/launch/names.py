@@ -1,4 +1,4 @@
-"""Words that several frameworks share: models, optimizers, attention kernels, LoRA's targets, policies of precision."""
+"""Names that several frameworks share: models, optimizers, attention kernels, LoRA targets, precision policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PURE, AUTOCAST, MASTER = "bf16-pure", "amp-bf16", "bf16-mixed"
 FP16, FP8, FP32 = "fp16-mixed", "fp8-mixed", "fp32"
 MEGATRON = "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32"
-"""Megatron-LM's bf16: buffers of gradients in fp32 (arguments.py, accumulate_allreduce_grads_in_fp32)."""
+"""Megatron-LM's bf16: fp32 gradient buffers (arguments.py, accumulate_allreduce_grads_in_fp32)."""
 
 ADAMW, FUSED = ("adamw", None), ("adamw", "fused")
 OPTIMIZERS: dict[str, tuple[str, str | None]] = {
@@ -67,13 +67,15 @@ OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "nadam": ("nadam", None),
     "radam": ("radam", None),
 }
-"""Names of optimizers in transformers (training_args.py, OptimizerNames), bitsandbytes, apex, DeepSpeed, Composer and
-Megatron-LM → napkin's, and the form of torch's step where the name says it. "Adam" decouples weight decay in DeepSpeed,
-apex and Megatron-LM, which keep the same two moments."""
+"""Optimizer names → napkin's name, and the form of torch's step if the name implies one.
+
+From transformers (training_args.py, OptimizerNames), bitsandbytes, apex, DeepSpeed, Composer and Megatron-LM. "Adam"
+has decoupled weight decay in DeepSpeed, apex and Megatron-LM; the states are the same either way.
+"""
 
 
 def take_optimizer(reading: Reading, *keys: str) -> None:
-    """Read an optimizer by its name, or by the path of its class; one that napkin does not know is refused."""
+    """Read an optimizer by name or class path; refuse unknown ones."""
     value = reading.find(*keys)
     if value is None:
         return
@@ -85,7 +87,7 @@ def take_optimizer(reading: Reading, *keys: str) -> None:
         return
     if known is None:
         reading.ask("optimizer", key)
-        reading.refuse(key, f"napkin has no optimizer {str(value.value)[:40]!r}")
+        reading.refuse(key, f"napkin does not support optimizer {str(value.value)[:40]!r}")
         return
     reading.put("optimizer", known[0], key)
     if known[1]:
@@ -116,18 +118,18 @@ ATTENTION: dict[str, str | None] = {
     "local": "eager",
     "auto": None,
 }
-"""Names of attention kernels. torch's sdpa picks flash for 16 bits and a causal mask."""
+"""Attention kernel names. torch's sdpa picks flash for 16-bit inputs and a causal mask."""
 
 
 def take_attention(reading: Reading, *keys: str) -> None:
-    """Read the attention kernel; torch's choice (`sdpa`) is assumed to be flash."""
+    """Read the attention kernel; `sdpa` is assumed to select flash."""
     value = reading.find(*keys)
     if value is None:
         return
     key = next(key for key in keys if reading.source.get(key) is value)
     word = str(value.value).strip().lower().replace("-", "_")
     if word not in ATTENTION:
-        reading.omit(key, f"napkin has no attention kernel {str(value.value)[:40]!r}")
+        reading.omit(key, f"napkin does not support attention kernel {str(value.value)[:40]!r}")
         return
     kernel = ATTENTION[word]
     if kernel is None:
@@ -159,7 +161,7 @@ _TARGETS = {
 
 
 def lora_targets(targets: list[str]) -> str:
-    """Return LoRA's targets in napkin's words."""
+    """Return LoRA target modules by napkin's names."""
     words = [_TARGETS.get(one.strip().lower().replace("-", "_"), one.strip().lower()) for one in targets]
     return "all" if "all" in words else ",".join(dict.fromkeys(words))
 
@@ -169,8 +171,10 @@ _EVERY_LAYER = re.compile(r"\[\\d\]\+|\\d\+|\[0-9\]\+")
 
 
 def matched_targets(pattern: str) -> list[str] | None:
-    """Return the modules whose names a regular expression ends with, as peft reads a text: `.*(mlp|attn).(up|q)_proj`.
-    None for one that picks layers, or whose last part is not a list of words."""
+    """Return the module names at the end of a regular expression, as peft matches it: `.*(mlp|attn).(up|q)_proj`.
+
+    None if the expression selects layers, or does not end in a list of names.
+    """
     front, _, last = pattern.strip("^$").rpartition(".")
     parts = list(_ALTERNATIVES.finditer(last))
     if not last or "".join(one[0] for one in parts) != last or re.search(r"\d", _EVERY_LAYER.sub("", front)):
@@ -182,7 +186,7 @@ def matched_targets(pattern: str) -> list[str] | None:
 
 
 def take_targets(reading: Reading, key: str, value: object) -> None:
-    """Read LoRA's targets: a list of modules, words, or a regular expression over their names; a variable asks."""
+    """Read LoRA targets: a list, names in a string, or a regular expression. A variable leaves them open."""
     if isinstance(value, Open):
         reading.ask("lora-targets", key)
         return
@@ -201,12 +205,14 @@ _SUFFIXES = re.compile(
     r"\d{4}|v\d+(?:\.\d+)*|bnb-4bit|unsloth|unsloth-bnb-4bit|gptq|awq|4bit|8bit|int4|mlx|1m|128k|4k|8k|16k|32k|"
     r"\d+k|deduped|reasoning|thinking|128e|full|lora|qlora|merged|beta|alpha|700k|step\d+|1t|\d+t))$"
 )
-"""Endings with which a model of the same shape is published again."""
+"""Name suffixes of republished models with the same shape."""
 
 
 def model_of(name: str) -> tuple[str | None, bool]:
-    """Return the preset that a model's name means, and whether its publisher is named. A copy, a chat version or a
-    fine-tune has the shape of the model that its name begins with: that is an assumption."""
+    """Return the preset for a model name, and whether the name includes its publisher.
+
+    A copy, chat version or fine-tune is assumed to have the shape of the model that its name begins with.
+    """
     plain = name.strip().strip("/")
     if is_preset(plain):
         found = preset(plain)
@@ -229,8 +235,11 @@ _HELD = re.compile(r"(bnb-?4bit)|(?:-(?:int8|8bit)(?=-|$))|-(?:awq|gptq|int4|4bi
 
 
 def held_format(name: str) -> str | None:
-    """Return the format of the weights that a repository's name says it holds: bitsandbytes' 4 bits are nf4 with double
-    quantization (unsloth's copies), AWQ's and GPTQ's integers of 4 bits, unless of 8."""
+    """Return the weight format that a repository's name implies.
+
+    bitsandbytes' 4-bit is nf4 with double quantization (unsloth's copies); AWQ and GPTQ are int4, or int8 if they say
+    8.
+    """
     found = _HELD.search(name.rpartition("/")[2].lower().replace("_", "-"))
     if found is None:
         return None
@@ -238,7 +247,7 @@ def held_format(name: str) -> str | None:
 
 
 def take_model(reading: Reading, *keys: str) -> None:
-    """Read a model's name: a preset, an assumed one, or a question. A name may say that its weights are quantized."""
+    """Read a model name and the quantization that it implies: an exact or assumed preset, or open."""
     _take_named(reading, *keys)
     value = reading.find(*keys)
     held = held_format(value.value) if value is not None and isinstance(value.value, str) else None
@@ -247,7 +256,7 @@ def take_model(reading: Reading, *keys: str) -> None:
 
 
 def _take_named(reading: Reading, *keys: str) -> None:
-    """Read a model's name: a preset, an assumed one, or a question."""
+    """Read a model name: an exact or assumed preset, or open."""
     value = reading.find(*keys)
     if value is None:
         block = next((key for key in keys if key in reading.source), None)

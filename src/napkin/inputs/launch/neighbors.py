@@ -1,4 +1,4 @@
-"""Files of programs next to those that napkin reads: each is named in one line, with what to give in its place."""
+"""Recognize files of related programs that napkin does not read, and say what to use instead."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ OTHER_WORK = re.compile(
     r"(?:^|[/_])(?:lm_)?(?:evaluate|eval|generate|generation|inference|convert|merge|analyze|preprocess|synthesize|export)"
     r"(?!.*(?:train|tune))[^/]*\.py$|(?:^|/)tasks/main\.py$"
 )
-"""Programs that train nothing, by their names: generate_samples_gpt.py, run_text_generation_server.py."""
+"""Names of programs that do not train: generate_samples_gpt.py, run_text_generation_server.py."""
 
 
 @record
 class Neighbor:
-    """A kind of file that napkin recognizes and does not read.
+    """A kind of file that napkin recognizes but does not read.
 
-    says  what it is      is_this  whether a file is one      hint  what to give instead
-    unclaimed_only  its marks are weak: a file that a format takes is none
+    says  the kind in words      is_this  returns whether a file is of this kind      hint  what to give instead
+    unclaimed_only  applies only to files that match no format, because its marks are weak
     """
 
     says: str
@@ -35,23 +35,23 @@ class Neighbor:
 
 
 def _holds(*keys: str) -> Callable[[LaunchFile], bool]:
-    """Return a test for all of these keys; `a|b` is met by either."""
+    """Return a predicate that requires all of these keys; `a|b` accepts either."""
     return lambda source: all(source.has_any(*one.split("|")) for one in keys)
 
 
 def _starts(*words: str) -> Callable[[LaunchFile], bool]:
-    """Return a test for one of these words, or of these ends of a path, in a script's command."""
+    """Return a predicate for any of these words or path suffixes in a script's command."""
     return lambda source: any(one == word or one.endswith(f"/{word}") for one in source.command for word in words)
 
 
 NEIGHBORS = (
     Neighbor(
-        "slime's launch script: a policy in Megatron-LM next to SGLang",
+        "slime's launch script: a policy in Megatron-LM with SGLang",
         _holds("rollout_batch_size", "num_rollout|num_epoch", "actor_num_gpus_per_node|sglang_mem_fraction_static"),
         ROLLOUTS,
     ),
     Neighbor(
-        "another of ROLL's configurations", _holds("student.strategy_args|actor_infer.strategy_args"), ROLLOUTS, True
+        "another kind of ROLL configuration", _holds("student.strategy_args|actor_infer.strategy_args"), ROLLOUTS, True
     ),
     Neighbor("AReaL's configuration", _holds("experiment_name", "trial_name", "cluster|allocation_mode"), ROLLOUTS),
     Neighbor(
@@ -69,7 +69,7 @@ NEIGHBORS = (
     ),
     Neighbor("DeepSpeed-Chat's launch line", _holds("data_split", "deepspeed", "zero_stage|actor_zero_stage"), SIZES),
     Neighbor("SpecForge's configuration of a draft model", _holds("model.target_model_path"), SIZES),
-    Neighbor("another recipe of NeMo AutoModel", _holds("step_scheduler", "model._target_|recipe"), SIZES, True),
+    Neighbor("another kind of NeMo AutoModel recipe", _holds("step_scheduler", "model._target_|recipe"), SIZES, True),
     Neighbor(
         "neuronx-distributed-training's configuration, for Trainium",
         _holds("distributed_strategy", "model_source|trainer"),
@@ -119,8 +119,10 @@ NEIGHBORS = (
 
 
 def refuse_neighbor(source: LaunchFile, told: bool) -> None:
-    """Raise Refused (3) for a file of a program that napkin knows and does not read. told: whether a format takes the
-    file, so that only those with marks of their own are refused."""
+    """Raise Refused (3) for a file of a related program that napkin does not read.
+
+    told  whether a format matched the file; kinds with weak marks are then skipped
+    """
     for one in NEIGHBORS:
         if not (told and one.unclaimed_only) and one.is_this(source):
             raise Refused(f"{source.name}: is {one.says}, which napkin does not read", one.hint)

@@ -1,4 +1,4 @@
-"""How a launch file paces its run: steps of warm-up, steps between checkpoints. They change no step."""
+"""Steps of warm-up and steps between checkpoints in a launch file. They do not affect a step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from napkin.inputs.launch.source import LaunchFile
 WARMUP = ("warmup_steps", "lr_warmup_steps", "lr_warmup_iters", "warmup_iters", "num_warmup_steps", "warmup_num_steps")
 SAVES = ("save_steps", "save_interval", "save_freq", "checkpoint_interval", "checkpoint.interval")
 NAMES = {"warmup-steps": WARMUP, "save-steps": SAVES}
-"""Option → the ends of keys that state it as a number of optimizer steps, in the formats that napkin reads."""
+"""Option → suffixes of keys that give it in optimizer steps, in the formats that napkin reads."""
 
 
 def pace(source: LaunchFile) -> dict[str, tuple[int, str]]:
-    """Return the options that a file paces its run with, as (value, place)."""
+    """Return warm-up and checkpoint options of a file as (value, place)."""
     found: dict[str, tuple[int, str]] = {}
     for option, names in NAMES.items():
         for key, value in source.values.items():

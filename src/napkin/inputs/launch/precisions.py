@@ -1,4 +1,4 @@
-"""Precision policies of full training and of adapters, and frameworks' names of dtypes."""
+"""Precision policies of full training and of adapters, and the dtype names of frameworks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ if TYPE_CHECKING:
 
 
 def adapters(frozen: str, kept: str, compute: str = "bf16") -> str:
-    """Return the policy of adapters that are kept in one format, next to frozen weights in another. frozen: a number
-    format or a value of --quantized, of which nf4-dq differs from nf4 in its scales alone."""
+    """Return the precision policy of adapters over frozen weights.
+
+    frozen  a number format or a value of --quantized; nf4-dq differs from nf4 only in its scales
+    """
     return f"frozen={frozen.removesuffix('-dq')},param={kept},grad={kept},compute={compute},state={kept}"
 
 
 def full_policy(loaded: str | None, autocast: str | None, widens: bool, master: bool) -> str:
-    """Return the policy of training all weights.
+    """Return the precision policy of training all weights.
 
-    loaded    the format of the weights as they are loaded, None for fp32      autocast  the format of autocast
-    widens    the framework casts what it trains to fp32 (accelerate's FSDP under mixed precision)
+    loaded    the format that weights are loaded in, None for fp32     autocast  the autocast format
+    widens    the framework upcasts trained weights to fp32 (accelerate's FSDP under mixed precision)
     master    the framework keeps 16-bit weights and an fp32 copy (DeepSpeed)
     """
     narrow = autocast or (loaded if loaded in ("bf16", "fp16") else None)
@@ -41,12 +43,11 @@ IN_8_BITS = {
     PURE: "param=bf16,grad=bf16,compute=fp8,state=bf16",
     MASTER: "fp8-mixed",
 }
-"""A policy → the same with its linears in fp8."""
+"""Policy → the same policy with fp8 linear layers."""
 
 
 def take_fp8(reading: Reading, key: str) -> None:
-    """Read a switch that runs the linears in fp8, over the formats of training all weights; next to adapters, and over
-    other formats, napkin has no policy for it."""
+    """Read a switch for fp8 linear layers in full training. With adapters or other policies it is not modeled."""
     if not reading.read(key, flag):
         return
     before = reading.inputs.get("precision")
@@ -54,7 +55,7 @@ def take_fp8(reading: Reading, key: str) -> None:
         state = reading.assume if before.origin == ASSUMED else reading.derive
         state("precision", IN_8_BITS[str(before.value)], key, *before.where.split(", "))
     else:
-        reading.omit(key, "the linears of adapters and of these formats are not modeled in 8 bits")
+        reading.omit(key, "fp8 linear layers are not modeled with adapters or with this precision")
 
 
 DTYPES = {
@@ -79,4 +80,4 @@ dtype = word(DTYPES)
 
 
 fixed_dtype = word({name: kind for name, kind in DTYPES.items() if kind != "auto"})
-"""Of libraries in which `auto` names no format."""
+"""For libraries in which `auto` is not a dtype."""

@@ -1,7 +1,7 @@
-"""A Python program that trains with TRL, transformers' Trainer, peft or unsloth, as the arguments of their classes.
+"""Find the calls in a Python program that configure TRL, transformers' Trainer, peft or unsloth.
 
-The calls are read from the syntax tree: literals, and names that are assigned one literal. Nothing is run, and what is
-computed, parsed from a command line or decided by a branch is open.
+The program is parsed, never executed. Literals are read, and names that are assigned one literal. Values that are
+computed, parsed from the command line or set in a branch are open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ARGUMENTS = "TrainingArguments"
 KINDS = ("SFT", "DPO", "GRPO", "KTO", "ORPO", "Reward", "RLOO", "PPO", "CPO", "BCO", "GKD", "GOLD", "PRM", "XPO",
          "OnlineDPO", "NashMD", "SDPO", "AsyncGRPO", "MiniLLM", "SDFT")  # fmt: skip
-"""TRL's trainers, of which each has a Config and a Trainer."""
+"""TRL's trainers; each has a Config and a Trainer class."""
 CONFIGS = {f"{kind}Config": kind.lower() for kind in KINDS} | dict.fromkeys(
     (ARGUMENTS, f"Seq2Seq{ARGUMENTS}", f"Unsloth{ARGUMENTS}"), ""
 )
@@ -41,9 +41,9 @@ OF_LORA = {
     "task_type": "lora_task_type",
     "use_rslora": "use_rslora",
 }
-"""Arguments of peft's LoraConfig, and of unsloth's get_peft_model → keys of TRL's ModelConfig."""
+"""Arguments of peft's LoraConfig and unsloth's get_peft_model → keys of TRL's ModelConfig."""
 SPREAD = ("model_init_kwargs", "quantization_config")
-"""Arguments that are mappings of keys which other programs state by themselves."""
+"""Arguments whose value is a mapping; its keys are read as keys."""
 OF_MODEL = {"pretrained_model_name_or_path": "model_name_or_path", "model_name": "model_name_or_path"}
 ELSEWHERE = "give model, batch, sequence and layout as options, or write them as keyword arguments with literal values"
 
@@ -52,8 +52,8 @@ ELSEWHERE = "give model, batch, sequence and layout as options, or write them as
 class Call:
     """A call in a program.
 
-    where  what is called, for messages             names, outer  the names of its function, and of the module
-    sure   it is run whenever its function is       targets       names that its result is assigned to
+    where  the callee, for messages                      names, outer  names of its function and of the module
+    sure   it runs whenever its function runs            targets       names that its result is assigned to
     """
 
     node: ast.Call
@@ -65,7 +65,7 @@ class Call:
 
 
 class TrainingProgram:
-    """The calls of a program that state a training run, as keys of TRL's and transformers' arguments."""
+    """The calls of a program that configure a training run, as keys of TRL's and transformers' arguments."""
 
     def __init__(self, tree: ast.Module, name: str) -> None:
         self.name = name
@@ -81,10 +81,10 @@ class TrainingProgram:
         self.written: list[tuple[str, ast.Attribute, ast.expr, Call | None]] = []
         self.calls = self._all_calls(tree)
         self.shared: set[str] = set()
-        """Names of the arguments of other trainers of the program than the one that is read."""
+        """Arguments that belong to the program's other trainers."""
 
     def _all_calls(self, tree: ast.Module) -> list[Call]:
-        """Return every call of the program, with the names that its scope knows."""
+        """Return every call of the program with the names in its scope."""
         outer = names_of(tree.body)
         found = _calls_in(tree.body, outer, {})
         for one in ast.walk(tree):
@@ -96,7 +96,7 @@ class TrainingProgram:
         return sorted(found, key=lambda call: (call.node.lineno, call.node.col_offset))
 
     def kind(self, call: Call) -> str:
-        """Return the class that a call makes, or the trainer that a class of the program derives from."""
+        """Return the class that a call instantiates, or the trainer class that it derives from."""
         word = called(call.node)
         return self.bases.get(word, word)
 
@@ -106,7 +106,7 @@ class TrainingProgram:
     # keys
 
     def add(self, key: str, where: str, value: Any, line: int, taken: tuple[str, ...] = ()) -> None:
-        """Add a key; one that is stated twice with two values is open."""
+        """Add a key; it becomes open if two values differ."""
         before = self.values.get(key)
         if before is not None and before.value != value:
             value = Open(f"{before.key} and {where}")
@@ -114,7 +114,7 @@ class TrainingProgram:
         self.lines.setdefault(tuple(where.split(".")), line)
 
     def take(self, call: Call, words: dict[str, str] | None = None, prefix: str = "") -> None:
-        """Add the keywords of a call, each under its key in `words`, or under its own name with a prefix."""
+        """Add a call's keyword arguments, renamed by `words` or prefixed."""
         for one in call.node.keywords:
             if one.arg is None:
                 self._take_spread(call, one.value, words, prefix)
@@ -122,13 +122,13 @@ class TrainingProgram:
                 self._take_keyword(call, one.arg, one.value, words, prefix)
 
     def _take_spread(self, call: Call, node: ast.expr, words: dict[str, str] | None, prefix: str) -> None:
-        """Add the keywords of `**{…}`, or of a name for a dict."""
+        """Add the entries of `**{…}`, or of a name assigned a dict."""
         meant = Values((call.outer, call.names)).expression(node.id) if isinstance(node, ast.Name) else node
         parts = _parts(meant) if meant is not None else None
         if parts is None:
             raise Refused(
                 f"{self.name}:{call.node.lineno}: {call.where} takes settings from **{shown(node)}, which the file "
-                "does not spell out",
+                "does not write out",
                 ELSEWHERE,
             )
         for key, value in parts:
@@ -151,7 +151,7 @@ class TrainingProgram:
 
 
 def _calls_in(body: list[ast.stmt], outer: Names, inner: Names) -> list[Call]:
-    """Return the calls of a body, without those of functions and classes that it defines."""
+    """Return the calls in a body, excluding those inside nested functions and classes."""
     found = []
     for one, sure in flat(body):
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -170,19 +170,19 @@ def _calls_in(body: list[ast.stmt], outer: Names, inner: Names) -> list[Call]:
 
 
 def _heads(statement: ast.stmt) -> list[ast.AST]:
-    """Return the expressions of a statement, without the statements inside it."""
+    """Return a statement's expressions, excluding nested statements."""
     inside = (ast.stmt, ast.ExceptHandler, ast.match_case)
     return [one for one in ast.iter_child_nodes(statement) if not isinstance(one, inside)]
 
 
 def _chosen(statement: ast.stmt, node: ast.Call) -> bool:
-    """Return whether a call is in one branch of `a if b else c`."""
+    """Return whether a call is inside a conditional expression, `a if b else c`."""
     choices = (one for one in ast.walk(statement) if isinstance(one, ast.IfExp))
     return any(node in (*ast.walk(one.body), *ast.walk(one.orelse)) for one in choices)
 
 
 def _parts(node: ast.expr) -> list[tuple[str, ast.expr]] | None:
-    """Return the entries of `{"a": …}` or `dict(a=…)`; None for what is neither."""
+    """Return the entries of `{"a": …}` or `dict(a=…)`, or None for any other expression."""
     if isinstance(node, ast.Dict):
         keys = [one.value if isinstance(one, ast.Constant) else None for one in node.keys]
         if all(isinstance(one, str) for one in keys):

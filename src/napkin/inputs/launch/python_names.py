@@ -1,4 +1,4 @@
-"""Names in a Python program that stand for one value, and the values that expressions spell. Nothing is run."""
+"""Resolve names and expressions in a Python program to values, without running it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 ON_AMPERE = ("is_bfloat16_supported", "is_bf16_supported", "is_torch_bf16_gpu_available", "is_torch_bf16_available")
-"""Functions that are true on every GPU since Ampere."""
+"""Functions that return True on every GPU since Ampere."""
 ENUMS = ("torch", "TaskType")
-"""What has attributes that are values: torch.bfloat16, TaskType.CAUSAL_LM."""
+"""Objects whose attributes are values: torch.bfloat16, TaskType.CAUSAL_LM."""
 LONGEST_SHOWN = 60
 Names = Mapping[str, "ast.expr | None"]
 
 
 def flat(body: list[ast.stmt], sure: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
-    """Yield the statements of a body with those inside `with`, `if`, `try` and loops, and whether each is surely run
-    once the body is. `if __name__ == "__main__":` is."""
+    """Yield the statements of a body, and whether each always runs when the body does.
+
+    Includes statements inside `with`, `if`, `try` and loops. `if __name__ == "__main__":` counts as always run.
+    """
     for one in body:
         yield one, sure
         if isinstance(one, (ast.With, ast.AsyncWith)):
@@ -41,7 +43,7 @@ def flat(body: list[ast.stmt], sure: bool = True) -> Iterator[tuple[ast.stmt, bo
 
 
 def names_of(body: list[ast.stmt], parameters: tuple[str, ...] = ()) -> dict[str, ast.expr | None]:
-    """Return the names that a body assigns: the expression of a name that is assigned once and surely, else None."""
+    """Return the names assigned in a body → the expression if assigned once and always, else None."""
     found: dict[str, ast.expr | None] = dict.fromkeys(parameters)
     for one, sure in flat(body):
         if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
@@ -62,23 +64,26 @@ def names_of(body: list[ast.stmt], parameters: tuple[str, ...] = ()) -> dict[str
 
 
 def _stored(target: ast.expr) -> list[str]:
-    """Return the names that an assignment's target changes: `CONFIG` of `CONFIG["seq"] = 1` too."""
+    """Return the names that an assignment target modifies, including `CONFIG` of `CONFIG["seq"] = 1`."""
     return [one.id for one in ast.walk(target) if isinstance(one, ast.Name)]
 
 
 class Values:
-    """What expressions of a program spell, by the names of its scopes; conditions: functions whose answer was taken."""
+    """Evaluates expressions from the names in scope.
+
+    conditions  functions whose result was used
+    """
 
     def __init__(self, scopes: tuple[Names, ...]) -> None:
         self.scopes = scopes
         self.conditions: list[str] = []
 
     def expression(self, name: str) -> ast.expr | None:
-        """Return the only expression that a name is assigned; None where there is none, or several."""
+        """Return the one expression that a name is assigned, or None if there is none or several."""
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
     def of(self, node: ast.expr, depth: int = 0) -> Any:
-        """Return the value of a literal, of a name for one, or of arithmetic on them; else Open."""
+        """Return the value of a literal, a name bound to one, or arithmetic on them; otherwise Open."""
         if depth > 20:
             return Open(shown(node))
         if isinstance(node, ast.Constant):
@@ -100,7 +105,7 @@ class Values:
         return self._computed(node, depth)
 
     def _computed(self, node: ast.expr, depth: int) -> Any:
-        """Return the value of + - * // over numbers, and of texts that are put together."""
+        """Return the result of + - * // on numbers, or of concatenating strings."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.of(node.operand, depth + 1)
             return -inner if type(inner) in (int, float) else Open(shown(node))
@@ -125,16 +130,16 @@ class Values:
 
 
 def called(node: ast.Call) -> str:
-    """Return the last name of what a call calls: from_pretrained of FastLanguageModel.from_pretrained."""
+    """Return the last part of a call's name: from_pretrained of FastLanguageModel.from_pretrained."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def owner(node: ast.Call) -> str:
-    """Return the name before the last of what a call calls: FastLanguageModel of FastLanguageModel.from_pretrained."""
+    """Return the part before the last of a call's name: FastLanguageModel of FastLanguageModel.from_pretrained."""
     before = node.func.value if isinstance(node.func, ast.Attribute) else None
     return before.attr if isinstance(before, ast.Attribute) else getattr(before, "id", "")
 
 
 def shown(node: ast.AST) -> str:
-    """Return an expression as messages show it."""
+    """Return an expression's source for messages."""
     return ast.unparse(node).split("\n", 1)[0][:LONGEST_SHOWN]

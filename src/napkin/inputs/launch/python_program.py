@@ -1,4 +1,4 @@
-"""Which calls of a Python program state its training run: the trainer's arguments, its model, adapters and formats."""
+"""Find the calls of a Python program that set its trainer's arguments, model, adapters and precision."""
 
 from __future__ import annotations
 
@@ -26,27 +26,29 @@ SKIPPED = (
     "compute_metrics peft_config reward_processing_classes preprocess_logits_for_metrics model_init image_processor "
     "label_names environment_factory tools"
 )
-"""Arguments of trainers that are objects: their settings are read where they are made, or change nothing."""
+"""Trainer arguments that are objects; either read where they are constructed, or irrelevant."""
 ADAPTERS = {f"{kind}Config": kind for kind in (
     "AdaLora", "Vera", "IA3", "LoHa", "LoKr", "OFT", "BOFT", "PrefixTuning", "PromptTuning", "PromptEncoder",
     "FourierFT", "LNTuning", "VBLoRA", "Bone", "Miss", "XLora", "HRA", "Poly", "CPT", "RandLora", "Shira")}  # fmt: skip
-"""peft's configurations next to LoraConfig → what they are called."""
+"""peft's configuration classes other than LoraConfig → display name."""
 QUANTIZED, MODEL_CONFIG = "quantization_config", "ModelConfig"
 
 
 def program_of(tree: ast.Module, name: str, line: int = 0) -> LaunchFile | None:
-    """Return what a program trains as keys of its trainer's arguments; None where it makes no such trainer. Refused (3)
-    where it makes several and `line` names none, or takes its settings from elsewhere."""
+    """Return a program's training setup as keys of its trainer's arguments, or None if it constructs no trainer.
+
+    Raises Refused (3) if it constructs several and `line` selects none, or takes its settings from elsewhere.
+    """
     program = TrainingProgram(tree, name)
     trainer = trainer_of(program, line)
     configs = program.of_kind(CONFIGS)
     if trainer is None and not (configs and any(called(one.node) == "train" for one in program.calls)):
-        return None  # such arguments serve inference and parsers too
+        return None  # inference programs and argument parsers use these too
     mine = _configs(program, trainer, configs)
     if not mine:
         raise Refused(
             f"{name}:{trainer.node.lineno if trainer else 1}: the trainer's arguments are not written in the file",
-            "give the launch line that states them, or " + ELSEWHERE,
+            "give the launch line that sets them, or " + ELSEWHERE,
         )
     for one in mine:
         program.take(one)
@@ -69,19 +71,19 @@ def program_of(tree: ast.Module, name: str, line: int = 0) -> LaunchFile | None:
     source.command = (*(("unsloth",) if fast else ()), *(("trl", kind) if kind else ("transformers",)))
     for word, base in program.bases.items():
         if trainer is not None and called(trainer.node) == word:
-            source.unread[f"class {word}({base})"] = "what it changes of its base class is not read"
+            source.unread[f"class {word}({base})"] = "a trainer subclass whose overrides are not read"
     return source
 
 
 def _bound(program: TrainingProgram, node: ast.expr | None, among: list[Call]) -> list[Call]:
-    """Return those calls that an expression is, or that its name is assigned."""
+    """Return the calls that an expression is, or that its name is assigned."""
     if isinstance(node, ast.Name):
         return [one for one in among if node.id in one.targets]
     return [one for one in among if node is not None and one.node in ast.walk(node)]
 
 
 def _argument(call: Call, name: str, at: int | None = None) -> ast.expr | None:
-    """Return an argument by its name, or by its place."""
+    """Return an argument by keyword or position."""
     found = next((one.value for one in call.node.keywords if one.arg == name), None)
     if found is None and at is not None and len(call.node.args) > at:
         return call.node.args[at]
@@ -89,7 +91,7 @@ def _argument(call: Call, name: str, at: int | None = None) -> ast.expr | None:
 
 
 def _configs(program: TrainingProgram, trainer: Call | None, configs: list[Call]) -> list[Call]:
-    """Return the arguments of a trainer: those that it is given; else the only ones."""
+    """Return the calls that construct a trainer's arguments: the ones passed to it, else the program's only ones."""
     if trainer is not None:
         given = _bound(program, _argument(trainer, "args", 1), configs)
         if given:
@@ -98,7 +100,7 @@ def _configs(program: TrainingProgram, trainer: Call | None, configs: list[Call]
 
 
 def _take_writes(program: TrainingProgram, tree: ast.Module, configs: list[Call]) -> None:
-    """Add what is written into the arguments afterwards: `training_args.max_steps = 100`."""
+    """Add attributes that are assigned after construction: `training_args.max_steps = 100`."""
     names = {name: one for one in configs for name in one.targets}
     for one in ast.walk(tree):
         if not isinstance(one, ast.Assign):
@@ -108,12 +110,12 @@ def _take_writes(program: TrainingProgram, tree: ast.Module, configs: list[Call]
                 call = names[target.value.id]
                 value = Values((call.outer, call.names)).of(one.value)
                 if target.value.id in program.shared:
-                    value = Open("another trainer's arguments have this name")
+                    value = Open("the name is shared with another trainer's arguments")
                 program.add(target.attr, f"{target.value.id}.{target.attr}", value, one.lineno)
 
 
 def _take_trainer(program: TrainingProgram, trainer: Call) -> None:
-    """Add what a trainer is given next to its arguments, as older versions of TRL were: max_seq_length, packing."""
+    """Add settings passed directly to the trainer, as older TRL allowed: max_seq_length, packing."""
     values = Values((trainer.outer, trainer.names))
     model = _argument(trainer, "model", 0)
     written = values.of(model) if model is not None else None
@@ -128,14 +130,14 @@ def _take_trainer(program: TrainingProgram, trainer: Call) -> None:
 
 
 def _loads_model(call: Call) -> bool:
-    """Return whether a call loads a model, and no tokenizer, processor, configuration or adapter."""
+    """Return whether a call loads a model rather than a tokenizer, processor, configuration or adapter."""
     made = owner(call.node)
     others = ("Tokenizer", "Processor", "Config", "Extractor", "PeftModel", "Pipeline", "Engine")
     return called(call.node) == "from_pretrained" and bool(made) and not any(word in made for word in others)
 
 
 def _take_model(program: TrainingProgram, trainer: Call | None) -> bool:
-    """Add the model that is trained, and how it is loaded; whether unsloth loads it."""
+    """Add the trained model and how it is loaded. Return whether unsloth loads it."""
     every = [one for one in program.calls if _loads_model(one) and owner(one.node)[:1].isupper()]
     if trainer is not None:
         given = _bound(program, _argument(trainer, "model", 0), every)
@@ -150,13 +152,13 @@ def _take_model(program: TrainingProgram, trainer: Call | None) -> bool:
         named = Call(one.node, f"{made}.from_pretrained", one.names, one.outer, one.sure, one.targets)
         program.take(named, words)
         program.add("model_class", made, made, one.node.lineno)
-    if not every and "model_name_or_path" not in program.values:  # nor does TRL's ModelConfig name one
-        program.add("model_name_or_path", "model", Open("the program makes it"), 1)
+    if not every and "model_name_or_path" not in program.values:  # TRL's ModelConfig does not name one either
+        program.add("model_name_or_path", "model", Open("created by the program"), 1)
     return any(owner(one.node) in FAST for one in every)
 
 
 def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
-    """Add LoRA: unsloth's get_peft_model, or a LoraConfig that a trainer or get_peft_model is given."""
+    """Add LoRA from unsloth's get_peft_model, or from a LoraConfig passed to a trainer or get_peft_model."""
     fast = [one for one in program.calls if called(one.node) == "get_peft_model" and owner(one.node) in FAST]
     for one in fast:
         program.take(Call(one.node, "get_peft_model", one.names, one.outer, one.sure), OF_LORA)
@@ -181,7 +183,7 @@ def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
 
 
 def _take_formats(program: TrainingProgram) -> None:
-    """Add the format that the model is loaded in: BitsAndBytesConfig's arguments, or what is not spelled out."""
+    """Add the BitsAndBytesConfig that the model is loaded with; mark it unread if it is not written out."""
     configs = [one for one in program.calls if called(one.node) == "BitsAndBytesConfig"]
     stated = program.values.pop(QUANTIZED, None)
     for one in configs:
@@ -191,7 +193,7 @@ def _take_formats(program: TrainingProgram) -> None:
 
 
 def _take_checkpointing(program: TrainingProgram) -> None:
-    """Add that a program switches on recomputation itself."""
+    """Record that a program enables gradient checkpointing itself."""
     for one in program.calls:
         word = called(one.node)
         if word == "gradient_checkpointing_enable":

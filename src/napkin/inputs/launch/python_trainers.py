@@ -1,4 +1,4 @@
-"""Which of a program's trainers is meant, and which of its calls belong to that one alone."""
+"""Select one of a program's trainers, and the calls that belong to it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ MOST_LISTED = 6
 
 
 def trainer_of(program: TrainingProgram, line: int) -> Call | None:
-    """Return the trainer of a program, or that on a line of `FILE:LINE`, and leave the program its calls alone. None
-    where the program makes none. Refused (3): several, of which none is named."""
+    """Return a program's trainer, or the one on the line of `FILE:LINE`, and drop the calls of other trainers.
+
+    None if the program constructs none. Raises Refused (3) if it constructs several and no line selects one.
+    """
     trainers = program.of_kind(TRAINERS)
     listed = ", ".join(f"{called(one.node)} on line {one.node.lineno}" for one in trainers[:MOST_LISTED])
     listed += ", …" if len(trainers) > MOST_LISTED else ""
     if not line:
         if len(trainers) > 1:
-            hint = f"name the line of one: --from {program.name}:{trainers[-1].node.lineno}"
-            raise Refused(f"{program.name}: makes {len(trainers)} trainers: {listed}", hint)
+            hint = f"select one by its line: --from {program.name}:{trainers[-1].node.lineno}"
+            raise Refused(f"{program.name}: constructs {len(trainers)} trainers: {listed}", hint)
         return trainers[0] if trainers else None
     found = [one for one in trainers if one.node.lineno <= line <= (one.node.end_lineno or line)]
     if len(found) != 1:
         raise NapkinError(
             f"{program.name}:{line}: {'several trainers are' if found else 'no trainer is'} made on this line",
-            f"trainers: {listed}" if trainers else f"give the file alone: --from {program.name}",
+            f"trainers: {listed}" if trainers else f"omit the line: --from {program.name}",
         )
     if len(trainers) > 1:
         every = program.of_kind(CONFIGS)
@@ -36,8 +38,10 @@ def trainer_of(program: TrainingProgram, line: int) -> Call | None:
 
 
 def _calls_of(program: TrainingProgram, trainer: Call, others: list[Call]) -> list[Call]:
-    """Return the calls that a trainer may depend on: none of functions that make other trainers only, nor inside other
-    trainers' arguments, nor what comes later or is assigned anew before, nor the arguments of another kind of trainer.
+    """Return the calls that a trainer may depend on.
+
+    Excludes calls in functions that construct only other trainers, calls inside other trainers' arguments, later calls,
+    calls whose result is reassigned first, and constructors of another trainer type's arguments.
     """
     elsewhere = {id(one.names) for one in others} - {id(trainer.names)}
     inside = {id(node) for one in others for node in ast.walk(one.node)}
@@ -53,8 +57,10 @@ def _calls_of(program: TrainingProgram, trainer: Call, others: list[Call]) -> li
 
 
 def _replaces(later: Call, call: Call) -> bool:
-    """Return whether a later call surely assigns anew, and not from itself, the name that a call is assigned to or
-    changes."""
+    """Return whether a later call always reassigns the name that a call assigns or modifies.
+
+    A reassignment from the name itself does not count.
+    """
     if later.names is not call.names or not later.sure or later.node.lineno <= call.node.lineno:
         return False
     names = {*call.targets, *([owner(call.node)] if owner(call.node) else [])}

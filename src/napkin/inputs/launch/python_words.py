@@ -1,4 +1,4 @@
-"""A Python file of assignments, such as nanoGPT's configurations: literals and arithmetic are read, nothing is run."""
+"""Read a Python file of assignments, such as nanoGPT's configurations, without running it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 def read(text: str, name: str, line: int = 0) -> LaunchFile:
-    """Return the assignments of a Python file, or what its trainer on a line states. Refused (3): one that defines
-    functions or classes and makes no trainer."""
+    """Return the assignments of a Python file, or the setup of its trainer on a line.
+
+    Raises Refused (3) for a program that defines functions or classes but constructs no trainer.
+    """
     import ast
 
     try:
@@ -35,11 +37,11 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             raise Refused(
-                f"{name}:{node.lineno}: is a Python program, which napkin does not run",
+                f"{name}:{node.lineno}: is a Python program, which napkin does not execute",
                 "give sizes as options, or a configuration file in YAML, JSON or TOML",
             )
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            unread[ast.unparse(node)[:60]] = "imports are not run"
+            unread[ast.unparse(node)[:60]] = "imports are not executed"
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             key = node.targets[0].id
             values[key] = FileValue(key, _value(node.value, values))
@@ -53,7 +55,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
 
 
 def _value(node: ast.expr, known: dict[str, FileValue]) -> Any:
-    """Return the value of a literal, of arithmetic on numbers, or of a name assigned before; else Open."""
+    """Return the value of a literal, of arithmetic on numbers, or of a name assigned earlier; otherwise Open."""
     import ast
 
     if isinstance(node, ast.Name) and node.id in known:

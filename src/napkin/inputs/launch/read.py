@@ -1,4 +1,4 @@
-"""Read one launch file, or several together: which format it is, and what it says."""
+"""Read one or several launch files: detect the format and read its keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from napkin.inputs.launch.syntax import read_source
 MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf megatron nemo megatron_bridge
     llamafactory axolotl torchtune torchtitan nanotron llm_foundry olmo litgpt maxtext gpt_neox
     deepspeed accelerate hf_python hf_trainer nanogpt hf_config meta_params"""
-"""Modules of the formats, in the order in which they are tried: the one with the more telling marks first."""
+"""Format modules in the order in which they are tried, the most specific first."""
 
 
 def formats() -> Iterator[LaunchFormat]:
@@ -27,13 +27,15 @@ def formats() -> Iterator[LaunchFormat]:
 
 
 def read_launch(path: str) -> Reading:
-    """Return what a launch file says. Raises NapkinError (2) for a file that is none, with its line where it has one;
-    Refused (3) for a program."""
+    """Return the reading of a launch file.
+
+    Raises NapkinError (2), with the line if known, for a file in no known format, and Refused (3) for a program.
+    """
     return reading_of(read_source(path))
 
 
 def reading_of(source: LaunchFile) -> Reading:
-    """Return what a source says, in the first format that recognizes it."""
+    """Return the reading of a source in the first format that recognizes it."""
     for format in formats():
         if format.is_this(source):
             refuse_neighbor(source, told=True)
@@ -43,13 +45,13 @@ def reading_of(source: LaunchFile) -> Reading:
     refuse_neighbor(source, told=False)
     shown = ", ".join(list(source.values)[:3])
     raise NapkinError(
-        f"{source.name}: is of no format that napkin knows (it begins with {shown[:100]})",
+        f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})",
         "formats: " + ", ".join(dict.fromkeys(format.name for format in formats())),
     )
 
 
 def merge_into(reading: Reading, other: Reading, key: str) -> None:
-    """Take what a file says that `reading`'s file names in `key`."""
+    """Merge the reading of a file that is named by `key`."""
     for option, entry in other.inputs.items():
         mine = reading.inputs.get(option)
         if mine is None or mine.value is None or (mine.origin == DEFAULT and entry.origin != DEFAULT):
@@ -61,8 +63,10 @@ def merge_into(reading: Reading, other: Reading, key: str) -> None:
 
 
 def combined(readings: Sequence[Reading]) -> Reading:
-    """Return several files as one reading: what one states fills what another leaves open or to a default. Two values
-    that differ are a contradiction (2)."""
+    """Return several files as one reading.
+
+    A value in one file fills what another leaves open or at its default. Two different values are a contradiction (2).
+    """
     first = readings[0]
     if len(readings) == 1:
         return first

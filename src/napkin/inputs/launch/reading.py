@@ -1,4 +1,4 @@
-"""What a launch file says in napkin's options: each with where it comes from, and what was not understood."""
+"""The options that a launch file sets, the origin of each, and the keys that were not understood."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ DIMENSIONS = [
     "gated",
     "tied",
 ]
-"""Names of a model's dimensions, in the order in which they are shown."""
+"""Model dimensions in display order."""
 BY_PRESENCE = ("adapter", "framework", "implementation", "trainer", "task")
-"""Options that a key may tell by being there, whatever its value is."""
+"""Options that the presence of a key can determine, whatever its value."""
 LONGEST = 4000
-"""Characters of an option's value."""
-UNKNOWN = "napkin does not know what it changes"
+"""Longest option value, in characters."""
+UNKNOWN = "napkin does not know its effect"
 
 
 class Reading:
-    """What one launch file says. The readers of the formats fill it.
+    """The reading of one launch file, filled in by its format's rules.
 
-    inputs    option → Entry       shape  the model's dimensions, where the file gives them
-    config    the config.json that the file's model has; unbuilt: why napkin builds no such model
-    ignored, not_modelled, refused  the other keys
-    given_model  the preset that a file around this block names
-    unsized   keys of the model's dimensions that are left to a variable
+    inputs    option → StatedOption     shape  the model's dimensions, if the file gives them
+    config    the model's config.json   unbuilt  why napkin cannot build the model
+    ignored, not_modelled, refused      the other keys
+    given_model  the preset that the enclosing file names
+    unsized   keys of dimensions that are left to a variable
     """
 
     def __init__(self, source: LaunchFile, format: Tables) -> None:
@@ -70,29 +70,33 @@ class Reading:
         self._covered: set[str] = set()
         self._said: set[tuple[int, str]] = set()
 
-    # what the file holds
+    # keys of the file
 
     def find(self, *keys: str) -> FileValue | None:
-        """Return the first of these keys that the file has with a value other than null."""
+        """Return the first of these keys whose value is not null."""
         found = (self.source.get(key) for key in keys)
         return next((one for one in found if one is not None and one.value is not None), None)
 
     def read(self, keys: str, how: Callable[[object], T | None]) -> T | None:
-        """Return what the first of these keys (separated by |) says; None where it is missing or open. A value of the
-        wrong kind is an error (2)."""
+        """Return the value of the first of these keys (separated by |), or None if it is missing or open.
+
+        A value of the wrong type is an error (2).
+        """
         value = self.find(*keys.split("|"))
         if value is None or isinstance(value.value, Open):
             return None
         return self.parsed(value, how)
 
     def named(self, *keys: str) -> str:
-        """Return the first of these keys that has a value, else the first that the file has, else the first."""
+        """Return the first of these keys with a value, else the first in the file, else the first."""
         valued = (key for key in keys if self.find(key) is not None)
         return next(valued, None) or next((key for key in keys if key in self.source), keys[0])
 
     def take(self, option: str, keys: str, how: Callable[[object], T | None], silent: bool = False) -> T | None:
-        """State an option by what the first of these keys (separated by |) says; ask for it, unless `silent`, where
-        that key leaves it open: a variable of the script, `auto`, -1."""
+        """Set an option from the first of these keys (separated by |) and return its value.
+
+        If the key leaves it open (a shell variable, `auto`, -1), the option is left open too, or unset if `silent`.
+        """
         found, names = self.read(keys, how), keys.split("|")
         if found is not None:
             self.put(option, found, self.named(*names))
@@ -101,7 +105,7 @@ class Reading:
         return found
 
     def parsed(self, value: FileValue, how: Callable[[object], T]) -> T:
-        """Return a value as `how` reads it; what it cannot read is an error (2) at its key."""
+        """Return a value parsed by `how`. A value that it cannot parse is an error (2) at its key."""
         try:
             return how(value.value)
         except Unreadable as problem:
@@ -110,7 +114,7 @@ class Reading:
             raise self.source.error(key, "has no value" if bare else problem.reason, problem.hint) from None
 
     def written(self, *keys: str) -> tuple[str, ...]:
-        """Return those of these keys that the file has, as it writes them: blocks too."""
+        """Return the keys that the file contains, blocks included, as it spells them."""
         found = []
         for key in keys:
             value = self.source.values.get(key)
@@ -122,16 +126,18 @@ class Reading:
                 found.append(whole[: len(whole) - len(inner) + len(key)])
         return tuple(found)
 
-    # what it means
+    # options
 
     def open_among(self, *keys: str) -> list[str]:
-        """Return those of these keys that the file leaves to a variable, or to `auto`."""
+        """Return the keys whose value is a variable or `auto`."""
         stated = ((key, self.source.values.get(key)) for key in keys)
         return [key for key, one in stated if one is not None and (isinstance(one.value, Open) or one.value == "auto")]
 
     def put(self, option: str, value: object, *keys: str, origin: str = FROM_FILE) -> None:
-        """State an option, or ask for it where one of its keys is left to a variable; where: those of the keys that the
-        file has (all, for a default)."""
+        """Set an option, or leave it open if one of its keys is open.
+
+        Records the keys that the file contains, or all of them if it contains none.
+        """
         self._check_length(value, *keys)
         if origin in (FROM_FILE, DERIVED) and option not in BY_PRESENCE and self.open_among(*keys):
             value = None
@@ -148,12 +154,14 @@ class Reading:
         self._told.update(keys)
 
     def derive(self, option: str, value: object, *keys: str) -> None:
-        """State an option that several keys, or arithmetic on them, mean."""
+        """Set an option computed from several keys."""
         self.put(option, value, *keys, origin=DERIVED)
 
     def default(self, option: str, value: object, *keys: str) -> None:
-        """State the framework's own default of an option that the file leaves out; ask for the option where one of its
-        keys is there and leaves it to something else, such as a variable of the script."""
+        """Set an option to the framework's default if the file omits it.
+
+        If one of its keys is present but open, such as a shell variable, the option is left open.
+        """
         if option in self.inputs:
             return
         stated = [key for key in keys if (found := self.find(key)) is not None and is_open(found.value)]
@@ -163,11 +171,11 @@ class Reading:
             self.put(option, value, *keys, origin=DEFAULT)
 
     def assume(self, option: str, value: object, *keys: str) -> None:
-        """State an option that napkin takes from a name or from what is usual."""
+        """Set an option inferred from a name or from common practice."""
         self.put(option, value, *keys, origin=ASSUMED)
 
     def ask(self, option: str, *keys: str, given: str = "") -> None:
-        """State that the file leaves an option open."""
+        """Mark an option as open: the user must set it on the command line."""
         self.put(option, None, *keys)
         self._check_length(given, *keys)
         if given:
@@ -175,14 +183,14 @@ class Reading:
             self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given)
 
     def dimension(self, name: str, value: int | bool | None, *keys: str) -> None:
-        """State a dimension of the model."""
+        """Record a dimension of the model."""
         self.unsized += self.open_among(*keys)
         if value is not None:
             self.shape[name] = value
         self._told.update(keys)
 
     def describe(self, *keys: str, origin: str = FROM_FILE) -> None:
-        """State the model by its dimensions; ask for it where one of them is left to a variable."""
+        """Set the model from its dimensions, or leave it open if one of them is a variable."""
         if self.unsized:
             self.ask("model", *self.unsized)
             return
@@ -193,7 +201,7 @@ class Reading:
         self.put("model", words, *(key for key in keys if key in self.source), origin=origin)
 
     def build(self, how: Callable[[], Mapping[str, object] | None]) -> None:
-        """Keep the config.json of the file's model, or why napkin builds no such model."""
+        """Keep the model's config.json, or the reason napkin cannot build it."""
         if self.unsized:
             return
         try:
@@ -206,20 +214,22 @@ class Reading:
             self.inputs["model"] = StatedOption(name, DERIVED, entry.where, entry.place)
 
     def omit(self, key: str, why: str) -> None:
-        """Name a key that could change memory or time and has no meaning here."""
+        """Report a key that could affect memory or time but is not modeled."""
         self._say(self.not_modelled, key, why)
 
     def refuse(self, key: str, why: str, option: str = "") -> None:
-        """Name a key that makes an answer wrong, unless the command line states an option."""
+        """Report a key that would make the answer wrong, unless the command line sets `option`."""
         self._say(self.refused, key, why, option)
 
     def contradict(self, key: str, why: str, *options: str) -> None:
-        """Name a key that other keys of the file contradict, unless the command line states one of their options; the
-        first is the one that is most likely wrong."""
+        """Report a contradiction among keys, unless the command line sets one of their options.
+
+        key  the one that is most likely wrong
+        """
         self._say(self.refused, key, why, options[0], options)
 
     def ignore(self, *keys: str) -> None:
-        """Name keys that change neither memory nor time."""
+        """Record keys that affect neither memory nor time."""
         for key in keys:
             fresh = [one for one in self.written(key) if (id(self.ignored), one) not in self._said]
             self.ignored += fresh
@@ -227,11 +237,11 @@ class Reading:
         self._covered.update(keys)
 
     def told(self, *keys: str) -> None:
-        """Say that keys, or all that is in blocks, are accounted for by another entry."""
+        """Mark keys, or all keys of blocks, as accounted for."""
         self._covered.update(keys)
 
     def value_of(self, option: str) -> Any:
-        """Return an option as it was read so far."""
+        """Return an option's value as read so far."""
         entry = self.inputs.get(option)
         return entry.value if entry is not None else None
 
@@ -247,7 +257,7 @@ class Reading:
             raise self.source.error(keys[0], f"is a text of more than {LONGEST:,} characters")
 
     def adopt(self, inner: Reading, block: str) -> None:
-        """Take what another reading says of a block of this file."""
+        """Merge the reading of a block of this file."""
         self.inputs |= inner.inputs
         self.shape |= inner.shape
         self.ignored += [one for one in inner.ignored if one not in self.ignored]
@@ -256,20 +266,20 @@ class Reading:
         self.config, self.unbuilt = inner.config or self.config, inner.unbuilt or self.unbuilt
         self.told(block)
 
-    # the rest of the file
+    # remaining keys
 
     def finish(self) -> Reading:
-        """Account for every key of the file that no option names."""
+        """Classify every key that set no option as ignored, not modeled or refused."""
         from napkin.inputs.launch.harmless import is_harmless
 
         held = self.inputs.get("quantized")
         if held is not None and held.origin == ASSUMED and "adapter" not in self.inputs:
             del self.inputs["quantized"]
-            self.refuse(held.where, "its weights are quantized: only adapters can be trained on them", "adapter")
+            self.refuse(held.where, "the weights are quantized, so only adapters can be trained", "adapter")
         looked = self.format.looked | self.source.looked
         blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
         for key, value in self.source.values.items():
-            group = self.source.syntax == "shell" and isinstance(value.value, str)  # Hydra's choice of a file: model=hf
+            group = self.source.syntax == "shell" and isinstance(value.value, str)  # Hydra's config group: model=hf
             if key in blocks and not group and not _is_nothing(value.value):
                 raise self.source.error(key, f"{values.shown(value.value)} is given where a block of keys is expected")
             if key in self._told or any(part in self._covered for part in _ways(key)):
@@ -296,17 +306,17 @@ class Reading:
 
 
 def _is_nothing(value: object) -> bool:
-    """Return whether a value says that a block is left out or open."""
+    """Return whether a value means that a block is empty or open."""
     return isinstance(value, Open) or value in ([], {}, "") or str(value).lower() in ("none", "false", "auto", "null")
 
 
 def _ways(key: str) -> Iterable[str]:
-    """Yield a key and the blocks that hold it: a.b.c, a.b, a."""
+    """Yield a key and its enclosing blocks: a.b.c, a.b, a."""
     while key:
         yield key
         key = key.rpartition(".")[0]
 
 
 def _is_off(value: object) -> bool:
-    """Return whether a value switches a feature off."""
+    """Return whether a value disables a feature."""
     return value in (None, False, "", 0, [], {}) or str(value).lower() in ("false", "none", "null", "0", "no")

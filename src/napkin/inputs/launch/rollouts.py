@@ -1,6 +1,6 @@
-"""What launch files of reinforcement learning say of the engine, of the lengths, and of the models next to the policy.
+"""Read RL settings: the generation engine, sequence lengths, and the reference, reward and critic models.
 
-Files state the longest prompts and responses that they allow; means, which times are of, are the command line's to say.
+Files give maximum prompt and response lengths. Time depends on mean lengths, which the command line sets.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import degree, flag, natural, number, whole
 
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-"""verl's blocks of the actor and of the engine."""
+"""verl's blocks of the actor and of the rollout engine."""
 OF_FORKS = (f"{R}.n_agent", "data.n_samples")
-"""Samples of a prompt in Search-R1's and PRIME's forks of verl, and in those that are made from them."""
+"""Keys of samples per prompt in Search-R1's and PRIME's forks of verl and their derivatives."""
 
 
 def take_longest(reading: Reading, prompt: str, answer: str, usual: tuple[int, int]) -> None:
-    """Read the longest prompt and response. usual: where the file leaves them out."""
+    """Read the maximum prompt and response lengths. usual: (prompt, response) defaults, in tokens."""
     for option, key, default in (
         ("max-prompt-tokens", prompt, usual[0]),
         ("max-response-tokens", answer, usual[1]),
@@ -31,13 +31,13 @@ def take_longest(reading: Reading, prompt: str, answer: str, usual: tuple[int, i
 
 
 def take_updates(reading: Reading, generated: int, trained: int, *keys: str) -> None:
-    """Read how many optimizer steps a step's responses are trained in. generated, trained: samples of each."""
+    """Read the optimizer steps per batch of responses. generated, trained: samples per step and per update."""
     if trained and generated > trained and generated % trained == 0:
         reading.derive("updates", generated // trained, *keys)
 
 
 def of_verl(reading: Reading) -> None:
-    """Read verl's: a step generates train_batch_size prompts, and trains on ppo_mini_batch_size of them at a time."""
+    """Read verl's rollout: a step generates train_batch_size prompts, an update uses ppo_mini_batch_size."""
     source = reading.source
     samples = reading.read(f"{R}.n", natural)
     prompts = reading.read(f"{A}.ppo_mini_batch_size", whole) or 256
@@ -82,20 +82,22 @@ def of_verl(reading: Reading) -> None:
 
 
 def _of_fork(reading: Reading, key: str, samples: int, sizes: tuple[int, int], where: tuple[str, str]) -> None:
-    """Read the samples of a prompt as forks of verl state them: their mini-batch counts samples. sizes: prompts that a
-    step draws, samples of a mini-batch; where: the keys of the mini-batch and of verl's own samples."""
+    """Read samples per prompt from forks of verl, whose mini-batch counts samples.
+
+    sizes  prompts per step, samples per mini-batch     where  keys of the mini-batch and of verl's own sample count
+    """
     reading.put("samples-per-prompt", samples, key, *[one for one in where[1:] if one in reading.source])
     drawn, trained = sizes
     if trained % samples:
         reading.ask("global-batch", where[0])
-        reading.omit(key, f"{trained} samples of a mini-batch are no whole number of prompts")
+        reading.omit(key, f"{trained} samples per mini-batch are not a multiple of the samples per prompt")
         return
     reading.derive("global-batch", trained // samples, where[0], key)
     take_updates(reading, drawn * samples, trained, "data.train_batch_size", where[0], key)
 
 
 def of_openrlhf(reading: Reading) -> None:
-    """Read OpenRLHF's: a step generates rollout.batch_size prompts, and trains on train.batch_size samples a time."""
+    """Read OpenRLHF's rollout: a step generates rollout.batch_size prompts, an update uses train.batch_size samples."""
     samples = reading.read("rollout.n_samples_per_prompt|n_samples_per_prompt", natural) or 1
     drawn = reading.read("rollout.batch_size|rollout_batch_size", whole) or 1024
     trained = reading.value_of("global-batch") or 128
@@ -133,7 +135,7 @@ def of_openrlhf(reading: Reading) -> None:
 
 
 def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
-    """Read TRL's GRPO: the batch counts responses. sizes: of prompts and responses where the file leaves them out."""
+    """Read TRL's GRPO, whose batch counts responses. sizes: default prompt and response lengths, in tokens."""
     samples = reading.read("num_generations", whole)
     if samples:
         reading.put("samples-per-prompt", samples, "num_generations")
@@ -151,18 +153,18 @@ def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
 
 
 def _reference(reading: Reading) -> str:
-    """Return where the reference's log-probabilities come from: the model with its adapters off, or a copy."""
+    """Return the source of reference log-probabilities: the model with adapters disabled, or a copy."""
     return "adapters-off" if reading.value_of("lora-rank") else "same"
 
 
 def _there(reading: Reading, name: str) -> list[str]:
-    """Return OpenRLHF's key of the engine in the spelling that the file has."""
+    """Return OpenRLHF's engine key in the file's spelling."""
     keys = (f"vllm.{name}", f"vllm_{name}")
     return [key for key in keys if key in reading.source] or [keys[0]]
 
 
 def take_other_model(reading: Reading, option: str, *keys: str) -> None:
-    """Read another model, where napkin has a preset of that name; else the key stays what is not modeled."""
+    """Read another model if napkin has its preset; otherwise the key stays not modeled."""
     from napkin.inputs.launch.names import model_of
 
     found = reading.find(*keys)

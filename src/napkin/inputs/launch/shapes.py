@@ -1,4 +1,4 @@
-"""Which preset has the sizes that a launch file gives."""
+"""Find the preset with the sizes in a launch file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _SIZES = (
 
 
 def preset_with(config: Mapping[str, object]) -> str | None:
-    """Return the preset whose config.json has the same fields, as far as both state them; both state width, depth,
-    heads and vocabulary. Of several, the one with the shortest name: the others are trained from it."""
+    """Return the preset whose config.json agrees on every field that both contain, or None.
+
+    Both must contain width, depth, heads and vocabulary. If several match, returns the one with the shortest name: the
+    others are fine-tuned from it.
+    """
     alike = []
     for one in presets():
         mine = one.config
@@ -38,12 +41,12 @@ def preset_with(config: Mapping[str, object]) -> str | None:
 
 
 def layers_of(name: str | None) -> int | None:
-    """Return the layers of a preset; None where there is none, or its config.json does not say."""
+    """Return a preset's number of layers, or None if unknown."""
     return _size_of(name, _SIZES[1])
 
 
 def vocabulary_of(name: str | None) -> int | None:
-    """Return the rows of a preset's embedding; None where there is none, or its config.json does not say."""
+    """Return a preset's vocabulary size, or None if unknown."""
     return _size_of(name, _SIZES[3])
 
 

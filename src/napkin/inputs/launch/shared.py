@@ -1,4 +1,4 @@
-"""Readings that several formats share: FSDP's and DeepSpeed's settings, files that name other files, adapters."""
+"""Read settings that several formats share: FSDP, DeepSpeed, linked files and the length of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARDING = {
     "_hybrid_shard_zero2": 2,
     "5": 2,
 }
-"""torch.distributed.fsdp.ShardingStrategy, by name and by number → ZeRO stage."""
+"""torch.distributed.fsdp.ShardingStrategy by name or number → ZeRO stage."""
 DURATION = re.compile(r"(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)")
 """A number and its unit: `4800ba`, `2e12T`, `1_000`."""
 PLACES = {
@@ -37,23 +37,23 @@ PLACES = {
     "true": True,
     **dict.fromkeys(("none", "false", "null", "cuda", "", "auto"), False),
 }
-"""Where DeepSpeed keeps what it offloads → whether that is off the device."""
+"""DeepSpeed's offload device → whether it is off the GPU."""
 NAMED_FSDP = """fsdp_forward_prefetch fsdp_backward_prefetch fsdp_transformer_layer_cls_to_wrap fsdp_auto_wrap_policy
     fsdp_min_num_params fsdp_use_orig_params fsdp_limit_all_gathers fsdp_ignored_modules fsdp_config.*prefetch*
     fsdp_config.*layer_cls_to_wrap fsdp_config.*auto_wrap_policy fsdp_config.*use_orig_params
     fsdp_config.*min_num_params
     fsdp_config.*limit_all_gathers fsdp_config.*ignored_modules fsdp.*prefetch fsdp.limit_all_gathers
     fsdp.use_orig_params"""
-WHY_FSDP = "which modules FSDP gathers together, and when, is the framework's usual in napkin"
+WHY_FSDP = "FSDP wrapping and prefetching; napkin assumes the framework's defaults"
 IDLE_FSDP = """fsdp_config.*state_dict_type fsdp_config.*sync_module_states fsdp_config.*cpu_ram_efficient_loading
     fsdp_config.*cpu_offload_pin_memory fsdp_config.load_planner fsdp_config.xla fsdp_config.verbose
     fsdp_config.*final_state_dict_type fsdp_final_state_dict_type"""
 
 
 def take_duration(reading: Reading, key: str, units: Mapping[str, str]) -> None:
-    """Put how long a run is, from a number and a unit in one text; ask for it where they cannot be read.
+    """Set the length of a run from a number with a unit, or leave the steps open if it cannot be parsed.
 
-    units  the unit in small letters ("" where none is written) → the option that it counts for
+    units  lowercase unit ("" for none) → the option that it counts
     """
     value = reading.find(key)
     if value is None:
@@ -72,14 +72,16 @@ def take_duration(reading: Reading, key: str, units: Mapping[str, str]) -> None:
 
 
 def find(reading: Reading, block: str, *words: str) -> str:
-    """Return the key of a block that is there, of its names with `fsdp_` or without; the first where none is."""
+    """Return the first key present in a block, with or without the `fsdp_` prefix; the first candidate if none is."""
     tries = [f"{block}.{prefix}{one}" if block else f"{prefix}{one}" for one in words for prefix in ("fsdp_", "")]
     return next((one for one in tries if reading.source.get(one) is not None), tries[0])
 
 
 def take_fsdp(reading: Reading, block: str, version_key: str = "") -> None:
-    """Read FSDP's settings as accelerate and axolotl write them (accelerate/utils/dataclasses.py,
-    FullyShardedDataParallelPlugin): what is sharded, what is on the host, which layers are recomputed."""
+    """Read FSDP's sharding, CPU offload and activation checkpointing as accelerate and axolotl write them.
+
+    Source: accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin.
+    """
     strategy = find(reading, block, "sharding_strategy")
     version = version_key or find(reading, block, "version")
     again = find(reading, block, "reshard_after_forward")
@@ -107,7 +109,7 @@ def take_fsdp(reading: Reading, block: str, version_key: str = "") -> None:
 
 
 def device_of(reading: Reading, key: str) -> bool:
-    """Return whether DeepSpeed keeps something on the host: `cpu`, `{device: cpu}`, true."""
+    """Return whether DeepSpeed offloads to the host: `cpu`, `{device: cpu}`, true."""
     for one in (f"{key}.device", f"{key}_device", key):
         value = reading.source.plain(one)
         if value is not None and not isinstance(value, dict):
@@ -116,7 +118,7 @@ def device_of(reading: Reading, key: str) -> bool:
 
 
 def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param_key: str) -> None:
-    """Read what DeepSpeed keeps on the host: states from stage 1 on, parameters in stage 3 only."""
+    """Read DeepSpeed's offload: optimizer states from stage 1, parameters only in stage 3."""
     stage = reading.value_of("zero")
     away = [
         (what, key)
@@ -139,12 +141,14 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
 
 
 FOLDERS_ABOVE = 2
-"""Folders above a launch script in which the files that it names are looked for."""
+"""Parent folders of a launch script that are searched for linked files."""
 
 
 def linked_path(reading: Reading, key: str) -> str | None:
-    """Return the path of the file that a key names; None where it is not there. It is looked for next to the file that
-    names it, in a folder above, where scripts are started, or from where napkin runs."""
+    """Return the path of the file that a key names, or None if it does not exist.
+
+    Searches the naming file's folder, its parents (scripts are started from there), and the working directory.
+    """
     value = reading.source.plain(key)
     if not isinstance(value, str) or not value.strip():
         return None
@@ -154,7 +158,7 @@ def linked_path(reading: Reading, key: str) -> str | None:
 
 
 def take_linked(reading: Reading, key: str) -> Reading | None:
-    """Return what a file that a key names says; None where it is not there."""
+    """Return the reading of the file that a key names, or None if it does not exist."""
     from napkin.inputs.launch.read import read_launch
 
     path = linked_path(reading, key)
@@ -192,12 +196,14 @@ SHIPPED = {
         "stage3_offloading_accelerate": (3, "optimizer,parameters"),
     },
 }
-"""DeepSpeed files that axolotl, LLaMA-Factory and open-instruct keep under these names: stage, and what is on the host
-(their repositories, HEAD of July 2026; axolotl's zero2 has put the optimizer on the host since 2023)."""
+"""DeepSpeed files shipped with axolotl, LLaMA-Factory and open-instruct → (ZeRO stage, offload).
+
+Their repositories, HEAD of July 2026. axolotl's zero2 has offloaded the optimizer since 2023.
+"""
 
 
 def shipped_file(path: str) -> tuple[int, str] | None:
-    """Return what a framework's own DeepSpeed file says, where a path names one; None for any other."""
+    """Return the settings of a DeepSpeed file that a framework ships, or None for any other path."""
     folder, _, name = path.replace("\\", "/").removeprefix("./").rpartition("/")
     known = next((files for at, files in SHIPPED.items() if folder == at or folder.endswith(f"/{at}")), {})
     stem, _, kind = name.rpartition(".")
@@ -205,8 +211,10 @@ def shipped_file(path: str) -> tuple[int, str] | None:
 
 
 def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
-    """Read the DeepSpeed settings that a trainer's file names or holds; whether there are any. A file that is not here
-    is asked for: its name does not say what is in it."""
+    """Read the DeepSpeed settings that a trainer's file names or embeds. Return whether there are any.
+
+    If the named file does not exist, ZeRO stage and offload are left open: its name does not determine them.
+    """
     from napkin.inputs.launch.read import merge_into
 
     if key not in reading.source:
@@ -227,18 +235,18 @@ def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
         reading.assume("zero", known[0], key)
         if known[1]:
             reading.assume("offload", known[1], key)
-        reading.omit(key, f"{value.value} is not here: it is taken for the one that its framework ships")
+        reading.omit(key, f"{value.value} was not found; assumed to be the file that its framework ships")
     elif linked is None:
         reading.ask("zero", key)
         reading.ask("offload", key)
-        reading.omit(key, f"{value.value} is not here: its ZeRO stage and what it keeps on the host are not known")
+        reading.omit(key, f"{value.value} was not found; its ZeRO stage and offload are unknown")
     else:
         merge_into(reading, linked, key)
     return True
 
 
 def take_amount(reading: Reading, epochs_key: str, default: float) -> None:
-    """Read how long is trained: a limit on steps wins over epochs, of which there are `default` unless stated."""
+    """Read the length of the run: a step limit wins over epochs, which default to `default`."""
     steps, epochs = reading.read("max_steps", number), reading.read(epochs_key, number)
     if steps and steps > 0:
         reading.put("steps", int(steps), "max_steps")

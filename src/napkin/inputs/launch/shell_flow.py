@@ -1,4 +1,4 @@
-"""A shell script followed as far as its own text decides: assignments, arrays, if and case on values that are known."""
+"""Follow a shell script's assignments, arrays, if and case where the values are known. Nothing is run."""
 
 from __future__ import annotations
 
@@ -59,9 +59,12 @@ MOST_COMMANDS = 200
 
 
 class Script:
-    """A script that was followed as it runs without arguments. commands: expanded words of what it would start; spare:
-    of what it would start with arguments; undecided: what its branches turn on that is not known; exported: names of
-    exported variables. known: variables that are set before it starts."""
+    """A script, followed as it runs without arguments.
+
+    commands   expanded words of each command             spare     commands that would run only with arguments
+    undecided  unknown values that branches depend on     exported  names of exported variables
+    known      variables set before the script starts
+    """
 
     def __init__(self, text: str, name: str, known: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -90,7 +93,7 @@ class Script:
 
     @property
     def _left_out(self) -> str:
-        """The argument of the script without which this statement runs; "" where there is none."""
+        """The script argument that this statement requires; "" if none."""
         return next((one.argument for one in reversed(self._stack) if one.argument and one.state), "")
 
     def _statement(self, one: Statement) -> None:
@@ -109,7 +112,7 @@ class Script:
                 self._end_of_pattern()
 
     def _control(self, words: list[str], one: Statement) -> bool:
-        """Follow if, case and loops; whether the statement was one."""
+        """Follow if, case and loops. Return whether the statement was one."""
         head = words[0]
         if head == "if":
             self._stack.append(self._condition(words[1:]) if self._taken else _Branch("if", False))
@@ -142,8 +145,10 @@ class Script:
         return True
 
     def _condition(self, words: Sequence[str]) -> _Branch:
-        """Return the branch that an if opens. One that asks whether an argument of the script, or a variable that is
-        set outside of it, is empty is followed as if it were."""
+        """Return the branch that an `if` opens.
+
+        A test for whether a script argument or an external variable is empty is followed as if it were empty.
+        """
         raw = [word for word in words if word not in ("[", "[[", "]", "]]", "test")]
         inverted = bool(raw) and raw[0] == "!"
         texts = [self.variables.text(word) for word in (raw[1:] if inverted else raw)]
@@ -151,11 +156,11 @@ class Script:
         if not name or name in self.variables.texts or words[0] not in ("[", "[[", "test", "!"):
             return _Branch("if", self._holds(words))
         argument = f"${name}" if name.isdigit() else name
-        self.undecided.setdefault(f"${name}", "is taken as not given, as the script's own defaults are")
+        self.undecided.setdefault(f"${name}", "is assumed unset, so the script's defaults apply")
         return _Branch("if", True if empty is not inverted else None, argument=argument)
 
     def _else(self) -> None:
-        """Turn to the other branch of the innermost if."""
+        """Switch to the other branch of the innermost `if`."""
         if self._stack and self._stack[-1].kind == "if":
             top = self._stack[-1]
             if top.argument:
@@ -167,7 +172,7 @@ class Script:
                 top.state = not top.done
 
     def _pattern(self, words: list[str], one: Statement) -> None:
-        """Read `pattern) statement` of a case."""
+        """Read `pattern) statement` of a `case`."""
         if not words:
             return
         top = self._stack[-1]
@@ -181,7 +186,7 @@ class Script:
         top.waits = False
         if unknown:
             top.state = None
-            self.undecided.setdefault(unknown, "decides a branch of the script and is set elsewhere")
+            self.undecided.setdefault(unknown, "decides a branch of the script but is set elsewhere")
         else:
             hit = any(fnmatchcase(plain, marks(self.variables.text(p.strip()))[0]) for p in patterns)
             top.state = hit and not top.done
@@ -199,14 +204,14 @@ class Script:
                 return
 
     def _holds(self, words: Sequence[str]) -> bool | None:
-        """Return whether a condition holds; None where it is not known."""
+        """Return whether a condition holds, or None if unknown."""
         raw = [word for word in words if word not in ("[", "[[", "]", "]]", "test")]
         inverted = bool(raw) and raw[0] == "!"
         texts = [marks(self.variables.text(word)) for word in (raw[1:] if inverted else raw)]
         unknown = next((what for _, _, what in texts if what), "")
         if unknown or not words or words[0] not in ("[", "[[", "test", "!"):
             variable = unknown or " ".join(words)[:60]
-            self.undecided.setdefault(variable, "decides a branch of the script and is not known here")
+            self.undecided.setdefault(variable, "decides a branch of the script but is unknown")
             return None
         found = _compared([text for text, _, _ in texts])
         if found is None:
@@ -215,7 +220,7 @@ class Script:
         return found is not inverted
 
     def _simple(self, words: list[str], one: Statement) -> None:
-        """Take assignments, or a command."""
+        """Record assignments or a command."""
         if words[0] in _DECLARE:
             exported = words[0] == "export"
             for word in words[1:]:
@@ -244,12 +249,10 @@ class Script:
         expanded = [part for word in words for part in self._argument(word)]
         (self.spare if self._with_arguments else self.commands).append(expanded)
         if self._unsure and any(part.startswith("--") for part in expanded):
-            self.undecided.setdefault(
-                clean(" ".join(expanded[:3]))[:60], "is started in a branch that is not decided here"
-            )
+            self.undecided.setdefault(clean(" ".join(expanded[:3]))[:60], "is started in an undecided branch")
 
     def _argument(self, word: str) -> Iterator[str]:
-        """Yield a word's expansion; a quoted command line (`bash -c "…"`) is split into its words."""
+        """Yield a word's expansion, and split a quoted command line (`bash -c "…"`) into words."""
         for part in self.variables.words(word):
             if " --" in part or (part.startswith("--") and " " in part):
                 yield from part.split()
@@ -275,10 +278,13 @@ class Script:
         return [part for word in parts for part in self.variables.words(word)]
 
     def _assign_unsure(self, name: str, text: str, more: bool) -> None:
-        """Take an assignment that may not be made: options in it may or may not be given; another value is not known,
-        or is the one from before where it takes an argument of the script to change it."""
+        """Record an assignment in an undecided branch.
+
+        Options in it may or may not be given. Any other value becomes unknown, or stays as it was if the branch
+        requires a script argument.
+        """
         what = next((one.kind for one in self._stack if one.state is None), "if")
-        why = f"${name}, set in a branch ({what}) that is not decided here"
+        why = f"${name}, set in an undecided branch ({what})"
         before = self.variables.value(name)
         flags = _flags(text.replace(before, " ", 1) if before and more else text)
         given = _flags(before or "")
@@ -292,11 +298,11 @@ class Script:
         elif name in self.variables.texts or not more:
             self.variables.forget(name, why)
         else:
-            self.undecided.setdefault(name, "gets more options in a branch that is not decided here")
+            self.undecided.setdefault(name, "gets more options in an undecided branch")
 
 
 def _quoted_line(words: Sequence[str]) -> str:
-    """Return the command line that `bash -c "…"` runs, "" where the words are none."""
+    """Return the command line that `bash -c "…"` runs, or "" for other words."""
     for at in range(1, len(words) - 1):
         shell = words[at - 1].rsplit("/", 1)[-1]
         if words[at] in ("-c", "-lc") and shell in ("bash", "sh") and words[at + 1][:1] in ("'", '"'):
@@ -305,18 +311,20 @@ def _quoted_line(words: Sequence[str]) -> str:
 
 
 def _flags(text: str) -> list[str]:
-    """Return the options that a text names: `--name`, or `block.key=` of Hydra."""
+    """Return the options named in a text: `--name`, or Hydra's `block.key=`."""
     return list(dict.fromkeys(found[1] or found[2] for found in _FLAG.finditer(text)))
 
 
 def _open_option(flag: str, why: str) -> list[str]:
-    """Return the words of an option whose value is not known."""
+    """Return the words of an option with an unknown value."""
     return [flag + opened(why)] if flag.endswith("=") else [flag, opened(why)]
 
 
 def _asks_if_empty(texts: Sequence[str]) -> tuple[bool, str]:
-    """Return whether a test holds where a text is empty, and the name of the argument or variable that is the text; ""
-    where the test is none of that kind."""
+    """Return whether a test holds for an empty text, and the argument or variable that is tested.
+
+    The name is "" if the test is not one for emptiness.
+    """
     sign, sides = True, list(texts)
     if len(texts) == 2 and texts[0] in ("-z", "-n"):
         sign, sides = texts[0] == "-z", [texts[1], ""]
@@ -329,8 +337,11 @@ def _asks_if_empty(texts: Sequence[str]) -> tuple[bool, str]:
 
 
 class _Branch:
-    """An if, case or loop that is open. state: taken, not taken, or not known (None); done: a branch was taken;
-    argument: of the script, or a variable set outside of it, which decides by being given (None) or not (True)."""
+    """An unfinished if, case or loop.
+
+    state     taken, not taken, or unknown (None)     done  a branch was already taken
+    argument  a script argument or external variable that decides by being set (None) or unset (True)
+    """
 
     def __init__(self, kind: str, state: bool | None, subject: str = "", argument: str = "") -> None:
         self.kind = kind
@@ -344,7 +355,7 @@ class _Branch:
 
 
 def _compared(words: list[str]) -> bool | None:
-    """Return what a test says of texts that are known; None where napkin does not know the test."""
+    """Return the result of a test on known texts, or None if napkin does not know the test."""
     if len(words) == 1:
         return bool(words[0])
     if len(words) == 2 and words[0] in ("-z", "-n"):

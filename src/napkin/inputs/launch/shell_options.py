@@ -1,4 +1,4 @@
-"""The options that a shell script gives to its training program. The script is read, never run."""
+"""Read the options that a shell script passes to its training program, without running it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ OF_SLURM = {
     "gres": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
     "ntasks_per_node": ("SLURM_NTASKS_PER_NODE",),
 }
-"""What a script asks of Slurm → the variables in which Slurm says it to the script."""
+"""#SBATCH options → the variables in which Slurm passes them to the script."""
 LAUNCHERS = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
-"""Variables that launchers read, and that no option repeats."""
+"""Variables that launchers read and that have no equivalent option."""
 LARGEST = 1_000_000
-"""Characters of a script. Published ones have thousands."""
+"""Longest script, in characters. Published ones have thousands."""
 MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
 
 
 def read(text: str, name: str) -> LaunchFile:
-    """Return the options of the command of a script that has the most. Raises NapkinError (2) where none has any."""
+    """Return the options of the script's command with the most options. Raises NapkinError (2) if none has any."""
     if len(text) > LARGEST:
         raise NapkinError(f"{name}: is a script of more than 1 MB", "give the script that starts the training program")
     slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
@@ -66,7 +66,7 @@ def read(text: str, name: str) -> LaunchFile:
 
 
 def _unread(script: Script) -> dict[str, str]:
-    """Return what of a script is not passed to any option, and what was decided by something outside of it."""
+    """Return settings that no option receives, and external values that decided a branch."""
     from napkin.inputs.launch.harmless import is_harmless
 
     said = dict(script.undecided)
@@ -77,12 +77,12 @@ def _unread(script: Script) -> dict[str, str]:
         if variable in script.variables.used or variable in script.exported or is_harmless(variable.lower()):
             continue
         if not variable.lower().endswith(("dir", "path", "file", "port", "addr", "name", "project", "logs")):
-            said[variable] = "is set and not passed to the training program"
+            said[variable] = "is set but not passed to the training program"
     return said
 
 
 def _options(words: Sequence[str]) -> dict[str, FileValue]:
-    """Return the options of a command by their spelling: `--name value`, `--name=value`, `key=value` (Hydra's)."""
+    """Return a command's options: `--name value`, `--name=value`, or Hydra's `key=value`."""
     options: dict[str, FileValue] = {}
     at, program = 0, False
     while at < len(words):
@@ -115,15 +115,14 @@ def _is_option(word: str) -> bool:
 
 
 def _begins_program(words: Sequence[str], at: int) -> bool:
-    """Whether the word is the program that a launcher starts, and no value of the option before it."""
+    """Return whether a word is the program that a launcher starts, and not the value of the option before it."""
     word = marks(words[at])[0]
     previous = marks(words[at - 1])[0]
     return word.endswith(".py") or (not previous.startswith("-") and word in ("python", "python3", "torchrun"))
 
 
 def _values(words: Sequence[str]) -> tuple[object, tuple[str, ...]]:
-    """Return what an option's words say; unknown variables after its value may hold further options, and are none of
-    it."""
+    """Return an option's value words. Unknown variables after the value may hold further options and are excluded."""
     read = [marks(word) for word in words]
     while len(read) > 1 and read[-1][2] and not read[-1][0]:
         read.pop()
@@ -133,7 +132,7 @@ def _values(words: Sequence[str]) -> tuple[object, tuple[str, ...]]:
 
 
 def _value(texts: list[str], defaulted: tuple[str, ...], unknown: str) -> tuple[object, tuple[str, ...]]:
-    """Return an option's value: True without one, a list of several."""
+    """Return an option's value: True if it has none, a list if it has several."""
     if unknown:
         return Open(unknown, " ".join(texts)), defaulted
     if not texts:

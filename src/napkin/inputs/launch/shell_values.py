@@ -1,7 +1,7 @@
-"""Expansion of a shell script's words: variables of the script, defaults, arithmetic, arrays. Nothing is run.
+"""Expand the words of a shell script: variables, defaults, arithmetic and arrays. Nothing is run.
 
-Where a value comes from travels inside the text, between characters that no file holds: DEFAULTED name END before a
-value that an environment variable would replace, OPENED what END in the place of a value that is not known.
+The origin of a value is marked inside the text with characters that no file contains: DEFAULTED name END before a
+value that an environment variable would override, OPENED what END in place of an unknown value.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ _PLACE = re.compile(r"\$(?:\{([^{}]*)\}|([A-Za-z_]\w*|[0-9@*#?$!]))")
 _PARAMETER = re.compile(r"!?([A-Za-z_]\w*|[0-9@*#]+)(\[[@*\d]+\])?(?:(:?[-=+?])(.*)|(.*))?$", re.S)
 DEEPEST = 40
 LONGEST = 100_000
-"""Characters of a variable, and words of an array: a script that doubles one has no such option."""
+"""Longest variable, in characters, and longest array, in words: a limit on scripts that double one."""
 
 
 def clean(text: str) -> str:
-    """Return a text without the characters that mark where values come from."""
+    """Return a text without origin marks."""
     return text.translate({ord(one): None for one in (DEFAULTED, OPENED, END)})
 
 
 def marks(text: str) -> tuple[str, tuple[str, ...], str]:
-    """Return an expanded text without its marks, the environment variables whose defaults are in it, and what in it is
-    not known ("" where all is)."""
+    """Return a text without marks, the variables that override its defaults, and its unknown part ("" if none)."""
     defaulted = tuple(dict.fromkeys(one[1:-1] for one in _each(text, DEFAULTED)))
     unknown = ", ".join(dict.fromkeys(one[1:-1] for one in _each(text, OPENED)))
     return _MARK.sub("", text), defaulted, unknown
@@ -38,20 +37,19 @@ def _each(text: str, sign: str) -> list[str]:
 
 
 def opened(what: str) -> str:
-    """Return the mark of a value that is not known."""
-    return f"{OPENED}{'_'.join(clean(what).split())[:60]}{END}"  # one word: it is split at blanks
+    """Return the mark of an unknown value."""
+    return f"{OPENED}{'_'.join(clean(what).split())[:60]}{END}"  # a single word, because texts are split at blanks
 
 
 def defaulted(name: str, text: str) -> str:
-    """Return a text with the mark of a default that an argument, or a variable set outside, would replace; name: ""
-    for none."""
+    """Return a text marked as a default that an argument or external variable `name` would override ("" for none)."""
     return f"{DEFAULTED}{name}{END}{text}" if name and name not in marks(text)[1] else text
 
 
 class Variables:
-    """The variables of a script while it is read; arrays are texts with words between blanks.
+    """The variables of a script while it is read.
 
-    arrays are kept as lists of expanded elements; used: names that were looked up.
+    Arrays are lists of expanded elements.     used  names that were looked up
     """
 
     def __init__(self) -> None:
@@ -85,19 +83,19 @@ class Variables:
             self.assign(name, " " + " ".join(words), more=True)
 
     def forget(self, name: str, why: str) -> None:
-        """Say that a variable has a value that is not known."""
+        """Mark a variable as unknown."""
         self.arrays.pop(name, None)
         self.texts[name] = opened(why)
 
     def value(self, name: str) -> str | None:
-        """Return a variable's text; None where the script does not set it."""
+        """Return a variable's text, or None if the script does not set it."""
         self.used.add(name)
         if name in self.arrays:
             return " ".join(self.arrays[name])
         return self.texts.get(name)
 
     def words(self, raw: str) -> list[str]:
-        """Return the words that a raw word expands to: quotes removed, unquoted expansions split at blanks."""
+        """Return the words that a raw word expands to, with quotes removed and unquoted expansions split at blanks."""
         pieces: list[list[str]] = [[]]
         for text, quoted in _parts(raw):
             expanded = text if quoted == "'" else self.expand(text)
@@ -121,7 +119,7 @@ class Variables:
         return "".join(text if quoted == "'" else self.expand(text) for text, quoted in _parts(raw))
 
     def expand(self, text: str, depth: int = 0) -> str:
-        """Return a text with its variables and arithmetic; commands that it would run are not known."""
+        """Return a text with variables and arithmetic expanded; command substitutions are unknown."""
         if depth > DEEPEST or ("$" not in text and "`" not in text):
             return text
         text = re.sub(r"`[^`]*`", lambda found: opened(f"the output of {found[0]}"), text)
@@ -156,7 +154,7 @@ class Variables:
         return "".join(result)
 
     def _parameter(self, inner: str, depth: int) -> str:
-        """Return what `${inner}` is."""
+        """Return the expansion of `${inner}`."""
         found = _PARAMETER.match(inner)
         if found is None:
             return opened(f"${{{inner}}}")
@@ -179,11 +177,11 @@ class Variables:
         return value
 
     def text_of(self, word: str, depth: int) -> str:
-        """Return the text of a default, whose quotes go."""
+        """Return the text of a default without its quotes."""
         return "".join(part if quoted == "'" else self.expand(part, depth) for part, quoted in _parts(word))
 
     def _arithmetic(self, inner: str, depth: int) -> str:
-        """Return the value of `$((inner))`: names without a dollar are variables too."""
+        """Return the value of `$((inner))`; names without a dollar sign are variables too."""
         text = self.expand(inner, depth + 1)
         plain, defaulted, unknown = marks(text)
         for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", plain)):
@@ -201,14 +199,14 @@ class Variables:
 
 
 def _closed(text: str, at: int) -> int:
-    """Return where the bracket that opens here is closed."""
+    """Return the index at which the bracket that opens here closes."""
     from napkin.inputs.launch.shell_words import _bracket
 
     return _bracket(text, at)
 
 
 def _parts(raw: str) -> list[tuple[str, str]]:
-    """Return a raw word as pieces of text with the quotes around each: single, double or none."""
+    """Return a raw word as (text, quoting) pieces: single, double or none."""
     found: list[tuple[str, str]] = []
     at, plain = 0, ""
     while at < len(raw):

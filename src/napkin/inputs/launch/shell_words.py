@@ -1,4 +1,4 @@
-"""A shell script's text as statements of raw words: comments, quotes, arrays, here-documents and continued lines."""
+"""Split a shell script into statements of raw words: comments, quotes, arrays, here-documents, continued lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ _HERE = re.compile(r"<<(-?)\s*(\\?)(['\"]?)([A-Za-z_]\w*)\3")
 
 @record
 class Statement:
-    """One simple command. words: with their quotes; here: the text of its here-document; quoted: it is not expanded;
-    ends: what separates it from the next."""
+    """One simple command.
+
+    words   with their quotes                         here  text of its here-document
+    quoted  the here-document is not expanded         ends  what separates the command from the next
+    """
 
     words: tuple[str, ...]
     line: int
@@ -66,7 +69,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def _here_document(text: str, start: int, mark: str, dashed: bool) -> tuple[str, int]:
-    """Return a here-document and where it ends; one without an end goes to the end of the text."""
+    """Return a here-document and its end. An unterminated one extends to the end of the text."""
     at = start
     while at < len(text):
         stop = text.find("\n", at)
@@ -82,7 +85,7 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
 def _word(text: str, at: int) -> tuple[str, int]:
-    """Return the word that begins here, with its quotes, brackets and arrays, and where it ends."""
+    """Return the word that begins here, with quotes, brackets and arrays, and its end."""
     start = at
     while at < len(text):
         char = text[at]
@@ -107,7 +110,7 @@ def _word(text: str, at: int) -> tuple[str, int]:
 
 
 def _quoted(text: str, at: int) -> int:
-    """Return where a quoted text ends."""
+    """Return the index at which a quoted text ends."""
     mark = text[at]
     at += 1
     while at < len(text) and text[at] != mark:
@@ -120,7 +123,7 @@ def _quoted(text: str, at: int) -> int:
 
 
 def _bracket(text: str, at: int) -> int:
-    """Return where a bracket that opens here is closed."""
+    """Return the index at which a bracket that opens here closes."""
     opening = text[at]
     closing, depth = _CLOSING[opening], 0
     while at < len(text):

@@ -1,4 +1,4 @@
-"""A launch file as one flat mapping: dotted key → value, with references followed and the line of each key."""
+"""A launch file as a flat mapping of dotted keys to values, with references resolved and line numbers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_CHAIN = 40
 MOST_KEYS = 10_000
-"""Keys of one launch file. Published ones have hundreds."""
+"""Most keys in one launch file. Published ones have hundreds."""
 LONGEST_KEYS = 300_000
-"""Characters of all keys of a launch file: the answer names each."""
+"""Longest keys of a launch file in total, in characters: the answer lists each."""
 _ONE_RUN = "give the configuration of one run"
 ARITHMETIC = {"multiply": "*", "sum": "+", "add": "+", "subtract": "-", "int_div": "//"}
-"""NeMo's resolvers → their sign."""
+"""NeMo's arithmetic resolvers → operator."""
 _MOST_REFERENCES = 10_000
 _LONGEST_TEXT = 100_000
-"""Characters of a value with its references followed."""
+"""Longest value with references resolved, in characters."""
 
 
 @record
 class FileValue:
-    """A value of a file. key: as the file writes it, in full; variables: environment variables that would change it."""
+    """A value of a file.
+
+    key  in full, as the file writes it     variables  environment variables that would override the value
+    """
 
     key: str
     value: Any
@@ -40,13 +43,13 @@ class FileValue:
 
 
 class LaunchFile:
-    """A file's keys. Dashes in names count as underscores; a mapping's keys are joined by dots.
+    """A file's keys. Dashes in names count as underscores; nested keys are joined by dots.
 
     syntax   yaml, json, toml, shell or python
     values   key → FileValue
     command  words of a script's command that are not options (the program that it starts)
-    unread   what is not a key, and why it was not read      looked  keys that a reader asked for
-    environment  variables that a script sets and that launchers read (NPROC_PER_NODE), with their text
+    unread   parts of the file that are not keys → why     looked  keys that a reader looked up
+    environment  variables that a script sets and launchers read (NPROC_PER_NODE) → text
     """
 
     def __init__(self, name: str, syntax: str, values: Mapping[str, FileValue], document: Document) -> None:
@@ -60,17 +63,17 @@ class LaunchFile:
         self.looked: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
-        """Whether there is such a key, or a block of this name."""
+        """Return whether a key or a block of this name exists."""
         return key in self.values or any(one.startswith(f"{key}.") for one in self.values)
 
     @property
     def is_mapping(self) -> bool:
-        """Whether the file is a document of keys, and neither a script nor a program."""
+        """Return whether the file is a document of keys rather than a script or program."""
         return isinstance(self.document.data, dict)
 
     @property
     def program(self) -> str:
-        """The Python program that a launch line starts, without its folder; "" where there is none."""
+        """The file name of the Python program that a launch line starts; "" if none."""
         return next((one.rsplit("/", 1)[-1] for one in self.command if one.endswith(".py")), "")
 
     def has_all(self, *keys: str) -> bool:
@@ -80,7 +83,7 @@ class LaunchFile:
         return any(key in self for key in keys)
 
     def states(self, block: str) -> bool:
-        """Whether a key, or anything in a block of this name, has a value: an empty `fsdp_config:` states nothing."""
+        """Return whether a key, or any key in a block of this name, has a value. An empty `fsdp_config:` has none."""
         return any(self.values[key].value not in (None, "", [], {}) for key in self.inside(block))
 
     def get(self, key: str) -> FileValue | None:
@@ -88,7 +91,7 @@ class LaunchFile:
         return self.values.get(key)
 
     def plain(self, key: str) -> Any:
-        """Return a key's value, None where it is missing or open."""
+        """Return a key's value, or None if it is missing or open."""
         found = self.get(key)
         return None if found is None or isinstance(found.value, Open) else found.value
 
@@ -97,7 +100,7 @@ class LaunchFile:
         return (key for key in self.values if key == block or key.startswith(f"{block}."))
 
     def under(self, block: str) -> LaunchFile:
-        """Return the keys of a block as a source of its own; messages keep the full names."""
+        """Return a block as a separate source; messages keep the full key names."""
         cut = len(block) + 1
         inner = {key[cut:]: value for key, value in self.values.items() if key.startswith(f"{block}.")}
         return LaunchFile(self.name, self.syntax, inner, self.document)
@@ -116,7 +119,7 @@ class LaunchFile:
 
 
 def of_mapping(document: Document, syntax: str) -> LaunchFile:
-    """Return a parsed YAML, JSON or TOML document as a LaunchFile. Raises NapkinError where it is not a mapping."""
+    """Return a parsed YAML, JSON or TOML document as a LaunchFile. Raises NapkinError if it is not a mapping."""
     data = document.data
     if not isinstance(data, dict) or not data:
         what = "is empty" if not data else "is not a mapping of keys"
@@ -138,7 +141,7 @@ def of_mapping(document: Document, syntax: str) -> LaunchFile:
 
 
 def check_size(keys: int, name: str) -> None:
-    """Refuse a launch file with more keys than any framework has."""
+    """Raise NapkinError (2) for a launch file with more keys than any framework has."""
     if keys > MOST_KEYS:
         raise NapkinError(f"{name}: holds more than {MOST_KEYS:,} keys", _ONE_RUN)
 
@@ -154,11 +157,11 @@ def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
 def resolved(
     value: Any, path: tuple[str, ...], root: Any, left: list[int], chain: int = 0
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return a value with its `${…}` followed, and the environment variables whose defaults it took. What cannot be
-    followed is Open. left: how many references are still followed in this file.
+    """Return a value with its references resolved, and the environment variables that would override it.
 
-    OmegaConf's references `${a.b}` and `${.a}`, its `${oc.env:VAR,default}`, NeMo's arithmetic (`${multiply:…}`),
-    Primus' and Megatron's `${VAR:default}`.
+    Unresolvable references are Open. left: how many more references may be resolved in this file.
+    Resolves OmegaConf's `${a.b}`, `${.a}` and `${oc.env:VAR,default}`, NeMo's arithmetic (`${multiply:…}`), and
+    `${VAR:default}` of Primus and Megatron.
     """
     if not isinstance(value, str) or "${" not in value:
         return value, ()
@@ -182,7 +185,7 @@ def _written(value: object) -> str:
 
 
 def _meaning(inner: str, path: tuple[str, ...], root: Any, left: list[int], chain: int) -> tuple[Any, tuple[str, ...]]:
-    """Return what stands for one `${inner}`."""
+    """Return the resolution of one `${inner}`."""
     head, colon, tail = inner.partition(":")
     if colon and head in ARITHMETIC:
         try:
@@ -220,7 +223,7 @@ def _present(root: Any, keys: list[str]) -> bool:
 
 
 def _scalar(text: str) -> Any:
-    """Return the number, truth value or text that a default in a text spells."""
+    """Return the number, boolean or string that a textual default denotes."""
     plain = text.strip().strip("'\"")
     lower = plain.lower()
     if lower in ("true", "false"):

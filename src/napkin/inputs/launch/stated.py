@@ -1,4 +1,4 @@
-"""What a reading records: an option and its origin, or a key and a remark on it."""
+"""What a reading records: an option with its origin, or a remark on a key."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ FROM_FILE, DERIVED, DEFAULT, ASSUMED = "from file", "derived", "default", "assum
 
 @record
 class StatedOption:
-    """An option as a file states it. value: None where the file leaves it open; where: its keys, with commas;
-    given: the file's own text, where napkin has no value for it (the name of a model that it does not know)."""
+    """An option as a file sets it.
+
+    value  None if the file leaves it open
+    where  its keys, separated by commas      place  file, line and key
+    given  the file's text if napkin has no value for it, such as an unknown model name
+    """
 
     value: Any
     origin: str
@@ -25,8 +29,11 @@ class StatedOption:
 
 @record
 class Said:
-    """A key and what is said about it. option: that makes it moot where the command line states it; clash: the
-    options of the keys that contradict each other; place: file, line and key."""
+    """A remark on a key.
+
+    option  setting this option on the command line makes the remark moot
+    clash   the options whose keys contradict each other      place  file, line and key
+    """
 
     key: str
     why: str

@@ -1,4 +1,4 @@
-"""The text of a launch file as a LaunchFile: JSON, YAML, TOML, a shell script or Python, told apart by its content."""
+"""Parse a launch file as JSON, YAML, TOML, shell or Python, detected from its content."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ _SHELL = re.compile(
 _PYTHON = re.compile(r"^(?:import|from|def|class|@)\s?\w|^[A-Za-z_]\w* = |^[a-z_]\w*\s?=\s?[^=\s]", re.M)
 
 _PROGRAM = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |(?:async )?def \w+\(|class \w+[(:]|@\w)", re.M)
-"""What programs in Python hold, and no other file at its left margin."""
+"""Lines at the left margin that only Python programs have."""
 
 
 def read_source(path: str) -> LaunchFile:
-    """Read a launch file, or the trainer on a line of a program: `train.py:40`. Errors (2) name the line; the name of
-    the file says nothing about what it is."""
+    """Read a launch file, or the trainer on a line of a program: `train.py:40`.
+
+    Errors (2) name the line. The file's name does not determine its format.
+    """
     file, line = file_and_line(path)
     return source_of(read_text(file), name_of(file), line)
 
 
 def file_and_line(path: str) -> tuple[str, int]:
-    """Return the file and the line of `FILE:LINE`; the line is 0 for a path alone, such as that of a file `a:1`."""
+    """Return the path and line of `FILE:LINE`. The line is 0 for a plain path, including a file named `a:1`."""
     file, _, line = path.rpartition(":")
     if line.isascii() and line.isdecimal() and int(line) and os.path.isfile(file) and not os.path.exists(path):
         return file, int(line)
@@ -45,12 +47,12 @@ def file_and_line(path: str) -> tuple[str, int]:
 
 
 def source_of(text: str, name: str, line: int = 0) -> LaunchFile:
-    """Return the keys of a launch file's text; of a program in Python, those of the trainer on a line."""
+    """Return the keys of a launch file's text, or of a Python program's trainer on a line."""
     source = _source_of(text, name, line)
     if line and source.syntax != "python":
         raise NapkinError(
-            f"{name}:{line}: a line names a trainer of a program in Python, and this file is none",
-            f"give the file alone: --from {name}",
+            f"{name}:{line}: only Python programs take a line, which selects a trainer",
+            f"omit the line: --from {name}",
         )
     return source
 
@@ -90,8 +92,10 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
 
 
 def _arguments(document: Document) -> Document:
-    """Return the words of a launch line alone where a file holds them as `MODEL_ARGS:` with `--num-layers: 32`
-    (Megatron-LM's functional tests, its MoE model zoo), else the document as it is."""
+    """Return the launch line of a document that stores it as `MODEL_ARGS:` with `--num-layers: 32`; else the document.
+
+    Megatron-LM's functional tests and MoE model zoo use this form.
+    """
     data = document.data
     block = data.get("MODEL_ARGS") if isinstance(data, dict) else None
     if not isinstance(block, dict) or not all(str(key).startswith("--") for key in block):
@@ -102,11 +106,11 @@ def _arguments(document: Document) -> Document:
 
 
 _COMMAND = re.compile(r"(?m)^([ \t]*)([!%?])((?:.*\\\n)*.*)$")
-"""A command of a notebook, to the shell (!) or to itself, with its continued lines."""
+"""A notebook's shell command (!) or magic, with continued lines."""
 
 
 def _notebook(cells: list[Any], name: str, line: int) -> LaunchFile:
-    """Return a notebook's program: that of the cells that are Python, else the commands that it gives to the shell."""
+    """Return a notebook's Python cells as one program, or its shell commands if it has no program."""
     import ast
 
     from napkin.inputs.launch import python_program, python_words, shell_options
@@ -136,7 +140,7 @@ def _parses(text: str) -> bool:
 
 
 def _is_toml(text: str) -> bool:
-    """Whether a text has sections and assignments; or keys with dots, or tables on a line, and TOML reads all of it."""
+    """Return whether a text has TOML sections, or has dotted keys or inline tables and parses as TOML."""
     if _SECTION.search(text):
         return bool(_ASSIGNED.search(text))
     if not _DOTTED.search(text):
@@ -148,14 +152,14 @@ def _is_toml(text: str) -> bool:
 
 
 def _is_yaml(text: str) -> bool:
-    """Whether most lines at the left margin are `key:` or list items."""
+    """Return whether most lines at the left margin are `key:` or list items."""
     lines = [one for one in text.splitlines() if one.strip() and one[:1] not in "# \t" and one not in ("---", "...")]
     hits = sum(bool(_YAML_KEY.match(one)) or one.startswith("- ") for one in lines)
     return bool(lines) and hits >= 0.6 * len(lines)
 
 
 def _is_python(text: str) -> bool:
-    """Whether the text parses as Python and begins statements as Python does."""
+    """Return whether a text parses as Python and has Python statements."""
     shell = text.startswith("#!/bin") or "#!/usr/bin/env bash" in text[:40]
     return bool(_PYTHON.search(text)) and not shell and _parses(text)
 
@@ -170,11 +174,11 @@ def _json(text: str, name: str) -> Document:
         try:
             return yaml_words.read(text, name)
         except NapkinError as other:
-            raise max(problem, other, key=_line_of) from None  # of what it nearly was
+            raise max(problem, other, key=_line_of) from None  # of the format that it resembles
 
 
 def _line_of(problem: NapkinError) -> int:
-    """Return the line that an error names, 0 where it names none."""
+    """Return the line that an error names, or 0."""
     found = re.search(r":(\d+): ", problem.message)
     return int(found[1]) if found else 0
 
@@ -193,7 +197,7 @@ def _toml(text: str, name: str) -> Document:
         raise NapkinError(f"{place}: not TOML: {what}", "check the file's syntax") from None
     except RecursionError:
         raise NapkinError(f"{name}: is nested too deeply", "write fewer levels") from None
-    except ValueError as problem:  # an integer of more digits than Python reads
+    except ValueError as problem:  # an integer with more digits than Python parses
         raise NapkinError(
             f"{name}: not TOML: {printable(str(problem).split(';')[0], 100)}", "check its numbers"
         ) from None

@@ -1,4 +1,4 @@
-"""Keys of a format that mean no option: patterns with what is said about them."""
+"""Patterns of a format's keys that have no option, each with a remark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from napkin.record import record
 
 @record
 class Tables:
-    """What a format says of keys without an option. name and says: the format's; looked: keys that its meanings look
-    at, which change nothing where no meaning names them."""
+    """A format's patterns for keys without an option.
+
+    name, says  the format's       looked  keys that the format's rules read; ignored if no rule uses them
+    """
 
     name: str
     says: str
@@ -21,7 +23,7 @@ class Tables:
 
 
 def is_named(key: str, patterns: Mapping[str, str] | str) -> str | None:
-    """Return the remark of the first pattern that a key or a block around it matches; "" in a list without remarks."""
+    """Return the remark of the first pattern that matches a key or an enclosing block; "" in a list without remarks."""
     from fnmatch import fnmatchcase
 
     table = dict.fromkeys(patterns.split(), "") if isinstance(patterns, str) else patterns

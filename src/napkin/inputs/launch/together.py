@@ -1,4 +1,4 @@
-"""Several launch files of one run as one reading: accelerate's, the trainer's, DeepSpeed's."""
+"""Merge the launch files of one run: accelerate's, the trainer's, DeepSpeed's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, StatedOption
 
 LAUNCHERS = ("accelerate", "deepspeed")
-"""Formats that say how a trainer's model is distributed, and not what is trained."""
+"""Formats that describe how a model is distributed, not what is trained."""
 SOFT = (DEFAULT, ASSUMED)
 
 
 def join(readings: Sequence[Reading]) -> Reading:
-    """Return one reading. What a file states wins over a default or an open value of another; a launcher's file decides
-    the formats. Two values that differ are a contradiction (2)."""
+    """Return one reading of two files.
+
+    A value wins over a default or open value of the other file; a launcher's file decides the precision. Two different
+    values are a contradiction (2).
+    """
     trainer = next((one for one in readings if one.format.name not in LAUNCHERS), readings[0])
     whole = Reading(trainer.source, trainer.format)
     for one in readings:
@@ -32,7 +35,7 @@ def join(readings: Sequence[Reading]) -> Reading:
 
 
 def _placed(entry: StatedOption, reading: Reading) -> StatedOption:
-    """Return an entry that names its file."""
+    """Return an entry with its file name in its place."""
     return StatedOption(entry.value, entry.origin, f"{reading.source.name}: {entry.where}", entry.place, entry.given)
 
 
@@ -48,13 +51,15 @@ def _take(whole: Reading, option: str, entry: StatedOption) -> None:
     elif entry.origin not in SOFT and option not in ("precision", "trainer", "framework"):
         raise NapkinError(
             f"--{option} {entry.value} ({entry.where}) contradicts {mine.value} ({mine.where})",
-            "the files are of two runs, or one of them is out of date",
+            "give files of the same run",
         )
 
 
 def _precision(whole: Reading, readings: Sequence[Reading]) -> None:
-    """Take the formats that the launcher makes of the trainer's: FSDP under autocast widens to fp32 what it trains,
-    DeepSpeed keeps 16-bit weights with a copy in fp32 (accelerate/accelerator.py, prepare_model)."""
+    """Set the precision that the launcher makes of the trainer's (accelerate/accelerator.py, prepare_model).
+
+    FSDP under autocast upcasts trained weights to fp32; DeepSpeed keeps 16-bit weights with an fp32 copy.
+    """
     launchers = [one for one in readings if one.format.name in LAUNCHERS]
     frameworks = [one.inputs["framework"] for one in launchers if "framework" in one.inputs]
     stated = whole.inputs.get("precision")

@@ -1,4 +1,4 @@
-"""Which program reads a file of TrainingArguments: TRL or transformers' Trainer, and the task it trains."""
+"""Tell TRL from transformers' Trainer in a file of TrainingArguments, and read the task."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ OF_TRL = [
 
 
 OLDER = ["max_seq_length", "evaluation_strategy", "use_liger"]
-"""Keys that TRL and transformers had dropped (TRL 0.20, July 2025) when TRL began to recompute and to run bf16 unless
-told otherwise (0.21, August 2025, trl#3510; bf16 in 0.19)."""
+"""Keys removed from TRL and transformers before TRL enabled recomputation and bf16 by default.
+
+Removed in TRL 0.20 (July 2025); recomputation is the default since 0.21 (August 2025, trl#3510), bf16 since 0.19.
+"""
 
 
 GROUPED = ("num_generations", "reward_funcs", "max_completion_length")
@@ -58,7 +60,7 @@ TEACHER = "teacher_model_name_or_path"
 
 
 WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "chat_template", "packing")
-"""Keys of TRL's that other programs have too: transformers' own examples take a dataset_name and a max_seq_length."""
+"""TRL keys that other programs share: transformers' examples take dataset_name and max_seq_length."""
 
 
 PROGRAMS = {
@@ -72,7 +74,7 @@ PROGRAMS = {
     "ppo": "ppo",
     "gkd": "gkd",
 }
-"""TRL's subcommands, and its scripts by how their names begin (examples/scripts, trl/scripts) → their task."""
+"""TRL's subcommands and script prefixes (examples/scripts, trl/scripts) → task."""
 
 
 NO_DECODER = re.compile(
@@ -81,15 +83,17 @@ NO_DECODER = re.compile(
 
 
 def task_of_program(source: LaunchFile) -> str | None:
-    """Return the task that TRL's subcommand or script says."""
+    """Return the task of TRL's subcommand or script, or None."""
     if "trl" in source.command:
         return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
     return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", source.program)), None)
 
 
 def is_trl(reading: Reading) -> bool:
-    """Return whether a file is TRL's: one of its keys, of which a launch line needs one that only TRL has, or TRL's
-    program."""
+    """Return whether a file is TRL's, by its keys or its program.
+
+    A launch line needs a key that only TRL has.
+    """
     source = reading.source
     marks = OF_TRL
     if source.syntax == "python":
@@ -102,7 +106,7 @@ def is_trl(reading: Reading) -> bool:
 
 
 def has_trl_defaults(reading: Reading) -> bool:
-    """Return whether what the file leaves out is as TRL sets it today: bf16 and full recomputation."""
+    """Return whether omitted keys have TRL's current defaults: bf16 and full recomputation."""
     return is_trl(reading) and not reading.source.has_any(*OLDER)
 
 

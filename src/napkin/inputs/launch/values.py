@@ -1,4 +1,4 @@
-"""Values of other projects' files: numbers with underscores, arithmetic, truth values, and what is left open."""
+"""Parse values of other projects' files: numbers with underscores, arithmetic, booleans, and open values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 OPEN_WORDS = ("auto", "-1", "???", "", "none", "null", "default", "unset", "required")
-"""Words with which a file leaves a number to someone else."""
+"""Words that leave a number to be determined elsewhere."""
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "null", "")
 MOST_DIGITS = 30
 
 
 class Open:
-    """A value that the file leaves open: `auto`, -1, an argument of the script, a variable that is set elsewhere.
+    """A value that the file leaves open: `auto`, -1, a script argument, or a variable set elsewhere.
 
-    text: what is not known; rest: the part of the value that the file does state (the end of a path)
+    text  what is unknown     rest  the part of the value that the file does give (the end of a path)
     """
 
     __slots__ = ("rest", "text")
@@ -36,14 +36,14 @@ class Open:
 
 
 def is_open(value: object) -> bool:
-    """Return whether a file leaves a number open. True and False are values."""
+    """Return whether a number is left open. True and False are values."""
     if isinstance(value, bool):
         return False
     return isinstance(value, Open) or value is None or value == -1 or str(value).strip().lower() in OPEN_WORDS
 
 
 def whole(value: object) -> int | None:
-    """Return a whole number above zero, also from arithmetic (`5 * 8`) and with underscores; None where it is open."""
+    """Return a positive integer, also from arithmetic (`5 * 8`) or with underscores; None if open."""
     if is_open(value):
         return None
     number = calculated(value)
@@ -53,7 +53,7 @@ def whole(value: object) -> int | None:
 
 
 def natural(value: object) -> int | None:
-    """Return a whole number that may be 0."""
+    """Return a non-negative integer; None if open."""
     if is_open(value):
         return None
     number = calculated(value)
@@ -63,13 +63,13 @@ def natural(value: object) -> int | None:
 
 
 def degree(value: object) -> int | None:
-    """Return a number of ranks; 0 says that there is no such division, as 1 does."""
+    """Return a parallel degree; 0 means 1."""
     found = natural(value)
     return 1 if found == 0 else found
 
 
 def number(value: object) -> float | int | None:
-    """Return a number; None where it is open."""
+    """Return a number; None if open."""
     if is_open(value):
         return None
     found = calculated(value)
@@ -77,7 +77,7 @@ def number(value: object) -> float | int | None:
 
 
 def calculated(value: object) -> float:
-    """Return what a number or an arithmetic expression in a text is; nothing else is evaluated."""
+    """Return the value of a number or an arithmetic expression in a text; nothing else is evaluated."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise Unreadable(f"{shown(value)} is not a number")
     if isinstance(value, str):
@@ -107,7 +107,7 @@ def _in_range(found: float, written: object) -> float:
 
 
 def _folded(node: ast.expr) -> float:
-    """Return the value of a tree of + - * // over numbers. Raises ValueError for any other."""
+    """Return the value of a syntax tree of + - * // on numbers. Raises ValueError for any other node."""
     import ast
 
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
@@ -130,7 +130,7 @@ def _folded(node: ast.expr) -> float:
 
 
 def flag(value: object) -> bool | None:
-    """Return a truth value, also from `yes`, `on` and 1; None where it is open."""
+    """Return a boolean, also from `yes`, `on` and 1; None if open."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, Open):
@@ -146,16 +146,16 @@ def flag(value: object) -> bool | None:
 
 
 def text(value: object) -> str | None:
-    """Return a text; None where there is none."""
+    """Return a string, or None."""
     if value is None or isinstance(value, Open):
         return None
     if isinstance(value, (dict, list)):
-        raise Unreadable(f"{shown(value)} is not a text")
+        raise Unreadable(f"{shown(value)} is not a string")
     return str(value).strip() or None
 
 
 def word(meanings: Mapping[str, T], otherwise: Callable[[str], T | None] | None = None) -> Callable[[object], T | None]:
-    """Return a reader of one of a few words, in any letter case, dashes and underscores alike."""
+    """Return a parser of one of a few words; case, dashes and underscores do not matter."""
 
     def read(value: object) -> T | None:
         if isinstance(value, Open):
@@ -171,7 +171,7 @@ def word(meanings: Mapping[str, T], otherwise: Callable[[str], T | None] | None 
 
 
 def names(value: object) -> list[str]:
-    """Return a list of names from a list, or from a text with commas or brackets."""
+    """Return names from a list, or from a string with commas or brackets."""
     if isinstance(value, (list, tuple)):
         return [str(one) for one in value]
     return [part.strip(" '\"") for part in str(value).strip("[]() ").split(",") if part.strip(" '\"")]

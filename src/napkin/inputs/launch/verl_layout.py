@@ -1,4 +1,4 @@
-"""How verl divides the actor over GPUs: FSDP or Megatron."""
+"""Read the parallel layout of verl's actor: FSDP or Megatron."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_megatron(source: LaunchFile) -> bool:
 
 
 def _check_engine(reading: Reading) -> None:
-    """Refuse engines next to FSDP and Megatron, whose keys are others (VeOmni, torchtitan, Automodel)."""
+    """Refuse engines other than FSDP and Megatron, which use other keys (VeOmni, torchtitan, Automodel)."""
     for key in (f"{A}.strategy", "model_engine", "engine", "model.strategy"):
         kind = str(reading.source.plain(key) or "").lower()
         if kind and kind not in ("fsdp", "fsdp2", "megatron", "dp"):

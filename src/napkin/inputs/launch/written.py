@@ -1,4 +1,4 @@
-"""A layout as a fragment of a framework's own launch file: what `napkin read` understands as the same options."""
+"""Write a layout as a fragment of a framework's launch file, which `napkin read` reads as the same options."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Options = Mapping[str, "Any"]
 
 
 def written(name: str, options: Options) -> str:
-    """Return a fragment in a format. NapkinError (2) names what the format has no word for."""
+    """Return a fragment in a format. Raises NapkinError (2) for options that the format cannot express."""
     return WRITERS[name](options)
 
 
 def _must(name: str, option: str, value: K, known: Mapping[K, V]) -> V:
-    """Return the format's word for a value of an option. Raises NapkinError where it has none."""
+    """Return the format's word for an option's value. Raises NapkinError (2) if it has none."""
     if value not in known:
         other = " or ".join(str(one) for one in known)
         raise NapkinError(f"{name} has no --{option} {value}", f"--{option} {other}")
@@ -32,7 +32,7 @@ def _must(name: str, option: str, value: K, known: Mapping[K, V]) -> V:
 
 
 def _alone(name: str, options: Options, *degrees: str) -> None:
-    """Raise NapkinError where a degree that the format does not have is more than 1."""
+    """Raise NapkinError (2) if a degree that the format does not have is greater than 1."""
     for degree in degrees:
         _must(name, degree, options[degree], {1: 1})
 
@@ -131,7 +131,7 @@ def _deepspeed(options: Options) -> str:
 
 
 def _fsdp(options: Options, checkpoint: bool) -> list[str]:
-    """Return the block of FSDP that accelerate and axolotl share."""
+    """Return the FSDP block that accelerate and axolotl share."""
     lines = [
         "fsdp_config:",
         "  fsdp_version: 2",
@@ -197,4 +197,4 @@ WRITERS: dict[str, Callable[[Options], str]] = {
     "accelerate": _accelerate,
     "axolotl": _axolotl,
 }
-"""Format → what writes it."""
+"""Format → its writer."""

@@ -1,4 +1,4 @@
-"""YAML as other programs' loaders read it: anchors, merge keys, `yes` and `no`, and numbers in any form."""
+"""Parse YAML as other loaders do: anchors, merge keys, `yes` and `no`, and all number forms."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 _CORE = "tag:yaml.org,2002:"
 MOST_NODES = 100_000
-"""Values of a file with its aliases expanded; a file without aliases may have more."""
+"""Most values of a file with aliases expanded; a file without aliases may have more."""
 _TRUE, _FALSE, _NULL = ("true", "yes", "on"), ("false", "no", "off"), ("", "~", "null")
 
 
 def read(text: str, name: str) -> Document:
-    """Parse YAML 1.1 as PyYAML's safe loader does, with tags of plain types only and duplicate keys refused."""
+    """Parse YAML 1.1 as PyYAML's safe loader does, but accept only standard tags and reject duplicate keys."""
     return parse_yaml(text, name, _Words)
 
 
 class _Words(Builder):
-    """Builds data as YAML 1.1 has it."""
+    """Builds data from events by YAML 1.1's rules."""
 
     def __init__(self, name: str, lines: dict[tuple[object, ...], int]) -> None:
         super().__init__(name, lines)
@@ -29,7 +29,7 @@ class _Words(Builder):
         self._nodes = 0
 
     def node(self, loader: Any, event: Any, path: tuple[object, ...], depth: int) -> Any:
-        """Return the data that begins with an event, with anchors and merge keys followed."""
+        """Return the data that begins with an event, with anchors and merge keys resolved."""
         import yaml
 
         if isinstance(event, yaml.AliasEvent):
@@ -59,7 +59,7 @@ class _Words(Builder):
         return data
 
     def scalar(self, event: Any) -> object:
-        """Return a text, number, truth value or None."""
+        """Return a string, number, boolean or None."""
         text = str(event.value)
         if event.tag:
             raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")

@@ -18,7 +18,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _kind(reading: Reading) -> None:
-    """Read what distributes the model: FSDP, DeepSpeed, Megatron-LM or copies of it."""
+    """Read the backend that distributes the model: FSDP, DeepSpeed, Megatron-LM or DDP."""
     kind = str(reading.source.plain("distributed_type") or "").upper()
     if kind == "FSDP" or (not kind and reading.source.states("fsdp_config")):
         reading.derive("framework", "fsdp", "distributed_type", "fsdp_config")
@@ -33,7 +33,7 @@ def _kind(reading: Reading) -> None:
         reading.told("distributed_type")
         if "num_processes" not in reading.source:
             reading.default("gpus", 1, "num_processes")
-    elif kind.startswith("MULTI_"):  # MULTI_GPU, MULTI_NPU, …: a copy of the model on each
+    elif kind.startswith("MULTI_"):  # MULTI_GPU, MULTI_NPU, …: DDP
         reading.put("zero", 0, "distributed_type")
 
 
@@ -49,7 +49,7 @@ def _deepspeed(reading: Reading) -> None:
         else:
             reading.ask("zero", named)
             reading.ask("offload", named)
-            reading.omit(named, "the file is not here: its ZeRO stage and what it keeps on the host are not known")
+            reading.omit(named, "the file was not found; its ZeRO stage and offload are unknown")
         return
     stage = reading.read(f"{block}.zero_stage", natural)
     if stage is not None:
@@ -73,13 +73,13 @@ def _megatron(reading: Reading) -> None:
 
 
 def _sizes(reading: Reading) -> None:
-    """Read the degrees of parallelism_config; Ulysses divides the sequence, as context parallelism does."""
+    """Read the degrees of parallelism_config; Ulysses is read as context parallelism."""
     for key, option in (("tp_size", "tp"), ("cp_size", "cp"), ("sp_size", "cp")):
         found = reading.read(f"{P}{key}", degree)
         if found and (found > 1 or reading.value_of(option) is None):
             reading.put(option, found, f"{P}{key}")
             if key == "sp_size" and found > 1:
-                reading.omit(f"{P}sp_backend", "Ulysses divides heads inside attention: read as context parallelism")
+                reading.omit(f"{P}sp_backend", "Ulysses shards heads within attention; read as context parallelism")
     replicas, shards = reading.read(f"{P}dp_replicate_size", degree), reading.read(f"{P}dp_shard_size", degree)
     if replicas or shards:
         keys = tuple(f"{P}{one}" for one in ("dp_replicate_size", "dp_shard_size") if f"{P}{one}" in reading.source)
@@ -92,8 +92,11 @@ def _sizes(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """FSDP casts what it trains to fp32 under mixed precision, DeepSpeed keeps a copy in fp32; without either the
-    trainer's file decides, and `no` states nothing."""
+    """Read the precision.
+
+    Under mixed precision FSDP upcasts trained weights to fp32 and DeepSpeed keeps an fp32 copy. Without either, the
+    trainer's file decides; `no` sets nothing.
+    """
     value = reading.find("mixed_precision")
     if value is None:
         return
@@ -106,7 +109,7 @@ def _precision(reading: Reading) -> None:
         reading.ask("precision", "mixed_precision")
     elif kind == "fp8":
         reading.ask("precision", "mixed_precision", "fp8_config")
-        reading.omit("fp8_config", "fp8 layers over parameters as they are loaded: give --precision")
+        reading.omit("fp8_config", "fp8 layers over parameters in the loaded dtype: give --precision")
     elif framework == "deepspeed":
         reading.derive("precision", MASTER if kind == "bf16" else "fp16-mixed", "mixed_precision", "distributed_type")
     elif framework == "fsdp":
@@ -145,11 +148,11 @@ FORMAT = LaunchFormat(
         KeyRule(
             "parallelism_config",
             "tp cp dp dp-shard attention",
-            "sizes of parallelism_config; sp_size is Ulysses: cp",
+            "degrees of parallelism_config; sp_size is Ulysses, read as cp",
             _sizes,
         ),
         KeyRule(
-            "mixed_precision", "precision", "FSDP upcasts what it trains: amp-bf16; DeepSpeed: bf16-mixed", _precision
+            "mixed_precision", "precision", "FSDP upcasts trained weights: amp-bf16; DeepSpeed: bf16-mixed", _precision
         ),
         KeyRule("dynamo_config.dynamo_backend dynamo_backend", "compile", "a backend other than NO", _compile),
     ),
@@ -160,9 +163,9 @@ FORMAT = LaunchFormat(
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
         "parallelism_config.*sp_backend parallelism_config.*sp_seq*": "Ulysses is read as context parallelism",
-        "parallelism_config.*comm_strategy": "how context parallelism exchanges keys",
-        "deepspeed_config.seq_parallel_communication_data_type": "the format in which Ulysses communicates",
-        "deepspeed_config.deepspeed_moe_layer_cls_names": "which modules hold experts",
+        "parallelism_config.*comm_strategy": "exchange of keys and values in context parallelism",
+        "deepspeed_config.seq_parallel_communication_data_type": "Ulysses' communication dtype",
+        "deepspeed_config.deepspeed_moe_layer_cls_names": "names of expert modules",
         "fp8_config": "fp8 layers",
     },
 )

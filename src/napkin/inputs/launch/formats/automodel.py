@@ -24,7 +24,7 @@ SIZES = """hidden_size num_hidden_layers num_attention_heads num_key_value_heads
     num_experts n_routed_experts num_experts_per_tok moe_intermediate_size head_dim n_embd n_layer n_head"""
 DEGREES = {"tp": "tp_size", "pp": "pp_size", "cp": "cp_size", "ep": "ep_size"}
 PRETRAINS = ("megatron", "nanogpt", "mock", "MockIterable", "pretrain")
-"""Parts of the names of data sets that are not of samples."""
+"""Parts of the class names of pretraining data sets."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -35,20 +35,20 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _model(reading: Reading) -> None:
-    """Read the model by its name; sizes next to it make another model."""
+    """Read the model by name; refuse size overrides, which make it another model."""
     keys = tuple(key for key in MODEL if reading.source.plain(key) is not None)
     take_model(reading, *(keys or ("model",)))
     for block in ("model", "model.config"):
         for name in SIZES.split():
             key = f"{block}.{name}"
             if reading.find(key) is not None and keys:
-                reading.refuse(key, "changes the model that is named", "model")
+                reading.refuse(key, "changes the named model", "model")
     if reading.find(f"{Q}.load_in_4bit") is None and not reading.source.has_any(P):
         reading.inputs.pop("quantized", None)
 
 
 def _task(reading: Reading) -> None:
-    """Read the task: the recipe's; fine-tuning and pretraining are one recipe, which the data set tells apart."""
+    """Read the task from the recipe; the data set distinguishes fine-tuning from pretraining, which share one."""
     recipe = str(reading.source.plain("recipe") or reading.source.plain("recipe._target_") or "")
     data = str(reading.source.plain("dataset._target_") or "")
     if "Distillation" in recipe:
@@ -64,8 +64,10 @@ def _task(reading: Reading) -> None:
 
 
 def _layout(reading: Reading) -> None:
-    """Read the degrees: dp_size is what the others leave; of experts' FSDP, layers stay gathered unless told
-    otherwise (components/distributed/{config,parallelizer}.py)."""
+    """Read the parallel degrees and the ZeRO stage (components/distributed/{config,parallelizer}.py).
+
+    dp_size is what the other degrees leave. With experts, FSDP keeps parameters gathered by default.
+    """
     sizes = {option: reading.take(option, f"{D}.{name}", degree) for option, name in DEGREES.items()}
     strategy = str(reading.source.plain(f"{D}.strategy") or "fsdp2").lower()
     total, copies = (reading.read(f"{D}.{one}", degree) for one in ("dp_size", "dp_replicate_size"))
@@ -83,11 +85,11 @@ def _layout(reading: Reading) -> None:
         reading.put("zero", 0, f"{D}.strategy")
     elif strategy == "megatron_fsdp":
         reading.default("zero", 3, f"{D}.zero_dp_strategy")
-        reading.omit(f"{D}.strategy", "Megatron's FSDP is timed as torch's")
+        reading.omit(f"{D}.strategy", "Megatron-FSDP is timed like torch's FSDP")
     elif strategy == "fsdp2":
         _reshard(reading, sizes)
     else:
-        reading.refuse(f"{D}.strategy", f"napkin has no strategy {strategy[:40]!r}", "zero")
+        reading.refuse(f"{D}.strategy", f"napkin does not support strategy {strategy[:40]!r}", "zero")
     if (sizes["tp"] or 1) > 1:
         reading.take("sp", f"{D}.sequence_parallel", flag)
     if f"{D}.offload_policy" in reading.source and strategy == "fsdp2":
@@ -96,7 +98,7 @@ def _layout(reading: Reading) -> None:
 
 
 def _reshard(reading: Reading, sizes: dict[str, int | None]) -> None:
-    """Read whether layers are gathered again in the backward pass: not with stages, nor of a mixture of experts."""
+    """Read reshard_after_forward: off by default with pipeline stages and for mixtures of experts."""
     own, moe = f"{D}.reshard_after_forward", f"{D}.moe.reshard_after_forward"
     key = moe if (sizes["ep"] or 1) > 1 else own
     again = reading.read(key, flag)
@@ -107,7 +109,7 @@ def _reshard(reading: Reading, sizes: dict[str, int | None]) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch of all ranks, and the samples of one: with stages those are cut into micro-batches."""
+    """Read the global batch and the local batch, which pipeline stages split into micro-batches."""
     reading.take("global-batch", f"{S}.global_batch_size", whole)
     local, cut = f"{S}.local_batch_size", f"{D}.pipeline.pp_microbatch_size"
     if (reading.value_of("pp") or 1) > 1:
@@ -123,17 +125,17 @@ def _batch(reading: Reading) -> None:
 
 
 def _stages(reading: Reading) -> None:
-    """Read how many parts each stage has: layers over stages and layers_per_stage, where that is a whole number."""
+    """Read the virtual stages per rank from layers_per_stage, if it divides the layers evenly."""
     key = f"{D}.pipeline.layers_per_stage"
     each, layers, stages = reading.read(key, whole), layers_of(reading.value_of("model")), reading.value_of("pp")
     if each and layers and layers % (each * stages) == 0:
         reading.derive("vp", layers // (each * stages), key, f"{D}.pp_size")
     elif each:
-        reading.omit(key, "how layers are assigned to stages")
+        reading.omit(key, "assignment of layers to pipeline stages")
 
 
 def _seq(reading: Reading) -> None:
-    """Read the longest sequence: of a pack, else the data set's."""
+    """Read the sequence length: the pack's, else the data set's."""
     packs = [f"{block}.packed_sequence_size" for block in ("packed_sequence", "dataset")]
     packed = reading.named(*packs)
     reading.told(*packs)
@@ -147,7 +149,7 @@ def _seq(reading: Reading) -> None:
 
 
 def _adapter(reading: Reading) -> None:
-    """Read LoRA of rank 8 on what ends in _proj; its weights have the model's format (components/_peft/lora.py)."""
+    """Read LoRA: by default rank 8 on *_proj, in the model's dtype (components/_peft/lora.py)."""
     if reading.read(f"{Q}.load_in_4bit", flag):
         double = reading.read(f"{Q}.bnb_4bit_use_double_quant", flag)
         kind = str(reading.source.plain(f"{Q}.bnb_4bit_quant_type") or "fp4").lower()
@@ -165,7 +167,7 @@ def _adapter(reading: Reading) -> None:
     excluded = reading.find(f"{P}.exclude_modules")
     if reading.read(f"{P}.match_all_linear", flag):
         reading.assume("lora-targets", "all", f"{P}.match_all_linear")
-        reading.omit(f"{P}.match_all_linear", "the head has an adapter too: name the layers with --lora-targets")
+        reading.omit(f"{P}.match_all_linear", "the head gets an adapter too: give the layers with --lora-targets")
     elif targets is not None:
         _targets(reading, targets.value)
     elif excluded is not None:
@@ -175,7 +177,7 @@ def _adapter(reading: Reading) -> None:
 
 
 def _targets(reading: Reading, value: object) -> None:
-    """Read patterns of names: `*_proj` are the linears of attention and MLP, `*.q_proj` one of them."""
+    """Read target patterns: `*_proj` matches attention and MLP linear layers, `*.q_proj` one of them."""
     key = f"{P}.target_modules"
     patterns = names(value)
     last = [one.rpartition(".")[2] if "." in one else one.lstrip("*") for one in patterns]
@@ -188,8 +190,10 @@ def _targets(reading: Reading, value: object) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """Read the formats: FSDP2 computes in bf16 over the weights as they are loaded, which is the checkpoint's format
-    where torch_dtype is left out or auto."""
+    """Read the precision: FSDP2 computes in bf16 over weights in the dtype that they are loaded in.
+
+    That is the checkpoint's dtype if torch_dtype is omitted or auto.
+    """
     loaded = reading.read("model.torch_dtype|model.dtype", dtype)
     key = reading.named("model.torch_dtype", "model.dtype")
     compute = reading.read(f"{D}.mp_policy.param_dtype", dtype) or "bf16"
@@ -244,31 +248,31 @@ FORMAT = LaunchFormat(
     is_this,
     fixed={"trainer": "nemo-automodel", "framework": "fsdp"},
     rules=(
-        KeyRule(" ".join(MODEL), "model", "a preset's name; sizes next to it are refused", _model),
+        KeyRule(" ".join(MODEL), "model", "a preset's name; size overrides are refused", _model),
         KeyRule(
             "recipe recipe._target_ dataset._target_ teacher_model.pretrained_model_name_or_path",
             "task reference",
-            "the recipe, and the kind of data set",
+            "the recipe and the type of data set",
             _task,
         ),
         KeyRule(
             " ".join(f"{D}.{one}" for one in (*DEGREES.values(), "dp_size", "dp_replicate_size", "strategy"))
             + f" {D}.sequence_parallel {D}.offload_policy.* {D}.reshard_after_forward {D}.moe.reshard_after_forward",
             "tp pp cp ep dp-shard gpus zero sp offload",
-            "FSDP2: ZeRO 3; 2 with stages, and with experts unless moe.reshard_after_forward",
+            "FSDP2: ZeRO 3; ZeRO 2 with pipeline stages, and with experts unless moe.reshard_after_forward",
             _layout,
         ),
         KeyRule(
             f"{S}.global_batch_size {S}.local_batch_size {D}.pipeline.pp_microbatch_size "
             f"{D}.pipeline.layers_per_stage {S}.max_steps {S}.num_epochs",
             "global-batch micro-batch vp steps epochs",
-            "local_batch_size, which stages cut into pp_microbatch_size",
+            "local_batch_size, which pipeline stages split into pp_microbatch_size",
             _batch,
         ),
         KeyRule(
             "packed_sequence.packed_sequence_size dataset.packed_sequence_size dataset.seq_length dataset.seq_len",
             "seq packing",
-            "of a pack, else the longest; asked where neither is stated",
+            "the pack's length, else the maximum; must be given if the file has neither",
             _seq,
         ),
         KeyRule(
@@ -282,7 +286,7 @@ FORMAT = LaunchFormat(
             f"model.torch_dtype model.dtype {D}.mp_policy.param_dtype fp8.enabled optimizer.exp_avg_dtype "
             "optimizer.master_weights optimizer.master_weight_bits",
             "precision",
-            "weights as they are loaded, bf16 compute",
+            "weights in the loaded dtype, bf16 compute",
             _precision,
         ),
         KeyRule(
@@ -307,21 +311,21 @@ FORMAT = LaunchFormat(
         {S}.gc_every_steps {S}.ckpt_every_steps {S}.val_every_steps {S}.log_remote_every_steps
         {D}.patch_is_packed_sequence""",
     not_modelled={
-        "model.backend": "which kernels run",
+        "model.backend": "choice of kernels",
         "model.use_liger_kernel": "fused kernels",
         "model.num_nextn_predict_layers model.mtp_* model.config.num_nextn_predict_layers": "multi-token prediction",
-        f"{D}.pipeline autopipeline": "how layers are assigned to stages",
-        f"{D}.defer_fsdp_grad_sync {D}.enable_* {D}.fsdp2_*": "what overlaps with what",
-        f"{D}.moe": "how the experts' layers are wrapped",
-        "fp8.*": "which layers run in 8 bits, and how",
-        f"{P}.use_memory_efficient_lora {P}.moe_rank_scaling {P}.lora_dtype {P}.exclude_modules": "how adapters run",
-        "teacher_model teacher_distributed separate_meshes kd_ratio kd_loss_fn": "how the teacher runs",
-        "freeze_config": "which parts of a model with towers are trained",
-        "loss_fn.fp32_upcast": "the format of the loss",
-        "packed_sequence": "how samples are packed",
-        "neftune": "noise on the embeddings",
+        f"{D}.pipeline autopipeline": "assignment of layers to pipeline stages",
+        f"{D}.defer_fsdp_grad_sync {D}.enable_* {D}.fsdp2_*": "overlap of communication and computation",
+        f"{D}.moe": "FSDP wrapping of expert layers",
+        "fp8.*": "fp8 recipe and layer selection",
+        f"{P}.use_memory_efficient_lora {P}.moe_rank_scaling {P}.lora_dtype {P}.exclude_modules": "adapter settings",
+        "teacher_model teacher_distributed separate_meshes kd_ratio kd_loss_fn": "execution of the teacher",
+        "freeze_config": "trained parts of a multimodal model",
+        "loss_fn.fp32_upcast": "the loss's number format",
+        "packed_sequence": "sample packing",
+        "neftune": "embedding noise",
     },
     refused={
-        "qat.enabled": "weights are rounded in training",
+        "qat.enabled": "quantization-aware training",
     },
 )

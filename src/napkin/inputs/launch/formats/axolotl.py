@@ -55,7 +55,7 @@ def _task(reading: Reading) -> None:
         task = TASKS.get(str(value.value).lower())
         if task is None:
             reading.ask("task", "rl")
-            reading.refuse("rl", f"napkin has no task {str(value.value)[:40]!r}")
+            reading.refuse("rl", f"napkin does not support task {str(value.value)[:40]!r}")
         else:
             reading.put("task", task, "rl")
     elif reading.read("reward_model|process_reward_model", flag):
@@ -71,7 +71,7 @@ def _amount(reading: Reading) -> None:
 
 
 def _accumulation(reading: Reading) -> None:
-    """Read the accumulation; `batch_size` is that of one rank's optimizer step, in micro-batches."""
+    """Read gradient accumulation; `batch_size` counts samples per rank and optimizer step."""
     steps, total = reading.read("gradient_accumulation_steps", whole), reading.read("batch_size", whole)
     micro = reading.value_of("micro-batch")
     if steps:
@@ -83,9 +83,9 @@ def _accumulation(reading: Reading) -> None:
 
 
 def _trained(reading: Reading) -> None:
-    """Refuse a list of what is trained: the rest has neither gradients nor states. Adapters train themselves alone."""
+    """Refuse a list of trained parameters in full training; adapters train only themselves."""
     if reading.source.states("unfrozen_parameters") and not reading.value_of("adapter"):
-        reading.refuse("unfrozen_parameters", "only the parameters that it names are trained", "freeze-layers")
+        reading.refuse("unfrozen_parameters", "only the named parameters are trained", "freeze-layers")
 
 
 def _adapter(reading: Reading) -> None:
@@ -100,7 +100,7 @@ def _adapter(reading: Reading) -> None:
         take_layers(reading, "peft_layers_to_transform")
         take_saved(reading, "lora_modules_to_save")
     elif kind:
-        reading.refuse("adapter", f"napkin has no adapter {kind[:40]!r}")
+        reading.refuse("adapter", f"napkin does not support adapter {kind[:40]!r}")
     four, eight = reading.read("load_in_4bit", flag), reading.read("load_in_8bit", flag)
     if four or (kind == "qlora" and four is None and not eight):
         left = reading.open_among("load_in_4bit", "load_in_8bit")
@@ -123,7 +123,10 @@ def _targets(reading: Reading) -> None:
 
 
 def _layout(reading: Reading) -> None:
-    """FSDP shards over what the other degrees leave; the sizes that are given are a number of GPUs where all are."""
+    """Read the degrees and the GPU count.
+
+    FSDP shards over the ranks that the other degrees leave. If all degrees are given, their product is the GPU count.
+    """
     found = {}
     for key, option in DEGREES:
         size = reading.take(option, key, degree)
@@ -151,8 +154,11 @@ def _layout(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """Weights are loaded in bf16 and autocast runs on top; FSDP under mixed precision casts what it trains to fp32, and
-    DeepSpeed keeps a copy. bf16: auto is true on Ampere and later."""
+    """Read the precision: weights are loaded in bf16, with autocast on top.
+
+    FSDP under mixed precision upcasts trained weights to fp32; DeepSpeed keeps an fp32 copy. bf16: auto is true on
+    Ampere and later.
+    """
     keys = [
         key
         for key in ("bf16", "fp16", "bfloat16", "float16", "adapter", "fsdp_config", "deepspeed")
@@ -212,7 +218,7 @@ def _checkpointing(reading: Reading) -> None:
 
 
 def _add_offload(reading: Reading, key: str) -> None:
-    """Put activations on the host, next to what is there already; where that is open it stays open."""
+    """Add activations to the offloaded states; if those are open, leave the option open."""
     before = reading.inputs.get("offload")
     if before is None or before.value is not None:
         held = [one for one in str(before.value if before else "").split(",") if one and one != "activations"]
@@ -233,7 +239,7 @@ def _others(reading: Reading) -> None:
     elif reading.read("sdp_attention", flag):
         reading.assume("attention", "flash", "sdp_attention")
     elif reading.read("flex_attention", flag):
-        reading.omit("flex_attention", "napkin has no flex attention")
+        reading.omit("flex_attention", "napkin does not model flex attention")
     if reading.take("packing", "sample_packing", flag) is not None:
         reading.told("pad_to_sequence_len")
     plugins = names(reading.source.plain("plugins") or [])
@@ -242,7 +248,7 @@ def _others(reading: Reading) -> None:
         keys = [k for k in ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy") if k in reading.source]
         reading.derive("loss", "fused", *keys)
     if any("cut_cross" not in one.lower() for one in plugins):
-        reading.omit("plugins", "changes kernels of the model")
+        reading.omit("plugins", "replaces the model's kernels")
     if reading.read("torch_compile", flag):
         reading.put("compile", True, "torch_compile")
 
@@ -258,7 +264,9 @@ FORMAT = LaunchFormat(
         Key("sequence_len", "seq", whole, 512),
     ),
     rules=(
-        KeyRule("base_model", "model", "a preset's name; a copy's is assumed, a fine-tune's asked", _model),
+        KeyRule(
+            "base_model", "model", "a preset's name; a copy is assumed to match, for a fine-tune give MODEL", _model
+        ),
         KeyRule("rl reward_model pretraining_dataset", "task", "rl; pretraining_dataset: pretrain; else sft", _task),
         KeyRule("gradient_accumulation_steps batch_size", "grad-accum", "batch_size / micro_batch_size", _accumulation),
         KeyRule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
@@ -266,26 +274,26 @@ FORMAT = LaunchFormat(
             "adapter lora_r lora_dropout lora_target_linear lora_target_modules lora_modules_to_save "
             "load_in_4bit load_in_8bit peft_use_dora peft_layers_to_transform",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
-            "4 bits are nf4 with double quantization",
+            "4-bit is nf4 with double quantization",
             _adapter,
         ),
-        KeyRule("unfrozen_parameters", "", "refused where all weights are trained", _trained),
+        KeyRule("unfrozen_parameters", "", "refused in full training", _trained),
         KeyRule(
             "tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size dp_replicate_size "
             "expert_parallel_size fsdp fsdp_config fsdp_version deepspeed",
             "tp cp ep dp-shard gpus framework zero offload",
-            "FSDP's settings as accelerate has them, with or without fsdp_; a DeepSpeed file is read where it is",
+            "FSDP's settings as in accelerate, with or without fsdp_; a DeepSpeed file is read if it is found",
             _layout,
         ),
         KeyRule(
             "bf16 fp16 bfloat16 float16 fp8", "precision", "bf16-pure; FSDP: amp-bf16; DeepSpeed: bf16-mixed", _formats
         ),
-        KeyRule("gradient_checkpointing activation_offloading", "recompute offload", "true is full", _checkpointing),
+        KeyRule("gradient_checkpointing activation_offloading", "recompute offload", "true means full", _checkpointing),
         KeyRule(
             "optimizer attn_implementation flash_attention xformers_attention eager_attention sdp_attention "
             "sample_packing pad_to_sequence_len plugins cut_cross_entropy torch_compile",
             "optimizer attention packing loss compile",
-            "plugins for cross entropy: a fused loss",
+            "cross-entropy plugins: fused loss",
             _others,
         ),
     ),
@@ -299,24 +307,24 @@ FORMAT = LaunchFormat(
         sample_packing_eff_est roundrobin reinit_weights {IDLE_FSDP}""",
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
-        "unfrozen_parameters": "which parameters are trained",
-        "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel": "fused kernels of adapters",
-        "lora_target_parameters": "parameters with adapters",
+        "unfrozen_parameters": "selection of trained parameters",
+        "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel": "fused adapter kernels",
+        "lora_target_parameters": "adapters on parameters outside linear layers",
         "liger_*": "fused kernels",
-        "group_by_length": "batches of like lengths hold less padding",
-        "eval_sample_packing sample_packing_* multipack*": "how samples are packed",
-        "model_config overrides_of_model_config": "changes of the model's configuration",
-        "resize_token_embeddings_to_32x": "the embedding's rows",
-        "pad_to_sequence_len": "whether every row is full",
-        "trl vllm": "the engine that generates samples",
+        "group_by_length": "length grouping reduces padding",
+        "eval_sample_packing sample_packing_* multipack*": "sample packing",
+        "model_config overrides_of_model_config": "model configuration overrides",
+        "resize_token_embeddings_to_32x": "resized embedding",
+        "pad_to_sequence_len": "padding of rows",
+        "trl vllm": "the generation engine",
         "rl_beta dpo_beta orpo_alpha": "the weight of the preference loss",
-        "ring_attn_func heads_k_stride": "how context parallelism runs",
+        "ring_attn_func heads_k_stride": "context parallelism implementation",
         "fsdp_config": WHY_FSDP,
     },
     refused={
-        "lisa_n_layers lisa_step_interval": "layers are trained in turn",
-        "optim_target_modules": "the optimizer's states are smaller in these modules",
-        "relora_steps relora": "adapters that are merged and started again",
-        "unfreeze_layers": "which layers are trained",
+        "lisa_n_layers lisa_step_interval": "layers are trained alternately",
+        "optim_target_modules": "optimizer states of these modules are low-rank",
+        "relora_steps relora": "adapters are merged and restarted",
+        "unfreeze_layers": "selection of trained layers",
     },
 )

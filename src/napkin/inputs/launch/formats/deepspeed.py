@@ -22,8 +22,10 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _batch(reading: Reading) -> None:
-    """global = micro × accumulation × ranks: two of the four say nothing about the others, and "auto" is the
-    trainer's."""
+    """Read the batch: global = micro × accumulation × ranks.
+
+    Two of the four do not determine the others; "auto" is left to the trainer.
+    """
     for key, option in ((MICRO, "micro-batch"), (GLOBAL, "global-batch"), (STEPS, "grad-accum")):
         value = reading.find(key)
         if value is None:
@@ -58,7 +60,7 @@ def _zero(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """Without a 16-bit block it is fp32; "auto" is the trainer's choice."""
+    """Read the precision: fp32 without a 16-bit block; "auto" is left to the trainer."""
     found = {name: reading.find(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16")}
     for name, value in found.items():
         if value is not None and not is_open(value.value) and reading.read(f"{name}.enabled", flag):
@@ -96,19 +98,19 @@ FORMAT = LaunchFormat(
         KeyRule(
             f"{MICRO} {GLOBAL} {STEPS}",
             "micro-batch global-batch grad-accum dp",
-            "global = micro × accumulation × ranks; auto is left to the trainer",
+            "global = micro × accumulation × ranks; auto leaves a value to the trainer",
             _batch,
         ),
         KeyRule(
             f"{Z}.stage {Z}.offload_optimizer {Z}.offload_param {Z}.cpu_offload",
             "framework zero offload",
-            "stage, 0 where left out; the optimizer on the host from stage 1, parameters in stage 3",
+            "stage, default 0; optimizer offload from stage 1, parameter offload in stage 3",
             _zero,
         ),
         KeyRule(
             "bf16.enabled bfloat16.enabled fp16.enabled", "precision", "16-bit weights with an fp32 copy", _precision
         ),
-        KeyRule("optimizer.type", "optimizer", "Adam is FusedAdam, which decouples weight decay", _optimizer),
+        KeyRule("optimizer.type", "optimizer", "Adam is FusedAdam, with decoupled weight decay", _optimizer),
         KeyRule("tensor_parallel.autotp_size sequence_parallel_size compile", "tp cp compile", "degrees", _others),
     ),
     ignored=f"""optimizer.params fp16 bf16 scheduler gradient_predivide_factor prescale_gradients dump_state
@@ -118,15 +120,15 @@ FORMAT = LaunchFormat(
         comms_logger elasticity autotuning curriculum_learning memory_breakdown checkpoint aio
         data_types.none monitor_config seed train_steps""",
     not_modelled={
-        f"{Z}.*bucket* {Z}.*prefetch*": "the size of a buffer that napkin takes at its usual value",
-        f"{Z}.*max_live_parameters {Z}.*max_reuse_distance": "how many gathered parameters stay",
-        f"{Z}.*persistence_threshold {Z}.*sub_group_size": "which parameters stay, and how the step is cut",
+        f"{Z}.*bucket* {Z}.*prefetch*": "a buffer size, for which napkin uses the default",
+        f"{Z}.*max_live_parameters {Z}.*max_reuse_distance": "limit on gathered parameters",
+        f"{Z}.*persistence_threshold {Z}.*sub_group_size": "persistent parameters and sub-groups of the step",
         f"{Z}.overlap_comm {Z}.contiguous_gradients {Z}.reduce_scatter {Z}.allgather_partitions "
-        f"{Z}.round_robin*": "how gradients are reduced",
+        f"{Z}.round_robin*": "gradient reduction",
         f"{Z}.zero_hpz_partition_size {Z}.zero_quantized* {Z}.mics*": "ZeRO++ and MiCS",
-        f"{Z}.offload_optimizer {Z}.offload_param": "how the host's memory is used",
-        "communication_data_type data_types": "the format of gradients where they are added up",
-        "activation_checkpointing": "how checkpoints of activations are kept, where the model checkpoints",
+        f"{Z}.offload_optimizer {Z}.offload_param": "host memory settings",
+        "communication_data_type data_types": "gradient accumulation dtype",
+        "activation_checkpointing": "storage of activation checkpoints",
         "sparse_attention sparse_gradients compression_training": "another computation",
         "pipeline hybrid_engine data_efficiency": "another computation",
     },

@@ -1,4 +1,4 @@
-"""EasyR1's settings: a YAML file, and launch lines with overrides of one."""
+"""EasyR1's settings: a YAML file, or a launch line that overrides one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _base(reading: Reading) -> None:
-    """Take what a launch line leaves out from the file that it names; without it, that is not known."""
+    """Fill a launch line from the file that it names; if the file is missing, those settings are unknown."""
     path = linked_path(reading, "config")
     if path is not None:
         from napkin.inputs.launch.syntax import read_source
@@ -29,7 +29,7 @@ def _base(reading: Reading) -> None:
         reading.source.values = {**read_source(path).values, **reading.source.values}
         reading.told("config")
     elif "config" in reading.source:
-        reading.omit("config", "is not here: what the line leaves out is in it")
+        reading.omit("config", "was not found; it holds the settings that the line omits")
         for option, key in (
             ("micro-batch", f"{A}.micro_batch_size_per_device_for_update"),
             ("global-batch", f"{A}.global_batch_size"),
@@ -42,7 +42,7 @@ def _base(reading: Reading) -> None:
 
 
 def _default(reading: Reading, option: str, value: object, *keys: str) -> None:
-    """State a default of the program's, unless the file that a line rests on may say otherwise."""
+    """Set the program's default, or leave the option open if an unread file may set it."""
     if option not in reading.inputs:
         reading.default(option, value, *keys)
 
@@ -50,7 +50,7 @@ def _default(reading: Reading, option: str, value: object, *keys: str) -> None:
 def _task(reading: Reading) -> None:
     key = "algorithm.adv_estimator"
     kind = str(reading.source.plain(key) or "").lower()
-    if kind.startswith(("reinforce", "remax")):  # no critic, as RLOO has none
+    if kind.startswith(("reinforce", "remax")):  # no critic, like RLOO
         reading.assume("task", "rloo", key)
     elif kind in TASKS:
         reading.put("task", TASKS[kind], key)
@@ -61,7 +61,7 @@ def _task(reading: Reading) -> None:
 
 
 def _layout(reading: Reading) -> None:
-    """Read the GPUs, FSDP's sharding, Ulysses and what is on the host."""
+    """Read the GPU count, FSDP sharding, Ulysses and offload."""
     sizes = [reading.read(key, whole) for key in ("trainer.n_gpus_per_node", "trainer.nnodes")]
     where = [key for key in ("trainer.n_gpus_per_node", "trainer.nnodes") if key in reading.source]
     if where and not reading.open_among(*where):
@@ -89,7 +89,7 @@ def _layout(reading: Reading) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: an update takes global_batch_size prompts, of rollout.n samples each."""
+    """Read the batch: an update trains on global_batch_size prompts with rollout.n samples each."""
     micro = f"{A}.micro_batch_size_per_device_for_update"
     if reading.read(f"{A}.dynamic_batching", flag):
         reading.ask("micro-batch", f"{A}.dynamic_batching")
@@ -113,7 +113,7 @@ def _batch(reading: Reading) -> None:
 
 
 def _others(reading: Reading) -> None:
-    """Read adapters, formats, recomputation and the optimizer."""
+    """Read adapters, precision, recomputation and the optimizer."""
     key = f"{A}.model.lora.rank"
     rank = reading.read(key, natural)
     if rank:
@@ -137,14 +137,14 @@ def _others(reading: Reading) -> None:
     kind = str(reading.source.plain(f"{A}.optim.strategy") or "adamw")
     if kind == "adamw_bf16":
         reading.ask("optimizer", f"{A}.optim.strategy")
-        reading.refuse(f"{A}.optim.strategy", "napkin has no AdamW with a compensated sum", "optimizer")
+        reading.refuse(f"{A}.optim.strategy", "napkin does not model AdamW with Kahan summation", "optimizer")
     elif f"{A}.optim.strategy" in reading.source:
         take_optimizer(reading, f"{A}.optim.strategy")
     reading.default("optimizer", "adamw", f"{A}.optim.strategy")
 
 
 def _engine(reading: Reading) -> None:
-    """Read the engine, on the same GPUs, and the reference."""
+    """Read the colocated generation engine and the reference model."""
     share = reading.read(f"{R}.gpu_memory_utilization", number)
     if share:
         reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
@@ -183,7 +183,7 @@ FORMAT = LaunchFormat(
             f"{A}.micro_batch_size_per_device_for_update {A}.dynamic_batching {A}.global_batch_size {R}.n "
             "data.rollout_batch_size data.max_prompt_length data.max_response_length",
             "micro-batch global-batch updates samples-per-prompt max-prompt-tokens max-response-tokens seq",
-            "prompts of an update; a dynamic batch counts tokens: asked",
+            "prompts per update; a dynamic batch counts tokens, so give --micro-batch",
             _batch,
         ),
         KeyRule(
@@ -196,7 +196,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             f"{R}.gpu_memory_utilization {R}.tensor_parallel_size algorithm.disable_kl",
             "rollout rollout-tp reference",
-            "on the same GPUs",
+            "colocated",
             _engine,
         ),
     ),
@@ -204,9 +204,9 @@ FORMAT = LaunchFormat(
         {A}.model.lora.alpha {A}.model.lora.exclude_modules {A}.fsdp.enable_rank0_init {R}.temperature {R}.top_p
         {R}.val_override_config {R}.disable_tqdm worker.reward""",
     not_modelled={
-        R: "how the engine that generates samples runs",
+        R: "settings of the generation engine",
         "worker.ref": "the reference model is on the same GPUs",
-        "worker.critic": "the critic is a second trained model on the same GPUs",
-        f"{A}.*": "how the actor is trained",
+        "worker.critic": "the critic, a second trained model on the same GPUs",
+        f"{A}.*": "training settings of the actor",
     },
 )

@@ -31,7 +31,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _model(reading: Reading) -> None:
-    """Read the sizes. A gated MLP takes two thirds of intermediate_size for both halves (model/transformer.py)."""
+    """Read the sizes. Both halves of a gated MLP share intermediate_size (model/transformer.py)."""
     for name, key in (("layers", "num_layers"), ("hidden", "hidden_size"), ("heads", "num_attention_heads")):
         reading.dimension(name, reading.read(key, whole), key)
     hidden = reading.shape.get("hidden") or 0
@@ -63,7 +63,7 @@ def _model(reading: Reading) -> None:
         if top:
             reading.dimension("top_k", top, "moe_top_k")
         else:
-            reading.omit(key, "how many experts serve a token, and their capacity, are left to the library")
+            reading.omit(key, "experts per token and their capacity are left to the library")
     if str(reading.source.plain("pos_emb") or "learned") == "learned":
         reading.dimension("positions", reading.read("max_position_embeddings", whole), "max_position_embeddings")
     reading.describe("num_layers", "hidden_size", "num_attention_heads", "moe_num_experts")
@@ -71,16 +71,16 @@ def _model(reading: Reading) -> None:
 
 
 def _config(reading: Reading) -> dict[str, object]:
-    """Return the config.json of GPT-NeoX's or Llama's blocks. Raises NapkinError (2) without a vocabulary."""
+    """Return the config.json of GPT-NeoX's or Llama's blocks. Raises NapkinError (2) if the vocabulary is unknown."""
     shape, source = reading.shape, reading.source
     rows = reading.read("padded_vocab_size|vocab_size", whole)
     if rows is None:
         raise NapkinError(
-            f"{source.name}: the vocabulary's size is that of the tokenizer's file, which is not read",
+            f"{source.name}: the vocabulary size depends on the tokenizer file, which is not read",
             "name the model: napkin memory MODEL --from FILE",
         )
     if shape.get("experts"):
-        raise NapkinError(f"{source.name}: napkin builds no experts of GPT-NeoX", "name a MODEL with the same sizes")
+        raise NapkinError(f"{source.name}: napkin cannot build GPT-NeoX's experts", "name a MODEL with the same sizes")
     shared: dict[str, object] = {
         "hidden_size": shape["hidden"],
         "num_hidden_layers": shape["layers"],
@@ -95,7 +95,7 @@ def _config(reading: Reading) -> dict[str, object]:
         return {"model_type": "llama", **shared, "num_key_value_heads": shape["kv_heads"]}
     if norm == "layernorm" and not shape["gated"] and str(source.plain("pos_emb")) == "rotary":
         return {"model_type": "gpt_neox", **shared, "use_parallel_residual": bool(source.plain("gpt_j_residual"))}
-    raise NapkinError(f"{source.name}: napkin builds no such blocks of GPT-NeoX", "name a MODEL with the same sizes")
+    raise NapkinError(f"{source.name}: napkin cannot build these GPT-NeoX blocks", "name a MODEL with the same sizes")
 
 
 def _layout(reading: Reading) -> None:
@@ -118,9 +118,9 @@ def _layout(reading: Reading) -> None:
     if "flash" in kinds:
         reading.put("attention", "flash", "attention_config")
         if any(word in kinds for word in ("sparse", "local", "bigbird", "mamba", "rwkv", "global")):
-            reading.refuse("attention_config", "layers of several kinds")
+            reading.refuse("attention_config", "mixed layer types")
     elif kinds and "global" not in kinds:
-        reading.refuse("attention_config", f"napkin has no attention {kinds[:40]}")
+        reading.refuse("attention_config", f"napkin does not support attention {kinds[:40]}")
     else:
         reading.default("attention", "eager", "attention_config")
 
@@ -144,7 +144,7 @@ def _precision(reading: Reading) -> None:
 
 
 def _task(reading: Reading) -> None:
-    """Read what is trained: `train_impl`; REINFORCE has no critic, as RLOO has none."""
+    """Read the task from `train_impl`; REINFORCE is read as RLOO, which has no critic either."""
     kind = reading.read("train_impl", word({one: one for one in ("normal", "dpo", "rm", "kto", "reinforce")}))
     if kind == "reinforce":
         reading.assume("task", "rloo", "train_impl")
@@ -186,17 +186,20 @@ FORMAT = LaunchFormat(
             "num_layers hidden_size num_attention_heads num_kv_heads intermediate_size mlp_multiple_of activation "
             "mlp_type no_weight_tying moe_num_experts moe_top_k",
             "model",
-            "sizes; a gated MLP has a third of its size in each half",
+            "sizes; a gated MLP has a third of its width in each projection",
             _model,
         ),
         KeyRule(
             f"{Z}.stage checkpoint_activations checkpoint_num_layers attention_config",
             "zero offload recompute attention",
-            "checkpoints in groups of checkpoint_num_layers",
+            "checkpointed in groups of checkpoint_num_layers",
             _layout,
         ),
         KeyRule(
-            "precision fp16.enabled bf16.enabled", "precision", "DeepSpeed's 16 bits with an fp32 copy", _precision
+            "precision fp16.enabled bf16.enabled",
+            "precision",
+            "DeepSpeed's 16-bit weights with an fp32 copy",
+            _precision,
         ),
         KeyRule(
             "optimizer.type hidden_dropout attention_dropout moe_expert_parallel_size train_impl",
@@ -216,13 +219,13 @@ FORMAT = LaunchFormat(
          load_* *_data_paths *_data_weights data_path""",
     not_modelled={
         "partition_activations synchronize_each_layer contiguous_checkpointing checkpoint_in_cpu "
-        "*checkpoint_in_cpu": "how checkpoints of activations are kept",
+        "*checkpoint_in_cpu": "storage of activation checkpoints",
         "*_fusion scaled_*": "fused kernels",
-        "rotary_emb_base": "the base of rotary positions",
-        f"{Z}.*": "how gradients are reduced",
-        "fp32_allreduce": "the format in which gradients are reduced",
-        "moe_*": "how tokens go to experts",
-        "apply_query_key_layer_scaling attention_softmax_in_fp32": "formats inside attention",
-        "finetune": "what is trained",
+        "rotary_emb_base": "the RoPE base",
+        f"{Z}.*": "gradient reduction",
+        "fp32_allreduce": "gradient reduction dtype",
+        "moe_*": "token routing to experts",
+        "apply_query_key_layer_scaling attention_softmax_in_fp32": "number formats within attention",
+        "finetune": "selection of trained parameters",
     },
 )

@@ -18,7 +18,7 @@ DTYPES = ("torch_dtype", "dtype")
 OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice", "MaskedLM",
                "ImageClassification", "Audio", "Speech", "CTC", "ObjectDetection", "Segmentation")  # fmt: skip
 LINEARS = "q,k,v,o,gate,up,down"
-"""What unsloth's get_peft_model adapts unless told otherwise (unsloth/models/llama.py)."""
+"""unsloth's default LoRA targets (unsloth/models/llama.py)."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -31,19 +31,19 @@ def _fast(reading: Reading) -> bool:
 
 
 def _kind(reading: Reading) -> str:
-    """Return TRL's kind of trainer: sft, dpo, …; "" for transformers' own."""
+    """Return TRL's trainer kind (sft, dpo, …), or "" for transformers' Trainer."""
     return reading.source.command[-1] if "trl" in reading.source.command else ""
 
 
 def _model(reading: Reading) -> None:
-    """Read the model by the name that it is loaded by; a head that is not a language model's is refused."""
+    """Read the model from from_pretrained; refuse a head that is not a language model's."""
     take_model(reading, MODEL)
     made = str(reading.source.plain("model_class") or "")
     head = next((one for one in OTHER_HEADS if one in made), None)
     if head == "SequenceClassification" and _kind(reading) == "reward":
         return
     if head is not None:
-        reading.refuse("model_class", f"{made[:60]} has another head than the preset of that name")
+        reading.refuse("model_class", f"{made[:60]} has a different head from the preset of that name")
 
 
 def _trainer(reading: Reading) -> None:
@@ -54,13 +54,13 @@ def _trainer(reading: Reading) -> None:
 
 
 def _task(reading: Reading) -> None:
-    """Read the task: that of TRL's trainer; transformers' own may train anything on the next token."""
+    """Read the task from TRL's trainer class; transformers' Trainer is read like a TrainingArguments file."""
     kind = _kind(reading)
     if kind == "cpo" and str(reading.source.plain("loss_type")) == "simpo":
         reading.derive("task", "simpo", "loss_type")
     elif kind and kind not in trl.PROGRAMS:
         reading.ask("task", "trainer")
-        reading.refuse("trainer", f"napkin has no task of TRL's trainer {kind!r}", "task")
+        reading.refuse("trainer", f"napkin does not support task of TRL's trainer {kind!r}", "task")
     else:
         trl.take_task(reading)
         if kind:
@@ -68,7 +68,7 @@ def _task(reading: Reading) -> None:
 
 
 def _seq(reading: Reading) -> None:
-    """Read the longest sequence: unsloth's model has one, which the trainer's own may lower (unsloth/models/rl.py)."""
+    """Read the sequence length: unsloth's model sets one, which the trainer may lower (unsloth/models/rl.py)."""
     if not _fast(reading) or reading.value_of("task") == "grpo":
         hf_trainer.seq(reading)
         return
@@ -78,7 +78,7 @@ def _seq(reading: Reading) -> None:
 
 
 def _adapter(reading: Reading) -> None:
-    """Read adapters; unsloth loads in 4 bits unless told otherwise, with double quantization."""
+    """Read adapters and quantization; unsloth loads nf4 with double quantization by default."""
     if not _fast(reading):
         hf_trainer.adapter(reading)
         return
@@ -106,7 +106,7 @@ def _adapter(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """Read the formats; unsloth keeps adapters in fp32 (unsloth_zoo/training_utils.py, prepare_model_for_training)."""
+    """Read the precision; unsloth keeps adapters in fp32 (unsloth_zoo/training_utils.py)."""
     if not _fast(reading):
         if isinstance(getattr(reading.find(MODEL), "value", None), Open) and not reading.source.has_any(*DTYPES):
             reading.ask("precision", MODEL)
@@ -125,8 +125,10 @@ def _precision(reading: Reading) -> None:
 
 
 def _others(reading: Reading) -> None:
-    """Read the rest; unsloth recomputes unless told otherwise, and changes the defaults of TRL's arguments
-    (unsloth/models/rl.py)."""
+    """Read the remaining options.
+
+    unsloth recomputes by default and changes the defaults of TRL's arguments (unsloth/models/rl.py).
+    """
     if not _fast(reading):
         hf_trainer.others(reading)
         return
@@ -142,7 +144,7 @@ def _others(reading: Reading) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: 8 without accumulation, and 4 with two in TRL's arguments as unsloth changes them."""
+    """Read the batch: 8 samples without accumulation by default; unsloth's TRL arguments default to 4 × 2."""
     changed = _fast(reading) and bool(reading.source.plain("arguments"))
     for key, option, usual in (
         ("per_device_train_batch_size", "micro-batch", 4 if changed else 8),
@@ -165,12 +167,12 @@ FORMAT = LaunchFormat(
     "tuners/lora/config.py; unslothai/unsloth unsloth/models/{loader,llama,rl}.py",
     is_this,
     rules=(
-        KeyRule("model_name_or_path model_class", "model", "the name that from_pretrained is given", _model),
+        KeyRule("model_name_or_path model_class", "model", "the argument of from_pretrained", _model),
         KeyRule("trainer", "trainer gpus", "the class; unsloth runs on one GPU", _trainer),
         KeyRule(
             "num_generations max_completion_length beta loss_type reward_funcs",
             "task",
-            "that of TRL's class: SFTTrainer, DPOTrainer, GRPOTrainer, KTO, ORPO, Reward, RLOO",
+            "from TRL's class: SFTTrainer, DPOTrainer, GRPOTrainer, KTO, ORPO, Reward, RLOO",
             _task,
         ),
         KeyRule(
@@ -190,13 +192,13 @@ FORMAT = LaunchFormat(
             "use_peft lora_r lora_dropout lora_target_modules layers_to_transform lora_modules_to_save use_dora "
             "load_in_4bit load_in_8bit load_in_16bit full_finetuning bnb_4bit_quant_type bnb_4bit_use_double_quant",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
-            "LoraConfig, get_peft_model, BitsAndBytesConfig; unsloth: 4 bits unless told otherwise",
+            "LoraConfig, get_peft_model, BitsAndBytesConfig; unsloth: 4-bit by default",
             _adapter,
         ),
         KeyRule(
             "num_generations use_vllm beta",
             "samples-per-prompt max-prompt-tokens max-response-tokens rollout reference",
-            "GRPO and RLOO: adapters off are the reference",
+            "GRPO and RLOO: the reference is the model with adapters disabled",
             hf_trainer.rollout,
         ),
         KeyRule("peft_class", "", "peft's other configurations are refused", _refused_adapters),
@@ -209,14 +211,14 @@ FORMAT = LaunchFormat(
         KeyRule(
             "torch_dtype dtype bf16 fp16",
             "precision",
-            "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top; unsloth: adapters in fp32",
+            "weights are loaded in torch_dtype (default fp32); bf16 adds autocast; unsloth: adapters in fp32",
             _precision,
         ),
         KeyRule(
             "optim attn_implementation gradient_checkpointing use_gradient_checkpointing use_liger_kernel packing "
             "torch_compile",
             "optimizer attention recompute loss packing compile",
-            "TRL and unsloth recompute unless told otherwise",
+            "TRL and unsloth recompute by default",
             _others,
         ),
     ),
@@ -229,10 +231,10 @@ FORMAT = LaunchFormat(
         average_tokens_across_devices label_smoothing_factor use_exact_model_name fix_tokenizer""",
     not_modelled={
         **hf_trainer.FORMAT.not_modelled,
-        "peft_config.*": "which parameters get adapters",
-        "bnb_4bit_quant_storage": "the format that FSDP sees quantized weights in",
-        "fast_inference gpu_memory_utilization float8_kv_cache": "how the engine that generates samples runs",
-        "finetune_*": "which parts of the model get adapters",
+        "peft_config.*": "selection of parameters with adapters",
+        "bnb_4bit_quant_storage": "storage dtype of quantized weights under FSDP",
+        "fast_inference gpu_memory_utilization float8_kv_cache": "settings of the generation engine",
+        "finetune_*": "selection of modules with adapters",
     },
     refused=hf_trainer.FORMAT.refused,
 )

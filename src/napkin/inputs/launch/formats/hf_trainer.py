@@ -25,7 +25,7 @@ from napkin.inputs.launch.values import Open, flag, natural, number, whole
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Recognize a model's name with arguments of transformers' Trainer, and none of LLaMA-Factory's."""
+    """Return whether a file names a model with transformers' TrainingArguments and no LLaMA-Factory key."""
     named = source.has_any("model_name_or_path", "model_name", "model_id")
     return (
         named
@@ -36,7 +36,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def rollout(reading: Reading) -> None:
-    """Read the engine that generates samples, and the reference: adapters off, where there are any; or the teacher."""
+    """Read the generation engine and the reference: the model with adapters disabled, a copy, or the teacher."""
     take_other_model(reading, "reference", TEACHER)
     if reading.value_of("task") in ("grpo", "rloo"):
         for key in ("num_generations", "reward_funcs", "use_vllm"):
@@ -46,11 +46,11 @@ def rollout(reading: Reading) -> None:
         of_trl(reading, (0, 256))
         for key in engine:
             if all(key not in one.where for one in reading.inputs.values()):
-                reading.omit(key, "how the engine that generates samples runs")
+                reading.omit(key, "settings of the generation engine")
 
 
 def seq(reading: Reading) -> None:
-    """Read the longest sequence: of prompt and completion together where samples are generated."""
+    """Read the sequence length: prompt + completion for tasks that generate samples."""
     if reading.value_of("task") in ("grpo", "rloo"):
         prompt = reading.read("max_prompt_length", whole)
         answer = reading.read("max_completion_length", whole)
@@ -73,7 +73,7 @@ def seq(reading: Reading) -> None:
 
 
 def amount(reading: Reading) -> None:
-    """Read the amount: a limit on steps wins over epochs unless it is -1."""
+    """Read the length of the run: max_steps wins over epochs unless it is -1."""
     steps = reading.read("max_steps", number)
     if steps and steps > 0:
         reading.put("steps", int(steps), "max_steps")
@@ -89,13 +89,13 @@ def amount(reading: Reading) -> None:
 
 
 def adapter(reading: Reading) -> None:
-    """Read LoRA, and the format of the frozen weights."""
+    """Read LoRA and the quantization of the frozen weights."""
     switch = reading.named("use_peft", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
     on = reading.read(switch, flag)
     if on is None and reading.find(switch) is not None:
         reading.ask("adapter", switch)
     elif on or (on is None and reading.find("lora_r", "lora_rank") is not None):
-        rank, targets = (64, "all") if switch == "lora_enable" else (16, None)  # LLaVA's train.py and those made of it
+        rank, targets = (64, "all") if switch == "lora_enable" else (16, None)  # LLaVA's train.py and its derivatives
         names_ = "lora_target_modules|lora_target|target_modules|trainable"
         take_lora(reading, "lora_r|lora_rank", names_, rank, targets)
         # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
@@ -113,7 +113,7 @@ def adapter(reading: Reading) -> None:
             "bnb_4bit_use_double_quant",
             "use_nested_quant",
         ),
-    )  # the last ones: peft's examples/sft
+    )  # the last of each: peft's examples/sft
     if reading.read("|".join(four), flag):
         kind = reading.source.plain("bnb_4bit_quant_type") or "nf4"
         double = reading.read("|".join(doubled), flag)
@@ -125,11 +125,11 @@ def adapter(reading: Reading) -> None:
     elif reading.read("load_in_4bit", flag) is None and reading.find("load_in_4bit") is not None:
         reading.ask("quantized", "load_in_4bit")
     elif reading.find("q_lora") is not None and reading.read("q_lora", flag) is not False:
-        reading.ask("quantized", "q_lora")  # of programs that quantize in different ways: FastChat's, Qwen's
+        reading.ask("quantized", "q_lora")  # FastChat and Qwen quantize differently
 
 
 def framework(reading: Reading) -> None:
-    """Read what the launch line and its files say of the machine, and what distributes the model."""
+    """Read the GPU count, the framework, ZeRO stage and offload from the launch line and the files that it names."""
     take_machine(reading)
     reading.take("gpus", "num_processes", whole)
     if reading.source.plain("config_file") is not None:
@@ -137,7 +137,7 @@ def framework(reading: Reading) -> None:
         if linked is not None:
             merge_into(reading, linked, "config_file")
             return
-        reading.omit("config_file", "the launcher's file is not here: GPUs and what they divide are in it")
+        reading.omit("config_file", "the launcher's file was not found; it sets the GPU count and the sharding")
     if take_deepspeed_file(reading):
         return
     words = str(reading.source.plain("fsdp") or "").lower().split()
@@ -154,7 +154,7 @@ def framework(reading: Reading) -> None:
 
 
 def precision(reading: Reading) -> None:
-    """Read the formats: those that the weights are loaded in, and autocast on top."""
+    """Read the precision: the dtype that weights are loaded in, with autocast on top."""
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
     keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
@@ -193,7 +193,7 @@ def others(reading: Reading) -> None:
     elif reading.read("use_flash_attn", flag):
         reading.put("attention", "flash", "use_flash_attn")
     if reading.read("freeze_llm", flag) and not reading.value_of("adapter"):
-        reading.refuse("freeze_llm", "the language model is not trained, only what is next to it", "freeze")
+        reading.refuse("freeze_llm", "the language model is frozen; only the other towers are trained", "freeze")
     reading.default("attention", "flash", "attn_implementation")
     on = reading.read("gradient_checkpointing", flag)
     if on is not None:
@@ -228,19 +228,21 @@ FORMAT = LaunchFormat(
         Key("gradient_accumulation_steps", "grad-accum", whole, 1),
     ),
     rules=(
-        KeyRule("model_name_or_path|model_name|model_id", "model", "a preset's name; a fine-tune's is asked", _model),
-        KeyRule(" ".join(OF_TRL), "trainer", "trl where one of TRL's keys is there, else hf-trainer", take_trainer),
+        KeyRule(
+            "model_name_or_path|model_name|model_id", "model", "a preset's name; for a fine-tune, give MODEL", _model
+        ),
+        KeyRule(" ".join(OF_TRL), "trainer", "trl if the file has one of TRL's keys, else hf-trainer", take_trainer),
         KeyRule(
             "num_generations reward_funcs beta desirable_weight simpo_gamma gamma_beta_ratio loss_type "
             "center_rewards_coefficient",
             "task",
-            "grpo by its own keys; beta is asked: DPO, ORPO and KTO share it",
+            "GRPO by its keys; with beta only, give --task: DPO, ORPO and KTO share it",
             take_task,
         ),
         KeyRule(
             "max_length max_seq_length max_prompt_length max_completion_length",
             "seq",
-            "longest sequence; GRPO: prompt + completion; TRL's default is 1024",
+            "sequence length; GRPO: prompt + completion; TRL's default is 1024",
             seq,
         ),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", amount),
@@ -254,21 +256,21 @@ FORMAT = LaunchFormat(
         KeyRule(
             "num_generations use_vllm beta",
             "samples-per-prompt max-prompt-tokens max-response-tokens rollout reference",
-            "GRPO and RLOO: adapters off are the reference",
+            "GRPO and RLOO: the reference is the model with adapters disabled",
             rollout,
         ),
-        KeyRule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's words", framework),
+        KeyRule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's flags", framework),
         KeyRule(
             "torch_dtype dtype bf16 fp16",
             "precision",
-            "torch_dtype is what is loaded (left out: fp32), bf16 is autocast on top",
+            "weights are loaded in torch_dtype (default fp32); bf16 adds autocast",
             precision,
         ),
         KeyRule(
             "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing activation_offloading "
             "torch_compile",
             "optimizer attention recompute loss packing offload compile",
-            "TRL recomputes unless told otherwise; with a key of TRL before 0.20 (max_seq_length) it does not",
+            "TRL recomputes by default, except in files with keys of TRL before 0.20 (max_seq_length)",
             others,
         ),
     ),
@@ -278,17 +280,17 @@ FORMAT = LaunchFormat(
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
         "fsdp_config": WHY_FSDP,
-        "padding_free": "rows without padding",
-        "max_prompt_length": "a part of the sequence",
-        "precompute_ref_log_probs": "whether the reference model runs in the step",
-        "group_by_length": "batches of like lengths hold less padding",
-        "beta": "the weight of the reference: 0 runs none",
-        "sync_ref_model ref_model* num_iterations generation_batch_size steps_per_generation": "part of post-training",
-        "teacher_model*": "part of distillation",
-        "temperature": "how samples are drawn",
+        "padding_free": "padding-free batches",
+        "max_prompt_length": "part of the sequence length",
+        "precompute_ref_log_probs": "whether the reference model runs during training",
+        "group_by_length": "length grouping reduces padding",
+        "beta": "the KL weight; 0 needs no reference",
+        "sync_ref_model ref_model* num_iterations generation_batch_size steps_per_generation": "post-training settings",
+        "teacher_model*": "distillation settings",
+        "temperature": "sampling settings",
     },
     refused={
-        "spectrum_config_path unfrozen_parameters": "only the parameters that it names are trained",
-        "optim_target_modules": "the optimizer's states are smaller in these modules: no optimizer of napkin's",
+        "spectrum_config_path unfrozen_parameters": "only the named parameters are trained",
+        "optim_target_modules": "optimizer states of these modules are low-rank, which napkin does not model",
     },
 )

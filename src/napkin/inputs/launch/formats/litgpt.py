@@ -23,7 +23,7 @@ OWN: dict[str, dict[str, int | bool]] = {
         "tied": False,
     },
 }
-"""Models that LitGPT alone has, by their names in litgpt/config.py."""
+"""Models by their names in litgpt/config.py that only LitGPT uses."""
 LORA = {
     "query": (True, ["q"]),
     "key": (False, ["k"]),
@@ -96,7 +96,10 @@ def _described(reading: Reading) -> None:
 
 
 def _machine(reading: Reading) -> None:
-    """devices × num_nodes; more than one is FSDP: the full finetuning recomputes every block, pretraining none."""
+    """Read the GPU count, devices × num_nodes, and sharding and recomputation.
+
+    More than one GPU is FSDP. Full finetuning recomputes every block; pretraining recomputes none.
+    """
     value = reading.find("devices")
     count = reading.read("devices", whole)
     nodes = reading.read("num_nodes", whole) or 1
@@ -147,7 +150,7 @@ def _adapter(reading: Reading) -> None:
             reading.put("quantized", found, "quantize")
         else:
             reading.ask("quantized", "quantize")
-            reading.refuse("quantize", f"napkin has no {reading.source.plain('quantize')!s:.40}")
+            reading.refuse("quantize", f"napkin does not support {reading.source.plain('quantize')!s:.40}")
 
 
 def _precision(reading: Reading) -> None:
@@ -225,9 +228,7 @@ FORMAT = LaunchFormat(
     is_this,
     fixed={"framework": "litgpt", "implementation": "litgpt"},
     rules=(
-        KeyRule(
-            "model_name checkpoint_dir model_config", "model", "a name, the folder of a checkpoint, or sizes", _model
-        ),
+        KeyRule("model_name checkpoint_dir model_config", "model", "a name, a checkpoint folder, or sizes", _model),
         KeyRule(
             "devices num_nodes",
             "gpus zero recompute compile",
@@ -237,7 +238,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "lora_r lora_dropout lora_query lora_key lora_value lora_projection lora_mlp lora_head quantize",
             "adapter lora-rank lora-dropout lora-targets quantized",
-            "query and value unless told otherwise",
+            "query and value by default",
             _adapter,
         ),
         KeyRule("precision", "precision", "bf16-true bf16-pure, bf16-mixed amp-bf16", _precision),
@@ -247,7 +248,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "train.micro_batch_size train.global_batch_size train.max_seq_length",
             "micro-batch global-batch seq",
-            "of a device; over all ranks; the longest sample where null",
+            "per device; over all ranks; null means the longest sample",
             _batch,
         ),
         KeyRule("optimizer.class_path optimizer", "optimizer task", "AdamW", _others),
@@ -256,6 +257,6 @@ FORMAT = LaunchFormat(
         train.lr_warmup_steps train.lr_warmup_fraction train.min_lr train.max_norm access_token lora_alpha num_nodes
         initial_checkpoint_dir log""",
     not_modelled={
-        "train.tie_embeddings": "whether embedding and head are one matrix",
+        "train.tie_embeddings": "tied embeddings",
     },
 )

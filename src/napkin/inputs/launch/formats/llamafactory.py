@@ -80,7 +80,7 @@ def _adapter(reading: Reading) -> None:
         reading.told("finetuning_type")
         reading.ignored.append("finetuning_type") if not reading.value_of("adapter") else None
     else:
-        reading.refuse("finetuning_type", f"napkin has no {kind[:40]!r}")
+        reading.refuse("finetuning_type", f"napkin does not support {kind[:40]!r}")
     bits = reading.read("quantization_bit", natural)
     if bits:
         _quantized(reading, bits)
@@ -89,7 +89,7 @@ def _adapter(reading: Reading) -> None:
 
 
 def _freeze(reading: Reading) -> None:
-    """Read how many of the last layers train (2 unless stated); what is before them is frozen."""
+    """Read the number of trained last layers (default 2); earlier layers are frozen."""
     layers = reading.read("freeze_trainable_layers", lambda value: int(calculated(value)))
     trained, total = 2 if layers is None else layers, layers_of(reading.value_of("model"))
     if total is None or not 0 < trained <= total:
@@ -100,7 +100,7 @@ def _freeze(reading: Reading) -> None:
         reading.derive(
             "freeze-layers", total - trained, "freeze_trainable_layers", "model_name_or_path", "finetuning_type"
         )
-    reading.omit("finetuning_type", "freezes the head and the last norm too")
+    reading.omit("finetuning_type", "also freezes the head and the final norm")
 
 
 def _quantized(reading: Reading, bits: int) -> None:
@@ -108,7 +108,7 @@ def _quantized(reading: Reading, bits: int) -> None:
     if method not in ("bnb", "bitsandbytes") or bits not in (4, 8):
         reading.refuse(
             "quantization_method" if "quantization_method" in reading.source else "quantization_bit",
-            f"napkin has no {bits} bits of {method[:30]}",
+            f"napkin does not support {bits}-bit {method[:30]}",
         )
         reading.ask("quantized", "quantization_bit")
         return
@@ -132,7 +132,7 @@ def _framework(reading: Reading) -> None:
 
 
 def _of_megatron(reading: Reading) -> None:
-    """Read the keys of mcore_adapter, which runs Megatron-core."""
+    """Read the keys of mcore_adapter, which trains in Megatron-core."""
     for key, option in (
         ("tensor_model_parallel_size", "tp"),
         ("pipeline_model_parallel_size", "pp"),
@@ -158,7 +158,7 @@ def _formats(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """Read the formats: what is trained is cast to fp32 unless pure_bf16, or ZeRO 3 keeps a copy (model/adapter.py)."""
+    """Read the precision: trained weights are fp32 unless pure_bf16 or ZeRO 3 is set (model/adapter.py)."""
     keys = [
         key
         for key in ("bf16", "fp16", "pure_bf16", "finetuning_type", "quantization_bit", "deepspeed")
@@ -223,15 +223,17 @@ FORMAT = LaunchFormat(
         Key("gradient_accumulation_steps", "grad-accum", whole, 1),
     ),
     rules=(
-        KeyRule("model_name_or_path", "model", "a preset's name; a fine-tune's is asked", _model),
+        KeyRule("model_name_or_path", "model", "a preset's name; for a fine-tune, give MODEL", _model),
         KeyRule("stage pref_loss", "task", "pt pretrain, sft, rm, ppo, dpo, kto; pref_loss orpo and simpo", _task),
-        KeyRule("cutoff_len packing neat_packing", "seq packing", "2048; the longest sequence unless packed", _seq),
+        KeyRule(
+            "cutoff_len packing neat_packing", "seq packing", "default 2048; the sequence length, or the pack's", _seq
+        ),
         KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless -1; 3 epochs", _amount),
         KeyRule(
             "finetuning_type lora_rank lora_dropout lora_target use_dora additional_target modules_to_save "
             "quantization_bit quantization_method quantization_type double_quantization freeze_trainable_layers",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized freeze-layers",
-            "LoRA of rank 8 on all linears; 4 bits are nf4 with double quantization",
+            "LoRA of rank 8 on all linear layers; 4-bit is nf4 with double quantization",
             _adapter,
         ),
         KeyRule(
@@ -239,14 +241,14 @@ FORMAT = LaunchFormat(
             "pipeline_model_parallel_size expert_model_parallel_size context_parallel_size sequence_parallel "
             "virtual_pipeline_model_parallel_size recompute_granularity",
             "framework zero offload tp pp ep cp vp sp recompute",
-            "a DeepSpeed file is read where it is; Megatron's keys mean mcore_adapter",
+            "a DeepSpeed file is read if it is found; Megatron's keys mean mcore_adapter",
             _framework,
         ),
         KeyRule("bf16 fp16 pure_bf16 fp8", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _formats),
         KeyRule(
             "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_unsloth",
             "recompute optimizer attention loss trainer",
-            "recompute full unless disabled",
+            "full recomputation by default",
             _others,
         ),
     ),
@@ -256,28 +258,28 @@ FORMAT = LaunchFormat(
         dataset_dir tool_format ignore_pad_token_for_loss val_size {IDLE_FSDP}""",
     not_modelled={
         NAMED_FSDP: WHY_FSDP,
-        "max_samples": "at most this many of each data set",
-        "lora_target_parameters": "parameters with adapters",
+        "max_samples": "the maximum number of samples per data set",
+        "lora_target_parameters": "adapters on parameters outside linear layers",
         "moe_* overlap_* bias_activation_fusion apply_rope_fusion recompute_method recompute_num_layers "
-        "variable_seq_lengths": "how Megatron-core runs",
-        "group_by_length": "batches of like lengths hold less padding",
+        "variable_seq_lengths": "Megatron-core settings",
+        "group_by_length": "length grouping reduces padding",
         "image_max_pixels video_max_pixels image_min_pixels video_maxlen freeze_vision_tower "
         "freeze_multi_modal_projector "
-        "freeze_language_model": "images in the sequence, and which parts of the model are trained",
-        "rope_scaling shift_attn": "how attention is computed",
-        "resize_vocab": "the embedding's rows",
-        "pref_beta ref_model reward_model* reference_model": "another model of post-training",
-        "upcast_layernorm upcast_lmhead_output": "which parts are in fp32",
-        "ray_num_workers placement_strategy": "how many GPUs Ray takes",
+        "freeze_language_model": "image tokens, and the trained parts of a multimodal model",
+        "rope_scaling shift_attn": "attention variant or kernel",
+        "resize_vocab": "resized embedding",
+        "pref_beta ref_model reward_model* reference_model": "another post-training model",
+        "upcast_layernorm upcast_lmhead_output": "selection of fp32 modules",
+        "ray_num_workers placement_strategy": "GPUs that Ray uses",
         "fsdp_config": WHY_FSDP,
     },
     refused={
-        "use_galore galore_*": "GaLore keeps its states in a smaller space: no optimizer of napkin's",
-        "use_apollo apollo_*": "APOLLO keeps its states in a smaller space: no optimizer of napkin's",
-        "use_badam badam_*": "BAdam trains blocks in turn: no optimizer of napkin's",
-        "use_adam_mini": "Adam-mini shares second moments: no optimizer of napkin's",
-        "use_llama_pro": "trains added blocks alone",
+        "use_galore galore_*": "GaLore's low-rank optimizer states, which napkin does not model",
+        "use_apollo apollo_*": "APOLLO's low-rank optimizer states, which napkin does not model",
+        "use_badam badam_*": "BAdam trains blocks alternately, which napkin does not model",
+        "use_adam_mini": "Adam-mini shares second moments, which napkin does not model",
+        "use_llama_pro": "trains only added blocks",
         "mixture_of_depths": "tokens skip layers",
-        "oft_*": "OFT's adapters are not LoRA's",
+        "oft_*": "OFT adapters, not LoRA",
     },
 )

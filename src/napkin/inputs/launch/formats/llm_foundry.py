@@ -25,7 +25,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def inner_of(source: LaunchFile) -> LaunchFile:
-    """Return the training YAML, which a job's file holds under `parameters`."""
+    """Return the training YAML; a job file holds it under `parameters`."""
     return source.under("parameters") if "parameters.model.name" in source else source
 
 
@@ -80,15 +80,15 @@ def _model(reading: Reading) -> None:
 
 
 def _override(reading: Reading, key: str) -> None:
-    """Read a changed field of the model that is named: its kernel or its longest sequence; any other is refused."""
+    """Read an override of the named model's config: attention kernel or sequence length; refuse any other."""
     part = key.removeprefix("model.config_overrides.")
     kernel = str(reading.source.plain(key))
     if part == "attn_config.attn_impl":
         reading.put("attention", "eager" if kernel == "torch" else "flash", key)
     elif part.startswith("attn_config.") or part in ("max_seq_len", "max_position_embeddings", "n_positions"):
-        reading.omit(key, "how long sequences may be, or how attention is computed")
+        reading.omit(key, "sequence length limit, or attention variant")
     else:
-        reading.refuse(key, "changes the model that is named")
+        reading.refuse(key, "changes the named model")
 
 
 def _batch(reading: Reading) -> None:
@@ -103,7 +103,7 @@ def _batch(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    """max_duration counts batches (ba), epochs (ep) or tokens (tok)."""
+    """Read max_duration, in batches (ba), epochs (ep) or tokens (tok)."""
     units = {"ba": "steps", "iter": "steps", "ep": "epochs", "tok": "tokens", "sp": "samples"}
     take_duration(reading, "max_duration", units)
 
@@ -125,7 +125,10 @@ def _sharding(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """fp32 shards; mixed_precision says in what they are gathered and reduced (Composer, mosaic_fsdp_utils.py)."""
+    """Read the precision: fp32 shards.
+
+    mixed_precision sets the dtype in which FSDP gathers and reduces (Composer, mosaic_fsdp_utils.py).
+    """
     known = ("fp32", "fp16", "bf16", "amp", "amp_fp16", "amp_bf16", "amp_fp8")
     kind = reading.read("precision", word({one: one for one in known})) or "amp_bf16"
     keys = [key for key in ("precision", f"{F}.mixed_precision") if key in reading.source]
@@ -149,7 +152,7 @@ def _adapter(reading: Reading) -> None:
         return
     kind = str(reading.source.plain(f"{block}.peft_type") or "LORA").upper()
     if kind != "LORA":
-        reading.refuse(f"{block}.peft_type", f"napkin has no adapter {kind[:40]!r}")
+        reading.refuse(f"{block}.peft_type", f"napkin does not support adapter {kind[:40]!r}")
         return
     reading.put("adapter", "lora", f"{block}.peft_type")
     reading.take("lora-rank", f"{block}.r", whole)
@@ -178,13 +181,13 @@ def _others(reading: Reading) -> None:
         reading.derive("task", "pretrain", "train_loader.name")
     ratio = "train_loader.dataset.packing_ratio"
     if reading.find(ratio) is not None:
-        reading.omit(ratio, "how many samples are packed into a row")
+        reading.omit(ratio, "samples packed per row")
     if "compile_config" in reading.source:
         reading.put("compile", True, "compile_config")
 
 
 def _job(reading: Reading) -> None:
-    """Read the training YAML of a job's file, and the GPUs that the job asks for."""
+    """Read a job file: its training YAML and its GPU count."""
     if inner_of(reading.source) is reading.source:
         return
     inner = open_reading(OF_TRAINING, inner_of(reading.source))
@@ -209,7 +212,7 @@ OF_TRAINING = LaunchFormat(
         KeyRule(
             "device_train_microbatch_size global_train_batch_size max_seq_len",
             "micro-batch global-batch seq",
-            "of a device; over all ranks",
+            "per device; over all ranks",
             _batch,
         ),
         KeyRule("max_duration", "steps epochs tokens", "4800ba batches, 2ep epochs, 1e12tok tokens", _amount),
@@ -220,7 +223,7 @@ OF_TRAINING = LaunchFormat(
             _sharding,
         ),
         KeyRule("model.peft_config", "adapter lora-rank lora-dropout lora-targets", "LoRA", _adapter),
-        KeyRule(f"precision {F}.mixed_precision", "precision", "fp32 shards under autocast", _precision),
+        KeyRule(f"precision {F}.mixed_precision", "precision", "fp32 shards with autocast", _precision),
         KeyRule(
             "optimizer.name model.attn_config.attn_impl model.use_flash_attention_2 train_loader.name",
             "optimizer attention task",
@@ -236,14 +239,14 @@ OF_TRAINING = LaunchFormat(
         model.peft_config.task_type model.peft_config.lora_alpha compute name image command integrations
         device_eval_batch_size autoresume  model.config_overrides code_paths""",
     not_modelled={
-        f"{F}.activation_checkpointing_reentrant": "how blocks are checkpointed",
-        f"{F}.*": "how FSDP gathers",
-        "model.attn_config": "how attention is computed",
+        f"{F}.activation_checkpointing_reentrant": "activation checkpointing settings",
+        f"{F}.*": "FSDP gathering",
+        "model.attn_config": "attention variant or kernel",
         "expandable_segments max_split_size_mb": "the allocator's settings",
-        "model.loss_fn": "the kernel of the loss",
-        "model": "a part of the model",
-        "train_loader.dataset.allow_pad_trimming": "whether rows are padded",
-        "compile_config": "what is compiled",
+        "model.loss_fn": "the loss kernel",
+        "model": "model settings",
+        "train_loader.dataset.allow_pad_trimming": "padding of rows",
+        "compile_config": "compilation settings",
         "tp_config": "tensor parallelism",
     },
 )
@@ -254,7 +257,7 @@ FORMAT = LaunchFormat(
     is_this,
     rules=(
         *OF_TRAINING.rules,
-        KeyRule("parameters compute.gpus", "gpus", "a job's file holds the training YAML in `parameters`", _job),
+        KeyRule("parameters compute.gpus", "gpus", "a job file holds the training YAML in `parameters`", _job),
     ),
     ignored=OF_TRAINING.ignored,
     not_modelled=OF_TRAINING.not_modelled,

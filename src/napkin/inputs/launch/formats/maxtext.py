@@ -1,4 +1,4 @@
-"""MaxText's YAML, and its descriptions of models."""
+"""MaxText's YAML and model descriptions."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def trains(reading: Reading) -> bool:
-    """Return whether a file says how a model is trained, and not only what it is."""
+    """Return whether a file describes training and not only a model."""
     return reading.source.has_any(*TRAINS)
 
 
 def layout(reading: Reading) -> None:
-    """Read the degrees inside a slice (ici) and between slices (dcn); -1 is what is left."""
+    """Read the parallel degrees within a slice (ici) and across slices (dcn); -1 is what the others leave."""
     if not trains(reading):
         return
     sizes: list[int | None] = []
@@ -54,7 +54,7 @@ def layout(reading: Reading) -> None:
         if known and (product([size or 1 for _, size in known]) > 1 or reading.value_of(option) is None):
             reading.put(option, product([size or 1 for _, size in known]), *(key for key, _ in known))
     copies = [key for key in ("ici_data_parallelism", "dcn_data_parallelism") if key in reading.source]
-    fsdp, across = "ici_fsdp_parallelism", "dcn_fsdp_parallelism"  # one axis of the mesh
+    fsdp, across = "ici_fsdp_parallelism", "dcn_fsdp_parallelism"  # one mesh axis
     shard = reading.read(fsdp, lambda value: None if value == -1 else degree(value))
     slices = reading.read(across, lambda value: None if value == -1 else degree(value))
     if across in reading.source:
@@ -102,7 +102,7 @@ def _task(reading: Reading) -> None:
     if "teacher_overrides" in reading.source:
         reading.derive("task", "distill", "teacher_overrides", "student_overrides")
         take_other_model(reading, "reference", "teacher_overrides.model_name")
-        reading.omit("student_overrides", "the student is another model than the one named")
+        reading.omit("student_overrides", "the student is a different model from the named one")
     elif reading.read("use_dpo", flag):
         algo = str(reading.source.plain("dpo.algo") or "dpo").lower()
         reading.put("task", algo, "use_dpo", "dpo.algo") if algo in ("dpo", "orpo") else reading.ask("task", "dpo.algo")
@@ -121,7 +121,7 @@ def _task(reading: Reading) -> None:
 
 
 def precision(reading: Reading, weights: str = "fp32") -> None:
-    """Read the formats of base.yml: fp32 weights, gradients and moments, bf16 activations."""
+    """Read the precision; base.yml has fp32 weights, gradients and optimizer states, and bf16 activations."""
     if not trains(reading):
         return
     kept = reading.read("weight_dtype", fixed_dtype)
@@ -137,7 +137,7 @@ def precision(reading: Reading, weights: str = "fp32") -> None:
     if eight:
         if "fp8" not in eight:
             reading.ask("precision", "quantization")
-            reading.omit("quantization", f"napkin has no training in {eight[:30]}")
+            reading.omit("quantization", f"napkin does not model training in {eight[:30]}")
             return
         compute = "fp8"
     policy = f"param={kept},grad={grads or 'fp32'},compute={compute or 'bf16'},state={moments or kept}"
@@ -149,7 +149,7 @@ def precision(reading: Reading, weights: str = "fp32") -> None:
 
 
 def others(reading: Reading, attention: str | None = None) -> None:
-    """Read recomputation, optimizer, attention and offload; attention: the kernel where the file names none."""
+    """Read recomputation, optimizer, attention and offload. attention: the default kernel."""
     if not trains(reading):
         return
     policy = reading.source.plain("remat_policy")
@@ -160,7 +160,7 @@ def others(reading: Reading, attention: str | None = None) -> None:
         reading.put("recompute", words[str(policy).lower()], "remat_policy")
     else:
         reading.ask("recompute", "remat_policy")
-        reading.refuse("remat_policy", f"{policy!s:.40} keeps some products: napkin has no such word")
+        reading.refuse("remat_policy", f"{policy!s:.40} saves some matmuls, which napkin does not model")
     kind = reading.read("opt_type", word({"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd", "muon": "muon"}))
     reading.put("optimizer", kind, "opt_type") if kind else reading.default("optimizer", "adamw", "opt_type")
     kernel = reading.find("attention")
@@ -191,24 +191,24 @@ IGNORED = """base_config run_name  dataset_* hf_* grain_* train_data_columns eva
     decoder_block mlp_activations q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim attention_type
      use_post_attn_norm use_post_ffw_norm query_pre_attn_scalar"""
 NAMED = {
-    "sa_* *_tile_* use_tokamax* megablox sparse_matmul use_ragged*": "the kernels' tiles",
-    "max_segments_per_seq": "how many documents a row holds",
-    "use_tunix_gradient_accumulation use_tunix*": "how gradients are accumulated",
-    "remat_policy context *_proj decoder_layer_input mlpw* query_* key_* value_*": "what is recomputed or kept",
-    "distill_layer_indices": "which layers of student and teacher are compared",
-    "teacher_overrides student_overrides": "another model of distillation",
+    "sa_* *_tile_* use_tokamax* megablox sparse_matmul use_ragged*": "kernel tile sizes",
+    "max_segments_per_seq": "documents per row",
+    "use_tunix_gradient_accumulation use_tunix*": "gradient accumulation",
+    "remat_policy context *_proj decoder_layer_input mlpw* query_* key_* value_*": "selection of saved activations",
+    "distill_layer_indices": "distilled layers of student and teacher",
+    "teacher_overrides student_overrides": "another distillation model",
     "float32_logits cast_logits_to_fp32 float32_qk_product matmul_precision "
-    "activations_in_float32": "formats of some products",
-    "load_balance_loss_weight capacity_factor num_vocab_tiling": "how experts or the loss run",
+    "activations_in_float32": "number formats of some matmuls",
+    "load_balance_loss_weight capacity_factor num_vocab_tiling": "expert and loss settings",
     "scan_layers param_scan_axis num_layers_per_pipeline_stage num_pipeline_microbatches num_pipeline_repeats "
-    "pipeline_*": "how layers are laid out",
-    "logits_dot_in_fp32 final_logits_soft_cap attn_logits_soft_cap": "the formats of logits",
+    "pipeline_*": "layer scanning and pipeline layout",
+    "logits_dot_in_fp32 final_logits_soft_cap attn_logits_soft_cap": "number formats of logits",
     "allow_split_physical_axes num_slices compile_topology* ici_* dcn_* mesh_axes "
     "logical_axis_rules shard_*": "the mesh",
-    "override_model_config": "a changed model",
-    "quantization quantize_*": "formats of matmuls",
-    "use_iota_embed fused_qkv fused_mlp": "how layers are fused",
-    "sliding_window_size": "attention inside a window",
+    "override_model_config": "model overrides",
+    "quantization quantize_*": "number formats of matmuls",
+    "use_iota_embed fused_qkv fused_mlp": "fused layers",
+    "sliding_window_size": "sliding-window attention",
 }
 RULES_TRAIN = (
     KeyRule(
@@ -216,19 +216,19 @@ RULES_TRAIN = (
         + " ici_fsdp_parallelism "
         "ici_data_parallelism dcn_data_parallelism dcn_fsdp_parallelism hardware",
         "tp pp ep cp zero dp-shard gpus",
-        "ici inside a slice, dcn between slices; fsdp -1: sharded over what is left",
+        "ici within a slice, dcn across slices; fsdp -1 is what the other degrees leave",
         layout,
     ),
     KeyRule(
         "per_device_batch_size max_target_length gradient_accumulation_steps steps num_epoch",
         "micro-batch seq grad-accum steps epochs",
-        "12 sequences of 2048 unless stated",
+        "default 12 sequences of 2048 tokens",
         _batch,
     ),
     KeyRule(
         "use_dpo use_sft use_grpo teacher_overrides lora.enable_lora packing",
         "task adapter lora-rank packing",
-        "pretrain unless stated",
+        "default pretrain",
         _task,
     ),
 )
@@ -241,7 +241,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "model_name " + " ".join(key for _, key, _ in SIZES) + " " + " ".join(key for _, key in EXPERTS),
             "model",
-            "a name, or sizes with base.yml's for the rest",
+            "a name, or sizes with base.yml's defaults",
             read_model,
         ),
         *RULES_TRAIN,
@@ -254,7 +254,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "remat_policy opt_type attention optimizer_memory_host_offload dropout_rate",
             "recompute optimizer attention offload dropout",
-            "remat_policy full unless stated",
+            "remat_policy: default full",
             others,
         ),
     ),

@@ -29,13 +29,13 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _program(reading: Reading) -> None:
-    """Refuse a program whose model is not a decoder trained on the next token."""
+    """Refuse a program whose model is not a decoder-only language model."""
     name = reading.source.program
     if any(word in name for word in ("bert", "t5", "vision", "retro", "vlm", "_vl", "llava", "_ict", "multimodal")):
-        reading.refuse(name, "not a decoder: an encoder or another model than napkin builds from a launch's sizes")
+        reading.refuse(name, "not a decoder-only model; napkin builds only decoders from sizes")
     for key in ("hybrid_layer_pattern", "hybrid_override_pattern", "hybrid_attention_ratio"):
         if reading.find(key) is not None:
-            reading.refuse(key, "Mamba, attention and MLP layers in a pattern: no model that napkin builds from sizes")
+            reading.refuse(key, "a pattern of Mamba, attention and MLP layers, which napkin does not build from sizes")
 
 
 def _model(reading: Reading) -> None:
@@ -59,7 +59,7 @@ def _layout(reading: Reading) -> None:
     take_machine(reading)
     core.take_division(reading)
     gpus, parts = reading.value_of("gpus"), [reading.value_of(name) or 1 for name in ("tp", "pp")]
-    if reading.read("moe_expert_model_parallelism", flag) and gpus:  # MegaBlocks': over the data-parallel ranks
+    if reading.read("moe_expert_model_parallelism", flag) and gpus:  # MegaBlocks: over the data-parallel ranks
         reading.derive("ep", gpus // product(parts) or 1, "moe_expert_model_parallelism")
     check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
     check_batch(reading, "global_batch_size")
@@ -80,11 +80,11 @@ FORMAT = LaunchFormat(
     fixed={"framework": "megatron-core", "implementation": "megatron"},
     keys=core.LAYOUT,
     rules=(
-        KeyRule("pretrain_*.py hybrid_layer_pattern", "", "an encoder or a hybrid is refused", _program),
+        KeyRule("pretrain_*.py hybrid_layer_pattern", "", "encoders and hybrid models are refused", _program),
         KeyRule(
             megatron_model.SHAPE,
             "model",
-            "sizes; ffn 4·hidden, gated 8/3 of it in multiples of 64; tied unless untied",
+            "sizes; ffn 4·hidden, or 8/3·hidden in multiples of 64 if gated; tied by default",
             _model,
         ),
         KeyRule(
@@ -99,7 +99,7 @@ FORMAT = LaunchFormat(
             "bf16 fp16 fp8_format grad_reduce_in_bf16 optimizer hidden_dropout attention_dropout attention_backend "
             "use_flash_attn",
             "precision optimizer dropout attention",
-            "bf16 with fp32 buffers of gradients; dropout 0.1",
+            "bf16 with fp32 gradient buffers; default dropout 0.1",
             _others,
         ),
     ),

@@ -1,4 +1,4 @@
-"""Megatron-Bridge's overrides over a recipe in Python: what they leave out is the recipe's."""
+"""Megatron-Bridge's overrides of a Python recipe; omitted settings are the recipe's."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _recipe(reading: Reading) -> None:
-    """Ask for the model, which is the recipe's; a teacher makes it distillation."""
+    """Leave the model open, because the recipe sets it; a teacher means distillation."""
     reading.ask("model", "model" if "model" in reading.source else "recipe")
     if "model.teacher" in reading.source:
         reading.derive("task", "distill", "model.teacher")
         reading.omit("model.teacher", "a second, frozen model on the same ranks")
         if "model.kd_config" in reading.source:
-            reading.omit("model.kd_config", "which outputs are compared")
+            reading.omit("model.kd_config", "distilled outputs")
     elif "peft" in reading.source:
         reading.ask("adapter", "peft")
     elif reading.read("checkpoint.finetune", flag):
         reading.assume("task", "sft", "checkpoint.finetune")
     if reading.find("checkpoint.pretrained_checkpoint") is not None:
-        reading.omit("checkpoint.pretrained_checkpoint", "what it holds decides: a quantized model trains otherwise")
+        reading.omit("checkpoint.pretrained_checkpoint", "its content decides; a quantized model trains differently")
     tp = reading.value_of("tp")
     on = reading.read("model.sequence_parallel", flag)
     if on is not None and tp:
@@ -77,7 +77,7 @@ FORMAT = LaunchFormat(
             "dist.use_megatron_fsdp "
             "ddp.use_distributed_optimizer model.recompute_granularity",
             "model task sp zero recompute",
-            "what is left out is the recipe's",
+            "omitted settings are the recipe's",
             _recipe,
         ),
     ),
@@ -85,11 +85,11 @@ FORMAT = LaunchFormat(
         train.eval_interval train.exit_* train.manual_gc* profiling dist.use_megatron_fsdp dist.use_torch_fsdp2 ft
         nvrx_straggler straggler dist.distributed_timeout_minutes""",
     not_modelled={
-        "ddp": "how gradients are reduced",
-        "comm_overlap": "what overlaps with what",
-        "model": "a part of the model or of how it runs",
+        "ddp": "gradient reduction",
+        "comm_overlap": "overlap of communication and computation",
+        "model": "model settings",
         "peft": "adapters of the recipe",
-        "mixed_precision": "the recipe's formats",
-        "train.*": "how the run goes",
+        "mixed_precision": "the recipe's precision",
+        "train.*": "run settings",
     },
 )

@@ -1,4 +1,4 @@
-"""Descriptions of models alone: Meta's and Mistral's params.json, Primus' model files."""
+"""Model descriptions: Meta's and Mistral's params.json, Primus' model files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _read(reading: Reading) -> None:
     else:
         reading.ask("model", "extends")
     if "extends" in reading.source:
-        reading.omit("extends", "another file says the rest")
+        reading.omit("extends", "the rest is in another file")
     else:
         flags = {
             key.replace("_", "-"): str(reading.source.plain(key))
@@ -45,7 +45,10 @@ def _read(reading: Reading) -> None:
 
 
 def _meta(reading: Reading) -> None:
-    """Meta rounds the MLP up to a multiple; Mistral states it. A vocabulary of -1 is the tokenizer's."""
+    """Read the sizes.
+
+    Meta rounds the MLP's width up to multiple_of; Mistral gives it. A vocabulary of -1 is the tokenizer's.
+    """
     for name, key in (
         ("layers", "n_layers"),
         ("hidden", "dim"),
@@ -68,7 +71,7 @@ def _meta(reading: Reading) -> None:
     rows = reading.read("vocab_size", lambda value: None if value == -1 else whole(value))
     reading.dimension("vocab", rows, "vocab_size")
     if rows is None and "vocab_size" in reading.source:
-        reading.omit("vocab_size", "-1 is the tokenizer's, which is not in the file")
+        reading.omit("vocab_size", "-1 means the tokenizer's vocabulary, which is not in the file")
     if "multiple_of" in reading.source or "ffn" in reading.shape:
         reading.dimension("gated", True)
         tied = reading.read("tied_embeddings|tie_word_embeddings", flag)
@@ -88,7 +91,7 @@ FORMAT = LaunchFormat(
             "dim n_layers n_heads n_kv_heads head_dim hidden_dim multiple_of ffn_dim_multiplier vocab_size moe "
             f"{megatron_model.SHAPE}",
             "model",
-            "sizes; Meta's MLP is 8/3 of the width, rounded up to multiple_of",
+            "sizes; Meta's MLP is 8/3 of the hidden size, rounded up to multiple_of",
             _read,
         ),
     ),
@@ -96,7 +99,7 @@ FORMAT = LaunchFormat(
         model_type position_embedding_type rotary_base use_rotary_position_embeddings causal yarn""",
     not_modelled={
         "lora": "adapters of the published weights",
-        "sliding_window": "attention inside a window",
+        "sliding_window": "sliding-window attention",
         "quantization_args": "quantized weights",
         "moe": "experts",
         "vision_encoder": "a vision tower",

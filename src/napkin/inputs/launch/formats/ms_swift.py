@@ -34,13 +34,13 @@ from napkin.inputs.launch.stated import DEFAULT, FROM_FILE
 from napkin.inputs.launch.values import degree, flag, whole
 
 RLHF = ("dpo", "orpo", "simpo", "kto", "rm", "ppo", "grpo")
-"""Values of rlhf_type that are tasks of the same names."""
+"""Values of rlhf_type that are napkin tasks under the same name."""
 TUNER = "tuner_type|train_type|sft_type"
 TARGETS = "target_modules|lora_target_modules|target_regex"
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is ms-swift's: its command, or its name of how a model is tuned next to a model."""
+    """Return whether a file is ms-swift's: its command, or a tuner type together with a model."""
     return command_of(source)[1] != "" or (
         source.syntax != "shell"
         and source.has_any(*TUNER.split("|"))
@@ -54,12 +54,12 @@ def _model(reading: Reading) -> None:
 
 
 def _task(reading: Reading) -> None:
-    """Read the task: the subcommand's; a head that is not a language model's is refused."""
+    """Read the task from the subcommand; refuse a head that is not a language model's."""
     kind = command_of(reading.source)[1]
     stated = reading.source.plain("rlhf_type")
     if stated is not None and str(stated).lower() not in RLHF:
         reading.ask("task", "rlhf_type")
-        reading.refuse("rlhf_type", f"napkin has no task {str(stated)[:40]!r}", "task")
+        reading.refuse("rlhf_type", f"napkin does not support task {str(stated)[:40]!r}", "task")
     elif stated is not None:
         reading.put("task", str(stated).lower(), "rlhf_type")
         take_other_model(reading, "reference", "teacher_model")
@@ -69,11 +69,11 @@ def _task(reading: Reading) -> None:
         reading.derive("task", TASKS.get(kind, "sft"), "swift")
     head = str(reading.source.plain("task_type") or "causal_lm").lower()
     if head != "causal_lm":
-        reading.refuse("task_type", f"napkin has no head for {head[:40]!r}")
+        reading.refuse("task_type", f"napkin does not model the head {head[:40]!r}")
 
 
 def _seq(reading: Reading) -> None:
-    """Read the longest sequence: max_length is the prompt's in GRPO; left out, it is the model's own."""
+    """Read max_length: the sequence length, or the prompt's in GRPO. It defaults to the model's own."""
     length = reading.read("max_length", whole)
     if reading.value_of("task") == "grpo":
         answer = reading.read(ANSWER, whole) or 512
@@ -92,7 +92,7 @@ def _seq(reading: Reading) -> None:
 
 
 def _adapter(reading: Reading) -> None:
-    """Read how the model is tuned: LoRA of rank 8 on all linear layers unless told otherwise; Megatron: all weights."""
+    """Read the adapter: LoRA of rank 8 on all linear layers by default, full training with Megatron."""
     megatron = is_megatron(reading.source)
     at = reading.named(*TUNER.split("|"))
     stated = reading.source.plain(at)
@@ -109,7 +109,7 @@ def _adapter(reading: Reading) -> None:
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
     elif kind != "full":
-        reading.refuse(at, f"napkin has no adapter {kind[:40]!r}")
+        reading.refuse(at, f"napkin does not support adapter {kind[:40]!r}")
     bits, at = reading.read("quant_bits|quantization_bit", whole), reading.named("quant_bits", "quantization_bit")
     method = str(reading.source.plain("quant_method") or "bnb").lower()
     if bits in (4, 8) and method in ("bnb", "hqq", "eetq", "quanto"):
@@ -120,11 +120,11 @@ def _adapter(reading: Reading) -> None:
     elif bits is None and reading.find(at) is not None:
         reading.ask("quantized", at)
     elif bits:
-        reading.refuse(at, f"napkin has no {bits}-bit quantization by {method[:20]!r}")
+        reading.refuse(at, f"napkin does not support {bits}-bit quantization by {method[:20]!r}")
 
 
 def _precision(reading: Reading) -> None:
-    """Read the formats: weights are loaded in torch_dtype, the model's own where it is left out, which is bf16."""
+    """Read the precision: weights are loaded in torch_dtype, by default the model's own dtype, assumed bf16."""
     loaded = reading.read("torch_dtype|dtype", dtype)
     key = "torch_dtype" if "torch_dtype" in reading.source or "dtype" not in reading.source else "dtype"
     narrow = "bf16" if loaded in (None, "auto") else loaded
@@ -170,7 +170,7 @@ def _others(reading: Reading) -> None:
     frozen = [key for key in ("freeze_llm", "freeze_parameters", "trainable_parameters") if reading.source.states(key)]
     for key in frozen:
         if not reading.value_of("adapter") and reading.source.plain(key) is not False:
-            reading.refuse(key, "only a part of the weights is trained", "freeze-layers")
+            reading.refuse(key, "only part of the weights is trained", "freeze-layers")
 
 
 FORMAT = LaunchFormat(
@@ -190,7 +190,7 @@ FORMAT = LaunchFormat(
         Key("decoder_last_pipeline_num_layers", "last-stage-layers", whole),
     ),
     rules=(
-        KeyRule("model model_id_or_path model_type", "model", "a preset's name; a fine-tune's is asked", _model),
+        KeyRule("model model_id_or_path model_type", "model", "a preset's name; for a fine-tune, give MODEL", _model),
         KeyRule("rlhf_type task_type", "task", "pt, sft, or rlhf_type", _task),
         KeyRule("nproc_per_node nnodes", "gpus", "NPROC_PER_NODE × NNODES", take_gpus),
         KeyRule(f"max_length {ANSWER} packing num_generations", "seq packing", "GRPO: prompt + response", _seq),
@@ -198,28 +198,28 @@ FORMAT = LaunchFormat(
             f"{TUNER} lora_rank lora_dropout|lora_dropout_p target_modules|lora_target_modules|target_regex "
             "modules_to_save use_dora quant_bits quantization_bit quant_method bnb_4bit_use_double_quant",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
-            "LoRA of rank 8 on all linears; Megatron trains all",
+            "LoRA of rank 8 on all linear layers; full training with Megatron",
             _adapter,
         ),
         KeyRule(
             "deepspeed fsdp sequence_parallel_size deepspeed_autotp_size use_distributed_optimizer sequence_parallel "
             "recompute_granularity recompute_method recompute_num_layers",
             "framework zero offload cp tp sp recompute",
-            "zero0 to zero3 and their _offload, FSDP2; Megatron: the distributed optimizer",
+            "zero0 to zero3, with or without _offload, or FSDP2; Megatron: the distributed optimizer",
             take_layout,
         ),
         KeyRule(
             f"{MICRO} batch_size {STEPS} micro_batch_size global_batch_size",
             "micro-batch grad-accum global-batch",
-            "accumulation left out: 16 samples of all ranks",
+            "accumulation defaults to a global batch of 16",
             take_batch,
         ),
-        KeyRule("torch_dtype dtype bf16 fp16 fp8_format", "precision", "the dtype of the weights, bf16", _precision),
+        KeyRule("torch_dtype dtype bf16 fp16 fp8_format", "precision", "the weights' dtype, default bf16", _precision),
         KeyRule(
             "max_steps num_train_epochs max_epochs train_iters optim optimizer attn_impl attention_backend "
             "gradient_checkpointing use_liger_kernel freeze_llm freeze_parameters trainable_parameters",
             "steps epochs optimizer attention recompute loss",
-            "recomputes unless told otherwise; Megatron: selective",
+            "recomputes by default; Megatron: selective",
             _others,
         ),
     ),
@@ -231,25 +231,25 @@ FORMAT = LaunchFormat(
         bnb_4bit_compute_dtype bnb_4bit_quant_type check_model loss_scale stream m no_initialization columns
         node_rank master_addr master_port cached_dataset cached_val_dataset load_args ignore_args_error""",
     not_modelled={
-        "freeze_vit freeze_aligner vit_gradient_checkpointing vit_lr aligner_lr": "towers next to the language model",
+        "freeze_vit freeze_aligner vit_gradient_checkpointing vit_lr aligner_lr": "settings of other towers",
         "vllm* use_vllm sleep_level offload_model offload_optimizer offload_bridge async_generate move_model_batches "
         "teacher* reward* steps_per_generation num_iterations generation_batch_size dynamic_sample max_turns "
-        "multi_turn_scheduler": "how samples are generated and scored",
-        "beta rpo_alpha loss_type epsilon* temperature top_p top_k num_generations": "part of post-training",
-        "padding_free group_by_length": "rows without padding",
-        "moe_* router_aux_loss_coef experts_impl": "how tokens go to experts",
+        "multi_turn_scheduler": "sample generation and scoring",
+        "beta rpo_alpha loss_type epsilon* temperature top_p top_k num_generations": "post-training settings",
+        "padding_free group_by_length": "padding-free batches",
+        "moe_* router_aux_loss_coef experts_impl": "token routing to experts",
         "cross_entropy_* *_fusion": "fused kernels",
         "optimizer_cpu_offload optimizer_offload_fraction use_precision_aware_optimizer exp_avg_dtype "
-        "exp_avg_sq_dtype main_grads_dtype main_params_dtype": "where optimizer states are, and in which format",
+        "exp_avg_sq_dtype main_grads_dtype main_params_dtype": "placement and format of optimizer states",
         "mtp_num_layers": "multi-token prediction",
-        "fp8_*": "which layers run in 8 bits, and how",
-        "recompute_modules": "what is recomputed",
-        "zero_hpz_partition_size": "a second partition of the parameters",
-        "use_logits_to_keep": "which logits are computed",
-        "device_map max_memory": "layers on several GPUs of one process",
+        "fp8_*": "fp8 recipe and layer selection",
+        "recompute_modules": "selection of recomputed layers",
+        "zero_hpz_partition_size": "secondary parameter partition (ZeRO++ hpZ)",
+        "use_logits_to_keep": "selection of computed logits",
+        "device_map max_memory": "layers spread over several GPUs in one process",
     },
     refused={
-        "use_galore": "an optimizer in a subspace",
-        "lisa_activated_layers": "layers are trained in turn",
+        "use_galore": "a low-rank optimizer",
+        "lisa_activated_layers": "layers are trained alternately",
     },
 )

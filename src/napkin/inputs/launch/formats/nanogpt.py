@@ -17,13 +17,12 @@ _TRAIN = """block_size n_layer n_head n_embd init_from max_iters gradient_accumu
     dataset dropout bias learning_rate weight_decay beta1 beta2 grad_clip decay_lr warmup_iters lr_decay_iters min_lr
     backend device dtype compile"""
 OWN = frozenset(_TRAIN.split())
-"""What train.py assigns, all of which a configuration may overwrite (configurator.py knows no other name)."""
+"""Names that train.py assigns; a configuration may override only these (configurator.py)."""
 TELLING = ("block_size", "n_layer", "n_embd", "init_from", "max_iters", "gradient_accumulation_steps", "batch_size")
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is nanoGPT's configuration: Python that assigns mostly what train.py does, without another
-    library."""
+    """Return whether a file is nanoGPT's: Python that assigns mostly names of train.py and imports no other library."""
     if source.syntax != "python" or not source.has_any(*TELLING):
         return False
     foreign = [key for key in source.values if key not in OWN]
@@ -32,7 +31,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _model(reading: Reading) -> None:
-    """GPT-2 124M without biases unless sizes are given; init_from loads GPT-2 with its own."""
+    """Read the model: GPT-2 124M without biases by default; init_from loads GPT-2 with its own sizes."""
     start = reading.source.plain("init_from")
     if reading.open_among("init_from"):
         reading.ask("model", "init_from")
@@ -61,11 +60,13 @@ def _model(reading: Reading) -> None:
     from napkin.inputs.foreign import translated
 
     reading.build(lambda: (translated(args, reading.source.name) or (None, ""))[0])
-    reading.omit("dataset", "the vocabulary is that of the data set: 50,304 where it does not say")
+    reading.omit(
+        "dataset", "the vocabulary depends on the data set; assumed 50,304 if the data set's name does not determine it"
+    )
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: accumulation is the total over ranks, so that it does not depend on the GPUs (train.py)."""
+    """Read the batch: accumulation counts all ranks, so it does not depend on the GPU count (train.py)."""
     micro, steps = reading.read("batch_size", whole), reading.read("gradient_accumulation_steps", whole)
     total = (micro or 12) * (steps or 40)
     keys = [key for key in ("batch_size", "gradient_accumulation_steps") if key in reading.source]
@@ -104,16 +105,12 @@ FORMAT = LaunchFormat(
         Key("compile", "compile", flag, True),
     ),
     rules=(
-        KeyRule(
-            "init_from n_layer n_head n_embd bias block_size", "model", "GPT-2 124M unless sizes are given", _model
-        ),
-        KeyRule(
-            "batch_size gradient_accumulation_steps", "global-batch", "accumulation is the total over ranks", _batch
-        ),
-        KeyRule("dtype eval_only", "precision optimizer attention task", "fp32 weights under bf16 autocast", _others),
+        KeyRule("init_from n_layer n_head n_embd bias block_size", "model", "GPT-2 124M by default", _model),
+        KeyRule("batch_size gradient_accumulation_steps", "global-batch", "accumulation counts all ranks", _batch),
+        KeyRule("dtype eval_only", "precision optimizer attention task", "fp32 weights with bf16 autocast", _others),
     ),
     ignored="device backend out_dir always_save_checkpoint eval_interval eval_iters log_interval wandb_log decay_lr "
     "min_lr "
     "beta1 beta2 weight_decay grad_clip warmup_iters lr_decay_iters dataset init_from",
-    not_modelled={"import": "imports are not run"},
+    not_modelled={"import": "imports are not executed"},
 )

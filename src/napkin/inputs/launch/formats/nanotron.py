@@ -56,7 +56,7 @@ def _model(reading: Reading) -> None:
 
 
 def _layout(reading: Reading) -> None:
-    """gpus = dp · tp · pp · cp; the global batch is micro × accumulation × dp."""
+    """Read the layout: gpus = dp · tp · pp · cp; global batch = micro × accumulation × dp."""
     sizes = []
     for key, option in (("dp", "dp"), ("tp", "tp"), ("pp", "pp"), ("context_parallel_size", "cp")):
         size = reading.read(f"{P}.{key}", degree)
@@ -69,7 +69,7 @@ def _layout(reading: Reading) -> None:
     keys = [key for key, _ in sizes if key in reading.source]
     if all(size is not None for _, size in sizes) and keys:
         gpus, experts = product([size or 1 for _, size in sizes]), reading.value_of("ep") or 1
-        if experts > 1 and f"{P}.context_parallel_size" not in reading.source:  # ranks of their own until 2025
+        if experts > 1 and f"{P}.context_parallel_size" not in reading.source:  # separate ranks until 2025
             reading.assume("gpus", gpus * experts, *keys, f"{P}.expert_parallel_size")
         else:
             reading.derive("gpus", gpus, *keys)
@@ -112,7 +112,7 @@ def _optimizer(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """bf16 weights; an fp32 copy and fp32 gradients where they are accumulated in fp32."""
+    """Read the precision: bf16 weights, with an fp32 copy and fp32 gradients if accumulated in fp32."""
     kind = reading.read("model.dtype", fixed_dtype) or "bf16"
     wide = reading.read(f"{S}.accumulate_grad_in_fp32", flag)
     keys = [key for key in ("model.dtype", f"{S}.accumulate_grad_in_fp32") if key in reading.source]
@@ -176,13 +176,13 @@ FORMAT = LaunchFormat(
         {P}.pp_engine
         {M}.no_rope_layer {M}.z_loss_enabled {M}.z_loss_coefficient """,
     not_modelled={
-        f"{M}.max_position_embeddings": "positions that the model can have",
-        f"{M}.sliding_window_size": "attention inside a window",
+        f"{M}.max_position_embeddings": "maximum positions",
+        f"{M}.sliding_window_size": "sliding-window attention",
         f"{M}.moe_config": "experts",
-        f"{P}.tp_linear_async_communication {P}.tp_recompute_allgather": "how tensor-parallel ranks communicate",
-        "model.ddp_bucket_cap_mb": "the size of a bucket of gradients",
+        f"{P}.tp_linear_async_communication {P}.tp_recompute_allgather": "tensor-parallel communication",
+        "model.ddp_bucket_cap_mb": "gradient bucket size",
         f"{M}._fused_* {M}._use_* {M}.flex_attention_mask {M}.log_attn_probs {M}.ring_attn_heads_k_stride": "kernels",
-        f"{P}.moe_layer_recompute": "what is recomputed",
-        f"{S}.finetuning_*": "what is trained",
+        f"{P}.moe_layer_recompute": "selection of recomputed layers",
+        f"{S}.finetuning_*": "selection of trained parameters",
     },
 )

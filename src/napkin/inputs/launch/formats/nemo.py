@@ -1,4 +1,4 @@
-"""NeMo 1's YAML, as its examples and its launcher write it."""
+"""NeMo 1's YAML, as in its examples and launcher."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def is_this(source: LaunchFile) -> bool:
 def _machine(reading: Reading) -> None:
     each, nodes = reading.read("trainer.devices", whole), reading.read("trainer.num_nodes", whole)
     if each and reading.find("trainer.num_nodes") is None:
-        reading.default("gpus", each, "trainer.num_nodes", "trainer.devices")  # the launcher may say how many
+        reading.default("gpus", each, "trainer.num_nodes", "trainer.devices")  # the launcher may set num_nodes
     elif each:
         reading.derive("gpus", each * (nodes or 1), "trainer.devices", "trainer.num_nodes")
     elif "trainer.devices" in reading.source:
         reading.ask("gpus", "trainer.devices")
     kind = next((one for one in OF_ALIGNER if f"trainer.{one}" in reading.source), None)
-    if kind == "reinforce":  # no critic, as RLOO has none
+    if kind == "reinforce":  # no critic, like RLOO
         reading.assume("task", "rloo", "trainer.reinforce")
     elif kind:
         reading.derive("task", OF_ALIGNER[kind], f"trainer.{kind}")
@@ -50,7 +50,7 @@ def _machine(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """precision 32 is fp32; bf16 has fp32 main parameters under O2, and is autocast over fp32 weights without it."""
+    """Read the precision: 32 is fp32; bf16 has fp32 main parameters with O2, and is autocast over fp32 without it."""
     kind = str(reading.source.plain("trainer.precision") or "32").lower()
     keys = [key for key in ("trainer.precision", "model.megatron_amp_O2", "model.fp8") if key in reading.source]
     if not re.fullmatch(r"(bf16|16|32|fp16|fp32)(-(mixed|true))?", kind):
@@ -69,16 +69,16 @@ def _precision(reading: Reading) -> None:
 
 
 NO_DECODER = {
-    "model.mm_cfg": "a vision tower runs next to the language model",
+    "model.mm_cfg": "a vision tower runs alongside the language model",
     "model.patch_dim": "a vision transformer, not a language model",
     "model.bert_binary_head": "an encoder, not a decoder-only language model",
-    "model.retro": "attention to retrieved neighbors",
+    "model.retro": "a retrieval model",
     "model.unet_config": "a diffusion model",
-    "model.vision": "a vision tower runs next to the language model",
+    "model.vision": "a vision tower runs alongside the language model",
 }
-"""Keys of NeMo's models that its decoders do not have → what they are."""
+"""Keys that NeMo's decoders do not have → what they configure."""
 OTHERS = re.compile(r"bert|(?<![a-z])m?t5|retro|griffin|mamba|neva|clip|imagen|diffusion|dreambooth|sdxl|controlnet")
-"""Names of NeMo's other models, as its files name their runs."""
+"""Names of NeMo's other models, as in the run names of its files."""
 TARGETS = {
     "attention_qkv": ["q", "k", "v"],
     "linear_qkv": ["q", "k", "v"],
@@ -105,7 +105,7 @@ STAGE_OF_ADAM = {
 
 
 def _check_decoder(reading: Reading) -> None:
-    """Refuse other models than decoders, whose sizes have the same names."""
+    """Refuse models other than decoders, which use the same size keys."""
     for key, why in NO_DECODER.items():
         if key in reading.source:
             reading.refuse(key, why)
@@ -118,7 +118,7 @@ def _check_decoder(reading: Reading) -> None:
 
 
 def _targets(reading: Reading, key: str) -> None:
-    """Read LoRA's targets; the fused qkv and gated up are counted as their parts."""
+    """Read LoRA targets; fused QKV and gate-up projections count as their parts."""
     value = reading.find(key)
     listed = [part for one in names(value.value if value is not None else []) for part in TARGETS.get(one, [one])]
     if listed:
@@ -128,14 +128,14 @@ def _targets(reading: Reading, key: str) -> None:
 
 
 def _model(reading: Reading) -> None:
-    """Read model: with the tables that Megatron-core's users share."""
+    """Read the model block with Megatron-core's keys."""
     _check_decoder(reading)
     inner = open_reading(OF_MODEL, reading.source.under("model"))
     apply(OF_MODEL, inner)
     degrees = product([inner.value_of(name) or 1 for name in ("tp", "pp", "cp")])
     gpus = reading.inputs.get("gpus")
     if gpus is not None and gpus.value is not None:
-        if gpus.origin == DEFAULT and gpus.value % degrees:  # of one node, where the launcher says how many there are
+        if gpus.origin == DEFAULT and gpus.value % degrees:  # of one node; the launcher may set num_nodes
             reading.ask("gpus", "trainer.num_nodes")
         inner.inputs["gpus"] = reading.inputs["gpus"]
     check_gpus(inner, "tensor_model_parallel_size")
@@ -145,7 +145,7 @@ def _model(reading: Reading) -> None:
 
 
 def _inside(reading: Reading) -> None:
-    """Read the model block: size, sequence length, recomputation, optimizer and adapters."""
+    """Read the model block: sizes, sequence length, recomputation, optimizer and adapters."""
     _take_size(reading)
     if reading.value_of("seq") is None and not reading.open_among("encoder_seq_length", "seq_length"):
         reading.inputs.pop("seq", None)
@@ -162,7 +162,7 @@ def _inside(reading: Reading) -> None:
     _take_optimizer(reading)
     _take_adapter(reading)
     if reading.read("cpu_offloading", flag):
-        reading.omit("cpu_offloading", "layers whose activations and weights are on the host")
+        reading.omit("cpu_offloading", "CPU offload of activations and weights")
 
 
 def _take_size(reading: Reading) -> None:
@@ -176,7 +176,7 @@ def _take_size(reading: Reading) -> None:
         )
     else:
         reading.ask("model", "restore_from_path")
-        for degree_ in ("tp", "pp", "cp", "ep"):  # the checkpoint's, where the file has none
+        for degree_ in ("tp", "pp", "cp", "ep"):  # the checkpoint's degrees if the file has none
             if reading.inputs[degree_].origin == DEFAULT:
                 del reading.inputs[degree_]
 
@@ -195,7 +195,7 @@ def _take_optimizer(reading: Reading) -> None:
         reading.put("optimizer", "adamw", "optim.name")
     elif name:
         reading.ask("optimizer", "optim.name")
-        reading.refuse("optim.name", f"napkin has no optimizer {name[:40]!r}")
+        reading.refuse("optim.name", f"napkin does not support optimizer {name[:40]!r}")
     if sharded:
         kinds = {"full": 3, "hybrid": 3, "grad": 2}
         reading.derive(
@@ -220,11 +220,11 @@ def _take_adapter(reading: Reading) -> None:
         take_adapter_dropout(reading, "peft.lora_tuning.adapter_dropout")
         _targets(reading, "peft.lora_tuning.target_modules")
     elif scheme and scheme not in ("none", "null"):
-        reading.refuse("peft.peft_scheme", f"napkin has no adapter {scheme[:40]!r}")
+        reading.refuse("peft.peft_scheme", f"napkin does not support adapter {scheme[:40]!r}")
 
 
 def _flags(reading: Reading) -> dict[str, str]:
-    """Return the shape as Megatron-LM's options."""
+    """Return the sizes as Megatron-LM's options."""
     source = reading.source
     flags = {
         key.replace("_", "-"): str(source.plain(key))
@@ -272,16 +272,16 @@ OF_MODEL = LaunchFormat(
         wandb""",
     not_modelled={
         **core.NOT_MODELLED,
-        "transformer_engine": "which implementation of a layer runs",
-        "grad_allreduce_chunk_size_mb gradient_as_bucket_view": "buckets of gradients",
-        "ub_tp_comm_overlap* overlap_p2p_comm batch_p2p_comm": "what overlaps with what",
+        "transformer_engine": "choice of layer implementation",
+        "grad_allreduce_chunk_size_mb gradient_as_bucket_view": "gradient buckets",
+        "ub_tp_comm_overlap* overlap_p2p_comm batch_p2p_comm": "overlap of communication and computation",
         "num_micro_batches_with_partial_activation_checkpoints "
-        "activations_checkpoint_layers_per_pipeline": "what is recomputed",
-        "fp16_lm_cross_entropy fp32_residual_connection": "formats inside a layer",
-        "fsdp fsdp_*": "how FSDP runs",
+        "activations_checkpoint_layers_per_pipeline": "selection of recomputed layers",
+        "fp16_lm_cross_entropy fp32_residual_connection": "number formats within a layer",
+        "fsdp fsdp_*": "FSDP settings",
         "peft": "adapters",
         "dpo kto ppo reinforce spin knowledge_distillation sampling_params reward_model* output_sequence "
-        "regression": "how the task's loss and samples are made",
+        "regression": "the task's loss and sample generation",
     },
 )
 FORMAT = LaunchFormat(

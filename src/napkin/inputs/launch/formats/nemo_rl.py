@@ -14,7 +14,7 @@ from napkin.inputs.launch.values import degree, flag, names, natural, number, pr
 P = "policy"
 D, M, G = f"{P}.dtensor_cfg", f"{P}.megatron_cfg", f"{P}.generation"
 TASKS = {"grpo": "grpo", "sft": "sft", "dpo": "dpo", "rm": "rm", "distillation": "distill"}
-"""Blocks of the algorithms, and the tasks that they are."""
+"""Algorithm blocks → task."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -24,7 +24,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _block(reading: Reading) -> str:
-    """Return the block of the algorithm; "" where there is none."""
+    """Return from the algorithm's block, or ""."""
     return next((block for block in TASKS if block in reading.source), "")
 
 
@@ -59,7 +59,7 @@ def _machine(reading: Reading) -> None:
 
 
 UNLIMITED = 10**6
-"""Steps that stand for no limit (grpo_math_1B.yaml, max_num_steps)."""
+"""Values of max_num_steps that mean no limit (grpo_math_1B.yaml)."""
 
 
 def _megatron(reading: Reading) -> bool:
@@ -67,7 +67,7 @@ def _megatron(reading: Reading) -> bool:
 
 
 def _layout(reading: Reading) -> None:
-    """Read the degrees of the backend that is enabled: DTensor, which is FSDP2 with tensor parallelism, or Megatron."""
+    """Read the degrees of the enabled backend: DTensor (FSDP2 with tensor parallelism) or Megatron."""
     megatron = _megatron(reading)
     block = M if megatron else D
     words = MEGATRON_DEGREES if megatron else DTENSOR_DEGREES
@@ -101,7 +101,7 @@ DTENSOR_DEGREES = {"tp": "tensor_parallel_size", "cp": "context_parallel_size", 
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: of GRPO it counts responses, of the others samples (a pair is one)."""
+    """Read the batch, which counts responses for GRPO and samples otherwise (a preference pair is one)."""
     micro, total, longest = (
         f"{P}.{name}" for name in ("train_micro_batch_size", "train_global_batch_size", "max_total_sequence_length")
     )
@@ -120,8 +120,10 @@ def _batch(reading: Reading) -> None:
 
 
 def _rollout(reading: Reading, trained: int) -> None:
-    """Read the engine, and the number of responses of a step. Prompt and response share the longest sequence: if a
-    response may be that long by itself, the longest prompt is not stated."""
+    """Read the generation engine and the responses per step.
+
+    Prompt and response share the sequence length. If a response may fill it alone, the prompt length is unknown.
+    """
     prompts, samples = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt"
     count, each = reading.read(prompts, whole), reading.read(samples, natural)
     if each:
@@ -148,7 +150,7 @@ def _rollout(reading: Reading, trained: int) -> None:
 
 
 def _apart(reading: Reading) -> None:
-    """Read how many GPUs generate: those of whole nodes, or of a part of the only one."""
+    """Read the GPU count of generation: entire nodes, or a part of a single node."""
     block = f"{G}.colocated.resources"
     nodes, each = reading.read(f"{block}.num_nodes", whole), reading.read(f"{block}.gpus_per_node", whole)
     node = reading.read("cluster.gpus_per_node", whole)
@@ -181,8 +183,11 @@ def _others(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """Megatron keeps fp32 main weights. DTensor loads the weights in fp32, which FSDP2 casts (nemo_rl/models/policy/
-    workers/dtensor_policy_worker.py, MixedPrecisionPolicy)."""
+    """Read the precision.
+
+    Megatron keeps fp32 main weights. DTensor loads weights in fp32, which FSDP2 casts for compute
+    (nemo_rl/models/policy/workers/dtensor_policy_worker.py, MixedPrecisionPolicy).
+    """
     key = f"{P}.precision"
     word = str(reading.source.plain(key) or "bfloat16").lower()
     if word in ("float32", "fp32"):
@@ -221,7 +226,7 @@ FORMAT = LaunchFormat(
     is_this,
     fixed={"trainer": "nemo-rl"},
     rules=(
-        KeyRule("grpo.* sft.* dpo.* rm.* distillation.*", "task", "the algorithm's block", _task),
+        KeyRule("grpo.* sft.* dpo.* rm.* distillation.*", "task", "from the algorithm's block", _task),
         KeyRule(f"{P}.model_name", "model", "a preset's name", _model),
         KeyRule("cluster.gpus_per_node cluster.num_nodes", "gpus steps epochs", "GPUs of a node × nodes", _machine),
         KeyRule(
@@ -229,7 +234,7 @@ FORMAT = LaunchFormat(
             f"{M}.context_parallel_size {M}.expert_model_parallel_size {M}.expert_tensor_parallel_size "
             f"{M}.sequence_parallel {M}.optimizer.use_distributed_optimizer",
             "framework implementation tp pp cp ep etp sp zero offload",
-            "of the backend that is enabled: DTensor (FSDP2) or Megatron",
+            "degrees of the enabled backend, DTensor (FSDP2) or Megatron",
             _layout,
         ),
         KeyRule(
@@ -240,14 +245,14 @@ FORMAT = LaunchFormat(
             f"{P}.dynamic_batching.enabled",
             "micro-batch global-batch seq samples-per-prompt updates rollout rollout-tp off-policy-steps reference "
             "packing",
-            "responses per optimizer step over responses per prompt; the engine and its GPUs",
+            "prompts per update = responses per optimizer step / responses per prompt; the engine and its GPUs",
             _batch,
         ),
         KeyRule(
             f"{M}.activation_checkpointing {M}.peft.* {M}.fp8_cfg.enabled {M}.optimizer.optimizer "
             f"{P}.optimizer.name {P}.precision dpo.reference_policy_kl_penalty",
             "recompute precision adapter lora-rank lora-dropout lora-targets optimizer",
-            "of the same backend",
+            "from the enabled backend",
             _others,
         ),
     ),
@@ -258,10 +263,10 @@ FORMAT = LaunchFormat(
         {G}.stop_token_ids {G}.stop_strings {G}.backend {G}.vllm_cfg.precision {G}.vllm_cfg.max_model_len
         {G}.max_new_tokens {G}.colocated""",
     not_modelled={
-        G: "how the engine that generates responses runs",
-        f"{P}.logprob_batch_size {P}.logprob_chunk_size": "sequences of a pass for log-probabilities",
-        f"{P}.offload_optimizer_for_logprob": "the optimizer is moved while log-probabilities are made",
-        f"{P}": "how the model is trained",
-        "cluster": "how processes are placed",
+        G: "settings of the generation engine",
+        f"{P}.logprob_batch_size {P}.logprob_chunk_size": "batch size of log-probability passes",
+        f"{P}.offload_optimizer_for_logprob": "optimizer offload during log-probability passes",
+        f"{P}": "training settings of the model",
+        "cluster": "process placement",
     },
 )

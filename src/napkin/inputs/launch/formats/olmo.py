@@ -28,7 +28,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _model(reading: Reading) -> None:
-    """mlp_hidden_size and mlp_ratio count both halves of SwiGLU; embedding_size is the table."""
+    """Read the sizes: mlp_hidden_size and mlp_ratio count both halves of SwiGLU; embedding_size is the vocabulary."""
     for name, key in (("layers", "n_layers"), ("hidden", "d_model"), ("heads", "n_heads")):
         reading.dimension(name, reading.read(f"model.{key}", whole), f"model.{key}")
     hidden = reading.shape.get("hidden") or 0
@@ -36,7 +36,7 @@ def _model(reading: Reading) -> None:
     size = reading.read("model.mlp_hidden_size", whole) or int((reading.read("model.mlp_ratio", number) or 4) * hidden)
     reading.dimension("ffn", size // 2 if gated else size, "model.mlp_hidden_size", "model.mlp_ratio")
     experts = reading.read("model.moe_num_experts", whole)
-    if experts:  # OLMoE: each as wide as the MLP would be
+    if experts:  # OLMoE: each expert is as wide as the MLP
         reading.dimension("experts", experts, "model.moe_num_experts")
         reading.dimension("top_k", reading.read("model.moe_top_k", whole), "model.moe_top_k")
         reading.dimension("expert_ffn", reading.shape["ffn"])
@@ -60,7 +60,10 @@ def _model(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    """max_duration counts steps, tokens (2e12T) or epochs (1ep); stop_at and stop_after count steps, and win."""
+    """Read the length of the run.
+
+    max_duration counts steps, tokens (2e12T) or epochs (1ep). stop_at and stop_after count steps and win.
+    """
     if reading.take("steps", "stop_at", whole):
         reading.told("max_duration")
         return
@@ -91,7 +94,7 @@ def _precision(reading: Reading) -> None:
         return
     keys = [key for key in ("precision", "fsdp.precision") if key in reading.source]
     if sharded not in ("mixed", "pure"):
-        reading.omit("fsdp.precision", "the format of shards")
+        reading.omit("fsdp.precision", "shard dtype")
     reading.derive("precision", policies[kind], *keys) if keys else reading.default("precision", "fp32", "precision")
 
 
@@ -105,7 +108,7 @@ def _others(reading: Reading) -> None:
             reading.put("recompute", found, "activation_checkpointing")
         else:
             reading.ask("recompute", "activation_checkpointing")
-            reading.refuse("activation_checkpointing", f"napkin has no recomputation {again!s:.40}")
+            reading.refuse("activation_checkpointing", f"napkin does not support recomputation {again!s:.40}")
     inside = list(reading.source.inside("compile")) if "compile" in reading.source else []
     on = any(reading.source.plain(key) is not None for key in inside)
     reading.put("compile", on, "compile") if inside else reading.default("compile", False, "compile")
@@ -141,18 +144,21 @@ FORMAT = LaunchFormat(
             "model.n_layers model.d_model model.n_heads model.mlp_ratio model.mlp_hidden_size model.embedding_size "
             "model.vocab_size model.weight_tying",
             "model",
-            "sizes; the MLP's counts both halves of SwiGLU",
+            "sizes; the MLP's width counts both halves of SwiGLU",
             _model,
         ),
         KeyRule("stop_at max_duration", "steps tokens epochs", "stop_at wins; 2e12T tokens, 1ep epochs", _amount),
         KeyRule(
-            "distributed_strategy fsdp.sharding_strategy", "framework zero dp-shard", "FULL_SHARD unless ddp", _sharding
+            "distributed_strategy fsdp.sharding_strategy",
+            "framework zero dp-shard",
+            "FULL_SHARD by default, or DDP",
+            _sharding,
         ),
-        KeyRule("precision fsdp.precision", "precision", "fp32 shards under autocast", _precision),
+        KeyRule("precision fsdp.precision", "precision", "fp32 shards with autocast", _precision),
         KeyRule(
             "activation_checkpointing compile optimizer.name fused_loss model.flash_attention",
             "recompute compile optimizer loss attention",
-            "compile: a mapping switches it on",
+            "a compile mapping enables compilation",
             _others,
         ),
     ),
@@ -165,10 +171,10 @@ FORMAT = LaunchFormat(
         try_load_latest_save reset_* restore_* force_save* time_limit extra_steps_after_cancel python_profiling
         torch_profiling """,
     not_modelled={
-        "fsdp": "how FSDP wraps and gathers",
-        "ddp": "how gradients are reduced",
-        "auxiliary_loss_multiplier": "a further loss",
-        "model": "a part of the model",
-        "compile": "how it is compiled",
+        "fsdp": "FSDP wrapping and gathering",
+        "ddp": "gradient reduction",
+        "auxiliary_loss_multiplier": "an auxiliary loss",
+        "model": "model settings",
+        "compile": "compilation settings",
     },
 )

@@ -1,4 +1,4 @@
-"""open-instruct's launch scripts and YAML: supervised tuning and DPO over accelerate, GRPO over Ray and DeepSpeed."""
+"""open-instruct's launch scripts and YAML: SFT and DPO with accelerate, GRPO with Ray and DeepSpeed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAMS = {
     "grpo_fast.py": "grpo",
     "grpo.py": "grpo",
 }
-"""Programs of open_instruct/ → the task. What reward_modeling.py and the older PPO read has other names."""
+"""Programs of open_instruct/ → task. reward_modeling.py and the older PPO use other keys."""
 OF_OLMO_CORE = ("dpo.py", "grpo.py")
 """Programs that train with OLMo-core's FSDP."""
 MARKS = ("with_tracking", "use_slow_tokenizer", "checkpointing_steps", "dataset_mixer_list", "use_qlora")
@@ -36,7 +36,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def _program(source: LaunchFile) -> str:
-    """Return the program of open_instruct/ that a script starts, which mason.py may start in turn."""
+    """Return the program of open_instruct/ that a script starts, directly or through mason.py."""
     paths = (one.rsplit("/", 2) for one in source.command)
     started = (path[-1] for path in paths if len(path) > 1 and path[-2] == "open_instruct")
     return next((name for name in started if name in PROGRAMS), "")
@@ -47,7 +47,7 @@ def _generates(reading: Reading) -> bool:
 
 
 def _task(reading: Reading) -> None:
-    """Read the task: the program's; a YAML file is of either, and only DPO's names its loss or counts num_epochs."""
+    """Read the task from the program; in YAML only DPO has a loss name or num_epochs."""
     program = _program(reading.source)
     loss = str(reading.source.plain("loss_type" if "loss_type" in reading.source else "dpo_loss_type") or "").lower()
     marks = [key for key in ("loss_type", "dpo_loss_type", "beta", "dpo_beta", "num_epochs") if key in reading.source]
@@ -60,13 +60,15 @@ def _task(reading: Reading) -> None:
     if loss == "simpo" and reading.value_of("task") == "dpo":
         reading.derive("task", "simpo", *[key for key in ("loss_type", "dpo_loss_type") if key in reading.source])
     elif reading.value_of("task") == "dpo":
-        reading.default("reference", "precomputed", "loss_type")  # its log-probabilities are cached before training
+        reading.default(
+            "reference", "precomputed", "loss_type"
+        )  # reference log-probabilities are cached before training
     if not _generates(reading):
         reading.derive("trainer", "accelerate", program or "model_name_or_path")
 
 
 def _machine(reading: Reading) -> None:
-    """Read what accelerate starts, and what divides the model; mason.py starts it on several nodes."""
+    """Read accelerate's GPU count and the layout; mason.py starts it on several nodes."""
     source = reading.source
     if _generates(reading):
         return
@@ -119,7 +121,7 @@ def _batch(reading: Reading) -> None:
 
 
 def _adapter(reading: Reading) -> None:
-    """Read LoRA, on all linear layers of a block, and the formats: weights are loaded in bf16."""
+    """Read LoRA, on all linear layers of a block, and the precision: weights are loaded in bf16."""
     if _generates(reading):
         reading.put("precision", MASTER, "model_dtype", origin="default")
         return
@@ -163,7 +165,7 @@ def _others(reading: Reading) -> None:
 
 
 def _grpo(reading: Reading) -> None:
-    """Read GRPO: learners and engines on GPUs of their own; rows hold pack_length tokens of several responses."""
+    """Read GRPO: learners and engines have separate GPUs; rows pack several responses into pack_length tokens."""
     if not _generates(reading):
         return
     source = reading.source
@@ -208,7 +210,7 @@ def _grpo(reading: Reading) -> None:
 
 
 def _engines(reading: Reading) -> None:
-    """Read the GPUs of the learners, and those of the engines next to them."""
+    """Read the GPU count of the learners and of the engines."""
     trainers = reading.find("num_learners_per_node")
     listed = [natural(one) for one in names(trainers.value)] if trainers is not None else [1]
     engines, ranks = (reading.read(key, natural) or 1 for key in ENGINES)
@@ -227,7 +229,7 @@ def _engines(reading: Reading) -> None:
 
 
 def _put(reading: Reading, option: str, value: object, *keys: str) -> None:
-    """State an option by those of the keys that the file has; as the default of the first where it has none."""
+    """Set an option from the keys that the file has; if none, as the default of the first."""
     there = [key for key in keys if key in reading.source]
     reading.derive(option, value, *there) if there else reading.default(option, value, keys[0])
 
@@ -244,14 +246,14 @@ FORMAT = LaunchFormat(
         KeyRule(
             "loss_type dpo_loss_type beta dpo_beta",
             "task trainer reference",
-            "the program's; DPO's reference is cached",
+            "from the program; DPO's reference log-probabilities are cached",
             _task,
         ),
         KeyRule(
             "gpus num_nodes num_processes num_machines deepspeed_config_file zero_stage offload_optimizer "
             "offload_param fsdp_shard_degree sequence_parallel_size context_parallel_degree tensor_parallel_degree",
             "gpus framework zero offload dp-shard cp tp",
-            "accelerate's words, or mason.py's GPUs × nodes",
+            "accelerate's settings, or mason.py's GPUs × nodes",
             _machine,
         ),
         KeyRule(
@@ -264,7 +266,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "use_lora use_qlora lora_rank lora_dropout mixed_precision",
             "adapter lora-rank lora-targets lora-dropout quantized precision",
-            "rank 64 on the seven linear layers of a block; weights in bf16",
+            "rank 64 on a block's seven linear layers; weights in bf16",
             _adapter,
         ),
         KeyRule(
@@ -279,7 +281,7 @@ FORMAT = LaunchFormat(
             "single_gpu_mode deepspeed_stage deepspeed_offload_optimizer deepspeed_offload_param load_ref_policy beta "
             "total_episodes num_training_steps",
             "samples-per-prompt global-batch updates seq micro-batch gpus rollout rollout-tp zero reference steps",
-            "GRPO: prompts of a step; engines on GPUs of their own",
+            "GRPO: prompts per step; engines on separate GPUs",
             _grpo,
         ),
     ),
@@ -294,13 +296,13 @@ FORMAT = LaunchFormat(
         main_process_port machine_rank dynamo_backend config_file colocate* inflight* backend* system_prompt*
         active_sampling filter_zero* max_*_retries clip_* rho_* tools tool_* max_tool*""",
     not_modelled={
-        "vllm_*": "how the engine that generates samples runs",
-        "deepspeed_zpg zero_hpz_partition_size fsdp_num_replicas": "how often the shards are replicated",
-        "load_balancing_loss load_balancing_weight": "a further loss of experts",
-        "async_steps": "how far the engine's weights may lag behind",
+        "vllm_*": "settings of the generation engine",
+        "deepspeed_zpg zero_hpz_partition_size fsdp_num_replicas": "shard replication",
+        "load_balancing_loss load_balancing_weight": "an auxiliary expert loss",
+        "async_steps": "limit on the engine's weight staleness",
         "masked_mean_* num_epochs": "passes over the samples of a step",
-        "activation_memory_budget compile_model shard_degree": "what is recomputed or compiled",
-        "async_mode gather_whole_model": "how weights reach the engine",
-        "concatenated_forward": "whether chosen and rejected run together",
+        "activation_memory_budget compile_model shard_degree": "selection of recomputed activations, and compilation",
+        "async_mode gather_whole_model": "weight transfer to the engine",
+        "concatenated_forward": "whether chosen and rejected run in one forward pass",
     },
 )

@@ -1,4 +1,4 @@
-"""OpenRLHF's launch lines, in both of its spellings."""
+"""OpenRLHF's launch lines, in both option spellings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TASKS = {
     "train_ppo": "ppo",
     "train_kto": "kto",
     "train_kd": "distill",
-    "train_prm": "sft",  # a loss at the steps' last tokens, of the language model itself
+    "train_prm": "sft",  # a loss on the language model's logits at the last token of each step
     "train_grpo": "grpo",
 }
 ROLES = ("ref", "reward", "critic", "actor")
@@ -33,9 +33,9 @@ USUAL = {
     "train_ppo": (4, 2048, 1),
     "train_ppo_ray": (4, 2048, 1),
 }
-"""Program → what its parser takes where the line is silent: micro-batch, longest sequence, epochs."""
+"""Program → its defaults: micro-batch, sequence length, epochs."""
 OLDER = ("train_batch_size", "rollout_batch_size", "prompt_max_len", "generate_max_len", "actor_num_gpus_per_node")
-"""Options of the older spelling, whose PPO takes micro-batches of 4."""
+"""Options of the older spelling; its PPO defaults to micro-batches of 4."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -62,7 +62,7 @@ def _task(reading: Reading) -> None:
         task = "rloo" if estimator == "rloo" else "grpo"
     if task is None:
         reading.ask("task", "openrlhf.cli")
-    elif task == "ppo" and estimator.startswith("reinforce"):  # no critic, as RLOO has none
+    elif task == "ppo" and estimator.startswith("reinforce"):  # no critic, like RLOO
         reading.assume("task", "rloo", _first(reading, "algo.advantage.estimator", "advantage_estimator"))
     else:
         key = _first(reading, "module", "m")
@@ -81,7 +81,7 @@ def _model(reading: Reading) -> None:
 
 
 def _machine(reading: Reading) -> None:
-    """Each role has nodes × GPUs of its own, unless all are on the same GPUs (colocate_all)."""
+    """Read the GPU count: each role has its own nodes × GPUs, unless they are colocated (colocate_all)."""
     for dot in (".", "_"):
         each = f"actor{dot}num_gpus_per_node"
         if each not in reading.source:
@@ -97,7 +97,7 @@ def _machine(reading: Reading) -> None:
             reading.derive("gpus", sizes.get("actor"), each, f"actor{dot}num_nodes", together)
         else:
             reading.ask("gpus", each, together)
-            reading.omit(each, "each role has GPUs of its own: how many share a node is not in the line")
+            reading.omit(each, "each role has separate GPUs, and the line does not say how many share a node")
         return
     key = _first(reading, "num_gpus", "nproc_per_node")
     count = reading.read(key, whole)
@@ -107,8 +107,10 @@ def _machine(reading: Reading) -> None:
 
 
 def _amounts(reading: Reading) -> None:
-    """Read micro-batch, length and epochs, whose defaults are each program's own. PPO counts epochs of the prompts as
-    episodes; its max_epochs are passes over the samples of a step."""
+    """Read micro-batch, sequence length and epochs, with each program's own defaults.
+
+    PPO counts epochs over the prompts as episodes; its max_epochs are passes over the samples of a step.
+    """
     program = _program(reading.source)
     micro, longest, epochs = USUAL.get(program, (None, None, None))
     if program == "train_ppo_ray" and not reading.source.has_any(*OLDER):
@@ -231,20 +233,20 @@ FORMAT = LaunchFormat(
         KeyRule(
             "actor.num_nodes actor.num_gpus_per_node train.colocate_all num_gpus nproc_per_node",
             "gpus",
-            "of the actor, where all roles share its GPUs",
+            "the actor's GPUs, if all roles share them",
             _machine,
         ),
         KeyRule(
             "train.micro_batch_size|micro_train_batch_size data.max_len|max_len train.max_epochs|max_epochs "
             "train.num_episodes|num_episodes",
             "micro-batch seq epochs",
-            "defaults of each program; PPO: episodes",
+            "each program's defaults; PPO counts episodes",
             _amounts,
         ),
         KeyRule(
             "train.dynamic_batch_enable train.max_tokens_per_gpu prompt_max_len generate_max_len",
             "micro-batch seq",
-            "a dynamic batch counts tokens: asked",
+            "a dynamic batch counts tokens, so give --micro-batch",
             _batch,
         ),
         KeyRule(
@@ -258,7 +260,7 @@ FORMAT = LaunchFormat(
             "ds.lora.rank lora_rank ds.lora.dropout|lora_dropout ds.lora.target_modules target_modules "
             "ds.param_dtype param_dtype bf16 load_in_4bit",
             "adapter lora-rank lora-dropout lora-targets quantized precision",
-            "DeepSpeed's bf16; LoRA on all linears",
+            "DeepSpeed's bf16; LoRA on all linear layers",
             _adapter,
         ),
         KeyRule(
@@ -266,10 +268,10 @@ FORMAT = LaunchFormat(
             "vllm.gpu_memory_utilization algo.kl.init_coef reward.model_name_or_path critic.model_name_or_path "
             "teacher_model",
             "samples-per-prompt updates rollout rollout-tp reference reward critic",
-            "GRPO and PPO: prompts of a step; colocated with colocate_all",
+            "GRPO and PPO: prompts per step; colocated with colocate_all",
             _rollout,
         ),
-        KeyRule("data.max_samples max_samples", "samples", "at most this many", _amount),
+        KeyRule("data.max_samples max_samples", "samples", "the maximum number of samples", _amount),
     ),
     ignored="""ckpt logger eval adam actor.adam critic.adam data algo.kl input_key output_key apply_chat_template
         chosen_key rejected_key module m learning_rate l2 input_template ds.lora.alpha lora_alpha use_wandb
@@ -277,16 +279,16 @@ FORMAT = LaunchFormat(
         load_checkpoint prompt_data label_key reward.normalize_enable hostfile working_dir runtime_env_json address
         temperature gamma lambd eps_clip max_ckpt_num""",
     not_modelled={
-        "vllm vllm_*": "how the engine that generates samples runs",
-        "reward reward_* remote_rm_url critic critic_* ref ref_*": "other models of post-training",
-        "rollout rollout_batch_size n_samples_per_prompt micro_rollout_batch_size": "how samples are made",
-        "teacher_model teacher teacher_offload kd kd_coef": "how the teacher runs",
-        "ds.packing_samples packing_samples": "rows without padding",
-        "train.colocate_all colocate_* ds.enable_sleep deepspeed_enable_sleep": "which models share GPUs",
-        "model.aux_loss_coef aux_loss_coef": "a further loss of experts",
-        "train.max_tokens_per_gpu": "tokens of a dynamic batch",
+        "vllm vllm_*": "settings of the generation engine",
+        "reward reward_* remote_rm_url critic critic_* ref ref_*": "other post-training models",
+        "rollout rollout_batch_size n_samples_per_prompt micro_rollout_batch_size": "sample generation",
+        "teacher_model teacher teacher_offload kd kd_coef": "execution of the teacher",
+        "ds.packing_samples packing_samples": "padding-free batches",
+        "train.colocate_all colocate_* ds.enable_sleep deepspeed_enable_sleep": "placement of models on GPUs",
+        "model.aux_loss_coef aux_loss_coef": "an auxiliary expert loss",
+        "train.max_tokens_per_gpu": "tokens per dynamic batch",
         "ds.overlap_comm overlap_comm ds.zpg zpg grad_accum_dtype ds.grad_accum_dtype": "DeepSpeed's buffers",
-        "algo": "how advantages are computed",
+        "algo": "advantage estimation",
         "use_liger_kernel ds.use_liger_kernel": "fused kernels",
     },
 )

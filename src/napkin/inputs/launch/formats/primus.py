@@ -1,4 +1,4 @@
-"""Primus' YAML: a framework's keys as overrides over Primus' own presets."""
+"""Primus' YAML: a framework's keys that override Primus' presets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from napkin.inputs.launch.stated import DEFAULT
 T = "modules.pre_trainer"
 V = f"{T}.overrides"
 _OF_FILE = re.compile(r"(?:[-_](?:nanoo_)?(?:fp8|bf16))?(?:-pretrain)?(?:\.ya?ml)?$", re.I)
-"""What the name of a model's file has next to the model's."""
+"""Parts of a model file's name that are not the model's name."""
 OF_RECIPE = ("seq", "steps", "micro-batch", "samples")
 
 
@@ -51,7 +51,7 @@ def _megatron(reading: Reading) -> None:
             "make_vocab_size_divisible_by",
             "",
         ):
-            reading.refuse(key, "changes the model that is named")
+            reading.refuse(key, "changes the named model")
 
 
 OF_MEGATRON = LaunchFormat(
@@ -77,7 +77,7 @@ OF_MEGATRON = LaunchFormat(
 
 
 def _overrides(reading: Reading) -> None:
-    """Read the overrides with the tables of the framework that they are for."""
+    """Read the overrides with the keys of the framework that they configure."""
     from napkin.inputs.launch.formats import maxtext, torchtitan
 
     kind = str(reading.source.plain(f"{T}.framework") or "megatron").lower()
@@ -101,7 +101,7 @@ def _overrides(reading: Reading) -> None:
     elif kind.startswith("megatron"):
         tables = OF_MEGATRON
     else:
-        reading.refuse(f"{T}.framework", f"napkin reads no overrides of {kind[:40]!r}")
+        reading.refuse(f"{T}.framework", f"napkin does not read overrides of {kind[:40]!r}")
         return
     inner = open_reading(tables, source)
     inner.given_model = reading.value_of("model")
@@ -111,7 +111,7 @@ def _overrides(reading: Reading) -> None:
     for option in OF_RECIPE:
         entry = inner.inputs.get(option)
         if entry is not None and entry.origin == DEFAULT and tables is not OF_MEGATRON and "${" not in entry.where:
-            inner.inputs.pop(option)  # Primus has a preset of its own for it
+            inner.inputs.pop(option)  # Primus has its own preset for it
     reading.adopt(inner, V)
 
 
@@ -121,7 +121,7 @@ FORMAT = LaunchFormat(
     "AMD-AGI/Primus primus/configs/**",
     is_this,
     rules=(
-        KeyRule(f"{T}.model", "model", "the name of Primus' model file", _model),
+        KeyRule(f"{T}.model", "model", "Primus' model file", _model),
         KeyRule(
             f"{T}.framework {V}",
             "",
@@ -132,7 +132,7 @@ FORMAT = LaunchFormat(
     ),
     ignored=f"{T}.config work_group user_name exp_name workspace platform",
     not_modelled={
-        "env.XLA_PYTHON_CLIENT_MEM_FRACTION": "the share of memory that XLA takes",
+        "env.XLA_PYTHON_CLIENT_MEM_FRACTION": "XLA's memory fraction",
         "env": "environment",
         "modules": "another module",
     },

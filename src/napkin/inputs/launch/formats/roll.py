@@ -1,4 +1,4 @@
-"""ROLL's YAML: the trained actor in Megatron or FSDP2, next to vLLM or SGLang; its SFT and DPO pipelines."""
+"""ROLL's YAML: RL with the actor in Megatron or FSDP2 and vLLM or SGLang; SFT and DPO pipelines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, number, product, whole, word
 
 ROLES = {"actor_train": "grpo", "sft_train": "sft"}
-"""Blocks of the trained model → the task of its pipeline; that of RL is by its advantages."""
+"""Blocks of the trained model → task; for RL the advantage estimator decides."""
 ESTIMATORS = {"gae": "ppo", "grpo": "grpo", "reinforce": "grpo", "agentic_reinforce": "grpo", "step_reinforce": "grpo",
               "gigpo": "grpo"}  # fmt: skip
-"""adv_estimator → the task whose work it is: a critic for gae, none for the others."""
+"""adv_estimator → the task with the same work: gae has a critic, the others none."""
 DEGREES = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
@@ -32,7 +32,7 @@ _RANGE = re.compile(r"list\(range\((\d+),(\d+)\)\)")
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is ROLL's settings of a pipeline that trains."""
+    """Return whether a file configures a ROLL pipeline that trains."""
     return any(f"{role}.{part}" in source for role in ROLES for part in ("strategy_args", "training_args"))
 
 
@@ -41,7 +41,7 @@ def _role(reading: Reading) -> str:
 
 
 def _config(reading: Reading, name: str = "") -> str:
-    """Return the key of a setting of the trained role's strategy."""
+    """Return the key of a strategy setting of the trained role."""
     return f"{_role(reading)}.strategy_args.strategy_config" + (f".{name}" if name else "")
 
 
@@ -50,7 +50,7 @@ def _megatron(reading: Reading) -> bool:
 
 
 def devices(value: object) -> list[int] | None:
-    """Return the devices of `list(range(0,8))`, sums of such ranges, or a list; None for anything else."""
+    """Return the devices of `list(range(0,8))`, a sum of such ranges, or a list; None for anything else."""
     if isinstance(value, list):
         return [int(one) for one in value] if all(type(one) is int for one in value) else None
     text = re.sub(r"\s", "", str(value))
@@ -64,7 +64,7 @@ def devices(value: object) -> list[int] | None:
 
 
 def _task(reading: Reading) -> None:
-    """Read the task: SFT's and DPO's pipelines have blocks of their own; of RL, gae has a critic and is PPO."""
+    """Read the task: SFT and DPO have their own blocks; RL with gae has a critic and is PPO."""
     role = _role(reading)
     if role != "actor_train":
         reading.derive("task", ROLES[role], f"{role}.strategy_args.strategy_name")
@@ -78,7 +78,7 @@ def _task(reading: Reading) -> None:
 
 
 def _layout(reading: Reading) -> None:
-    """Read the GPUs that train, and what they divide."""
+    """Read the training GPUs and their layout."""
     role = _role(reading)
     mapping = f"{role}.device_mapping"
     found = devices(reading.source.plain(mapping))
@@ -125,8 +125,11 @@ def _megatron_layout(reading: Reading, name: str) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: a rank accumulates samples of per_device_train_batch_size; of RL, responses to rollout_batch_size
-    prompts are trained on in as many optimizer steps as it takes (configs/base_config.py, set_max_steps)."""
+    """Read the batch: a rank accumulates micro-batches of per_device_train_batch_size.
+
+    RL trains on the responses to rollout_batch_size prompts in as many optimizer steps as that takes
+    (configs/base_config.py, set_max_steps).
+    """
     block = f"{_role(reading)}.training_args"
     micro = reading.take("micro-batch", f"{block}.per_device_train_batch_size", whole)
     reading.default("micro-batch", 8, f"{block}.per_device_train_batch_size")
@@ -147,7 +150,7 @@ def _batch(reading: Reading) -> None:
 
 
 def _rollout(reading: Reading, trained: int) -> None:
-    """Read the prompts of a step and the engine; trained: samples of an optimizer step on one rank."""
+    """Read the prompts per step and the engine. trained: samples per optimizer step on one rank."""
     each = "num_return_sequences_in_group"
     answers = f"actor_infer.generating_args.num_return_sequences|{each}"
     samples = reading.take("samples-per-prompt", answers, whole)
@@ -170,8 +173,10 @@ def _rollout(reading: Reading, trained: int) -> None:
 
 
 def _lengths(reading: Reading) -> None:
-    """Read the lengths: sequence_length wins over response_length, and responses are what a prompt leaves of it
-    (base_config.py, rlvr_config.py); several turns of an agent share what a first prompt leaves."""
+    """Read the lengths: sequence_length wins over response_length (base_config.py, rlvr_config.py).
+
+    Responses get what the prompt leaves of it; an agent's turns share what the first prompt leaves.
+    """
     prompt, answer, both = "prompt_length", "response_length", "sequence_length"
     if reading.find(both) is None and reading.find(answer) is not None:
         take_longest(reading, prompt, answer, (1024, 0))
@@ -189,7 +194,7 @@ def _lengths(reading: Reading) -> None:
 
 
 def _reference(reading: Reading) -> None:
-    """Read the reference: it runs with use_kl_loss, or where init_kl_coef is above 0, which is 0.2 (base_config.py)."""
+    """Read the reference, which runs with use_kl_loss or init_kl_coef > 0 (default 0.2; base_config.py)."""
     weight = reading.read("init_kl_coef", number)
     used = [key for key in ("use_kl_loss", "enable_reference") if reading.read(key, flag)]
     used += ["init_kl_coef"] if weight is None or weight > 0 else []
@@ -203,7 +208,7 @@ def _reference(reading: Reading) -> None:
 
 
 def _engine(reading: Reading) -> None:
-    """Read the engine: on the GPUs that train, or on others."""
+    """Read the engine: on the training GPUs or on others."""
     mine, others = (devices(reading.source.plain(f"{one}.device_mapping")) for one in ("actor_train", "actor_infer"))
     share = f"{INFER}.gpu_memory_utilization|{INFER}.mem_fraction_static"
     reading.take("rollout-tp", f"{INFER}.tensor_parallel_size|{INFER}.tp_size", degree)
@@ -231,7 +236,7 @@ def _lora(reading: Reading) -> bool:
 
 
 def _model_args(reading: Reading) -> None:
-    """Read formats, adapters, recomputation and attention (configs/model_args.py, mcore_adapter training_args.py)."""
+    """Read precision, adapters, recomputation and attention (configs/model_args.py, mcore_adapter training_args.py)."""
     block = f"{_role(reading)}.model_args"
     if _lora(reading):
         take_lora(reading, f"{block}.lora_rank", f"{block}.lora_target", 8, None)
@@ -275,11 +280,16 @@ FORMAT = LaunchFormat(
     "alibaba/ROLL roll/configs/{base_config,model_args,training_args}.py, roll/distributed/strategy, mcore_adapter",
     is_this,
     rules=(
-        KeyRule("adv_estimator beta chosen_key pretrain", "task model", "gae is PPO; the others have no critic", _task),
+        KeyRule(
+            "adv_estimator beta chosen_key pretrain",
+            "task model",
+            "gae is PPO; the other estimators have no critic",
+            _task,
+        ),
         KeyRule(
             "actor_train.device_mapping sft_train.device_mapping actor_train.strategy_args sft_train.strategy_args",
             "gpus framework implementation tp pp cp ep etp vp sp zero dp-shard offload",
-            "device_mapping counts the GPUs; Megatron's sizes, or FSDP2",
+            "device_mapping gives the GPUs; Megatron's degrees, or FSDP2",
             _layout,
         ),
         KeyRule(
@@ -288,7 +298,7 @@ FORMAT = LaunchFormat(
             f"{INFER} use_kl_loss init_kl_coef enable_reference async_generation_ratio",
             "micro-batch grad-accum global-batch seq steps epochs samples-per-prompt updates max-prompt-tokens "
             "max-response-tokens rollout rollout-tp off-policy-steps reference critic",
-            "per_device_train_batch_size × accumulation × ranks of the responses to rollout_batch_size prompts",
+            "updates of per_device_train_batch_size × accumulation × ranks; steps of rollout_batch_size prompts",
             _batch,
         ),
         KeyRule(
@@ -310,19 +320,19 @@ FORMAT = LaunchFormat(
         local_dir actor_train.training_args.num_train_epochs actor_train.model_args.flash_attn render_*
         offload_nccl rollout_* *_gamma *_weight default_history_length model_name""",
     not_modelled={
-        INFER: "how the engine that generates samples runs",
-        "actor_infer": "how samples are generated",
-        "critic": "the critic's placement",
-        "reference": "the reference's placement",
-        "rewards reward train_env_manager val_env_manager custom_envs *_env*": "how samples are scored",
-        "*.strategy_config.*": "how the training strategy runs",
-        "*.infer_batch_size *.use_dynamic_batching* *.max_tokens_per_microbatch* *.sequence_*": "rows of a pass",
-        "*.use_remove_padding *.use_sequence_packing": "rows without padding",
-        "*.offload_nccl is_offload*": "what is kept between the phases of a step",
+        INFER: "settings of the generation engine",
+        "actor_infer": "sample generation",
+        "critic": "placement of the critic",
+        "reference": "placement of the reference",
+        "rewards reward train_env_manager val_env_manager custom_envs *_env*": "sample scoring",
+        "*.strategy_config.*": "settings of the training strategy",
+        "*.infer_batch_size *.use_dynamic_batching* *.max_tokens_per_microbatch* *.sequence_*": "batching of a pass",
+        "*.use_remove_padding *.use_sequence_packing": "padding-free batches",
+        "*.offload_nccl is_offload*": "offload between phases of a step",
         "ppo_epochs": "passes over the samples of a step",
-        "*.freeze_module_prefix": "towers that are not trained",
+        "*.freeze_module_prefix": "frozen towers",
         "is_num_return_sequences_expand is_use_additional_prompts use_additional_prompts max_running_requests "
         "max_additional_running_prompts env_manager_cls batch_adjust_mode max_actions_per_traj max_tokens_per_step "
-        "*_scheduler*": "how samples are generated",
+        "*_scheduler*": "sample generation",
     },
 )

@@ -10,7 +10,7 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, product, whole, word
 
 FAMILIES = {"llama3": ("llama3.1", "llama3"), "llama3_ft": ("llama3.1",), "llama4": ("llama4",), "qwen3": ("qwen3",)}
-"""A family of torchtitan → the presets' families in which its flavor is looked for: its llama3 is Llama 3.1."""
+"""torchtitan's model family → preset families that have its flavors: its llama3 is Llama 3.1."""
 ALIKE = {"17bx16e": "llama4-scout", "17bx128e": "llama4-maverick", "671b": "deepseek-v3"}
 SCHEDULES = {
     "1f1b": "1f1b",
@@ -23,7 +23,7 @@ PARTS = ("parallelism", "training", "experimental")
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Sections that only torchtitan's job configuration has together."""
+    """Sections whose combination is unique to torchtitan's job configuration."""
     return source.has_all("model.flavor", "training.seq_len") or (
         source.has_any(
             "training.local_batch_size",
@@ -37,7 +37,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 def place(reading: Reading, key: str) -> str:
-    """Return the key with the section that has it: degrees were in [training] and [experimental] in 2024."""
+    """Return a key in the section that contains it: in 2024 degrees were in [training] and [experimental]."""
     tries = [f"{part}.{key}" for part in PARTS]
     return next((one for one in tries if one in reading.source), tries[0])
 
@@ -61,7 +61,7 @@ def _model(reading: Reading) -> None:
 
 
 def layout(reading: Reading) -> None:
-    """Read the degrees; data_parallel_shard_degree -1 is what the others leave."""
+    """Read the parallel degrees; a data_parallel_shard_degree of -1 is what the others leave."""
     found = {}
     for key, option in (
         ("tensor_parallel_degree", "tp"),
@@ -110,7 +110,7 @@ def layout(reading: Reading) -> None:
 
 
 def batch(reading: Reading) -> None:
-    """Read the batch of a data-parallel rank, which a pipeline cuts into micro-batches."""
+    """Read the batch per data-parallel rank, which a pipeline splits into micro-batches."""
     key = "training.local_batch_size" if "training.local_batch_size" in reading.source else "training.batch_size"
     local = reading.read(key, whole)
     total = reading.read("training.global_batch_size", lambda value: None if value == -1 else whole(value))
@@ -139,7 +139,7 @@ def batch(reading: Reading) -> None:
 
 
 def checkpointing(reading: Reading) -> None:
-    """Read what is recomputed: selective is every second layer unless the option is op."""
+    """Read recomputation: selective is every second layer unless selective_ac_option is op."""
     mode = str(reading.source.plain("activation_checkpoint.mode") or "selective").lower()
     chosen = reading.source.plain("activation_checkpoint.selective_ac_option")
     option = (
@@ -157,7 +157,7 @@ def checkpointing(reading: Reading) -> None:
         return
     if mode != "selective":
         reading.ask("recompute", "activation_checkpoint.mode")
-        reading.refuse("activation_checkpoint.mode", f"napkin has no recomputation {mode[:40]!r}")
+        reading.refuse("activation_checkpoint.mode", f"napkin does not support recomputation {mode[:40]!r}")
         return
     words = "operations" if option == "op" else "full" if option == "1" else f"every:{option}"
     if "activation_checkpoint.selective_ac_option" in reading.source:
@@ -167,7 +167,7 @@ def checkpointing(reading: Reading) -> None:
 
 
 def precision(reading: Reading) -> None:
-    """Read the formats: fp32 shards, bf16 compute; a float8 converter makes linears fp8 over them."""
+    """Read the precision: fp32 shards, bf16 compute; a float8 converter makes linear layers fp8."""
     kept = reading.read("training.dtype", fixed_dtype) or "fp32"
     compute = reading.read("training.mixed_precision_param", fixed_dtype) or "bf16"
     converters = [one.lower() for one in names(reading.source.plain("model.converters") or [])]
@@ -189,7 +189,7 @@ def precision(reading: Reading) -> None:
         reading.derive("precision", f"param={kept},grad={kept},compute={kind},state={kept}", where, *keys)
         for block in ("quantize", "float8", "mx"):
             if block in reading.source:
-                reading.omit(block, "which layers run in 8 bits, and what is gathered in them")
+                reading.omit(block, "fp8 layer selection and fp8 all-gather")
         return
     for block in ("quantize", "mx"):
         if block in reading.source:
@@ -207,7 +207,7 @@ def precision(reading: Reading) -> None:
 
 
 def optimizer(reading: Reading) -> None:
-    """Read the optimizer, and the form of its step: fused unless the file is of 2024."""
+    """Read the optimizer and its implementation: fused by default, except in files of 2024."""
     if "optimizer.name" in reading.source:
         take_optimizer(reading, "optimizer.name")
     else:
@@ -225,7 +225,7 @@ def optimizer(reading: Reading) -> None:
 
 
 def compiled(reading: Reading) -> None:
-    """Read whether the model is compiled: the loss alone is not the model."""
+    """Read whether the model is compiled; compiling only the loss does not count."""
     reading.take("compile", "training.compile", flag)
     on = reading.read("compile.enable", flag)
     if on is None:
@@ -242,21 +242,21 @@ SECTIONS = """job profiling metrics lr_scheduler checkpoint validation comm faul
     optimizer.beta1 optimizer.beta2 optimizer.weight_decay debug dump_folder parallelism.pipeline_parallel_schedule
     parallelism.context_parallel_rotate_method """
 NAMED = {
-    "training.enable_cpu_offload": "states on the host",
-    "training.mixed_precision_reduce": "the format in which gradients are reduced",
-    "training.gc_freq": "when Python collects garbage",
-    "parallelism.disable_loss_parallel parallelism.enable_compiled_autograd": "how the loss is divided",
+    "training.enable_cpu_offload": "offloaded optimizer states",
+    "training.mixed_precision_reduce": "gradient reduction dtype",
+    "training.gc_freq": "Python garbage collection",
+    "parallelism.disable_loss_parallel parallelism.enable_compiled_autograd": "parallel loss",
     "parallelism.pipeline_parallel_split_points parallelism.pipeline_parallel_layers_per_stage "
     "parallelism.pipeline_parallel_schedule_csv parallelism.module_fqns_per_model_part "
     "parallelism.pipeline_parallel_first_stage_less_layers "
-    "parallelism.pipeline_parallel_last_stage_less_layers": "how layers are assigned to stages",
-    "model.norm_type model.use_flex_attn model.attn_mask_type": "another kernel of the model",
-    "activation_checkpoint": "what is recomputed",
-    "compile": "what is compiled",
+    "parallelism.pipeline_parallel_last_stage_less_layers": "assignment of layers to pipeline stages",
+    "model.norm_type model.use_flex_attn model.attn_mask_type": "alternative kernels",
+    "activation_checkpoint": "selection of recomputed layers",
+    "compile": "compilation settings",
     "experimental": "experimental features",
-    "memory_estimation": "nothing is trained",
+    "memory_estimation": "no training",
     "symm_mem_recipes": "communication",
-    "primus_turbo": "kernels of Primus-Turbo",
+    "primus_turbo": "Primus-Turbo kernels",
 }
 KEYS = (Key("training.seq_len", "seq", whole, 2048), Key("training.steps", "steps", whole, 10000))
 RULES = (
@@ -279,26 +279,26 @@ RULES = (
             )
         ),
         "tp pp cp ep etp gpus dp-shard zero async-tp",
-        "degrees; a shard degree of -1 is what is left; ZeRO 3, 2 with a pipeline, whose parameters stay gathered",
+        "degrees; a shard degree of -1 is what the others leave; ZeRO 3, 2 with a pipeline (no resharding)",
         layout,
     ),
     KeyRule(
         "training.local_batch_size training.batch_size training.global_batch_size "
         "parallelism.pipeline_parallel_microbatch_size experimental.pipeline_parallel_microbatches",
         "micro-batch global-batch grad-accum schedule",
-        "of a data-parallel rank; a pipeline cuts it",
+        "per data-parallel rank; a pipeline splits it into micro-batches",
         batch,
     ),
     KeyRule(
         "activation_checkpoint.mode activation_checkpoint.selective_ac_option",
         "recompute",
-        "selective: every second layer, or operations with op",
+        "selective: every second layer, or selected operations with op",
         checkpointing,
     ),
     KeyRule(
         "training.dtype training.mixed_precision_param model.converters float8.enable_float8_linear",
         "precision",
-        "fp32 shards and bf16 compute; converters put fp8 linears over them",
+        "fp32 shards and bf16 compute; converters make linear layers fp8",
         precision,
     ),
     KeyRule(
@@ -307,9 +307,7 @@ RULES = (
         "fused",
         optimizer,
     ),
-    KeyRule(
-        "compile.enable compile.components training.compile", "compile", "only where the model is compiled", compiled
-    ),
+    KeyRule("compile.enable compile.components training.compile", "compile", "only if the model is compiled", compiled),
 )
 FORMAT = LaunchFormat(
     "torchtitan",

@@ -54,7 +54,7 @@ def _model(reading: Reading) -> None:
 
 
 def _teacher(reading: Reading) -> None:
-    """Read the teacher's builder: the recipes of distillation name one."""
+    """Read the teacher's builder, which distillation recipes name."""
     key = "teacher_model._component_"
     value = reading.source.plain(key)
     if not isinstance(value, str):
@@ -65,8 +65,11 @@ def _teacher(reading: Reading) -> None:
 
 
 def _preset(builder: str) -> str | None:
-    """Return the preset of a builder, whose underscores between digits are points or separate a size: `qwen2_5_1_5b` is
-    qwen2.5-1.5b. Where a family has one size, its preset may be named without it."""
+    """Return the preset of a builder: `qwen2_5_1_5b` is qwen2.5-1.5b.
+
+    Underscores between digits are points or precede the size. A family with one size may have a preset without the
+    size.
+    """
     gaps = [found.start() for found in re.finditer(r"(?<=\d)_(?=\d)", builder)][:6]
     for bits in range(2 ** len(gaps)):
         letters = list(builder)
@@ -98,8 +101,10 @@ def _targets(reading: Reading, block: str) -> None:
 
 
 def _layout(reading: Reading) -> None:
-    """Tell the recipe, which the file does not name: the distributed one shards everything, the one for a single device
-    nothing. A key that one of them alone has tells."""
+    """Infer the recipe, which the file does not name, from keys that only one recipe has.
+
+    The distributed recipe shards everything, the single-device recipe nothing.
+    """
     source = reading.source
     shared = [
         key
@@ -132,7 +137,7 @@ def _layout(reading: Reading) -> None:
         )
     else:
         reading.ask("gpus", "device")
-        reading.default("zero", 3, "fsdp_reshard_after_forward")  # of several GPUs: one has nothing to divide
+        reading.default("zero", 3, "fsdp_reshard_after_forward")  # several GPUs: one has nothing to shard
     if reading.read("optimizer_in_bwd", flag):
         reading.put("optimizer-in-backward", True, "optimizer_in_bwd")
     if reading.read("fsdp_cpu_offload", flag) or reading.read("fsdp.cpu_offload", flag):
@@ -147,7 +152,7 @@ def _one_device(reading: Reading) -> bool:
 
 
 def _precision(reading: Reading) -> None:
-    """Everything is in the recipe's dtype, states too."""
+    """Read the precision: everything, optimizer states included, is in the recipe's dtype."""
     kind = reading.read("dtype", fixed_dtype) or "bf16"
     put = reading.put if "dtype" in reading.source else reading.default
     if kind == "fp16":
@@ -225,17 +230,17 @@ FORMAT = LaunchFormat(
             "fsdp custom_sharded_layers fsdp_cpu_offload fsdp_reshard_after_forward tensor_parallel_dim "
             "context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim device optimizer_in_bwd",
             "zero tp cp dp-shard gpus offload optimizer-in-backward",
-            "keys of the distributed recipe: ZeRO 3, 2 without resharding",
+            "keys of the distributed recipe: ZeRO 3, or 2 without resharding",
             _layout,
         ),
-        KeyRule("dtype", "precision", "everything in this format, states too", _precision),
+        KeyRule("dtype", "precision", "everything in this dtype, optimizer states included", _precision),
         KeyRule("epochs max_steps_per_epoch num_steps", "epochs steps", "a limit on steps wins", _amount),
         KeyRule(
             "optimizer._component_ optimizer.fused loss._component_ tokenizer.max_seq_len dataset.packed compile "
             "enable_activation_checkpointing enable_activation_offloading teacher_model._component_ "
             "kd_loss._component_",
             "optimizer optimizer-form loss task reference seq recompute offload packing compile",
-            "max_seq_len null is the longest sample: asked",
+            "max_seq_len null means the longest sample, so give --seq",
             _others,
         ),
     ),
@@ -243,12 +248,12 @@ FORMAT = LaunchFormat(
         metric_logger log_every_n_steps log_level log_peak_memory_stats profiler dataset_val batch_size_val
         tensor_parallel_plan._component_ shuffle seed cudnn_deterministic_mode collate_fn fsdp""",
     not_modelled={
-        "custom_sharded_layers": "layers that FSDP gathers apart",
+        "custom_sharded_layers": "separately sharded layers",
         "enable_fp8_training fp8_recipe_name": "fp8 layers",
-        "ac_mode ac_option": "which layers are recomputed",
-        "data_parallel_replicate_dim": "how often the shards are replicated",
-        "quantizer": "weights that are rounded in training",
-        "teacher_model ref_model teacher_checkpointer kd_loss kd_ratio": "another model of post-training",
-        "tensor_parallel_plan": "which layers are divided",
+        "ac_mode ac_option": "selection of recomputed layers",
+        "data_parallel_replicate_dim": "shard replication",
+        "quantizer": "quantization-aware training",
+        "teacher_model ref_model teacher_checkpointer kd_loss kd_ratio": "another post-training model",
+        "tensor_parallel_plan": "selection of sharded layers",
     },
 )

@@ -46,7 +46,7 @@ def _task(reading: Reading) -> None:
         reading.default("task", "ppo", "algorithm.adv_estimator")
         return
     name = str(kind.value).lower()
-    if name.startswith(("reinforce", "remax", "opo", "gpg")):  # no critic, as RLOO has none
+    if name.startswith(("reinforce", "remax", "opo", "gpg")):  # no critic, like RLOO
         reading.assume("task", "rloo", "algorithm.adv_estimator")
         return
     task = TASKS.get(name)
@@ -74,7 +74,7 @@ def _machine(reading: Reading) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """Read the batch: an optimizer step takes ppo_mini_batch_size prompts, of rollout.n samples each."""
+    """Read the batch: an optimizer step trains on ppo_mini_batch_size prompts with rollout.n samples each."""
     if is_sft(reading.source):
         for key, option in (
             ("data.micro_batch_size_per_gpu", "micro-batch"),
@@ -112,8 +112,10 @@ def _batch(reading: Reading) -> None:
 
 
 def _micro_of_all(reading: Reading, key: str) -> None:
-    """Read the micro-batch as verl before 2025 states it: of all data-parallel ranks, which the worker divides. Until
-    February 2025 it counted prompts: with several samples of each the file does not say which it is."""
+    """Read the micro-batch of verl before 2025, which counts samples on all data-parallel ranks.
+
+    Until February 2025 it counted prompts; with several samples per prompt the file does not tell which.
+    """
     machine = ("trainer.n_gpus_per_node", "trainer.nnodes")
     several = (reading.read(f"{R}.n", natural) or 1) > 1
     total, gpus = reading.read(key, whole), reading.value_of("gpus")
@@ -168,7 +170,7 @@ def _rollout(reading: Reading) -> None:
         of_verl(reading)
 
 
-ENGINE = "how the engine that generates samples runs"
+ENGINE = "settings of the generation engine"
 FORMAT = LaunchFormat(
     "verl",
     "verl's settings",
@@ -187,14 +189,14 @@ FORMAT = LaunchFormat(
         KeyRule(
             f"{A}.strategy {A}.megatron.* {A}.fsdp_config.* {A}.ulysses_sequence_parallel_size",
             "framework zero tp pp cp ep dp sp offload",
-            "FSDP full shard; Megatron's sizes of the actor",
+            "FSDP full shard, or Megatron's degrees of the actor",
             take_layout,
         ),
         KeyRule(
             f"{A}.ppo_micro_batch_size_per_gpu {A}.ppo_micro_batch_size {A}.ppo_mini_batch_size {R}.n "
             f"{A}.use_dynamic_bsz data.max_prompt_length data.max_response_length data.train_batch_size",
             "micro-batch global-batch seq",
-            "prompts of a mini-batch; prompt + response",
+            "prompts per mini-batch; prompt + response",
             _batch,
         ),
         KeyRule(
@@ -208,7 +210,7 @@ FORMAT = LaunchFormat(
             "algorithm.use_kl_in_reward critic.model.path reward_model.model.path",
             "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp reference critic "
             "reward",
-            "colocated; the longest prompts and responses: means are asked where time depends on them",
+            "colocated; maximum lengths of prompts and responses; give mean lengths for times",
             _rollout,
         ),
     ),
@@ -219,14 +221,14 @@ FORMAT = LaunchFormat(
     not_modelled={
         R: ENGINE,
         "actor_rollout_ref.ref": "the reference model is on the same GPUs",
-        "critic": "the critic is a second trained model on the same GPUs",
+        "critic": "the critic, a second trained model on the same GPUs",
         "reward_model custom_reward_function reward_manager": "the reward is not part of the training step",
-        f"{A}.fsdp_config.wrap_policy {A}.fsdp_config.forward_prefetch": "how FSDP wraps",
-        f"{A}.*": "how the actor is trained",
-        f"{M}": "how the model runs",
-        "actor_rollout_ref": "how samples are made",
-        "data.train_batch_size data.gen_batch_size": "prompts that are generated at once",
+        f"{A}.fsdp_config.wrap_policy {A}.fsdp_config.forward_prefetch": "FSDP wrapping",
+        f"{A}.*": "training settings of the actor",
+        f"{M}": "model settings",
+        "actor_rollout_ref": "sample generation",
+        "data.train_batch_size data.gen_batch_size": "prompts per generation batch",
         "algorithm.use_kl_in_reward": "a reference model",
-        "use_remove_padding": "rows without padding",
+        "use_remove_padding": "padding-free batches",
     },
 )
