@@ -1,4 +1,4 @@
-"""Follow a shell script's assignments, arrays, if and case where the values are known. Nothing is run."""
+"""Follow a shell script's assignments, arrays, if and case as far as values are known. Nothing is run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Script:
 
     @property
     def _left_out(self) -> str:
-        """The script argument that this statement requires; "" if none."""
+        """The script argument whose absence makes this statement run; "" if none."""
         return next((one.argument for one in reversed(self._stack) if one.argument and one.state), "")
 
     def _statement(self, one: Statement) -> None:

@@ -35,7 +35,7 @@ def join(readings: Sequence[Reading]) -> Reading:
 
 
 def _placed(entry: StatedOption, reading: Reading) -> StatedOption:
-    """Return an entry with its file name in its place."""
+    """Return an entry whose keys are prefixed by the name of its file."""
     return StatedOption(entry.value, entry.origin, f"{reading.source.name}: {entry.where}", entry.place, entry.given)
 
 

@@ -125,7 +125,8 @@ def _targets(reading: Reading) -> None:
 def _layout(reading: Reading) -> None:
     """Read the degrees and the GPU count.
 
-    FSDP shards over the ranks that the other degrees leave. If all degrees are given, their product is the GPU count.
+    FSDP shards over the ranks that the other degrees leave. With dp_shard_size, the product of all sizes is the
+    GPU count.
     """
     found = {}
     for key, option in DEGREES:

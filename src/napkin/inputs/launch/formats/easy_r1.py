@@ -42,7 +42,7 @@ def _base(reading: Reading) -> None:
 
 
 def _default(reading: Reading, option: str, value: object, *keys: str) -> None:
-    """Set the program's default, or leave the option open if an unread file may set it."""
+    """Set the program's default unless the option is already set or left open."""
     if option not in reading.inputs:
         reading.default(option, value, *keys)
 
