@@ -10,7 +10,7 @@ from napkin.inputs.launch.shapes import preset_with
 from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Said, StatedOption
 from napkin.inputs.launch.tables import Tables, is_named
-from napkin.inputs.launch.values import Open, is_open
+from napkin.inputs.launch.values import Open, is_nothing, is_off, is_open
 from napkin.units import Unreadable
 
 TYPE_CHECKING = False
@@ -280,12 +280,12 @@ class Reading:
         blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
         for key, value in self.source.values.items():
             group = self.source.syntax == "shell" and isinstance(value.value, str)  # Hydra's config group: model=hf
-            if key in blocks and not group and not _is_nothing(value.value):
+            if key in blocks and not group and not is_nothing(value.value):
                 raise self.source.error(key, f"{values.shown(value.value)} is given where a block of keys is expected")
             if key in self._told or any(part in self._covered for part in _ways(key)):
                 continue
             why = is_named(key, self.format.refused)
-            if why is not None and not _is_off(value.value):
+            if why is not None and not is_off(value.value):
                 self.refuse(key, why)
             elif why is not None or is_named(key, self.format.ignored) is not None:
                 self.ignore(key)
@@ -305,18 +305,8 @@ class Reading:
         return self
 
 
-def _is_nothing(value: object) -> bool:
-    """Return whether a value means that a block is empty or open."""
-    return isinstance(value, Open) or value in ([], {}, "") or str(value).lower() in ("none", "false", "auto", "null")
-
-
 def _ways(key: str) -> Iterable[str]:
     """Yield a key and its enclosing blocks: a.b.c, a.b, a."""
     while key:
         yield key
         key = key.rpartition(".")[0]
-
-
-def _is_off(value: object) -> bool:
-    """Return whether a value disables a feature."""
-    return value in (None, False, "", 0, [], {}) or str(value).lower() in ("false", "none", "null", "0", "no")

@@ -42,6 +42,16 @@ def is_open(value: object) -> bool:
     return isinstance(value, Open) or value is None or value == -1 or str(value).strip().lower() in OPEN_WORDS
 
 
+def is_nothing(value: object) -> bool:
+    """Return whether a value means that a block is empty or open."""
+    return isinstance(value, Open) or value in ([], {}, "") or str(value).lower() in ("none", "false", "auto", "null")
+
+
+def is_off(value: object) -> bool:
+    """Return whether a value disables a feature."""
+    return value in (None, False, "", 0, [], {}) or str(value).lower() in ("false", "none", "null", "0", "no")
+
+
 def whole(value: object) -> int | None:
     """Return a positive integer, also from arithmetic (`5 * 8`) or with underscores; None if open."""
     if is_open(value):
