@@ -113,7 +113,7 @@ def test_a_card_that_is_rented_by_the_machine_is_no_cluster(napkin: Napkin) -> N
     [
         ("plan llama3-8b --hardware h100,h800 --gpus 64 --tokens 1T", "no price of it is known"),
         ("plan llama3-8b --hardware h100,a100 --gpus 64", "--tokens is missing"),
-        ("plan llama3-8b --hardware h100,a100 --tokens 1T --budget 50000", "leaves the time open"),
+        ("plan llama3-8b --hardware h100,a100 --tokens 1T --budget 50000", "without a time limit"),
         ("plan llama3-8b --hardware h100,,a100 --gpus 8 --tokens 1T", "names nothing"),
         ("plan llama3-8b --hardware h100,a100 --gpus 64 --min gpus --tokens 1T", "a contradiction"),
         ("memory llama3-8b --hardware h100,a100", "is several values"),

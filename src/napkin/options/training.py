@@ -200,6 +200,7 @@ STEP_MODEL = (
     "stack",
     "async-tp",
     "factor",
+    "offload",
     *FROZEN,
     *STAGE_OPTIONS,
 )

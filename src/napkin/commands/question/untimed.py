@@ -9,14 +9,14 @@ from napkin.errors import Problems, Refused
 from napkin.options.training import UNTIMED
 from napkin.training.tasks import PRETRAIN, TASKS, Task
 
-TIMED_OFFLOAD = {"optimizer"}
+TIMED_OFFLOAD = ("optimizer",)
 """What may be kept in host memory: the host updates it."""
 
 
 def read_untimed(inputs: Inputs) -> None:
     """Refuse (3) options whose effect on a step's time is not modeled, all at once."""
-    given = [name for name in UNTIMED if inputs.value(name) is not None and name in inputs]
-    _refuse(name for name in given if name != "offload" or set(inputs.texts(name)) != TIMED_OFFLOAD)
+    given = {name: inputs.peek(name) for name in UNTIMED if name in inputs}
+    _refuse(name for name, value in given.items() if value not in (None, False, TIMED_OFFLOAD))
     check_generates(TASKS[str(inputs.peek("task") or PRETRAIN.name)])
 
 
