@@ -18,7 +18,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import MEASURED_RATES
-from napkin.options.training import STEP_MODEL, TASKED, UNTIMED
+from napkin.options.training import STEP_MODEL, TASKED
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, leaf
 
@@ -156,7 +156,7 @@ COMMAND = Command(
         *STEP_MODEL,
         *TASKED,
         "confidence",
-        *UNTIMED,
+        "ema",
     ),
     arguments=("model", "size"),
     verdicts=utilization.VERDICTS,

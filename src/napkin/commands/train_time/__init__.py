@@ -16,7 +16,6 @@ from napkin.options.layout import MACHINE_SIZE
 from napkin.options.option import choice
 from napkin.options.question import MEASURED_TOKENS, OF_FAILURES
 from napkin.options.rollout import ROLLOUT
-from napkin.options.training import UNTIMED
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term
 from napkin.timing import time
@@ -190,7 +189,7 @@ COMMAND = Command(
         "confidence",
         *PREDICTS,
         *ROLLOUT,
-        *UNTIMED,
+        "ema",
     ),
     arguments=("model",),
     reads={"max": choice("params", "tokens")},
