@@ -24,6 +24,7 @@ from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recom
 from napkin.evidence.teams import source_of
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
+from napkin.planning.verdicts import VERDICTS
 from napkin.training.frameworks import FRAMEWORKS, Framework
 from napkin.training.precision import POLICIES
 
@@ -154,8 +155,7 @@ def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) ->
     for name, words in RESIDUALS.items():
         residuals += f"- **{name}**: {words}.\n"
     out = [one for one in compared if one.verdict]
-    answers = ("does not fit", "too close to call", "fits")
-    verdicts = ", ".join(f"{sum(one.verdict == word for one in out)} “{word}”" for word in answers)
+    verdicts = ", ".join(f"{sum(one.verdict == word for one in out)} “{word}”" for word in reversed(VERDICTS))
     constants = "".join(
         f"| {name} | {figure.value:g} | {figure.low:g} to {figure.high:g} | {figure.source} |\n"
         for name, figure in (

@@ -14,7 +14,7 @@ from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
 from napkin.evidence.row_fields import accelerator_of, title_of
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields, WrongRow
-from napkin.evidence.setups import SHARDED, ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recompute
 from napkin.evidence.teams import source_of
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
@@ -111,7 +111,7 @@ def layouts(row: RowFields, setup: Setup) -> Iterator[Setup]:
         sp = (1,) if name == "torchtitan" else (0, 1)
     zero: Sequence[Number] = (layout.zero,)
     if row.count("layout.zero", least=0) is None and not layout.zero and layout.dp > 1:
-        zero = (3,) if name in SHARDED else (0, 1)
+        zero = (3,) if setup.framework.zero == 3 else (0, 1)
     tables = (
         (False, True) if setup.optimizer.name.endswith("-8bit") and setup.implementation.tuning is None else (False,)
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from napkin.errors import NapkinError
+from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.rows import RowFields
+from napkin.inputs import hardware
 
 GBIT = 1e9 / 8
 """byte/s of a Gbit/s."""
@@ -26,10 +29,9 @@ TCPX_CARDS = 4 * 200
 
 def network_of(row: RowFields) -> dict[str, float | str]:
     """Return the network between a row's nodes: its rate, and its kind if that is not RDMA. Ethernet of no stated rate
-    says too little of it. What a row says of a Gaudi machine's cards is of its host: the accelerators have ports of
-    their own."""
+    says too little of it. If the accelerators have network ports themselves, the row's network cards are the host's."""
     link, node = row.text("hardware.interconnect"), row.count("hardware.per_node") or 8
-    if not link or "gaudi" in f"{row.text('hardware.chip')} {row.text('hardware.accelerator')}".lower():
+    if not link or _has_ports(row):
         return {}
     found: dict[str, float | str] = {}
     rate = network(link, node)
@@ -40,6 +42,14 @@ def network_of(row: RowFields) -> dict[str, float | str]:
     elif rate is None and ETHERNET.search(link) and (row.count("hardware.count") or 1) > node:
         found["fabric"] = "ethernet"
     return found
+
+
+def _has_ports(row: RowFields) -> bool:
+    """Return whether a row's accelerator is known to have network ports itself."""
+    try:
+        return hardware.find(accelerator_of(row)).integrated_ports
+    except NapkinError:
+        return False
 
 
 def network(words: str, node: int) -> float | None:

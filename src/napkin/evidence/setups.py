@@ -26,10 +26,6 @@ TYPICAL = 0.5
 longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
 LITGPT_BATCH = 128
 """LitGPT finetune/*.py: sequences of one optimizer step."""
-SHARDED = ("torchtitan", "torchtune", "litgpt", "fsdp")
-"""Frameworks that shard parameters, gradients and states wherever there are several GPUs."""
-OF_LAYERS = ("torchtitan", "torchtune", "litgpt", "nanotron")
-"""Frameworks with layers of their own."""
 FULL = ("", "full")
 """Methods that train all weights."""
 MANY = 4
@@ -42,7 +38,7 @@ def framework_of(row: RowFields) -> Framework | None:
     """Return the framework that a row names by its stack or framework, None if it names none that is modeled. A stack
     that is known by its layers alone (`fsdp-eager`) says less than the framework that has them."""
     stack, named = row.text("layout.stack").lower(), FRAMEWORKS.get(row.text("layout.framework"))
-    if stack in MEMORY_STACKS and named is not None and named.name in OF_LAYERS:
+    if stack in MEMORY_STACKS and named is not None and named.program:
         return named
     return FRAMEWORKS.get(MEMORY_STACKS.get(stack, stack) if stack else row.text("layout.framework"))
 
@@ -224,7 +220,7 @@ def offload_of(row: RowFields, step: StepRow, framework: Framework) -> tuple[str
     if row.flag("layout.activation_offload"):
         offload = (*offload, "activations")
     if any(row.flag(f"layout.{one}") for one in CPU_OFFLOADS):
-        if step.gpus == 1 or not (step.zero == 3 or (step.zero is None and framework.name in SHARDED)):
+        if step.gpus == 1 or not (step.zero == 3 or (step.zero is None and framework.zero == 3)):
             raise NapkinError("cpu_offload: an offload that is not modeled but under fully sharded data parallelism")
         offload = (*dict.fromkeys((*offload, "optimizer")), "parameters")
     return offload

@@ -59,6 +59,7 @@ class Hardware:
     memory                  the printed number of gigabytes × 10⁹
     capacity_reported bytes that the driver makes available to torch
     nic_bandwidth           network per device, as nodes are usually built
+    integrated_ports        the network is on the accelerator itself, and network cards of the host do not connect it
     devices_per_node        devices that reach each other over the link devices_per_package 2 if software sees a package
     as two devices, each with half of everything; device_name is one of them
     sources                 citation by figure, if it is not `source`
@@ -90,6 +91,7 @@ class Hardware:
     link_bandwidth: float | None = None
     nic_name: str = ""
     nic_bandwidth: float | None = None
+    integrated_ports: bool = False
     devices_per_node: int | None = None
     devices_per_package: int = 1
     tdp_w: float | None = None

@@ -41,12 +41,6 @@ def _base(reading: Reading) -> None:
                 reading.ask(option, "config")
 
 
-def _default(reading: Reading, option: str, value: object, *keys: str) -> None:
-    """Set the program's default unless the option is already set or left open."""
-    if option not in reading.inputs:
-        reading.default(option, value, *keys)
-
-
 def _task(reading: Reading) -> None:
     key = "algorithm.adv_estimator"
     kind = str(reading.source.plain(key) or "").lower()
@@ -56,7 +50,7 @@ def _task(reading: Reading) -> None:
         reading.put("task", TASKS[kind], key)
     elif kind:
         reading.ask("task", key)
-    _default(reading, "task", "grpo", key)
+    reading.default("task", "grpo", key)
     take_model(reading, f"{A}.model.model_path")
 
 
@@ -95,13 +89,13 @@ def _batch(reading: Reading) -> None:
         reading.ask("micro-batch", f"{A}.dynamic_batching")
     else:
         reading.take("micro-batch", micro, whole)
-        _default(reading, "micro-batch", 4, micro)
+        reading.default("micro-batch", 4, micro)
     mini, drawn = f"{A}.global_batch_size", "data.rollout_batch_size"
     prompts = reading.take("global-batch", mini, whole)
-    _default(reading, "global-batch", 256, mini)
+    reading.default("global-batch", 256, mini)
     take_updates(reading, reading.read(drawn, whole) or 0, prompts or 0, drawn, mini)
     reading.take("samples-per-prompt", f"{R}.n", natural)
-    _default(reading, "samples-per-prompt", 1, f"{R}.n")
+    reading.default("samples-per-prompt", 1, f"{R}.n")
     where = ("data.max_prompt_length", "data.max_response_length")
     if any(key in reading.source for key in where):
         take_longest(reading, *where, (0, 0))
