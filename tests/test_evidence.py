@@ -39,7 +39,7 @@ from napkin.evidence.constants import own_error_of
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, own_error, point, quantile
 from napkin.evidence.priors import CHIP, PRIORS, prior_of
-from napkin.evidence.ranking import weighted_quantile
+from napkin.evidence.ranking import nearest_rank, weighted_quantile
 from napkin.evidence.rates import constants_of, machine
 from napkin.evidence.row_models import model_of
 from napkin.evidence.rows import RowFields
@@ -407,6 +407,13 @@ def test_sources_weigh_the_same_in_a_quantile() -> None:
     assert quantile(0.9, many + few, flat) == pytest.approx(0.5)
     assert quantile(0.9, many + few, flat, without="b") == pytest.approx(0.01)
     assert nearest(here, many + few, count=2, without="a")[0][1].source == "b"
+
+
+def test_a_percentile_is_one_of_the_values_and_never_below_the_median() -> None:
+    assert nearest_rank([float(n) for n in range(10, 0, -1)], 0.9) == 9
+    assert nearest_rank([float(n) for n in range(1, 12)], 0.9) == 10  # 0.9 · 11 = 9.9
+    assert nearest_rank([0.1, 0.3], 0.9) == 0.3
+    assert nearest_rank([0.2], 0.9) == 0.2
 
 
 def test_intervals_cover_what_they_say_and_widen_with_distance() -> None:

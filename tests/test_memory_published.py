@@ -14,7 +14,7 @@ from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
 from napkin.evidence.compared import Compared
-from napkin.evidence.ranking import conformal, lower_quantile, over_sources
+from napkin.evidence.ranking import conformal, nearest_rank, over_sources
 from napkin.evidence.recognize import of_memory, recognized
 from napkin.evidence.row_models import depth_from, described
 from napkin.evidence.rows import RowFields
@@ -338,7 +338,7 @@ def test_eight_bit_states_and_states_on_the_host_are_counted() -> None:
 @pytest.mark.parametrize(
     ("quantity", "median", "ninth"),
     [
-        ("memory_allocated", 0.011, 0.04),
+        ("memory_allocated", 0.011, 0.06),
         ("memory_used", 0.035, 0.09),
         ("memory_reserved", 0.03, 0.08),
         ("memory_unstated", 0.001, 0.002),
@@ -354,7 +354,7 @@ def test_errors_on_published_rows_stay_within_their_bounds(
     errors = [abs(one.error or 0.0) for one in rows]
     assert len(errors) >= 6
     assert statistics.median(errors) <= median
-    assert lower_quantile(errors, 0.9) <= ninth
+    assert nearest_rank(errors, 0.9) <= ninth
 
 
 def test_torchtitan_s_cache_may_have_segments_that_grow_where_a_row_does_not_say() -> None:
@@ -380,7 +380,7 @@ def test_one_card_s_allocated_bytes_are_known_to_a_hundredth(compared: list[Comp
     errors = [abs(one.error) for one in compared if one.id.startswith("litgpt") and one.id.endswith("g1") and one.error]
     assert len(errors) >= 20
     assert statistics.median(errors) <= 0.0065  # 0.005 if LitGPT's first layer kept what no gradient reaches
-    assert lower_quantile(errors, 0.9) <= 0.015
+    assert nearest_rank(errors, 0.9) <= 0.018
 
 
 def test_no_run_that_ran_out_of_memory_is_predicted_to_fit(compared: list[Compared]) -> None:
@@ -437,7 +437,7 @@ def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> No
         named[name in FRAMEWORKS].append(abs(math.exp(error) - 1))
     assert len(named[True]) >= 130
     assert statistics.median(named[True]) <= 0.081
-    assert lower_quantile(named[True], 0.9) <= 0.25
+    assert nearest_rank(named[True], 0.9) <= 0.25
     # OneFlow and PaddlePaddle, which run no torch: this far off, and known to be
     assert len(named[False]) >= 35
     assert statistics.median(named[False]) <= 0.2

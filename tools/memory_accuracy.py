@@ -17,7 +17,7 @@ from napkin.autograd.tensors import sized
 from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins
 from napkin.evidence.compared import Compared
-from napkin.evidence.ranking import lower_quantile
+from napkin.evidence.ranking import nearest_rank
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields
 from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recompute
@@ -149,7 +149,7 @@ def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) ->
         inside = sum(bool(one.covered) for one in known) / len(known)
         table += (
             f"| {name} | {quantity.removeprefix('memory_')} | {len(known)} of {len(members)} "
-            f"| {statistics.median(errors):.1%} | {lower_quantile(errors, 0.9):.1%} | {errors[-1]:.1%} "
+            f"| {statistics.median(errors):.1%} | {nearest_rank(errors, 0.9):.1%} | {errors[-1]:.1%} "
             f"| {inside:.0%} |\n"
         )
     for name, words in RESIDUALS.items():
@@ -262,7 +262,7 @@ def learned(rows: list[RowFields]) -> str:
         off = ""
         if others and name != "rounding":
             errors = [one.error(statistics.fmean(others)) for one in members]
-            off = f"{statistics.median(errors):.1%}, {lower_quantile(errors, 0.9):.1%}"
+            off = f"{statistics.median(errors):.1%}, {nearest_rank(errors, 0.9):.1%}"
         lines += f"| {name} | `{source}` | {len(shown)} | {statistics.median(shown):.4g} "
         lines += f"| {shown[quarter]:.4g} to {shown[-1 - quarter]:.4g} | {off} |\n"
     return lines
@@ -297,7 +297,7 @@ def left_out(unnamed: list[tuple[RowFields, Compared]]) -> str:
         inside = sum(bool(one.covered) for one in known) / len(known)
         lines += (
             f"| {name} | {len(known)} of {len(members)} | {statistics.median(errors):.1%} "
-            f"| {lower_quantile(errors, 0.9):.1%} | {errors[-1]:.1%} | {inside:.0%} |\n"
+            f"| {nearest_rank(errors, 0.9):.1%} | {errors[-1]:.1%} | {inside:.0%} |\n"
         )
     return lines
 

@@ -13,6 +13,7 @@ from napkin.evidence.columns import Columns
 from napkin.evidence.constants import constants
 from napkin.evidence.fit import seconds_of
 from napkin.evidence.intervals import distance
+from napkin.evidence.ranking import nearest_rank
 from napkin.evidence.step_rows import StepRow
 from napkin.evidence.validate import point_of
 from napkin.record import record
@@ -58,7 +59,7 @@ def errors(rows: Sequence[StepRow] | None = None) -> Errors:
 def summary(log_errors: Floats) -> tuple[int, float, float, float]:
     """Return the number of rows, and median, mean and 90th percentile of |predicted/measured − 1|."""
     size = np.abs(np.expm1(log_errors))
-    return len(size), float(np.median(size)), float(np.mean(size)), float(np.quantile(size, 0.9))
+    return len(size), float(np.median(size)), float(np.mean(size)), nearest_rank(size.tolist(), 0.9)
 
 
 def scaled_by_nearest(found: Errors) -> Floats:

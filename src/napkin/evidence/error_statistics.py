@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from napkin.evidence.compared import Compared
-from napkin.evidence.ranking import lower_quantile
+from napkin.evidence.ranking import nearest_rank
 from napkin.record import record
 
 
@@ -36,7 +36,7 @@ def errors_of(compared: Sequence[Compared]) -> ErrorStatistics:
         rows=len(compared),
         median=statistics.median(absolute),
         mean=statistics.fmean(absolute),
-        p90=lower_quantile(absolute, 0.9),
+        p90=nearest_rank(absolute, 0.9),
         bias=statistics.median(signed),
         coverage=sum(covered) / len(covered) if covered else None,
     )

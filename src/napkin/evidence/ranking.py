@@ -16,10 +16,9 @@ def median(values: Sequence[float]) -> float:
     return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
 
 
-def lower_quantile(values: Sequence[float], share: float) -> float:
-    """Return the largest value of the lower `share` of the values."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * (len(ranked) - 1)))]
+def nearest_rank(values: Sequence[float], share: float) -> float:
+    """Return the smallest value at or below which `share` of the values lie."""
+    return weighted_quantile(((value, 1.0) for value in values), share)
 
 
 def conformal(errors: Sequence[float], level: float) -> float:
