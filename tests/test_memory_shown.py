@@ -77,6 +77,9 @@ def test_the_stages_of_a_pipeline_are_rows_too() -> None:
         "llama3-70b --dp 4 --tp 4",
         "llama3-8b --micro-batch 5",
         "llama3.2-3b --optimizer-form foreach",
+        "llama3-8b",  # optimizer states on the host, timed
+        "llama3-8b --micro-batch 16 --offload optimizer",
+        "llama3-8b --task sft --trainer unsloth --seq 32768",  # the trainer's own offload is part of its step
     ],
 )
 def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> None:
@@ -99,9 +102,11 @@ def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> N
             assert (1 + row["high"]) / (1 + row["extra_time"]) == pytest.approx(reach)
             assert (1 + row["low"]) * reach == pytest.approx(1 + row["extra_time"])
         else:
-            assert "does not time" in row["untimed"]
+            refused = run_line(f"step --hardware h100-sxm-80gb {line} {row['change']}")
+            assert refused.status == 3
+            assert f"error: {row['untimed']}" in refused.err
     timed = [row["extra_time"] for row in found if "extra_time" in row and row != answer["more_accelerators"]]
-    assert timed == sorted(timed)
+    assert timed == sorted(timed) or "--task" in line
 
 
 @pytest.mark.parametrize(

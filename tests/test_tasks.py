@@ -280,6 +280,22 @@ def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Na
     assert "nothing is kept" in napkin(f"{line} --lora-rank 16 --host-memory 128GB").err
 
 
+def test_plan_times_what_it_advises_with_states_on_the_host(napkin: Napkin) -> None:
+    """12 bytes per parameter of master copies and moments leave the one card; the answer to the printed command is the
+    row's, and too small a host takes the advice away."""
+    line = "plan llama3-8b --gpus 1 --hardware h100 --task sft --seq 2048 --global-batch 16"
+    row = napkin(f"{line} --json").data["suggestions"][-1]
+    assert row["change"] == "--offload optimizer"
+    assert row["host"] == pytest.approx(12 * 8_030_261_248, rel=1e-6)  # and a step count per tensor
+    again = napkin(row["command"].removeprefix("napkin ") + " --json")
+    assert again.data["verdict"] == "fits"
+    assert again.values["memory/total"] == row["used"]
+    assert again.values["step/time"] == row["step/time"]
+    for size, there in (("95GB", False), ("97GB", True)):  # 96.4 GB are kept
+        rows = napkin(f"{line} --host-memory {size} --json").data["suggestions"]
+        assert any("--offload" in one["change"] for one in rows) == there
+
+
 def test_plan_judges_the_host_of_what_is_paged(napkin: Napkin) -> None:
     """bitsandbytes' paged 8-bit states: 2 bytes per parameter and their scales, which ZeRO shards over two GPUs."""
     line = "plan llama3-8b --gpus 2 --hardware h100 --task sft --seq 2048 --optimizer paged-adamw-8bit --json"

@@ -13,7 +13,7 @@ from napkin.commands.question.named import named_config
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
-from napkin.commands.question.untimed import check_shards, read_untimed
+from napkin.commands.question.untimed import check_timed
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.rates import gpus_per_node
@@ -73,8 +73,7 @@ def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -
     step, stack, why = None, None, NO_HARDWARE
     if stated.hardware is not None:
         try:
-            read_untimed(inputs)
-            check_shards(int(setup.shard), int(setup.layout.zero))
+            check_timed(inputs, setup)
             prediction = read_prediction(inputs, stated.model, setup, stated.hardware)
             step, stack, why = prediction.step(), prediction.stack, ""
         except Refused as problem:

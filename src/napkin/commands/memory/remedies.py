@@ -72,15 +72,20 @@ def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) ->
     asked = question.asked.changed(options)
     try:
         setup = read_setup(asked, question.model)
-        node, there = read_node(asked, setup, hardware) if keeps(setup) else (1, None)
+        if not setup.offload and least_states(question.model, setup) > hardware.capacity:
+            return TOO_LARGE
+        return within_host(question.evaluate(question.model, setup), asked, hardware, question.source)
     except NapkinError:
         return None
-    if not setup.offload and least_states(question.model, setup) > hardware.capacity:
-        return TOO_LARGE
-    found = question.evaluate(question.model, setup)
-    if found.verdict == FITS and not holds(terms_of(found, question.source), node, there):
-        return HOST_TOO_SMALL
-    return found
+
+
+def within_host(found: Fit, asked: Inputs, hardware: Hardware, source: str) -> Fit | str:
+    """Return the memory of a step, or HOST_TOO_SMALL if it fits the GPU and what it keeps on the host does not fit."""
+    setup = found.step.setup
+    if found.verdict != FITS or not keeps(setup):
+        return found
+    node, there = read_node(asked, setup, hardware)
+    return found if holds(terms_of(found, source), node, there) else HOST_TOO_SMALL
 
 
 def _extra(row: Row) -> float:
@@ -91,13 +96,12 @@ def _extra(row: Row) -> float:
 
 def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup: Setup) -> tuple[Pace | None, str]:
     """Return the pace that `napkin step` predicts with these options, or the reason why it predicts none."""
-    why = untimed(setup)
-    if why:
-        return None, why
     from napkin.commands.question.step_model import read_prediction
+    from napkin.commands.question.untimed import check_timed
 
     inputs = question.asked.changed(options)
     try:
+        check_timed(inputs, setup)
         prediction = read_prediction(inputs, question.model, setup, hardware)
     except NapkinError as problem:
         return None, problem.message
@@ -105,13 +109,6 @@ def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup:
     half, _ = prediction.half_width(question.confidence, named="stack" in inputs)
     seconds = float(prediction.step().time.value)
     return Pace(seconds / float(layout.global_batch * layout.seq), half), ""
-
-
-def untimed(setup: Setup) -> str:
-    """Return why the step model cannot time a setup, else ""."""
-    if setup.offload:
-        return "the step model does not time transfers to the host"
-    return ""
 
 
 def command_line(question: MemoryQuestion, one: Remedy) -> str:

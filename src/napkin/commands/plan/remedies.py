@@ -7,12 +7,13 @@ from napkin._tables.takes import TAKES
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory import remedies as of_memory
-from napkin.commands.memory.host import read_whether_kept
+from napkin.commands.memory.host import keeps, read_whether_kept
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.memory.question import read as read_memory
 from napkin.commands.plan.question import PlanQuestion, read
 from napkin.commands.plan.rows import run_of
 from napkin.commands.question.layout import degrees
+from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
 from napkin.options.command_line import option_piece
 from napkin.planning.layouts import Scored, chosen_on
@@ -46,25 +47,32 @@ class _Changed:
         self.question, self.gpus = question, gpus
         self.best: dict[tuple[tuple[str, str | bool], ...], tuple[PlanQuestion, Scored]] = {}
         """The changed question and its recommended layout, by the changes."""
+        self.untimed: dict[tuple[tuple[str, str | bool], ...], str] = {}
+        """Why no layout is timed, by the changes: `memory` counts its bytes."""
 
     def evaluated(self, options: Options) -> Fit | str | None:
         """Return the memory of the recommended layout; TOO_LARGE if none fits, None if the options cannot be
         combined."""
+        inputs, hardware = self.question.asked.changed(options), self.question.layouts.hardware
         try:
-            if "offload" in options:
-                return of_memory.evaluated(self.in_memory(), options, self.question.layouts.hardware)
-            changed = read(self.question.asked.changed(options))
+            read_untimed(inputs)
+        except NapkinError as problem:
+            self.untimed[tuple(options.items())] = problem.message
+            return of_memory.evaluated(self.in_memory(), options, hardware)
+        try:
+            changed = read(inputs)
             chosen, _ = chosen_on(changed.layouts, self.gpus)
+            if chosen is None:
+                return TOO_LARGE
+            asked, setup = changed.layouts.request, changed.layouts.setup(chosen.layout)
+            found = evaluate(asked.model, setup, asked.implementation, hardware.capacity)
+            self.best[tuple(options.items())] = changed, chosen
+            return of_memory.within_host(found, inputs, hardware, "")
         except NapkinError:
             return None
-        if chosen is None:
-            return TOO_LARGE
-        self.best[tuple(options.items())] = changed, chosen
-        asked, setup = changed.layouts.request, changed.layouts.setup(chosen.layout)
-        return evaluate(asked.model, setup, asked.implementation, changed.layouts.hardware.capacity)
 
     def in_memory(self) -> MemoryQuestion:
-        """Return the question for `memory`, which counts host memory; layouts that use it are not timed."""
+        """Return the question for `memory`, which counts host memory."""
         given = {name: one for name, one in self.question.asked.given.items() if name in TAKES["memory"]}
         return read_memory(Inputs(find("memory"), given), self.question.layouts.request.model)
 
@@ -76,13 +84,15 @@ class _Changed:
         }
         if "lora-rank" in one.options and self.question.layouts.request.setup.implementation.tuning is None:
             row["trains"] = of_memory.TRAINS_LORA
-        known = self.best.get(tuple(one.options.items()))
-        if known is None:
-            asked, hardware = self.in_memory(), self.question.layouts.hardware
-            row |= {**of_memory.on_host(asked, one, hardware), "command": of_memory.command_line(asked, one)}
-            return {**row, "untimed": of_memory.untimed(one.fit.step.setup)}
-        changed, chosen = known
-        line = Inputs(changed.asked.command, changed.asked.without("host-memory")).command_line("plan", {})
+        asked = self.in_memory()
+        if "offload" in one.options:
+            row |= of_memory.on_host(asked, one, self.question.layouts.hardware)
+        changes = tuple(one.options.items())
+        if changes in self.untimed:
+            return {**row, "command": of_memory.command_line(asked, one), "untimed": self.untimed[changes]}
+        changed, chosen = self.best[changes]
+        given = changed.asked.given if keeps(one.fit.step.setup) else changed.asked.without("host-memory")
+        line = Inputs(changed.asked.command, given).command_line("plan", {})
         speed = {"step/time": chosen.time.value, "tokens_per_second_per_gpu": 1 / chosen.token}
         run = run_of(changed, self.gpus, chosen.token)
         return {**row, **degrees(chosen.layout), **speed, **run, "command": line}

@@ -9,13 +9,12 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, read_hardware, record_rates
 from napkin.commands.question.setup import read_setup
-from napkin.commands.question.untimed import check_generates, check_shards, read_untimed
+from napkin.commands.question.untimed import check_generates, check_timed
 from napkin.errors import NapkinError, Refused
 from napkin.evidence import one_run
 from napkin.evidence.software import stack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.options.training import UNTIMED
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -54,10 +53,8 @@ class StepQuestion:
 def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> StepQuestion:
     """Read the setup, accelerator and software of a step to predict; uses: the accelerator's figures that the answer
     depends on."""
-    if any(name in inputs for name in UNTIMED):
-        read_untimed(inputs)
     setup = read_setup(inputs, model)
-    check_shards(int(setup.shard), int(setup.layout.zero))
+    check_timed(inputs, setup)
     if setup.layout.images:
         if setup.layout.pp > 1:
             why = "--images: the time of a pipeline whose first stage has a vision tower is not modeled"

@@ -7,10 +7,18 @@ from collections.abc import Iterable
 from napkin.commands.inputs import Inputs
 from napkin.errors import Problems, Refused
 from napkin.options.training import UNTIMED
+from napkin.training.setup import Setup
 from napkin.training.tasks import PRETRAIN, TASKS, Task
 
 TIMED_OFFLOAD = ("optimizer",)
 """What may be kept in host memory: the host updates it."""
+
+
+def check_timed(inputs: Inputs, setup: Setup) -> None:
+    """Refuse (3) a step whose time is not modeled."""
+    read_untimed(inputs)
+    if setup.shard and setup.layout.zero < 3:  # only gathers of ZeRO-3 are timed within a group
+        _refuse(("dp-shard",))
 
 
 def read_untimed(inputs: Inputs) -> None:
@@ -27,12 +35,6 @@ def check_generates(task: Task) -> None:
             f"--task {task.name}: the time in which the model generates responses is not modeled",
             "--task distill times its other steps; napkin memory counts its bytes",
         )
-
-
-def check_shards(shard: int, zero: int) -> None:
-    """Reject sharding groups (HSDP) with ZeRO 1 and 2: only gathers of ZeRO-3 are timed within a group."""
-    if shard and zero < 3:
-        _refuse(("dp-shard",))
 
 
 def _refuse(names: Iterable[str]) -> None:

@@ -211,9 +211,9 @@ def _remedies(rows: Sequence[Row], most: int = REMEDIES) -> Table | None:
 
 def _slower(row: Row) -> str:
     """Return the extra time of a suggestion for the same tokens, and whether it trains only LoRA matrices."""
-    trains = "LoRA only; " if "trains" in row else ""
+    trains = ("LoRA only; " if "trains" in row else "") + hosted(row)
     if not isinstance(row.get("extra_time"), float):
-        return f"{trains}{hosted(row)}not timed"
+        return f"{trains}not timed"
     times = 1 + number_in(row, "extra_time")
     if times > MANY or 0 < times < 1 / MANY:  # 0: shorter than the precision of what is left
         return trains + (f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast")

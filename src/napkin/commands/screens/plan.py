@@ -123,10 +123,10 @@ def _advised(rows: Sequence[Row]) -> Table | None:
 def _pace(row: Row) -> str:
     """Return the time of the run or a step with a suggestion, and its host memory."""
     trains = "; LoRA only" if "trains" in row else ""
-    if "host" in row:
+    if "untimed" in row:
         return f"{hosted(row)}not timed{trains}"
     what = "time" if "time" in row else "step/time"
-    return f"{human(number_in(row, what), 'second', 3)}{trains}; {layout_words(row)}"
+    return f"{hosted(row)}{human(number_in(row, what), 'second', 3)}{trains}; {layout_words(row)}"
 
 
 def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], most: int) -> Table:
