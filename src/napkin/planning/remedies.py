@@ -89,8 +89,13 @@ class RemedySearch:
         return options
 
     def strongest(self, names: Sequence[str]) -> Choice:
-        """Return the combination with every one of these axes at its last level."""
-        return tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
+        """Return the combination with every one of these axes at its last level, but offloading no more than the host
+        has room for."""
+        choice = tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
+        at = next((at for at, axis in enumerate(self.axes) if axis.name == "offload"), None)
+        while at is not None and choice[at] and self.evaluated(choice) == HOST_TOO_SMALL:
+            choice = (*choice[:at], choice[at] - 1, *choice[at + 1 :])
+        return choice
 
     def evaluated(self, choice: Choice) -> Fit | str | None:
         """Return the memory of a combination, TOO_LARGE, or None if it is not valid."""
@@ -103,7 +108,7 @@ class RemedySearch:
         evaluation."""
         if choice not in self._known:
             for other, fit in self._known.items():
-                if fit is None:
+                if fit is None or fit == HOST_TOO_SMALL:  # the host may have room for a weaker one
                     continue
                 if _fits(fit) and all(a <= b for a, b in zip(other, choice, strict=True)):
                     return True

@@ -224,8 +224,8 @@ def hosted(row: Row) -> str:
     """Return the host memory that a suggestion uses, as a clause."""
     if "host" not in row:
         return ""
-    there = f"of {size(number_in(row, 'host_capacity'))}; " if "host_capacity" in row else ""
-    return f"{size(number_in(row, 'host'))} host; {there}"
+    there = f"of {size(number_in(row, 'host_capacity'))} " if "host_capacity" in row else ""
+    return f"{size(number_in(row, 'host'))} {there}host; "
 
 
 def host_line(host: Number, there: Number) -> str:
