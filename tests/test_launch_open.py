@@ -45,6 +45,17 @@ def test_an_open_number_is_required_from_the_user(word: str) -> None:
     assert options["rollout-tp"] is None
 
 
+def test_a_feature_that_is_read_and_off_is_not_listed_as_not_modeled() -> None:
+    text = (
+        "base_model: Qwen/Qwen3-8B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\n"
+        "fsdp_config:\n  offload_params: {}\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+    )
+    for word, offload in (("false", False), ("true", True)):
+        options, reading = read(text.format(word))
+        assert ("offload" in options) == offload
+        assert [one.key for one in reading.not_modelled] == ["fsdp_config.auto_wrap_policy"]
+
+
 def test_fp8_is_listed_as_not_modeled() -> None:
     """IN_8_BITS has the formats of training all weights alone."""
     options, reading = read(

@@ -80,12 +80,15 @@ class Reading:
     def read(self, keys: str, how: Callable[[object], T | None]) -> T | None:
         """Return the value of the first of these keys (separated by |), or None if it is missing or open.
 
-        A value of the wrong type is an error (2).
+        A value of the wrong type is an error (2). A flag that is off is accounted for.
         """
         value = self.find(*keys.split("|"))
         if value is None or isinstance(value.value, Open):
             return None
-        return self.parsed(value, how)
+        found = self.parsed(value, how)
+        if found is False:
+            self.told(self.named(*keys.split("|")))
+        return found
 
     def named(self, *keys: str) -> str:
         """Return the first of these keys with a value, else the first in the file, else the first."""
