@@ -247,7 +247,7 @@ def test_stages_in_one_scope_keep_what_was_assigned_last(tmp_path: Path) -> None
 def test_a_line_of_no_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
     path.write_text("base_model: Qwen/Qwen3-8B\nmicro_batch_size: 2\nsequence_len: 2048\n")
-    with pytest.raises(NapkinError, match="only Python programs take a line"):
+    with pytest.raises(NapkinError, match="only programs and scripts take a line"):
         read_launch(f"{path}:2")
     with pytest.raises(NapkinError, match="No such file"):
         read_launch(f"{path}.py:2")

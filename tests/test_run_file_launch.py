@@ -55,3 +55,12 @@ def test_compare_lint_and_sensitivity_read_the_launch_file(napkin: Napkin, run_f
     found = napkin(["sensitivity", "memory", "--from", launch, "--hardware", "h100", "--gpus", "8", "--zero", "3"])
     assert found.status == 0, found.err
     assert "--from" in found.out
+
+
+@pytest.mark.parametrize("named", ["[]", '""', "", "[a.yaml, 3]", "{a: b}"])
+def test_a_run_file_that_names_no_launch_file_is_refused(napkin: Napkin, tmp_path: Path, named: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"command: memory\nmodel: llama3-8b\nfrom: {named}\nlimits: {{verdict: fits}}\n")
+    found = napkin(["check", str(path)])
+    assert found.status == 2
+    assert "run.yaml:3: from: names no launch file" in found.err

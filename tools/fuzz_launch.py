@@ -121,7 +121,7 @@ def _toml(keys: Mapping[str, Any], head: str) -> str:
 
 
 def _python(keys: Mapping[str, Any], head: str) -> str:
-    return "".join(f"{key} = {value!r}\n" for key, value in keys.items())
+    return "".join(f"{key} = {value!r}\n" for key, value in _nested(keys).items())
 
 
 def _calls(keys: Mapping[str, Any], head: str) -> str:

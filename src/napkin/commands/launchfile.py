@@ -171,8 +171,14 @@ def merged_with_launch(
 
 
 def _files_of(stated: OptionText) -> list[str]:
-    """Return the files of --from; in a run file it may be one text."""
-    return [str(one) for one in stated.text] if isinstance(stated.text, (list, tuple)) else [str(stated.text)]
+    """Return the files of --from; in a run file it may be one text.
+
+    Raises NapkinError (2) for no file at all and for what is not a name.
+    """
+    listed = list(stated.text) if isinstance(stated.text, (list, tuple)) else [stated.text]
+    if not listed or not all(isinstance(one, str) and one.strip() for one in listed):
+        raise NapkinError(f"{stated.where or '--from'}: names no launch file", "for example from: train.yaml")
+    return [str(one) for one in listed]
 
 
 def _is_alone(reading: Reading, typed: Mapping[str, OptionText]) -> bool:

@@ -32,6 +32,20 @@ def take_machine(reading: Reading) -> None:
         reading.derive("gpus", count * machines, *keys)
 
 
+def take_launcher(reading: Reading) -> None:
+    """Read the GPU count of a launch line whose settings are in a file: its options or environment."""
+    if not reading.source.parts or reading.inputs.get("gpus") is not None:
+        return
+    around = reading.source.environment
+    if any(one in reading.source for one in EACH):
+        take_machine(reading)
+    elif "num_processes" in reading.source:
+        reading.take("gpus", "num_processes", whole)
+    elif around.get("NPROC_PER_NODE", "").isdecimal() and around.get("NNODES", "1").isdecimal():
+        count = int(around["NPROC_PER_NODE"]) * int(around.get("NNODES", "1"))
+        reading.derive("gpus", count, "NPROC_PER_NODE", *(["NNODES"] if "NNODES" in around else []))
+
+
 def check_gpus(reading: Reading, *keys: str) -> None:
     """Report a contradiction if the file's parallel degrees do not divide its GPU count."""
     sizes = {name: reading.value_of(name) or 1 for name in ("tp", "pp", "cp", "ep", "gpus")}

@@ -11,7 +11,8 @@ WORDS = """name description debug run_name exp_name experiment_name project proj
     work_group workspace tags note notes version dump_folder job_id comment main_training_function same_network
     lr lrs peak_lr base_lr max_lr min_lr finetune_lr scheduler lr_scheduler sched betas eps epsilon beta_1
     beta_2 weight_decay
-    warmup warmup_steps warmup_iters lr_warmup_steps lr_warmup_init min_lr_factor min_decay_lr decay_lr decay_ratio
+    warmup warmup_steps warmup_iters
+    num_warmup_steps lr_warmup_steps lr_warmup_init min_lr_factor min_decay_lr decay_lr decay_ratio
     decay_type decoupled_lr decoupled_min_lr decay_norm_and_bias decay_embeddings cosine_min_lr_ratio
     override_opt_param_scheduler opt_param_scheduler max_grad_norm max_grad_norm_ratio clip_grad_norm max_norm
     gradient_clip_val gradient_clipping clip_grad grad_clip algorithms adam_beta1 adam_beta2 adam_eps
@@ -52,6 +53,7 @@ WORDS = """name description debug run_name exp_name experiment_name project proj
     s3_checkpointing s3_upload keep_last_n_checkpoints output_checkpoint overwrite_output_dir overwrite_cache
     dataset_prepared_path lora_model_dir strict hdf5_output_dir
     auto_continue_train no_load_optim no_load_rng no_save_optim no_save_rng disable_last_saving ckpt_format
+    multi_gpu num_machines ddp_find_unused_parameters
     general project_run benchmark_csv_path ddp_timeout dist_timeout timeout nccl_timeout machine_rank main_process_ip
     main_process_port rdzv_backend rdzv_endpoint tpu_env tpu_use_cluster tpu_use_sudo tpu_name tpu_zone use_cpu
     compute_environment dynamo_config_debug num_cpu_threads_per_process enable_cpu_affinity deepspeed_multinode_launcher

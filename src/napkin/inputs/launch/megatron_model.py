@@ -6,7 +6,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import vocabulary_of
-from napkin.inputs.launch.values import flag, natural, whole
+from napkin.inputs.launch.values import Open, flag, natural, whole
 
 SHAPE = (
     "num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups "
@@ -30,6 +30,12 @@ VOCABULARIES = {"gpt2bpetokenizer": 50257, "llama2tokenizer": 32000}
 """Megatron-LM's tokenizers with a fixed vocabulary → tokens."""
 
 
+def _is_other(path: str) -> bool:
+    """Return whether a SentencePiece file is not named as Llama 2's: any such file can go with Llama2Tokenizer."""
+    name = path.rsplit("/", 1)[-1].lower()
+    return name.endswith(".model") and name != "tokenizer.model" and "llama" not in name
+
+
 def take_vocabulary(reading: Reading, kind: str, *names: str) -> None:
     """Assume the vocabulary from the tokenizer's type or name, padded as Megatron-LM pads it.
 
@@ -40,10 +46,13 @@ def take_vocabulary(reading: Reading, kind: str, *names: str) -> None:
         return
     plain = reading.source.plain
     stated = [(key, str(plain(key))) for key in names if plain(key)]
+    values = [getattr(reading.find(key), "value", "") for key in names]
+    paths = [one.rest if isinstance(one, Open) else str(one) for one in values]
     sizes = [(key, vocabulary_of(model_of(name)[0])) for key, name in stated]
     if "gpt2-vocab" in str(plain("vocab_file") or ""):
         sizes.insert(0, ("vocab_file", VOCABULARIES["gpt2bpetokenizer"]))
-    sizes.insert(0, (kind, VOCABULARIES.get(str(plain(kind) or "").lower())))
+    if not any(_is_other(path) for path in paths):
+        sizes.insert(0, (kind, VOCABULARIES.get(str(plain(kind) or "").lower())))
     key, size = next(((key, size) for key, size in sizes if size), ("", None))
     if size is None:
         if kind in reading.source:

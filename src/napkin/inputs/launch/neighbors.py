@@ -67,7 +67,12 @@ NEIGHBORS = (
         ),
         SIZES,
     ),
-    Neighbor("DeepSpeed-Chat's launch line", _holds("data_split", "deepspeed", "zero_stage|actor_zero_stage"), SIZES),
+    Neighbor(
+        "DeepSpeed-Chat's train.py, which names its scripts by model size",
+        _holds("step", "actor_model|reward_model"),
+        SIZES,
+        True,
+    ),
     Neighbor("SpecForge's configuration of a draft model", _holds("model.target_model_path"), SIZES),
     Neighbor("another kind of NeMo AutoModel recipe", _holds("step_scheduler", "model._target_|recipe"), SIZES, True),
     Neighbor(
@@ -81,9 +86,10 @@ NEIGHBORS = (
         SIZES + "; or its configuration with `stage` and `finetuning_type`",
     ),
     Neighbor(
-        "xtuner's configuration",
+        "another kind of xtuner or mmengine configuration",
         lambda source: source.syntax == "python" and any("xtuner" in one or "mmengine" in one for one in source.unread),
         SIZES,
+        True,
     ),
     Neighbor(
         "fairseq's configuration or launch line",

@@ -11,12 +11,19 @@ if TYPE_CHECKING:
     from napkin.inputs.launch.reading import Reading
 
 
-def adapters(frozen: str, kept: str, compute: str = "bf16") -> str:
+def adapters(frozen: str, kept: str, compute: str = "bf16", master: bool = False) -> str:
     """Return the precision policy of adapters over frozen weights.
 
     frozen  a number format or a value of --quantized; nf4-dq differs from nf4 only in its scales
+    kept    the format that adapters are created in
+    master  the framework casts every unquantized weight to the compute format and keeps an fp32 copy of what it trains
+            (DeepSpeed: runtime/engine.py, _configure_distributed_model)
     """
-    return f"frozen={frozen.removesuffix('-dq')},param={kept},grad={kept},compute={compute},state={kept}"
+    frozen = frozen.removesuffix("-dq")
+    if master and compute in ("bf16", "fp16"):
+        frozen = compute if frozen in ("bf16", "fp16", "fp32") else frozen
+        return f"frozen={frozen},param={compute},grad={compute},compute={compute},state=fp32,master=fp32"
+    return f"frozen={frozen},param={kept},grad={kept},compute={compute},state={kept}"
 
 
 def full_policy(loaded: str | None, autocast: str | None, widens: bool, master: bool) -> str:

@@ -124,7 +124,7 @@ class TrainingProgram:
     def _take_spread(self, call: Call, node: ast.expr, words: dict[str, str] | None, prefix: str) -> None:
         """Add the entries of `**{…}`, or of a name assigned a dict."""
         meant = Values((call.outer, call.names)).expression(node.id) if isinstance(node, ast.Name) else node
-        parts = _parts(meant) if meant is not None else None
+        parts = parts_of(meant) if meant is not None else None
         if parts is None:
             raise Refused(
                 f"{self.name}:{call.node.lineno}: {call.where} takes settings from **{shown(node)}, which the file "
@@ -137,7 +137,7 @@ class TrainingProgram:
     def _take_keyword(self, call: Call, name: str, node: ast.expr, words: dict[str, str] | None, prefix: str) -> None:
         known = Values((call.outer, call.names))
         meant = known.expression(node.id) if isinstance(node, ast.Name) else None
-        parts = _parts(meant if meant is not None else node)
+        parts = parts_of(meant if meant is not None else node)
         if parts is not None:
             for inner, part in parts:
                 self._take_keyword(call, f"{name}.{inner}", part, words, prefix)
@@ -181,7 +181,7 @@ def _chosen(statement: ast.stmt, node: ast.Call) -> bool:
     return any(node in (*ast.walk(one.body), *ast.walk(one.orelse)) for one in choices)
 
 
-def _parts(node: ast.expr) -> list[tuple[str, ast.expr]] | None:
+def parts_of(node: ast.expr) -> list[tuple[str, ast.expr]] | None:
     """Return the entries of `{"a": …}` or `dict(a=…)`, or None for any other expression."""
     if isinstance(node, ast.Dict):
         keys = [one.value if isinstance(one, ast.Constant) else None for one in node.keys]

@@ -62,6 +62,7 @@ def program_of(tree: ast.Module, name: str, line: int = 0) -> LaunchFile | None:
     _take_adapters(program, trainer)
     _take_formats(program)
     _take_checkpointing(program)
+    _take_frozen(program, tree)
     kind = TRAINERS[program.kind(trainer)] if trainer is not None else CONFIGS[program.kind(mine[0])]
     kind = kind or next((CONFIGS[program.kind(one)] for one in mine), "")
     program.add("trainer", called((trainer or mine[0]).node), kind or "transformers", (trainer or mine[0]).node.lineno)
@@ -190,6 +191,19 @@ def _take_formats(program: TrainingProgram) -> None:
         program.take(one)
     if not configs and stated is not None and stated.value is not None:
         program.add("load_in_4bit", stated.key, Open(str(stated.value)), 1)
+
+
+def _take_frozen(program: TrainingProgram, tree: ast.Module) -> None:
+    """Record that a program freezes parameters itself: `requires_grad_(False)`, `requires_grad = False`."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Call) and called(one) == "requires_grad_":
+            off = bool(one.args) and isinstance(one.args[0], ast.Constant) and one.args[0].value is False
+        elif isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and one.value.value is False:
+            off = any(isinstance(each, ast.Attribute) and each.attr == "requires_grad" for each in one.targets)
+        else:
+            continue
+        if off:
+            program.add("requires_grad", "requires_grad", False, one.lineno)
 
 
 def _take_checkpointing(program: TrainingProgram) -> None:

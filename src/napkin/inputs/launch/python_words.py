@@ -43,15 +43,34 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             unread[ast.unparse(node)[:60]] = "imports are not executed"
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            key = node.targets[0].id
-            values[key] = FileValue(key, _value(node.value, values))
-            lines[key,] = node.lineno
+            _assign(node.targets[0].id, node.value, values, lines)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            changed = ast.BinOp(ast.Name(node.target.id), node.op, node.value)
+            _assign(node.target.id, ast.copy_location(changed, node), values, lines)
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             unread[ast.unparse(node).split("\n", 1)[0][:60]] = "only assignments are read"
     check_size(len(values) + len(unread), name)
     source = LaunchFile(name, "python", values, Document(name, None, lines))
     source.unread = unread
     return source
+
+
+def _assign(key: str, node: ast.expr, values: dict[str, FileValue], lines: dict[tuple[object, ...], int]) -> None:
+    """Add an assignment; the entries of `dict(…)` and `{…}` become keys of a block."""
+    from napkin.inputs.launch.python_calls import parts_of
+
+    inner = parts_of(node)
+    if inner:
+        for old in [one for one in values if one.startswith(f"{key}.")]:
+            del values[old]
+        for name, part in inner:
+            _assign(f"{key}.{name}", part, values, lines)
+        return
+    value = _value(node, values)
+    if key.endswith(".type") and isinstance(value, Open) and all(one.isidentifier() for one in value.text.split(".")):
+        value = value.text  # a class
+    values[key] = FileValue(key, value)
+    lines[tuple(key.split("."))] = node.lineno
 
 
 def _value(node: ast.expr, known: dict[str, FileValue]) -> Any:

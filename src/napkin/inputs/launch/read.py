@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from napkin.errors import NapkinError
+from napkin.inputs.launch.checks import take_launcher
 from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
 from napkin.inputs.launch.neighbors import refuse_neighbor
 from napkin.inputs.launch.reading import Reading
@@ -13,9 +14,10 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, StatedOption
 from napkin.inputs.launch.syntax import read_source
 
-MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf megatron nemo megatron_bridge
+MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf deepspeed_chat
+    megatron nemo megatron_bridge
     llamafactory axolotl torchtune torchtitan nanotron llm_foundry olmo litgpt maxtext gpt_neox
-    deepspeed accelerate hf_python hf_trainer nanogpt hf_config meta_params"""
+    deepspeed accelerate xtuner hf_python hf_trainer nanogpt hf_config meta_params"""
 """Format modules in the order in which they are tried, the most specific first."""
 
 
@@ -41,8 +43,14 @@ def reading_of(source: LaunchFile) -> Reading:
             refuse_neighbor(source, told=True)
             reading = open_reading(format, source)
             apply(format, reading)
+            take_launcher(reading)
             return reading.finish()
     refuse_neighbor(source, told=False)
+    if source.missing:
+        raise NapkinError(
+            f"{source.name}: its settings are in {source.missing[0][:200]}, which was not found",
+            "give that file: napkin read --from FILE",
+        )
     shown = ", ".join(list(source.values)[:3])
     raise NapkinError(
         f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})",

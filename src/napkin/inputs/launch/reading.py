@@ -168,8 +168,8 @@ class Reading:
         if option in self.inputs:
             return
         stated = [key for key in keys if (found := self.find(key)) is not None and is_open(found.value)]
-        if stated:
-            self.ask(option, *stated)
+        if stated or self.source.missing:  # a settings file that is not here may set it
+            self.ask(option, *(stated or keys))
         else:
             self.put(option, value, *keys, origin=DEFAULT)
 
@@ -302,6 +302,8 @@ class Reading:
                 self.ignore(key)
             else:
                 self.omit(key, UNKNOWN)
+        for name in self.source.missing:
+            self.omit(name, "was not found; it sets what the launch line does not")
         for key, why in self.source.unread.items():
             if key not in self._told | self._covered:
                 self.omit(key, why)

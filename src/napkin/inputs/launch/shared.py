@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
+from napkin.inputs.launch.settings_files import path_of
 from napkin.inputs.launch.values import calculated, flag, number, whole, word
 from napkin.units import Unreadable
 
@@ -140,10 +140,6 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
             reading.contradict(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}", "zero", "offload")
 
 
-FOLDERS_ABOVE = 2
-"""Parent folders of a launch script that are searched for linked files."""
-
-
 def linked_path(reading: Reading, key: str) -> str | None:
     """Return the path of the file that a key names, or None if it does not exist.
 
@@ -152,9 +148,8 @@ def linked_path(reading: Reading, key: str) -> str | None:
     value = reading.source.plain(key)
     if not isinstance(value, str) or not value.strip():
         return None
-    folder = os.path.dirname(reading.source.name)
-    above = [os.path.join(folder, *[os.pardir] * ups, value) for ups in range(FOLDERS_ABOVE + 1)]
-    return next((path for path in (*above, value) if os.path.isfile(path)), None)
+    names = (reading.source.name, *(one.name for one in reading.source.parts))
+    return next((path for name in names if (path := path_of(name, value)) is not None), None)
 
 
 def take_linked(reading: Reading, key: str) -> Reading | None:
@@ -217,6 +212,9 @@ def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
     """
     from napkin.inputs.launch.read import merge_into
 
+    if reading.source.plain(key) is True and "deepspeed_config" in reading.source:  # deepspeed.add_config_arguments
+        reading.told(key)
+        key = "deepspeed_config"
     if key not in reading.source:
         return False
     value = reading.find(key)

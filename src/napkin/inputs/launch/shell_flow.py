@@ -61,7 +61,7 @@ MOST_COMMANDS = 200
 class Script:
     """A script, followed as it runs without arguments.
 
-    commands   expanded words of each command             spare     commands that would run only with arguments
+    commands   line and expanded words of each command    spare     commands that would run only with arguments
     undecided  unknown values that branches depend on     exported  names of exported variables
     known      variables set before the script starts
     """
@@ -71,8 +71,8 @@ class Script:
         self.variables = Variables()
         self.variables.texts |= known or {}
         self.variables.used |= set(known or ())
-        self.commands: list[list[str]] = []
-        self.spare: list[list[str]] = []
+        self.commands: list[tuple[int, list[str]]] = []
+        self.spare: list[tuple[int, list[str]]] = []
         self.undecided: dict[str, str] = {}
         self.exported: set[str] = set()
         self._stack: list[_Branch] = []
@@ -247,7 +247,7 @@ class Script:
         if words[0] in _SKIPPED or words[0].endswith("()") or len(self.commands) >= MOST_COMMANDS:
             return
         expanded = [part for word in words for part in self._argument(word)]
-        (self.spare if self._with_arguments else self.commands).append(expanded)
+        (self.spare if self._with_arguments else self.commands).append((one.line, expanded))
         if self._unsure and any(part.startswith("--") for part in expanded):
             self.undecided.setdefault(clean(" ".join(expanded[:3]))[:60], "is started in an undecided branch")
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from napkin.errors import NapkinError
+from napkin.inputs.launch.settings_files import named_in
 from napkin.inputs.launch.shell_flow import Script
 from napkin.inputs.launch.shell_values import clean, marks
 from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar, check_size
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
+from napkin.record import record
 
 _OPTION = re.compile(r"--?[A-Za-z][\w.\-]*(=.*)?", re.S)
 _OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w.\-/@]*)=(.*)", re.S)
@@ -24,26 +26,25 @@ OF_SLURM = {
 """#SBATCH options → the variables in which Slurm passes them to the script."""
 LAUNCHERS = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 """Variables that launchers read and that have no equivalent option."""
+OF_SETTINGS = 8
+"""Options that a settings file on a launch line counts for, when a script has several commands."""
 LARGEST = 1_000_000
 """Longest script, in characters. Published ones have thousands."""
 MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
 
 
-def read(text: str, name: str) -> LaunchFile:
-    """Return the options of the script's command with the most options. Raises NapkinError (2) if none has any."""
+def read(text: str, name: str, line: int = 0) -> LaunchFile:
+    """Return the options of the script's training command: of the one with settings files or the most options.
+
+    line  of the command, where a script has several: 0 for the first
+    Raises NapkinError (2) if no command has options, or if none starts on the line.
+    """
     if len(text) > LARGEST:
         raise NapkinError(f"{name}: is a script of more than 1 MB", "give the script that starts the training program")
     slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
     script = Script(clean(text), name, known)
-    found = [(command, _options(command)) for command in script.commands]
-    if not any(options for _, options in found):
-        found = [(command, _options(command)) for command in script.spare]
-    if not any(options for _, options in found):
-        raise NapkinError(
-            f"{name}: no training command with options was found", "give the script that starts the training program"
-        )
-    words, options = max(found, key=lambda pair: len(pair[1]))
+    words, options, others = _chosen(script, name, line)
     check_size(len(options), name)
     values: dict[str, FileValue] = {}
     lines: dict[tuple[object, ...], int] = {}
@@ -59,10 +60,62 @@ def read(text: str, name: str) -> LaunchFile:
     source = LaunchFile(name, "shell", values, Document(name, None, lines))
     source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
     source.unread = _unread(script)
+    if others and not line:
+        rest = ", ".join(map(str, others[:10]))
+        source.unread[f"line {rest}"] = f"starts training too; --from {name}:{others[0]} reads that command"
     source.environment = {
         name: marks(script.variables.texts[name])[0] for name in LAUNCHERS if name in script.variables.texts
     }
+    source.settings = tuple(named_in(words))
     return source
+
+
+@record
+class _Command:
+    """A command of a script.
+
+    line  where it starts     words  expanded     options  the options among them
+    """
+
+    line: int
+    words: Sequence[str]
+    options: Mapping[str, FileValue]
+
+    @property
+    def weight(self) -> int:
+        """How much the command looks like the training program: its options, and a settings file of several."""
+        named = len(named_in(self.words)) if _TRAINS.search(" ".join(self.words)) else 0
+        return len(self.options) + OF_SETTINGS * named
+
+    @property
+    def program(self) -> str:
+        """The program that the command starts."""
+        plain = [marks(word)[0] for word in self.words]
+        module = next((plain[at + 1] for at, word in enumerate(plain[:-1]) if word == "-m"), "")
+        return next((word.rsplit("/", 1)[-1] for word in plain if word.endswith(".py")), module or plain[0])
+
+
+def _chosen(script: Script, name: str, line: int) -> tuple[Sequence[str], Mapping[str, FileValue], list[int]]:
+    """Return the words and options of the training command, and the lines of other runs of its program."""
+    for commands in (script.commands, script.spare):
+        found = [_Command(at, words, _options(words)) for at, words in commands]
+        if any(one.weight for one in found):
+            break
+    else:
+        raise NapkinError(
+            f"{name}: no training command with options was found", "give the script that starts the training program"
+        )
+    best = max(found, key=lambda one: one.weight)
+    runs = [one for one in found if one.program == best.program and 2 * one.weight > best.weight]
+    if line:
+        best = next((one for one in reversed(found) if one.line <= line and one.weight), best)
+        last = next((one.line for one in found if one.line > best.line), None)
+        if line < best.line or (last is not None and line >= last):
+            raise NapkinError(f"{name}:{line}: no command starts here", f"omit the line: --from {name}")
+    return best.words, best.options, [one.line for one in runs if one is not best and one.options != best.options]
+
+
+_TRAINS = re.compile(r"train|tune|sft|dpo|grpo|orpo|kto|rlhf|\brun_|reward")
 
 
 def _unread(script: Script) -> dict[str, str]:

@@ -50,6 +50,8 @@ class LaunchFile:
     command  words of a script's command that are not options (the program that it starts)
     unread   parts of the file that are not keys → why     looked  keys that a reader looked up
     environment  variables that a script sets and launchers read (NPROC_PER_NODE) → text
+    settings  settings files that a launch line names     missing  those that do not exist
+    parts    the launch line and the settings files that this source joins
     """
 
     def __init__(self, name: str, syntax: str, values: Mapping[str, FileValue], document: Document) -> None:
@@ -61,6 +63,9 @@ class LaunchFile:
         self.unread: dict[str, str] = {}
         self.environment: dict[str, str] = {}
         self.looked: set[str] = set()
+        self.parts: tuple[LaunchFile, ...] = ()
+        self.settings: tuple[str, ...] = ()
+        self.missing: tuple[str, ...] = ()
 
     def __contains__(self, key: str) -> bool:
         """Return whether a key or a block of this name exists."""
@@ -108,6 +113,9 @@ class LaunchFile:
     def place(self, key: str) -> str:
         """Return `file:line: key` for messages."""
         value = self.values.get(key)
+        part = next((one for one in self.parts if value is not None and one.values.get(key) is value), None)
+        if part is not None:
+            return part.place(key)
         written = value.key if value is not None else key
         if self.document.lines or self.document.json:
             return self.document.place(*written.split("."))

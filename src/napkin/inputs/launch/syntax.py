@@ -20,7 +20,8 @@ _YAML_KEY = re.compile(r"^(?:- )?[\"']?[\w./\-]+[\"']?\s*:(?:\s|$)", re.M)
 _SHELL = re.compile(
     r"^#!.*\b(?:ba|z|da)?sh\b|^#SBATCH|^(?:export )?[A-Za-z_]\w*\+?=\(|^\s*(?:export|set -|source) ?\w*|"
     r"^\s*(?:[A-Z_]+=\S*\s+)*(?:srun|torchrun|deepspeed|accelerate launch|python3?|bash|swift|mpirun|ray job submit|"
-    r"llamafactory-cli|openrlhf\.cli\S*|uv run|tune run)\s|^[A-Za-z_]\w*=\S*$|^\s*--[a-z][\w.\-]*",
+    r"llamafactory-cli|xtuner|trl|axolotl|litgpt|openrlhf\.cli\S*|uv run|tune run)\s|"
+    r"^[A-Za-z_]\w*=\S*$|^\s*--[a-z][\w.\-]*",
     re.M,
 )
 _PYTHON = re.compile(r"^(?:import|from|def|class|@)\s?\w|^[A-Za-z_]\w* = |^[a-z_]\w*\s?=\s?[^=\s]", re.M)
@@ -47,11 +48,15 @@ def file_and_line(path: str) -> tuple[str, int]:
 
 
 def source_of(text: str, name: str, line: int = 0) -> LaunchFile:
-    """Return the keys of a launch file's text, or of a Python program's trainer on a line."""
+    """Return the keys of a launch file's text: of the trainer or the command on a line, where it has several."""
     source = _source_of(text, name, line)
-    if line and source.syntax != "python":
+    if source.settings:
+        from napkin.inputs.launch.settings_files import with_settings
+
+        source = with_settings(source, lambda path: _source_of(read_text(path), name_of(path), 0))
+    if line and source.is_mapping and not source.parts:
         raise NapkinError(
-            f"{name}:{line}: only Python programs take a line, which selects a trainer",
+            f"{name}:{line}: only programs and scripts take a line, which selects a run",
             f"omit the line: --from {name}",
         )
     return source
@@ -85,7 +90,7 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
     if _SHELL.search(text):
         from napkin.inputs.launch import shell_options
 
-        return shell_options.read(text, name)
+        return shell_options.read(text, name, line)
     from napkin.inputs.launch import yaml_words
 
     return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")

@@ -82,11 +82,16 @@ NO_DECODER = re.compile(
 )
 
 
+ONLINE = re.compile(r"(run_)?(dpo_online|online_dpo|nash_md|xpo)\w*\.py")
+"""Programs that generate the responses that they prefer between; napkin has no such task."""
+
+
 def task_of_program(source: LaunchFile) -> str | None:
     """Return the task of TRL's subcommand or script, or None."""
     if "trl" in source.command:
         return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
-    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", source.program)), None)
+    name = source.program.removeprefix("run_")
+    return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", name)), None)
 
 
 def is_trl(reading: Reading) -> bool:
@@ -127,6 +132,8 @@ def take_task(reading: Reading) -> None:
     stated = task_of_program(reading.source)
     if reading.source.syntax == "shell" and NO_DECODER.fullmatch(reading.source.program):
         reading.refuse(reading.source.program, "does not train a causal language model", "task")
+    if ONLINE.fullmatch(reading.source.program):
+        reading.refuse(reading.source.program, "generates the responses that it trains on, a task napkin lacks", "task")
     if stated is not None:
         reading.derive("task", stated, "trl")
     elif grouped:

@@ -185,7 +185,7 @@ def _precision(reading: Reading) -> None:
     keys = keys or ["bf16"]
     if reading.value_of("adapter"):
         frozen = reading.value_of("quantized") or narrow
-        state("precision", adapters(frozen, "fp32", narrow), *keys)
+        state("precision", adapters(frozen, "fp32", narrow, framework == "deepspeed"), *keys)
     elif framework == "deepspeed":
         state("precision", MASTER if narrow == "bf16" else "fp16-mixed", *keys)
     elif framework == "fsdp" and not pure:

@@ -154,6 +154,16 @@ def _batch(reading: Reading) -> None:
         reading.default(option, usual, key)
 
 
+def _frozen(reading: Reading) -> None:
+    """Refuse a program that freezes parameters itself, unless adapters freeze the model anyway."""
+    if "requires_grad" not in reading.source:
+        return
+    if "adapter" in reading.inputs:
+        reading.told("requires_grad")
+    else:
+        reading.refuse("requires_grad", "the program freezes parameters; which ones is not read", "freeze-layers")
+
+
 def _refused_adapters(reading: Reading) -> None:
     kind = reading.source.plain("peft_class")
     if kind is not None:
@@ -202,6 +212,7 @@ FORMAT = LaunchFormat(
             hf_trainer.rollout,
         ),
         KeyRule("peft_class", "", "peft's other configurations are refused", _refused_adapters),
+        KeyRule("requires_grad", "", "a program that freezes parameters is refused without adapters", _frozen),
         KeyRule(
             "deepspeed fsdp fsdp_config",
             "framework zero offload",

@@ -35,6 +35,10 @@ def is_this(source: LaunchFile) -> bool:
     )
 
 
+HALVES = ("max_source_length", "max_target_length")
+"""Prompt and response of programs that train decoders; run_summarization.py, which does not, is refused."""
+
+
 def rollout(reading: Reading) -> None:
     """Read the generation engine and the reference: the model with adapters disabled, a copy, or the teacher."""
     take_other_model(reading, "reference", TEACHER)
@@ -68,7 +72,10 @@ def seq(reading: Reading) -> None:
             else:
                 reading.ask("seq", key)
             return
-    if is_trl(reading):
+    halves = [reading.read(key, whole) for key in HALVES]
+    if all(halves):
+        reading.derive("seq", sum(one or 0 for one in halves), *HALVES)
+    elif is_trl(reading):
         reading.default("seq", 1024, "max_length")
 
 
@@ -158,6 +165,10 @@ def precision(reading: Reading) -> None:
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
     keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
+    unseen = reading.value_of("framework") == "deepspeed" and reading.value_of("zero") is None
+    if not keys and unseen:  # the DeepSpeed file, which is not here, sets it
+        reading.ask("precision", *reading.written("deepspeed_config", "deepspeed"))
+        return
     if not keys and not has_trl_defaults(reading) and not reading.value_of("adapter"):
         reading.default("precision", "fp32", "bf16", "torch_dtype")
         return
@@ -171,7 +182,7 @@ def precision(reading: Reading) -> None:
         held = loaded if loaded in ("bf16", "fp16") else "fp32"
         narrow = autocast or held
         kept = "bf16" if quantized and is_trl(reading) and narrow == "bf16" else "fp32"
-        policy = adapters(quantized or held, kept, narrow)
+        policy = adapters(quantized or held, kept, narrow, master)
     else:
         assumed = "bf16" if loaded == "auto" else loaded
         policy = full_policy(assumed, autocast, reading.value_of("framework") == "fsdp", master)
@@ -190,8 +201,10 @@ def others(reading: Reading) -> None:
     reading.default("optimizer", "adamw", "optim")
     if reading.source.has_any("attn_implementation"):
         take_attention(reading, "attn_implementation")
-    elif reading.read("use_flash_attn", flag):
-        reading.put("attention", "flash", "use_flash_attn")
+    else:
+        for key in ("use_flash_attn", "use_flash_attention_2", "flash_attn"):
+            if reading.read(key, flag):
+                reading.put("attention", "flash", key)
     if reading.read("freeze_llm", flag) and not reading.value_of("adapter"):
         reading.refuse("freeze_llm", "the language model is frozen; only the other towers are trained", "freeze")
     reading.default("attention", "flash", "attn_implementation")

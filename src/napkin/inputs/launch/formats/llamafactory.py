@@ -170,7 +170,9 @@ def _precision(reading: Reading) -> None:
         reading.derive("precision", MEGATRON if narrow == "bf16" else "fp16-mixed" if narrow else "fp32", *keys)
     elif reading.value_of("adapter"):
         frozen = reading.value_of("quantized") or narrow or "bf16"
-        reading.derive("precision", adapters(frozen, "bf16" if pure else "fp32", narrow or "fp32"), *keys)
+        kept = "bf16" if pure else "fp32"
+        policy = adapters(frozen, kept, narrow or "fp32", framework == "deepspeed")
+        reading.derive("precision", policy, *keys)
     elif narrow is None:
         reading.default("precision", "fp32", "bf16")
     elif pure:

@@ -11,6 +11,8 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
 
 F = "fsdp_config"
+MPT = ("mpt_causal_lm", "mosaic_gpt")
+"""model.name of the class that sizes describe; the second until April 2023."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -44,6 +46,10 @@ def _model(reading: Reading) -> None:
         for key in overrides:
             if reading.source.plain(key) not in (None, {}):
                 _override(reading, key)
+        return
+    kind = str(reading.source.plain("model.name") or MPT[0])
+    if kind not in MPT:
+        reading.refuse("model.name", f"napkin does not know the model class {kind[:60]!r}", "model")
         return
     for name, key in (("layers", "n_layers"), ("hidden", "d_model"), ("heads", "n_heads"), ("vocab", "vocab_size")):
         reading.dimension(name, reading.read(f"model.{key}", whole), f"model.{key}")

@@ -8,7 +8,7 @@ from napkin.inputs.launch.checks import EACH, NODES, check_batch, check_gpus, ta
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, product
+from napkin.inputs.launch.values import flag, product, whole
 from napkin.inputs.megatron_shape import config_of
 
 
@@ -65,6 +65,17 @@ def _layout(reading: Reading) -> None:
     check_batch(reading, "global_batch_size")
 
 
+def _amount(reading: Reading) -> None:
+    """Read Megatron-DeepSpeed's token limit: training ends at it or at the samples (training.py, train)."""
+    tokens, samples = reading.read("train_tokens", whole), reading.value_of("samples")
+    length = reading.value_of("seq")
+    if tokens is None or "steps" in reading.inputs or (samples and length and samples * length < tokens):
+        return
+    reading.inputs.pop("samples", None)
+    reading.put("tokens", tokens, "train_tokens")
+    reading.told("train_samples")
+
+
 def _others(reading: Reading) -> None:
     core.take_precision(reading)
     core.take_optimizer(reading)
@@ -87,6 +98,7 @@ FORMAT = LaunchFormat(
             "sizes; ffn 4·hidden, or 8/3·hidden in multiples of 64 if gated; tied by default",
             _model,
         ),
+        KeyRule("train_tokens", "tokens", "Megatron-DeepSpeed's limit, if it ends before the samples", _amount),
         KeyRule(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
             "recompute_activations recompute_granularity recompute_method recompute_num_layers deepspeed "

@@ -137,7 +137,7 @@ def _precision(reading: Reading) -> None:
             core.take_precision(reading, MEGATRON)
         return
     if reading.value_of("adapter"):
-        policy = adapters(reading.value_of("quantized") or narrow, "fp32", narrow)
+        policy = adapters(reading.value_of("quantized") or narrow, "fp32", narrow, framework == "deepspeed")
     elif narrow == "bf16":
         policy = {"deepspeed": MASTER, "fsdp": AUTOCAST}.get(str(framework), PURE)
     elif narrow == "fp16":

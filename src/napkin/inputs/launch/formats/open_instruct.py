@@ -138,8 +138,7 @@ def _adapter(reading: Reading) -> None:
         take_adapter_dropout(reading, "lora_dropout", 0.1)
         if quantized:
             reading.put("quantized", "nf4-dq", "use_qlora")
-        policy = adapters("nf4" if quantized else "bf16", "bf16" if master else "fp32")
-        policy = policy.replace("state=bf16", "state=fp32,master=fp32") if master else policy
+        policy = adapters("nf4" if quantized else "bf16", "fp32", master=master)
     else:
         policy = full_policy("bf16", autocast, reading.value_of("framework") == "fsdp", master)
     keys = [key for key in ("mixed_precision", "deepspeed_config_file", "zero_stage") if key in reading.source]

@@ -168,6 +168,17 @@ def _others(reading: Reading) -> None:
 def _rollout(reading: Reading) -> None:
     if not is_sft(reading.source):
         of_verl(reading)
+    _program(reading)
+
+
+def _program(reading: Reading) -> None:
+    """Report a program that is not verl's: its own configuration may set what the line omits."""
+    started = [one for one in reading.source.command if one.endswith(".py")]
+    module = reading.source.plain("m")
+    started += [str(module)] if isinstance(module, str) else []
+    for one in started:
+        if not one.startswith("verl.") and "verl/" not in one:
+            reading.omit(one, "is not verl's own program; verl's defaults are taken for what the line omits")
 
 
 ENGINE = "settings of the generation engine"
@@ -231,4 +242,5 @@ FORMAT = LaunchFormat(
         "algorithm.use_kl_in_reward": "a reference model",
         "use_remove_padding": "padding-free batches",
     },
+    refused={"reward_model.model.update": "trains the reward model too (PRIME)"},
 )

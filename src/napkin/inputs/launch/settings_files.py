@@ -1,0 +1,104 @@
+"""Read the settings files that a launch line names, with the line's own options on top.
+
+`accelerate launch run_sft.py recipe.yaml --learning_rate=1e-5`, `trl sft --config recipe.yaml`,
+`torchrun run_train.py --config-file run.yaml`, `llamafactory-cli train run.yaml`. The line wins over the file
+(TrlParser, H4ArgumentParser, OmegaConf.from_cli).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.shell_values import marks
+from napkin.inputs.launch.source import FileValue, LaunchFile
+from napkin.inputs.load import Document
+
+ENDS = (".yaml", ".yml", ".toml")
+"""Endings of settings files. JSON files on launch lines are DeepSpeed's settings, data or a model's config.json."""
+SWITCHES = ("--config", "--config-file", "--config_file", "--config_path", "--job.config_file", "-c")
+"""Options of training programs that name their settings file; before the program they are the launcher's."""
+DEFAULTS = ("base.yml",)
+"""Files that hold a program's defaults, which their format knows (MaxText)."""
+STARTERS = ("trl", "axolotl", "llamafactory-cli", "litgpt", "tune", "swift", "xtuner", "composer", "oumi")
+"""Commands that start training themselves, without a Python file."""
+FOLDERS_ABOVE = 4
+"""Parent folders of a launch script that are searched: scripts are started from the top of their repository."""
+
+
+def named_in(words: Sequence[str]) -> list[str]:
+    """Return the settings files that a command names, as they are written, with the marks of their variables."""
+    return [words[at] for at in _places(words)]
+
+
+def _places(words: Sequence[str]) -> Iterator[int]:
+    started, before, of_python = False, "", False
+    for at, word in enumerate(words):
+        plain = marks(word)[0]
+        option = before.partition("=")[0]
+        ends = (*ENDS, ".py") if of_python else ENDS
+        named = plain.endswith(ends) and "=" not in plain and os.path.basename(plain) not in DEFAULTS
+        if named and started and (not before.startswith("-") or option in SWITCHES):
+            yield at
+        of_python = of_python or os.path.basename(plain) == "xtuner"
+        started = started or plain.endswith(".py") or before == "-m" or os.path.basename(plain) in STARTERS
+        before = plain
+
+
+def with_settings(source: LaunchFile, read: Callable[[str], LaunchFile]) -> LaunchFile:
+    """Return a launch line's source with the keys of the settings files that it names, each read by `read`.
+
+    A file that does not exist is recorded in `missing`.
+    """
+    found = [(word, path_of(source.name, marks(word)[0])) for word in source.settings]
+    source.missing = tuple(marks(word)[0] for word, path in found if path is None)
+    for word, path in found:
+        if path is not None:
+            source = _joined(source, read(path), *marks(word)[:2])
+    return source
+
+
+def path_of(script: str, value: str) -> str | None:
+    """Return the path of a file that a script names, or None if it does not exist."""
+    folder = os.path.dirname(script)
+    above = [os.path.join(folder, *[os.pardir] * ups, value) for ups in range(FOLDERS_ABOVE + 1)]
+    return next((path for path in (*above, value) if os.path.isfile(path)), None)
+
+
+def _joined(line: LaunchFile, file: LaunchFile, written: str, variables: tuple[str, ...]) -> LaunchFile:
+    """Return the keys of a settings file, overridden by the launch line's.
+
+    written, variables  the file's name as the line has it, and the variables that would override it
+    """
+    if not file.is_mapping and file.syntax != "python":
+        raise NapkinError(
+            f"{file.name}: is named as settings by {line.name}, but is no mapping of keys",
+            "name a YAML, TOML or Python file of settings",
+        )
+    own = {key: value for key, value in line.values.items() if value.value != written and key != "m"}
+    values = {**file.values, **own}
+    data = copy.deepcopy(file.document.data)
+    for key, value in own.items():
+        if key in file.values or key.rpartition(".")[0] in file:
+            _set(data, file.values.get(key, value).key, value)
+    joined = LaunchFile(line.name, file.syntax, values, Document(line.name, data))
+    joined.command, joined.environment = line.command, line.environment
+    joined.unread, joined.missing = dict(line.unread), line.missing
+    joined.parts = (line, file, *line.parts)
+    for variable in variables:
+        joined.unread["$" + variable.lstrip("$")] = f"selects the settings; its default, {written}, is assumed"
+    return joined
+
+
+def _set(data: Any, key: str, value: FileValue) -> None:
+    """Set a dotted key of nested mappings."""
+    *blocks, last = key.lstrip("-").split(".")
+    for one in blocks:
+        if not isinstance(data, dict):
+            return
+        data = data.setdefault(one, {})
+    if isinstance(data, dict):
+        data[last] = value.value

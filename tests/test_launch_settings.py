@@ -1,0 +1,141 @@
+"""Launch lines that name a settings file, and scripts that start training more than once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.read import read_launch, reading_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.syntax import source_of
+
+SFT = """model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct
+torch_dtype: bfloat16
+bf16: true
+gradient_checkpointing: true
+gradient_accumulation_steps: 8
+per_device_train_batch_size: 4
+max_length: 4096
+num_train_epochs: 1
+"""
+STAGE_3 = """distributed_type: DEEPSPEED
+deepspeed_config: {zero_stage: 3}
+mixed_precision: bf16
+num_processes: 8
+"""
+
+
+def read(folder: Path, line: str, **files: str) -> Reading:
+    """Return the reading of a launch script beside these files."""
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    script = folder / "launch.sh"
+    script.write_text(line + "\n")
+    return read_launch(str(script))
+
+
+def values(reading: Reading, *options: str) -> list[object]:
+    """Return the values of options."""
+    return [reading.value_of(option) for option in options]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "accelerate launch --config_file acc.yaml scripts/run_sft.py sft.yaml --per_device_train_batch_size=2",
+        "accelerate launch --config_file acc.yaml src/sft.py --config sft.yaml --per_device_train_batch_size 2",
+        "accelerate launch --config_file=acc.yaml src/sft.py --config sft.yaml --per_device_train_batch_size 2",
+        'CONFIG=sft.yaml\naccelerate launch --config_file acc.yaml sft.py --config "$CONFIG" '
+        "--per_device_train_batch_size 2",
+    ],
+)
+def test_a_settings_file_is_read_and_the_line_wins(tmp_path: Path, line: str) -> None:
+    reading = read(tmp_path, line, sft=SFT, acc=STAGE_3)
+    assert values(reading, "model", "micro-batch", "grad-accum", "seq", "recompute", "gpus", "zero", "task") == [
+        "qwen2.5-1.5b",
+        2,
+        8,
+        4096,
+        "full",
+        8,
+        3,
+        "sft",
+    ]
+    assert "launch.sh" in reading.inputs["micro-batch"].place
+    assert reading.inputs["seq"].place.endswith("sft.yaml:7: max_length")
+
+
+def test_the_shell_decides_which_settings_file(tmp_path: Path) -> None:
+    reading = read(tmp_path, "trl sft --config ${1:-sft.yaml}", sft=SFT)
+    assert values(reading, "model", "seq") == ["qwen2.5-1.5b", 4096]
+    assert any(one.key == "$1" and "its default, sft.yaml" in one.why for one in reading.not_modelled)
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "options"),
+    [
+        (
+            "FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train own.yaml cutoff_len=512",
+            "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: full\ncutoff_len: 2048\n",
+            {"trainer": "llama-factory", "model": "qwen2.5-7b", "seq": 512, "gpus": 8},
+        ),
+        (
+            "accelerate launch -m axolotl.cli.train own.yaml",
+            "base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 2\nsequence_len: 4096\n",
+            {"trainer": "axolotl", "model": "llama3-8b", "micro-batch": 2, "seq": 4096},
+        ),
+        (
+            "axolotl train own.yaml",
+            "base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 2\nsequence_len: 4096\n",
+            {"trainer": "axolotl", "micro-batch": 2},
+        ),
+        (
+            "torchrun --nproc_per_node=8 run_train.py --config-file own.yaml",
+            "parallelism: {dp: 4, tp: 2, pp: 1}\ntokens: {sequence_length: 2048, micro_batch_size: 3, train_steps: 9}\n"
+            "model: {model_config: {hidden_size: 512, num_hidden_layers: 4, num_attention_heads: 8, vocab_size: 9}}\n",
+            {"tp": 2, "micro-batch": 3, "gpus": 8, "seq": 2048},
+        ),
+    ],
+)
+def test_each_launcher_names_settings_its_own_way(
+    tmp_path: Path, line: str, text: str, options: dict[str, object]
+) -> None:
+    reading = read(tmp_path, line, own=text)
+    assert values(reading, *options) == list(options.values())
+
+
+def test_settings_that_are_not_here_leave_the_rest_open(tmp_path: Path) -> None:
+    line = "accelerate launch run_dpo.py gone.yaml --model_name_or_path Qwen/Qwen2.5-7B"
+    reading = read(tmp_path, line + " --per_device_train_batch_size 2 --gradient_accumulation_steps 4")
+    assert values(reading, "model", "micro-batch", "grad-accum") == ["qwen2.5-7b", 2, 4]
+    assert values(reading, "recompute", "epochs", "optimizer") == [None, None, None]  # not TrainingArguments' defaults
+    assert any(one.key == "gone.yaml" and "was not found" in one.why for one in reading.not_modelled)
+    with pytest.raises(NapkinError, match=r"its settings are in gone\.yaml, which was not found"):
+        read(tmp_path, "trl sft --config gone.yaml")
+
+
+TWICE = """torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B \\
+  --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --bf16
+
+torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B \\
+  --per_device_train_batch_size 1 --gradient_accumulation_steps 2 --bf16
+"""
+
+
+def test_a_script_that_trains_twice_says_so_and_a_line_chooses() -> None:
+    first = reading_of(source_of(TWICE, "all.sh"))
+    assert first.value_of("micro-batch") == 4
+    assert any(one.key == "line 4" and "--from all.sh:4" in one.why for one in first.not_modelled)
+    for line in (4, 5):
+        second = reading_of(source_of(TWICE, "all.sh", line))
+        assert second.value_of("micro-batch") == 1
+        assert not any(one.key.startswith("line ") for one in second.not_modelled)
+    with pytest.raises(NapkinError, match=r"all\.sh:7: no command starts here"):
+        source_of("x=1\n" * 6 + "\n" + TWICE, "all.sh", 7)
+
+
+def test_a_settings_file_that_names_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NapkinError, match="is no mapping of keys"):
+        read(tmp_path, "trl sft --config own.yaml", own="trl sft --config own.yaml\n")
