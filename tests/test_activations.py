@@ -20,6 +20,8 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
 from napkin.operations.frameworks import FRAMEWORKS
 from napkin.operations.implementations import ALL_KERNELS, HF, TORCH, TRANSFORMERS, measured, mode, recomputation_of
+from napkin.record import replace
+from napkin.training.frameworks import LIGER
 from napkin.training.layout import Layout
 from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
@@ -211,6 +213,38 @@ def test_megatrons_fused_swiglu_keeps_gate_and_up_alone() -> None:
     loss = 2 * 64 * 128  # the same logits, the same loss
     assert split - fused >= activation
     assert split - fused < activation + loss
+
+
+def with_liger(tokens: int, layers: int, **changes: Any) -> Rank:
+    """A bf16 step of Llama on Liger's kernels."""
+    of = model_of({**LLAMA, "num_hidden_layers": layers, "intermediate_size": 512})
+    code = replace(implementation_of("hf", of.family), **{**dict(LIGER), **changes})
+    return memory.rank_of(
+        prepare(of, Setup(code, Layout(seq=tokens), POLICIES["bf16-pure"], find("adamw")[0], "fused")), 0
+    )
+
+
+def test_a_layer_on_ligers_kernels_keeps_what_matmuls_and_norms_read() -> None:
+    """Each norm its input and an fp32 statistic of each row; q, k, v, the attention's output with a statistic of each
+    of 4 heads; what the products of attention and MLP read; gate and up. Flash attention keeps its seed too, 24 bytes.
+    """
+    h, kv, f, tokens = 64, 32, 512, 64
+    norms = 2 * (2 * h + 4 + 2 * h)
+    attention = 2 * h + 2 * 2 * kv + 2 * h + 4 * 4
+    mlp = 3 * 2 * f
+    layer = with_liger(tokens, 2).saved - with_liger(tokens, 1).saved
+    assert layer == tokens * (norms + attention + mlp) + 24
+
+
+def test_ligers_swiglu_writes_its_gradients_over_its_inputs() -> None:
+    """Without it the peak of an MLP's backward pass is at the gradients of gate and up, next to that of their product,
+    which is no longer kept: 2 + 1 - 1 tensors; with it, at the product's gradient: 1."""
+    tokens, f = 2048, 512
+    over, beside = (
+        dict(with_liger(tokens, 2, swiglu=kind).moments[2].made["temporaries"])["layer"]
+        for kind in ("overwritten", "fused")
+    )
+    assert beside - over == 2 * tokens * f
 
 
 # --- real torch on the CPU ---

@@ -51,7 +51,7 @@ from napkin.inputs.load import Document
 from napkin.inputs.peaks import peak_name
 from napkin.record import replace
 from napkin.training.precision import precision
-from tests.conftest import ROOT, Napkin, run_line
+from tests.conftest import ROOT, Napkin, preset, run_line
 
 ROW = """
 schema: steps/1
@@ -167,7 +167,11 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"stack": "ddp", "compile": True}, "", {"stack": "fsdp-compiled"}),
         ({"stack": "deepspeed", "framework": "Megatron-DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
         ({"loss": "Liger"}, "", {"chunked_cross_entropy": True, "loss": None}),
-        ({"kernels": "Liger-Kernel"}, "", {"chunked_cross_entropy": True, "kernels": None}),
+        (
+            {"kernels": "Liger-Kernel"},
+            "",
+            {"chunked_cross_entropy": True, "layer_kernels": "liger", "kernels": None},
+        ),
         ({"kernels": "own"}, "", {}),
         ({"offload": "activations"}, "", {"activation_offload": True, "offload": None}),
         (
@@ -216,6 +220,37 @@ def test_the_framework_of_a_row_of_memory(layout: dict[str, Any], name: str) -> 
     found = setups.framework_of(RowFields(Document("rows.yaml", None), 0, {"layout": layout}))
     assert found is not None
     assert found.name == name
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [
+        ({"framework": "transformers Trainer", "zero": 2}, "deepspeed"),
+        ({"framework": "HF Trainer + peft"}, "plain"),
+        ({"framework": "TRL", "zero": 0}, "plain"),
+        ({"framework": "accelerate with FSDP", "zero": 3}, "fsdp"),
+        ({"framework": "Colossal-AI, HybridParallelPlugin", "zero": 1}, "colossalai"),
+        ({"framework": "verl", "zero": 3}, "deepspeed"),
+        ({"framework": "NeMo RL"}, "megatron-core"),
+        ({"framework": "our own", "zero": 2}, ""),
+    ],
+)
+def test_the_framework_that_a_library_s_name_says(layout: dict[str, Any], name: str) -> None:
+    """One that trains Hugging Face's classes; a stage of ZeRO without a word for what shards is DeepSpeed's."""
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
+    assert (recognize.of_memory(row)["layout"].get("framework") or "") == name
+
+
+def test_layers_of_a_row_run_ligers_kernels() -> None:
+    """Their loss keeps no logits, and their norms are one kernel; words for a loss alone say nothing of the layers."""
+    layout = {"framework": "DeepSpeed, transformers, Liger-Kernel", "tp": 1, "dp": 8, "zero": 3, "micro_batch": 1}
+    for changes, norms in (({}, "own"), ({"framework": "DeepSpeed", "loss": "fused"}, "reference")):
+        fields = {"layout": {**layout, **changes}, "model": {"preset": "llama3.1-8b", "seq": 4096}}
+        row = recognize.recognized(RowFields(Document("rows.yaml", None), 0, fields), recognize.of_memory)
+        framework = setups.framework_of(row)
+        assert framework is not None
+        code = setups.code_for(row, framework, preset("llama3.1-8b"))
+        assert (code.loss, code.norms) == ("fused", norms)
 
 
 def test_a_row_with_a_preset_s_name_and_no_shape_has_the_preset_s(tmp_path: pathlib.Path) -> None:

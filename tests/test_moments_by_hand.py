@@ -441,7 +441,7 @@ def test_labels_and_logits_of_torch_s_cross_entropy(micro: int) -> None:
     token of each sequence, views of one sequence's."""
     tokens, several = micro * S, micro > 1
 
-    def loss(**changes: bool) -> tuple[dict[str, Any], Any]:
+    def loss(**changes: str | bool) -> tuple[dict[str, Any], Any]:
         setup = setup_of(DENSE, micro=micro)
         after = prepare(DENSE, replace(setup, implementation=replace(setup.implementation, **changes))).run.after
         last = after.nodes[-1]
@@ -451,9 +451,10 @@ def test_labels_and_logits_of_torch_s_cross_entropy(micro: int) -> None:
     nodes, kept = loss()
     assert nodes["pad"].output.storage.size == 8 * micro * (S + 1) * several
     assert kept == {"loss/labels": 8 * tokens if several else 8 * (S + 1), "loss/weight of all tokens": 4}
-    nodes, kept = loss(cuts=True, shifted=False)
-    assert nodes["cut"].output.count == (tokens - micro) * V
-    assert nodes["cut"].output.storage.size == 2 * (tokens - micro) * V * several
+    for cuts, width in (("given", 2), ("fp32", 4)):  # before or after their cast to fp32
+        nodes, kept = loss(cuts=cuts, shifted=False)
+        assert nodes["cut"].output.count == (tokens - micro) * V
+        assert nodes["cut"].output.storage.size == width * (tokens - micro) * V * several
     assert kept == {"loss/labels": 8 * (tokens - micro) * several, "loss/weight of all tokens": 4}
     assert list(loss(shifted=False)[1]) == ["loss/weight of all tokens"]  # labels as they are given
 

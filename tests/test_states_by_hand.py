@@ -263,6 +263,26 @@ def test_buckets_and_copies_of_the_optimizer_step() -> None:
     assert temporary(rank(DENSE, "megatron-deepspeed", dp=4), "step", "optimizer_step") == 6 * whole
 
 
+def test_what_deepspeed_copies_of_gradients() -> None:
+    """The step: the own part flat in 2 bytes, then in 4; with ZeRO-3 of no more elements than its groups have. Passes
+    with ZeRO-3: next to the bucket of 5e8 gradients what is in it, here all of them, in the order of the ranks. Nothing
+    in the step if the states are on the host."""
+    bucket = 2 * 500_000_000
+    found = rank(DENSE, "deepspeed", dp=4, zero=2)
+    assert temporary(found, "step", "optimizer_step") == 6 * -(-WHOLE // 4)
+    assert temporary(found, "backward", "gradient_bucket") == bucket
+    setup = setup_of(DENSE, "deepspeed", dp=4, zero=3)
+    assert setup.framework.step_most == 10**9
+    for most, updated in ((WHOLE, -(-WHOLE // 4)), (1000, 1000)):
+        grouped = prepare(DENSE, replace(setup, framework=replace(setup.framework, step_most=most)))
+        assert temporary(rank_of(grouped, 0), "step", "optimizer_step") == 6 * updated
+    third = rank_of(prepare(DENSE, setup), 0)
+    assert temporary(third, "backward", "gradient_bucket") == bucket + 2 * WHOLE
+    assert temporary(third, "step", "gradient_bucket") == bucket
+    away = rank(DENSE, "deepspeed", dp=4, zero=2, offload=("optimizer",))
+    assert temporary(away, "step", "optimizer_step") == 0
+
+
 # --- moments ---
 
 FIRST = Moment("first", 1, 20, 300, 4000, 50000, 600000, 7000000, models=80000000)

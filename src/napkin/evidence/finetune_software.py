@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from napkin.errors import NapkinError
-from napkin.evidence.row_words import FUSED_LOSSES, OFFLOADED, timed_kernel
+from napkin.evidence.row_words import FUSED_LOSSES, LIGER_WORD, OFFLOADED, timed_kernel
 from napkin.evidence.rows import RowFields
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import CUT_IN_FP32, Implementation
 from napkin.operations.lora_targets import ALL_LINEAR
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
@@ -15,7 +15,7 @@ from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import replace
 from napkin.training import optimizer_names
-from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.frameworks import FRAMEWORKS, LIGER, PLAIN, Framework
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
@@ -178,8 +178,8 @@ OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
 foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
 gradient_checkpointing_enable)."""
 
-FUSED_NORMS = ("foak", "unsloth", "liger")
-"""Words of kernels that run a norm at once."""
+FUSED_NORMS = ("foak", "unsloth")
+"""Words of kernels that run a norm at once, and whose loss writes the gradient over the logits."""
 
 
 def with_kernels(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
@@ -191,13 +191,26 @@ def with_kernels(row: RowFields, model: Model, implementation: Implementation, f
     old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and "scattermoe" not in words
     if old and implementation.looped == "":
         implementation = replace(implementation, looped=implementation.looped_in_4)
+    if implementation.shifted and _copies_logits(row):
+        implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
     if any(word in words for word in FUSED_NORMS):
-        implementation = replace(implementation, norms="fused")
-    if "foak" in words or "unsloth" in words:
-        return replace(implementation, loss="in-place")
+        return replace(implementation, norms="fused", loss="in-place")
+    if LIGER_WORD in words:
+        implementation = replace(implementation, **dict(LIGER))
     if any(word in words for word in FUSED_LOSSES) and "logits kept" not in words:
         return replace(implementation, loss="fused")
     return implementation
+
+
+SHIFTS_LABELS = (4, 49)
+"""The version of transformers from which on labels are shifted and logits stay as they are; before, those of all but
+the last token were copied (huggingface/transformers src/transformers/loss/loss_utils.py, pull request 35646)."""
+
+
+def _copies_logits(row: RowFields) -> bool:
+    """Return whether a row states a version of transformers whose loss copies the logits."""
+    found = re.search(r"transformers[ =]*(\d{1,9})\.(\d{1,9})", row.text("layout.versions"))
+    return found is not None and (int(found[1]), int(found[2])) < SHIFTS_LABELS
 
 
 def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:

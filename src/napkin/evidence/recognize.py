@@ -13,6 +13,7 @@ Fields filled for a training step:
     layout.gradient_dtype       fp32 where gradients are reduced in fp32
     layout.scaling              rowwise: one fp8 scale a row            layout.policy   number formats (precision.py)
     layout.chunked_cross_entropy                                        the loss materializes no logits
+    layout.layer_kernels        liger: norms, rotary embeddings and gated MLPs run its kernels
     layout.batch_tokens         tokens of a global batch
     hardware.network            byte/s per accelerator to other nodes        hardware.fabric   its kind
     model.window                sliding window of every other layer, in tokens
@@ -45,6 +46,7 @@ from napkin.evidence.row_words import (
     FUSED_EXPERTS,
     FUSED_LOSSES,
     KERNELS,
+    LIGER_WORD,
     LORA_TARGETS,
     MEMORY_STACKS,
     MONTHS,
@@ -59,13 +61,16 @@ from napkin.evidence.row_words import (
     SHARDERS,
     STACK_WORDS,
     UNITS,
+    library_of,
     recomputation,
     timed_kernel,
 )
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import TIMED_KERNELS
 from napkin.evidence.teams import source_of
+from napkin.training.frameworks import PLAIN
 from napkin.training.precision import POLICIES
+from napkin.training.trainers import TRAINERS
 
 Fact = str | float | bool | list[str] | None
 """The canonical value of a field; None: not stated."""
@@ -139,8 +144,11 @@ def _stack(row: RowFields) -> str:
 
 
 def _loss(row: RowFields) -> dict[str, Fact]:
-    """Return whether the words of a row's loss, or of its kernels, name one that materializes no logits."""
+    """Return whether the words of a row's loss, of its kernels or of its framework name a loss that materializes no
+    logits, and whether layers run Liger's kernels."""
     found: dict[str, Fact] = {}
+    if LIGER_WORD in f"{row.text('layout.kernels')} {row.text('layout.framework')}".lower():
+        found |= {"chunked_cross_entropy": True, "layer_kernels": LIGER_WORD}
     for field in ("loss", "kernels"):
         words = row.text(f"layout.{field}").strip().lower().replace("-", " ")
         if any(word in words for word in FUSED_LOSSES):
@@ -275,9 +283,14 @@ def of_memory(row: RowFields) -> Facts:
 
 
 def framework_of(row: RowFields) -> str:
-    """Return the framework that the words of the row's source name, "" if none."""
+    """Return the framework that the words of the row's source name, "" if none. A library that trains Hugging Face's
+    classes, named alone, shards by DeepSpeed where it says a stage of ZeRO."""
     words = _source_words(row)
-    return next((name for word, name in FRAMEWORK_WORDS if word in words), "")
+    named = next((name for word, name in FRAMEWORK_WORDS if word in words), "")
+    library = TRAINERS.get(library_of(row.text("layout.framework")))
+    if named or library is None or library.implementation != "hf":
+        return named
+    return "deepspeed" if row.count("layout.zero", least=0) else PLAIN.name
 
 
 def _memory_layout(row: RowFields) -> dict[str, Fact]:

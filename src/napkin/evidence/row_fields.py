@@ -13,7 +13,8 @@ BOTH = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch glob
 schedule recompute recompute_kind policy precision attention optimizer method compile chunked_cross_entropy stack
 framework framework_version optimizer_offload"""
 """Fields of a layout that affect memory and time."""
-BYTES = """quantization lora_rank lora_targets optimizer_in_backward packed pp_partition accumulation recipe_defaults"""
+BYTES = """quantization lora_rank lora_targets layer_kernels optimizer_in_backward packed pp_partition accumulation
+recipe_defaults"""
 """Fields that affect only memory, or restate other fields for it."""
 SECONDS = """async_tp whole_run fsdp_mixed_precision"""
 """Fields that affect only the time of a step."""

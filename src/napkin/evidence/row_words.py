@@ -61,8 +61,33 @@ FRAMEWORK_WORDS: tuple[tuple[str, str], ...] = (
     ("deepspeed", "deepspeed"),
     ("fsdp", "fsdp"),
     ("foundry", "fsdp"),
+    ("colossal", "colossalai"),
 )
 """The same for the framework whose memory is modeled (training/frameworks.py)."""
+LIBRARIES = (
+    ("unsloth", "unsloth"),
+    ("axolotl", "axolotl"),
+    ("llama[- ]?factory", "llama-factory"),
+    ("ms-swift|swift", "ms-swift"),
+    ("torchtune", "torchtune"),
+    ("verl", "verl"),
+    ("openrlhf", "openrlhf"),
+    ("nemo[- ]?rl", "nemo-rl"),
+    ("nemo automodel|nemo-automodel", "nemo-automodel"),
+    ("nemo", "nemo"),
+    ("trl", "trl"),
+    ("trainer|transformers|hugging ?face", "hf-trainer"),
+    ("accelerate", "accelerate"),
+)
+"""Words of a framework, and the library of fine-tuning that they name (training/trainers.py); the first that occurs
+holds: a library stands before those that it is built on."""
+
+
+def library_of(words: str) -> str:
+    """Return the library of fine-tuning that a framework's words name, "" if none."""
+    return next((name for spelling, name in LIBRARIES if re.search(rf"\b({spelling})\b", words.lower())), "")
+
+
 MEMORY_STACKS = {"fsdp-eager": "fsdp", "fsdp-compiled": "torchtitan", "lean": "plain"}
 """Stacks whose memory is that of a framework of another name."""
 CUDNN_9_4 = (24, 10)
@@ -149,6 +174,8 @@ def timed_kernel(words: str) -> str:
     return KERNELS.get(words) or KERNELS.get(re.split(r"[ (,]", words)[0], "")
 
 
+LIGER_WORD = "liger"
+"""What names the kernels of linkedin/Liger-Kernel."""
 FUSED_LOSSES = ("liger", "cut cross entropy", "fused", "chunked")
 """Words of losses that materialize no logits."""
 PLAIN_LOSSES = ("plain", "standard", "default", "eager", "cross entropy", "cross-entropy", "cross_entropy")

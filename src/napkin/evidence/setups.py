@@ -7,7 +7,7 @@ import re
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.row_fields import CPU_OFFLOADS, unread_memory
-from napkin.evidence.row_words import KERNELS, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
+from napkin.evidence.row_words import KERNELS, LIGER_WORD, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.operations.implementations import Implementation
@@ -15,7 +15,7 @@ from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training import optimizer_names
-from napkin.training.frameworks import FRAMEWORKS, FRONT, SLOTS, Framework, unnamed
+from napkin.training.frameworks import FRAMEWORKS, FRONT, LIGER, MOST, SLOTS, Framework, unnamed
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import OPERATIONS, Recompute
@@ -144,11 +144,25 @@ def code_for(row: RowFields, framework: Framework, model: Model) -> Implementati
     )
     recipe = framework.name == "torchtune" and row.flag("layout.recipe_defaults")
     if row.flag("layout.chunked_cross_entropy") or recipe:
-        implementation = replace(
-            implementation, loss="chunked" if row.flag("layout.compile") is not False else "chunked-eager"
-        )
+        implementation = replace(implementation, loss=chunked_loss(row, framework) or implementation.loss)
+    if row.text("layout.layer_kernels") == LIGER_WORD and framework.implementation == "hf":
+        implementation = replace(implementation, **dict(LIGER))
     tuning = tuning_of(row, framework)
     return implementation if tuning is None else replace(implementation, tuning=tuning)
+
+
+CHUNKED = {"torchtune": "chunked", "torchtitan": "chunked-backward"}
+"""The frameworks' own losses in parts of the tokens (operations/losses.py)."""
+
+
+def chunked_loss(row: RowFields, framework: Framework) -> str:
+    """Return the form of a loss that never holds all logits in fp32: the framework's own, or Liger's around a Hugging
+    Face model; torchtune's, which keeps them in 16 bits, for the upper bound of one that is not named. "" if none is
+    known, as for a vocabulary that Megatron-core divides."""
+    own = CHUNKED.get("torchtune" if framework.name == MOST else framework.implementation)
+    if own is None:
+        return "fused" if framework.implementation == "hf" else ""
+    return own if row.flag("layout.compile") is not False else f"{own}-eager"
 
 
 def kernel_of(row: RowFields, framework: Framework) -> str:

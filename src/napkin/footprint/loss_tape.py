@@ -7,6 +7,7 @@ from napkin.autograd.tensors import BYTES, INPUT, Tensor, sized
 from napkin.elementwise import Number, ceil_div, minimum, next_power, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
+from napkin.operations.implementations import CUT_IN_FP32
 from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Stack
@@ -61,11 +62,15 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
     if logits.divided and not implementation.parallel_loss:
         logits = lowering.gather_parts(logits)
     scored, tokens = logits.tensor, lowering.tokens
+    if implementation.cuts == CUT_IN_FP32:
+        scored = tape.cast(scored, "fp32")
+    held = [scored]
     if implementation.cuts:
         scored = _cut(lowering, scored)
         tokens = tokens - lowering.b
+        held.append(scored)
     wide = tape.cast(scored, "fp32") if implementation.fp32_loss else tape.raised(scored)
-    held = [logits.tensor, scored, wide] if implementation.cuts else [logits.tensor, wide]
+    held.append(wide)
     if implementation.shifted:
         ids = tape.given(tokens, "int64", "labels", kind=INPUT, no_grad=True)
         padded = tape.new(lowering.b * (lowering.own + 1), "int64", "padded labels", no_grad=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, is_array, is_zero, maximum, product, total, where
+from napkin.elementwise import Number, is_array, is_zero, maximum, minimum, product, total, where
 from napkin.footprint.gathers import gathered_bytes
 from napkin.footprint.optimizer_buffers import optimizer_temporaries
 from napkin.footprint.peaks import LayerPeak, StageLayers, layer_peaks
@@ -69,9 +69,18 @@ class Moments:
         self.before_head = rank.saved - product(stage.last, run.after.saved)
         self.waiting, self.optimizer = rank.waiting, rank.optimizer
         self.held = rank.parameters + rank.models + rank.optimizer
-        self.in_passes = total((self.waiting, self.inputs, setup.bucket))
+        self.bucket = setup.bucket + self.interleaved
+        self.in_passes = total((self.waiting, self.inputs, self.bucket))
         leaf = where(total(stage.checkpointed) > 0, run.zeros, 0)
         self.through_backward = total((self.references.closure, product(stage.last, run.held_logits), leaf))
+
+    @property
+    def interleaved(self) -> Number:
+        """Return the bytes of a copy of the gradients in a full bucket."""
+        setup = self.step.setup
+        if not setup.framework.interleaves:
+            return 0
+        return where(setup.layout.zero >= 3, minimum(setup.bucket, self.rank.weights.all * self.gradients.width), 0)
 
     def moment(
         self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made, left: Number = 0
@@ -86,7 +95,7 @@ class Moments:
         made: dict[str, Made] = {
             "gradients": gradients,
             "activations": (("of_waiting_micro_batches", self.waiting), ("of_this_micro_batch", kept)),
-            "temporaries": (("gathered", gathered), ("gradient_bucket", self.step.setup.bucket), *temporaries),
+            "temporaries": (("gathered", gathered), ("gradient_bucket", self.bucket), *temporaries),
         }
         sums = {bucket: total(size for _, size in parts) for bucket, parts in made.items()}
         return Moment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, maximum, total, where
+from napkin.elementwise import Number, ceil_div, maximum, minimum, total, where
 from napkin.footprint.local_weights import divided, optimizer_of, weights_of
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Rank
@@ -21,9 +21,13 @@ def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
     Muon leaves to AdamW are updated in a separate step."""
     setup = step.setup
     shards = where(setup.layout.zero >= 1, setup.shards, 1)
-    own = ceil_div(setup.framework.step_bytes * rank.weights.all, shards)
     if "optimizer" in setup.offload:
-        return own * ("parameters" not in setup.offload)
+        return 0  # gradients are where the states are
+    framework = setup.framework
+    updated = ceil_div(rank.weights.all, shards)
+    if framework.step_most:
+        updated = where(setup.layout.zero >= 3, minimum(updated, framework.step_most), updated)
+    own = framework.step_bytes * updated
     width = int(sized(1, setup.precision.state))
     kinds = list(tensor_sizes(step)) if setup.form != FUSED else []  # one kernel updates all in place
     found: Number = own

@@ -14,7 +14,7 @@ from napkin.operations.expert_kernels import (
     unrouted_experts,
 )
 from napkin.operations.facts import LinearPart
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import ONE_KERNEL, Implementation
 from napkin.operations.lowering import Lowering
 from napkin.operations.norms import scaled_norm
 from napkin.operations.primitives import minimum
@@ -169,7 +169,7 @@ class Experts(Module):
         if self.upcast:
             gate, other = (tape.cast(part, "fp32") for part in (gate, other))
             hidden = tape.cast(tape.multiply(run.activated(gate, self.function), other), stored)
-        elif run.implementation.swiglu == "fused":
+        elif run.implementation.swiglu in ONE_KERNEL:
             hidden = run.gated(gate, other)
         else:
             hidden = tape.multiply(run.activated(gate, self.function), other)

@@ -55,6 +55,9 @@ ATTENDED, SUMMED, INNER, IN_DROPOUT = "attended", "summed", "inner", "in dropout
 ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 
+CUT_AS_GIVEN, CUT_IN_FP32 = "given", "fp32"
+ONE_KERNEL = ("fused", "overwritten")
+"""How an activation and the multiplication that reads it run as one kernel."""
 JOINED, APART = "joined", "apart"
 STACKED = (JOINED, APART)
 """How experts run one after the other whose weights are one tensor."""
@@ -124,19 +127,22 @@ class Implementation:
     crops        learned positions are cut to the training sequence
     fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
-    cuts         the last token's logits and the first label of each sequence are cut off
+    cuts         the last token's logits and the first label of each sequence are cut off: of the logits as they are
+                 (given), or after their cast to fp32; "": neither
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
     parallel_loss  the loss works on the divided vocabulary
 
     Norms, activations, MLPs, convolutions
-    norms        reference: as the operation says · fused: one kernel in the input's type · fp32: root mean squares in
-                 elementary operations, the weight multiplied in fp32 before the cast · lowered: under autocast the
-                 kernel runs in 16 bits, its arguments cast by the class
+    norms        reference: as the operation says · fused: one kernel in the input's type · own: the same, in 16 bits
+                 under autocast too, and the input's gradient is written over the output's (RMS norms) · fp32: root mean
+                 squares in elementary operations, the weight multiplied in fp32 before the cast · lowered: under
+                 autocast the kernel runs in 16 bits, its arguments cast by the class
     rstd         makes a norm's reciprocal deviation from the variance, if that is not rsqrt
     fp32_norm_weight  a norm's weight is cast to fp32 before it multiplies
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
                  operations; else each is one kernel
-    swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input · generated:
+    swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input · overwritten:
+                 the same, which writes their gradients over both its inputs · generated:
                  compiled kernels run any activation that a multiplication reads
     before_down  runs on the input of an MLP's last linear layer
     linear       runs a linear layer, if it is not torch's F.linear
@@ -213,7 +219,7 @@ class Implementation:
     by_kind: bool = False
     fp32_loss: bool = True
     shifted: bool = True
-    cuts: bool = False
+    cuts: str = ""
     positions: str = "one"
     segments: str = "one"
     mixer: str = "whole"

@@ -274,9 +274,11 @@ class Lowering(StackInputs):
         return self.tape.scale(self.tape.tanh(self.tape.scale(x)))
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        """Return activation(gate)·up by one kernel, which saves both."""
+        """Return activation(gate)·up by one kernel, which saves both, and whose backward may write their gradients over
+        them."""
         out = self.tape.new(up.count, up.dtype, "gated")
-        return self.tape.record("swiglu", (gate, up), out, (gate, up))
+        over = gate.size + up.size if self.implementation.swiglu == "overwritten" else 0
+        return self.tape.record("swiglu", (gate, up), out, (gate, up), scratch=-over)
 
     def activated(self, x: Tensor, function: str) -> Tensor:
         """Apply the activation that config.json names."""

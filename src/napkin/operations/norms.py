@@ -96,7 +96,7 @@ class Norm(Elementwise):
             return tape.add(scaled, run.weight(self.width)) if self.bias else scaled
         width = self.width // (run.split.tensor if divided and self.groups == 1 else 1)
         rows = x.count // width
-        arithmetic = self.arithmetic if run.implementation.norms != "fused" else "fused"
+        arithmetic = "fused" if run.implementation.norms in ("fused", "own") else self.arithmetic
         out_dtype = "fp32" if self.gated and arithmetic == "fp32" else x.dtype  # the gate comes before the cast
         size = width * (self.groups if self.per_group else 1)
         if run.implementation.norms == "fp32" and self.kind == "rms":
@@ -151,7 +151,12 @@ class Norm(Elementwise):
         return product
 
     def in_one_kernel(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:
-        """Run F.rms_norm or F.layer_norm."""
+        """Run F.rms_norm or F.layer_norm; or the implementation's own kernel, which works in the input's type under
+        autocast too and writes the input's gradient over the output's."""
+        if self.kind == "rms" and run.implementation.norms == "own":
+            rstd = run.tape.new(rows, "fp32", "rstd", no_grad=True)
+            out = run.tape.new(x.count, x.dtype, "normalized")
+            return run.tape.record("rms_norm", (x,), out, (x, rstd), weight=learned, scratch=-x.size)
         if self.kind == "rms":
             return run.tape.rms_norm(x, rows, learned)
         shifted = [run.tape.scale(run.weight(size))] if self.unit_offset else []

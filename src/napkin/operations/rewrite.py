@@ -23,7 +23,7 @@ from napkin.operations.facts import (
     SUM,
     LinearLayer,
 )
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import ONE_KERNEL, Implementation
 from napkin.operations.lowering import Program
 from napkin.operations.roles import (
     COLUMN,
@@ -136,7 +136,7 @@ def _gates(operations: Operations, swiglu: str) -> set[str]:
     factor and that nothing else reads, with generated kernels every factor."""
     if swiglu == "generated":
         return {name for op in operations for name in op.multiplies()}
-    if swiglu != "fused":
+    if swiglu not in ONE_KERNEL:
         return set()
     others = {name for op in operations if not op.multiplies() for name in op.reads}
     return {op.multiplies()[0] for op in operations if op.multiplies()} - others

@@ -34,6 +34,11 @@ COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fuse
 inputs of matmuls and norms (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
 
 
+LIGER: tuple[tuple[str, object], ...] = (("norms", "own"), ("rotary", "kernel"), ("swiglu", "overwritten"))
+"""The same with linkedin/Liger-Kernel (src/liger_kernel/ops/rms_norm.py, rope.py, swiglu.py; all three are applied to a
+class by default: transformers/monkey_patch.py)."""
+
+
 @record
 class Framework:
     """A training framework: the tensors that it keeps, and its defaults.
@@ -46,7 +51,9 @@ class Framework:
                   by equal shares of the matrix weights of blocks and head
     accumulator   bytes per element of a buffer that accumulates gradients, in addition to the gradients
     step_bytes    bytes per element that the optimizer step allocates for its own shard (fp32 gradients, flat copies)
+    step_most     most elements that ZeRO-3 updates at once, 0: all
     bucket        elements of the bucket for gradient reduction, in the dtype of accumulation
+    interleaves   ZeRO-3 copies a full bucket, so that each rank's parts lie together, before it reduces and scatters it
     wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute dtype
     ends_apart    embedding and head are separate FSDP units, gathered one at a time
@@ -92,7 +99,9 @@ class Framework:
     partition: str = EVEN
     accumulator: int = 0
     step_bytes: int = 0
+    step_most: int = 0
     bucket: int = 0
+    interleaves: bool = False
     wide_gradients: bool = False
     gathers: bool = False
     ends_apart: bool = False
@@ -190,11 +199,27 @@ FRAMEWORKS: dict[str, Framework] = {
         Framework(
             "deepspeed",
             "DeepSpeed's ZeRO around a Hugging Face model",
-            "microsoft/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, config defaults: buckets of 5e8",
+            "microsoft/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, step: the own part's gradients are flattened "
+            "and copied to fp32 before any is freed; stage3.py, _prepare_fp32_grad_for_sub_group: the same for each "
+            "group; runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced; config.py: buckets of 5e8, "
+            "sub_group_size 1e9",
             software="fsdp-eager",
             staged=False,
+            step_bytes=6,
+            step_most=1_000_000_000,
             bucket=500_000_000,
+            interleaves=True,
             unit_of_module=True,
+        ),
+        Framework(
+            "colossalai",
+            "Colossal-AI's ZeRO and Gemini around a Hugging Face model",
+            "hpcaitech/ColossalAI colossalai/zero/low_level/low_level_optim.py, step: fp32 copies of the own part's "
+            "gradients; booster/plugin/hybrid_parallel_plugin.py: zero_bucket_size_in_m 12; shardformer/layer/loss.py: "
+            "logits without the last token's, torch's cross entropy",
+            software="fsdp-eager",
+            step_bytes=4,
+            bucket=12 * 2**20,
         ),
         Framework(
             "fsdp",
@@ -278,6 +303,10 @@ FRAMEWORKS: dict[str, Framework] = {
 }
 
 
+LEAST, MOST = "least", "most"
+"""Names of the two bounds of a framework that is not named."""
+
+
 def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Framework]:
     """Return frameworks that bound the memory of an unnamed one from below and above.
 
@@ -298,9 +327,9 @@ def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Frame
         least = (("loss", "compiled"), ("norms", "fused"), ("rotary", "kernel"), ("swiglu", "fused"))
         most = (("norms", "fp32"), ("few_heads", "repeated"))
     return (
-        Framework("least", says, source, implementation=implementation, gathers=sharded, differs=least),
+        Framework(LEAST, says, source, implementation=implementation, gathers=sharded, differs=least),
         Framework(
-            "most",
+            MOST,
             says,
             source,
             implementation=implementation,

@@ -22,7 +22,7 @@ from napkin.architectures.reading import activation
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.embedding import PositionBias
-from napkin.operations.implementations import HF_EAGER, IDS, MASKS, OWN_LABELS
+from napkin.operations.implementations import CUT_AS_GIVEN, HF_EAGER, IDS, MASKS, OWN_LABELS
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Dropout
@@ -56,7 +56,7 @@ def blip(config: Config) -> Model:
 
 
 _BLIP = replace(
-    HF_EAGER, softmax="native", positions="buffer", fp32_loss=False, shifted=False, cuts=True, buffers=(IDS,)
+    HF_EAGER, softmax="native", positions="buffer", fp32_loss=False, shifted=False, cuts=CUT_AS_GIVEN, buffers=(IDS,)
 )
 BLIP = Architecture(
     "blip_text_model",
