@@ -149,6 +149,41 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
     assert found["all", "memory_used"]["verdict"] in ("does not fit", "too close to call", "fits")
 
 
+def test_runs_that_ran_get_a_verdict(tmp_path: pathlib.Path) -> None:
+    """`oom: false`, or the card that it ran on. LoRA on 16 GB of bf16 weights fits 80 GB and not 12 GiB."""
+    found = validated(
+        tmp_path,
+        {"id": "ran", "layout": PLAIN.replace("4096", "512"), "measured": "oom: false"},
+        {"id": "card", "measured": "card_gib_at_most: 12, step_seconds: 5"},
+        {"id": "weighed", "measured": "card_gib_at_most: 80, oom: false, peak_bytes: 3e+10, what: used"},
+        {"id": "beyond", "measured": "card_gib_at_most: 12, peak_bytes: 1e+10, what: used"},
+    )
+    assert found["ran", "memory_used"]["verdict"] == "fits"
+    assert "measured" not in found["ran", "memory_used"]
+    assert found["card", "memory_used"]["verdict"] == "does not fit"
+    assert found["card", "step_seconds"]["predicted"]
+    assert "verdict" not in found["weighed", "memory_used"]
+    assert found["weighed", "memory_used"]["measured"] == 3e10
+    assert "takes more than its accelerator holds, and ran" in found["beyond", "memory_used"]["why"]
+
+
+def test_transformers_before_4_49_copied_the_logits(tmp_path: pathlib.Path) -> None:
+    """All but each sequence's last: 4 bytes of the vocabulary's 128,256 more for each other token at the loss."""
+    layout = f"{PLAIN}, autocast: false".replace("4096", "64")
+    rows = [
+        {"id": version, "method": "kind: full", "layout": f"{layout}, versions: 'transformers {version}'"}
+        for version in ("4.48.1", "4.49.0")
+    ]
+    text = "schema: finetune/1\nrows:\n"
+    for row in rows:
+        usual = {"task": "sft", "model": "llama3-8b", "chip": A100, "count": 1, "measured": "oom: false"}
+        text += ROW.format(**{**usual, **row})
+    (tmp_path / "rows.yaml").write_text(text)
+    old, new = (fine_tuning(row).setup.implementation for row in published.read(str(tmp_path / "rows.yaml")).tuning)
+    assert (old.cuts, old.shifted) == ("fp32", False)
+    assert (new.cuts, new.shifted) == ("", True)
+
+
 @pytest.mark.parametrize("chip", ["3090", "4x RTX 3090", "RTX 3090 24GB", "RTX 3090 (one desk)"])
 def test_a_card_of_a_name_of_digits_or_with_the_row_s_own_count_is_known(tmp_path: pathlib.Path, chip: str) -> None:
     row = {"count": 4, "method": "kind: full", "measured": "oom: true"}
@@ -390,7 +425,7 @@ def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_
     ("measured", "why"),
     [
         ("memory_gib: 55.3", "measured.memory_gib: not read; measured takes peak_bytes"),
-        ("oom: false", "nothing is measured; measured takes peak_bytes"),
+        ("runs: 3", "nothing is measured; measured takes peak_bytes"),
         ("peak_bytes: much", "'much' is not a number"),
     ],
 )

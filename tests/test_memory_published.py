@@ -486,6 +486,36 @@ def test_a_run_that_ran_held_no_more_than_its_accelerator() -> None:
     assert found.predicted <= found.high == hardware.find("A100 SXM 80GB").capacity
 
 
+def test_the_upper_bound_of_an_unnamed_framework_is_no_more_than_the_accelerator() -> None:
+    """6.7e9 parameters in 16 bits, with gradients in 16 and 32, are more than 40 GB on each GPU. A run that ran is
+    anything up to the card, and the likely value lies between its ends, by ratio."""
+    big = {"name": "a", "layers": 32, "hidden": 4096, "heads": 32, "ffn": 11008, "vocab": 32000, "gated": True}
+    layout = {"tp": 1, "dp": 8, "zero": 2, "micro_batch": 4, "recompute": "full", "recompute_kind": "full"}
+    one = row(
+        model={**big, "tied": False, "seq": 4096},
+        layout={**layout, "policy": "bf16-mixed"},
+        hardware={"chip": "A100 SXM 40GB", "count": 8},
+    )
+    room = hardware.find("A100 SXM 40GB").capacity
+    least, most = setups.ends_of(one)
+    bounds = [footprint.readings(one, described(one), end, "memory_allocated", room).all[0] for end in (least, most)]
+    assert bounds[0].value < room < bounds[1].least
+    found = footprint.compared(one)
+    assert found.high == room
+    assert found.predicted == pytest.approx(math.sqrt(bounds[0].value * room), rel=1e-6)
+
+
+def test_whether_a_run_that_ran_fits_is_judged_by_its_accelerator() -> None:
+    layout = {"tp": 1, "dp": 1, "micro_batch": 1, "policy": "bf16-pure", "recompute": "full", "recompute_kind": "full"}
+    ran = row(layout=layout, memory={"oom": False})
+    assert footprint.compared(ran).verdict == "fits"
+    assert footprint.compared(ran).measured is None
+    nowhere = row(layout=layout, memory={"oom": False}, hardware={"count": 1})
+    assert footprint.compared(nowhere).why == "states whether it fit, but not on which accelerator"
+    weighed = row(layout=layout, memory={"oom": False, "what": "used", "bytes": 10**10})
+    assert (footprint.compared(weighed).verdict, footprint.compared(weighed).measured) == ("", 10**10)
+
+
 def test_what_a_row_leaves_out_of_its_shape_follows_from_its_parameters() -> None:
     """Llama 3 8B's shape under a name that nobody knows, without its gate, its MLP's width or its tables."""
     shape = {"name": "b", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "vocab": 128256, "seq": 8192}

@@ -7,8 +7,13 @@ from napkin.record import record
 
 @record
 class Compared:
-    """One row of `validate`. None if nothing is predicted; then `why`. `verdict`: of runs that ran out of memory.
-    `wrong`: a field has an invalid value. `evidence`: the class that the interval rests on (intervals.py)."""
+    """One row of `validate`.
+
+    predicted  None if nothing is predicted; then `why`
+    verdict    of runs of which only is known whether they fit
+    wrong      a field has an invalid value
+    evidence   the class that the interval rests on (intervals.py)
+    """
 
     id: str
     quantity: str

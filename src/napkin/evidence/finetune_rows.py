@@ -53,8 +53,10 @@ class FineTuning:
     """A row as a question.
 
     hardware  None if not stated        software  the stack with the most similar steps
+    room      bytes of a GPU, None if not stated
     steps     of the whole run, 0 if it does not say
     lengths   of its sequences                oom  the run was out of memory
+    judged    all that is known of its memory is whether it fit
     joined    a sequence is several samples of unknown length, each of which attends only to itself
     run_kind  of the whole run: a benchmark's time to its target has evaluations in it
     otherwise alternative setups, if a run that ran does not fit with this one
@@ -66,11 +68,13 @@ class FineTuning:
     model: Model
     setup: Setup
     hardware: Hardware | None
+    room: float | None
     implementation: str
     software: str
     steps: float
     lengths: RowLengths
     oom: bool
+    judged: bool
     joined: bool
     run_kind: str
     otherwise: tuple[Setup, ...] = ()
@@ -151,11 +155,13 @@ def fine_tuning(row: RowFields) -> FineTuning:
         model,
         setup,
         card,
+        room_of(row, card),
         name,
         software,
         steps,
         lengths,
         bool(row.flag("measured.oom")),
+        is_judged(row),
         joined,
         run_kind_of(row),
         _otherwise(row, setup),
@@ -231,3 +237,23 @@ def card_of(row: RowFields) -> Hardware | None:
         if re.match(r"\d+ ?G", text):  # a size alone
             return None
         raise
+
+
+BYTES = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes", "driver_mib")
+"""Fields of `measured` that hold the memory of a GPU."""
+
+
+def is_judged(row: RowFields) -> bool:
+    """Return whether a row says that the run was out of memory, or nothing of its memory but that it fit: it was not,
+    or a card that it ran on."""
+    out, said = row.flag("measured.oom"), row.part("measured")
+    ran = out is False or said.get("card_gib_at_most") is not None
+    return bool(out) or (ran and all(said.get(name) is None for name in BYTES))
+
+
+def room_of(row: RowFields, card: Hardware | None) -> float | None:
+    """Return the bytes of a GPU that a run had: those of its accelerator, at most those of the card that the row says
+    it ran on (`card_gib_at_most`); None if it states neither."""
+    most = row.positive("measured.card_gib_at_most")
+    stated = [float(card.capacity)] if card is not None else []
+    return min([*stated, *([most * 2**30] if most else [])], default=None)

@@ -23,7 +23,7 @@ from napkin.inputs import hardware
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
-from napkin.training.frameworks import ENDS, FIRST, Framework
+from napkin.training.frameworks import ENDS, FIRST, MOST, Framework
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
 
@@ -185,12 +185,21 @@ def room_of(row: RowFields) -> float | None:
     try:
         found = hardware.find(name)
     except NapkinError:
-        if row.text("hardware.chip") or row.flag("memory.oom"):
+        if row.text("hardware.chip") or row.flag("memory.oom") is not None:
             raise
         return None
     if found.vendor not in ALLOCATORS:
         raise NapkinError(f"runs on {found.vendor}'s accelerators: their allocator is not modeled")
     return found.capacity
+
+
+EXCEEDS = "takes more than its accelerator holds, and ran: what saves memory is not stated"
+
+
+def is_judged(row: RowFields) -> bool:
+    """Return whether a row says that the run was out of memory, or nothing of its memory but that it was not."""
+    out = row.flag("memory.oom")
+    return out is not None and (out or row.number("memory.bytes") is None)
 
 
 @record
@@ -209,19 +218,21 @@ class Guess:
 def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framework] = ()) -> Guess:
     """Return the likely bytes under the frameworks `likely`, with ends that `others` widen."""
     room, model, quantity = room_of(row), described(row), quantity_of(row)
-    first = [readings(row, model, one, quantity, room) for one in likely]
-    rest = [readings(row, model, one, quantity, room) for one in others]
+    first = [(one, readings(row, model, one, quantity, room)) for one in likely]
+    rest = [(one, readings(row, model, one, quantity, room)) for one in others]
     drawn = bool(row.flag("memory.analytic"))
-    bound = math.inf if room is None or drawn or row.flag("memory.oom") else room
+    bound = math.inf if room is None or drawn or is_judged(row) else room
 
-    def possible(found: Sequence[Figures]) -> list[Figures]:
-        """Return the readings that fit, because a run that ran did not exceed its accelerator."""
-        return [one for one in found if one.least <= bound]
+    def possible(framework: Framework, found: Sequence[Figures]) -> list[Figures]:
+        """Return the readings that fit, because a run that ran did not exceed its accelerator. Where none of the upper
+        bound's does, that bound is the accelerator's capacity."""
+        fit = [one for one in found if one.least <= bound]
+        return fit or ([Figures(bound, bound, bound, bound)] if framework.name == MOST else [])
 
-    every = possible([one for found in (*first, *rest) for one in found.all])
-    points = [mean([one.value for one in fit]) for found in first if (fit := possible(found.likely))]
-    if not every or not points:
-        raise NapkinError("takes more than its accelerator holds, and ran: what saves memory is not stated")
+    every = [fit for one, found in (*first, *rest) for fit in possible(one, found.all)]
+    points = [mean([one.value for one in fit]) for of, found in first if (fit := possible(of, found.likely))]
+    if not points or all(one.least >= bound for one in every):
+        raise NapkinError(EXCEEDS)
     most = max(one.used for one in every) if quantity == "memory_unstated" and not drawn else 0.0
     return Guess(
         min(mean(points), bound),
@@ -279,13 +290,13 @@ def _compared(
 ) -> Compared:
     quantity, measured = quantity_of(row), row.number("memory.bytes")
     source = title_of(row)
-    out = row.flag("memory.oom") or False
+    judged = is_judged(row)
     suspect = row.text("suspect")
 
     def silent(why: str) -> Compared:
         return Compared(row.text("id"), quantity, None, None, None, measured, source, why, "", suspect, source)
 
-    if measured is None and not out:
+    if measured is None and not judged:
         return silent("prints a relative figure, not bytes")
     try:
         found = guess(row, likely, others)
@@ -293,7 +304,9 @@ def _compared(
         return silent(problem.message)
     verdict = ""
     room = room_of(row)
-    if out and room is not None:
+    if judged and room is None and measured is None:
+        return silent("states whether it fit, but not on which accelerator")
+    if judged and room is not None:
         most = max(found.high * margin.high, found.most)
         verdict = "does not fit" if found.least > room else "fits" if most <= room else UNDECIDED
     low, high = (min(end, found.bound) for end in (found.low * margin.low, found.high * margin.high))

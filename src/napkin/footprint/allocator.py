@@ -187,11 +187,11 @@ def _within_each_other(
 
 def within(found: Reported, capacity: Number) -> Reported:
     """Return the figures on a GPU of that capacity: the allocator empties its cache before it gives up (PyTorch
-    c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks), so reserved and used are reduced to the capacity, but not
-    below what is needed without a cache."""
-    room = floor(maximum(found.least, capacity))
+    c10/cuda/CUDACachingAllocator.cpp, release_cached_blocks), so where reserved or used exceed the capacity at their
+    lower end, they may be anything from what is needed without a cache."""
+    room, needed = maximum(found.least, capacity), floor(found.least)
     ends = dict(found.ends)
     for path in ("memory/used", "memory/reserved"):
         low, high = ends[path]
-        ends[path] = (minimum(low, room), high)
+        ends[path] = (where(low > room, minimum(low, needed), low), high)
     return replace(found, ends=ends)

@@ -11,7 +11,8 @@ from napkin.evidence import one_run
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import deviations
 from napkin.evidence.finetune_adapters import OTHER_MEMORY, OTHER_TIME
-from napkin.evidence.finetune_rows import FineTuning, fine_tuning
+from napkin.evidence.finetune_rows import FineTuning, fine_tuning, is_judged
+from napkin.evidence.footprint import EXCEEDS
 from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.intervals import DESCRIBED, MEASURED
 from napkin.evidence.margins import widths_of
@@ -42,12 +43,12 @@ MIB = 2**20
 
 
 def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
-    """Yield each measured quantity of a row with its value; None: the row states only that the run was out of
-    memory."""
-    if row.flag("measured.oom"):
-        yield f"{MEMORY}_used", None
+    """Yield each measured quantity of a row with its value; None: the row states only whether the run fit, as one that
+    was out of memory or one that ran (`oom: false`, `card_gib_at_most`)."""
     peak = row.number("measured.peak_bytes_per_gpu") or row.number("measured.peak_bytes")
     driver = row.number("measured.driver_bytes") or (row.number("measured.driver_mib") or 0.0) * MIB or None
+    if is_judged(row):
+        yield f"{MEMORY}_used", None
     if peak is not None:
         what = row.text("measured.what")
         yield f"{MEMORY}_{what if what in ('allocated', 'reserved', 'used') else 'unstated'}", peak
@@ -82,9 +83,8 @@ def _unmeasured(row: RowFields) -> str:
     stated = [name for name, value in row.part("measured").items() if value is not None and name not in BESIDE]
     names = ", ".join(printable(f"measured.{name}", 60) for name in stated[:3])
     said = f"{names}: not read" if names else "nothing is measured"
-    return (
-        f"{said}; measured takes peak_bytes, driver_bytes or driver_mib, {', '.join(TIMES)}, run_seconds or oom: true"
-    )
+    taken = ("peak_bytes", "driver_bytes", "driver_mib", *TIMES, "run_seconds", "oom")
+    return f"{said}; measured takes {', '.join(taken)} or card_gib_at_most"
 
 
 def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
@@ -186,10 +186,10 @@ def _as_it_ran(asked: FineTuning, source: str) -> Setup:
     """Return the setup of a row. Of the values that it leaves open, take the first that fits its accelerator; of the
     parallel degrees, the fastest that fit, as a practitioner would choose."""
     hardware = asked.hardware
-    if asked.oom or hardware is None:
+    if asked.oom or asked.room is None:
         return asked.setup
     ways = _fitting((asked.setup, *asked.otherwise), asked) if asked.otherwise else [asked.setup]
-    if asked.divisions:
+    if asked.divisions and hardware is not None:
         ways = _fitting((asked.setup, *asked.divisions), asked)
         ways.sort(key=lambda one: float(_step(asked, hardware, one, source).step().time.value))
     return ways[0] if ways else asked.setup
@@ -197,8 +197,7 @@ def _as_it_ran(asked: FineTuning, source: str) -> Setup:
 
 def _fitting(ways: Iterable[Setup], asked: FineTuning) -> list[Setup]:
     """Return the setups that can fit the accelerator of a row."""
-    capacity = asked.hardware.capacity if asked.hardware is not None else None
-    return [one for one in ways if evaluate(asked.model, one, asked.implementation, capacity).verdict != NOT]
+    return [one for one in ways if evaluate(asked.model, one, asked.implementation, asked.room).verdict != NOT]
 
 
 def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> one_run.StepPrediction:
@@ -266,7 +265,7 @@ def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
 
 def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, str]:
     """Return the bytes of the worst GPU. A figure of unstated kind may be anything from allocated to used."""
-    capacity = asked.hardware.capacity if asked.hardware is not None else None
+    capacity = asked.room
     name = quantity.removeprefix(f"{MEMORY}_")
     first, last = ("allocated", "used") if name not in ("allocated", "reserved", "used") else (name, name)
     peaks = _peaks(asked, setup)
@@ -282,8 +281,10 @@ def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, s
         shown += (VARIED.value - GAPS.value) * float(rank.flow(peaks[0]).passing)
         shown += (VARIED.value - 1) * float(rank.gradients + rank.moments[-1].passing)
         high = max(high, capacity or 0)  # the cache may grow until the card is full
-    bound = capacity if capacity is not None and not asked.oom else math.inf
+    bound = capacity if capacity is not None and not asked.judged else math.inf
     value = min(shown, bound)
     words = {fit.verdict for fit in fits}
+    if words == {NOT} and not asked.judged:
+        raise NapkinError(EXCEEDS)
     word = words.pop() if len(words) == 1 else UNDECIDED
     return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), word

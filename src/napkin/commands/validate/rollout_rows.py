@@ -14,7 +14,7 @@ from napkin.commands.validate.rollout_question import AskedStep
 from napkin.commands.validate.rollout_setup import setup_of
 from napkin.errors import NapkinError
 from napkin.evidence import one_run
-from napkin.evidence.finetune_rows import card_of, model_of
+from napkin.evidence.finetune_rows import BYTES, card_of, is_judged, model_of, room_of
 from napkin.evidence.finetune_software import trainer_of
 from napkin.evidence.rates import machine
 from napkin.evidence.row_fields import title_of
@@ -26,7 +26,7 @@ from napkin.planning.rollout_memory import RolloutFit, moved_away
 from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.training.tasks import LOGPROBS
 
 _Read = TypeVar("_Read")
@@ -35,7 +35,6 @@ OWN = ("none", "transformers")
 NO_PASS = "the engine gives the log-probabilities: no pass of the trainer does"
 NO_ENGINE = "the time of responses that a model generates without an engine is not modeled"
 MEMORY = "memory_"
-WEIGHED = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes", "driver_mib")
 Interval = tuple[float, float, float]
 """A value and the ends of its interval."""
 
@@ -144,7 +143,8 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
     asked = [_asked(row, model, hardware, *one) for one in open_]
     source = "" if inside else title_of(row)
     seconds = tuple(_seconds_of(one, source) for one in asked)
-    weighs = bool(row.flag("measured.oom")) or any(row.number(f"measured.{name}") for name in WEIGHED)
+    judged = is_judged(row)
+    weighs = judged or any(row.number(f"measured.{name}") for name in BYTES)
     held = [fit for one in asked for fit in held_in(one)] if weighs else []
     all_lengths = tuple(one for one, *_ in open_)
     steps = tuple(_steps_of(row, one) for one in all_lengths)
@@ -157,7 +157,7 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
         source,
         held,
         places[0].apart,
-        math.inf if row.flag("measured.oom") else hardware.capacity,
+        math.inf if judged else hardware.capacity,
         trainer_of(row).timer,
     )
 
@@ -227,11 +227,12 @@ class Places:
 
 
 def _card_of(row: RowFields) -> Hardware:
-    """Return the accelerator."""
+    """Return the accelerator, with no more memory than the card had that the row says it ran on."""
     hardware = card_of(row)
     if hardware is None:
         raise NapkinError("the accelerator is not stated")
-    return hardware
+    room = room_of(row, hardware) or hardware.capacity
+    return hardware if room == hardware.capacity else replace(hardware, capacity_reported=int(room))
 
 
 def _places_of(row: RowFields) -> tuple[Places, ...]:
