@@ -280,6 +280,17 @@ def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Na
     assert "nothing is kept" in napkin(f"{line} --lora-rank 16 --host-memory 128GB").err
 
 
+def test_a_reward_model_has_no_logits_to_fuse(napkin: Napkin) -> None:
+    """Its loss is over a score of each sequence: --loss has no effect, and is no suggestion with any tp."""
+    line = "memory llama3.2-1b --task rm --gpus 2 --hardware rtx4090 --json"
+    refused = napkin(f"{line} --loss fused")
+    assert refused.status == 2
+    assert "--loss has no effect here" in refused.err
+    found = napkin(f"{line} --tp 2 --seq 32768 --micro-batch 8")
+    assert found.data["verdict"] == "does not fit"
+    assert not [row for row in found.data["suggestions"] if "--loss" in row["change"]]
+
+
 def test_plan_times_what_it_advises_with_states_on_the_host(napkin: Napkin) -> None:
     """12 bytes per parameter of master copies and moments leave the one card; the answer to the printed command is the
     row's, and too small a host takes the advice away."""

@@ -25,6 +25,7 @@ from napkin.operations.lora import (
 )
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED, TOKEN
+from napkin.operations.scored import ClassLoss
 from napkin.record import replace
 
 VISION, PROJECTOR = "vision", "projector"
@@ -300,15 +301,15 @@ def forward_only(model: Model, adapters: bool = True) -> Model:
 
 
 def with_score(model: Model) -> Model:
-    """Return a model whose head has a single output, a score with its own weights (transformers
-    AutoModelForSequenceClassification with num_labels 1: score, without a bias)."""
+    """Return a model whose head has a single output, a score with its own weights, and a loss over the scores of
+    sequences (transformers AutoModelForSequenceClassification with num_labels 1: score, without a bias)."""
     *others, last = model.stacks
     place = next((n for n, op in enumerate(last.after) if op.role == LM_HEAD), None)
     if place is None:
         raise Refused(f"{model.name} has no head that a score could replace", "a model with a language model's head")
     head = last.after[place]
     score = Matmul("score", head.reads, model.hidden, 1, role=LM_HEAD, module="score")
-    after = (*last.after[:place], score)
+    after = (*last.after[:place], score, ClassLoss("class_loss", (score.name,), 1))
     return replace(model, stacks=(*others, replace(last, after=after)), tied=False, outputs=1, extra=())
 
 

@@ -45,20 +45,21 @@ def axes(model: Model, setup: Setup, given: Options, node: int) -> list[Axis]:
         *_sharding(setup, given),
         *_batch(setup),
         *_recomputation(setup),
-        *_kernels(setup),
+        *_kernels(model, setup),
         *_adapter(model, setup),
         *_optimizer(setup),
         *_sequence(model, setup),
     ]
 
 
-def _kernels(setup: Setup) -> Iterator[Axis]:
+def _kernels(model: Model, setup: Setup) -> Iterator[Axis]:
     """Yield other implementations of the same computation."""
     if setup.attention == EAGER and FLASH in setup.implementation.kernels:
         yield Axis("attention", ({"attention": FLASH},), "nothing: fewer bytes to memory too")
     if setup.form != "fused" and "fused" in setup.optimizer.forms:
         yield Axis("optimizer-form", ({"optimizer-form": "fused"},), "nothing: one kernel for all tensors")
-    if setup.tunes and setup.layout.tp == 1 and setup.implementation.loss in NOT_FUSED:
+    whole = setup.layout.tp == 1 and setup.implementation.loss in NOT_FUSED
+    if setup.tunes and whole and not model.outputs:
         yield Axis("loss", ({"loss": "fused"},), "nothing: logits are made for a part of the tokens at a time")
 
 

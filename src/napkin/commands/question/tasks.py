@@ -66,6 +66,7 @@ def read_as_trained(inputs: Inputs, model: Model) -> Model:
         _check_scored(inputs, model, task)
     if not task.scalar:
         return model
+    _read_loss(inputs, f"--task {task.name}", "scores")
     from napkin.operations.trained import with_score
 
     return with_score(model)
@@ -78,8 +79,13 @@ def _check_scored(inputs: Inputs, model: Model, task: Task) -> None:
         raise NapkinError(f"--task {task.name}: {model.name} scores labels, and has no logits of tokens", hint)
     if inputs.command.name == "serve":
         raise Refused(f"{model.name} scores labels: it generates nothing to serve", hint)
-    if "loss" in inputs.command.names and inputs.has("loss"):
-        raise NapkinError(f"--loss: the loss of {model.name} is over its labels", "leave it out")
+    _read_loss(inputs, model.name, "labels")
+
+
+def _read_loss(inputs: Inputs, whose: str, what: str) -> None:
+    """Record that --loss, the cross entropy over a vocabulary, has no effect: the head scores."""
+    if "loss" in inputs.command.names:
+        inputs.depends(("loss",), False, f"the loss of {whose} is over its {what}")
 
 
 def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ...]:
