@@ -6,6 +6,7 @@ from __future__ import annotations
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.adapters import read_kind, read_whether_adapted
+from napkin.commands.question.software import read_framework
 from napkin.commands.question.tasks import read_forwards
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.frameworks import IMPLEMENTATIONS
@@ -72,6 +73,8 @@ def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -
     from napkin.operations.trained import as_trained
     from napkin.training.setup import wakes
 
+    if "framework" in inputs.command.names:
+        read_framework(inputs)  # whose implementation is the default
     word = read_implementation(inputs) if inputs.has("implementation") else "hf"
     frozen = read_frozen(inputs, model, implementation_of(word, model.family), word)
     woken = again is not None and wakes(frozen.layers, again, frozen.implementation)

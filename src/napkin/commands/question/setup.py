@@ -8,23 +8,20 @@ from napkin.commands.question.adapters import read_whether_adapted
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized, read_stored_format
 from napkin.commands.question.layout import check_divides, read_layout
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.software import read_framework, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
-from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.errors import NapkinError, Refused
 from napkin.evidence.margins import widths_of
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.record import replace
 from napkin.training import optimizer_names
-from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.frameworks import Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.training.setup import Setup, keeps_adapters
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.training.trainers import Trainer
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:
@@ -36,14 +33,14 @@ def read_setup(inputs: Inputs, model: Model) -> Setup:
 
 def read_trainer_recompute(inputs: Inputs) -> None:
     """Make full recomputation the default if the trainer checkpoints every block by default."""
-    trainer = _read_trainer(inputs)
+    trainer = read_named_trainer(inputs)
     if trainer is not None and trainer.recomputes():
         inputs.redefault("recompute", "full")
 
 
 def _read_usual_stage(inputs: Inputs) -> None:
     """Make the ZeRO stage of the trainer, else of the framework, the default with several data-parallel ranks."""
-    trainer, framework = _read_trainer(inputs), _read_framework(inputs)
+    trainer, framework = read_named_trainer(inputs), read_framework(inputs)
     read_gpus(inputs)
     gpus = inputs.integer_or_none("gpus") or (inputs.integer_or_none("dp") or 1) * inputs.integer("cp")
     stage = (trainer.stage(framework) if trainer is not None else 0) or framework.zero
@@ -54,7 +51,7 @@ def _read_usual_stage(inputs: Inputs) -> None:
 def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     """Return the setup for a given layout."""
     read_stored_format(inputs, model)
-    framework = _read_framework(inputs)
+    framework = read_framework(inputs)
     policy = _read_policy(inputs, framework)
     if "fp64" in (policy.param, policy.compute):
         raise Refused("--precision: what training in fp64 keeps is not modeled", "fp32, or a 16-bit policy")
@@ -95,7 +92,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
 
 def _read_offload(inputs: Inputs, layout: Layout) -> tuple[str, ...]:
     """Return what is kept in host memory: what --offload lists, and what the trainer offloads by itself."""
-    offload, trainer = inputs.texts("offload"), _read_trainer(inputs)
+    offload, trainer = inputs.texts("offload"), read_named_trainer(inputs)
     if trainer is not None:
         offload = trainer.moves(layout.recompute, offload)
     if "parameters" in offload and int(layout.zero) != 3:
@@ -167,24 +164,9 @@ def _read_optimizer_form(inputs: Inputs, tp: int) -> tuple[Optimizer, str]:
     return optimizer, form
 
 
-def _read_trainer(inputs: Inputs) -> Trainer | None:
-    """Return the library that trains, if it is named; its defaults replace those of the command."""
-    name = inputs.text_or_none("trainer")
-    if name is None:
-        return None
-    from napkin.training.trainers import find
-
-    trainer = find(name)
-    inputs.note(f"{trainer.name}: {trainer.source}")
-    inputs.redefault("implementation", trainer.implementation)
-    if trainer.framework:
-        inputs.redefault("framework", trainer.framework)
-    return trainer
-
-
 def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
     """Return the precision policy: the trainer's if none is given."""
-    trainer = _read_trainer(inputs)
+    trainer = read_named_trainer(inputs)
     if trainer is not None:
         adapters = read_whether_adapted(inputs)
         quantized = bool(read_quantized(inputs))
@@ -193,29 +175,6 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
         if adapters and trainer.dropout and "dropout" not in inputs:
             inputs.redefault("lora-dropout", f"{trainer.dropout:g}")
     return precision(inputs.text("precision"))
-
-
-def _read_framework(inputs: Inputs) -> Framework:
-    """Return the training framework, plain torch if none is named; its defaults replace those of the command."""
-    trainer = _read_trainer(inputs)
-    name = inputs.text_or_none("framework")
-    if name is None:
-        return PLAIN
-    word = name.strip().lower()
-    if word not in FRAMEWORKS:
-        raise NapkinError(
-            f"--framework: {word[:60]!r} is not known",
-            did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
-        )
-    framework = FRAMEWORKS[word]
-    if trainer is not None and not trainer.runs_on(framework):
-        raise NapkinError(
-            f"--trainer {trainer.name} does not run on --framework {framework.name}", "leave out one of the two"
-        )
-    inputs.redefault("implementation", framework.implementation)
-    inputs.redefault("attention", framework.attention)
-    inputs.redefault("dropout", f"{framework.dropout:g}")
-    return framework if trainer is None else trainer.on(framework)
 
 
 def _note_padding(inputs: Inputs, model: Model, framework: Framework, tp: int) -> None:

@@ -1,0 +1,49 @@
+"""The software that trains, from the options: a library on top, and the framework below it."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError, did_you_mean
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.training.trainers import Trainer
+
+
+def read_named_trainer(inputs: Inputs) -> Trainer | None:
+    """Return the library that trains, if it is named; its defaults replace those of the command."""
+    name = inputs.text_or_none("trainer")
+    if name is None:
+        return None
+    from napkin.training.trainers import find
+
+    trainer = find(name)
+    inputs.note(f"{trainer.name}: {trainer.source}")
+    inputs.redefault("implementation", trainer.implementation)
+    if trainer.framework:
+        inputs.redefault("framework", trainer.framework)
+    return trainer
+
+
+def read_framework(inputs: Inputs) -> Framework:
+    """Return the training framework, plain torch if none is named; its defaults replace those of the command."""
+    trainer = read_named_trainer(inputs)
+    name = inputs.text_or_none("framework")
+    if name is None:
+        return PLAIN
+    word = name.strip().lower()
+    if word not in FRAMEWORKS:
+        raise NapkinError(
+            f"--framework: {word[:60]!r} is not known",
+            did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
+        )
+    framework = FRAMEWORKS[word]
+    if trainer is not None and not trainer.runs_on(framework):
+        raise NapkinError(
+            f"--trainer {trainer.name} does not run on --framework {framework.name}", "leave out one of the two"
+        )
+    inputs.redefault("implementation", framework.implementation)
+    inputs.redefault("attention", framework.attention)
+    inputs.redefault("dropout", f"{framework.dropout:g}")
+    return framework if trainer is None else trainer.on(framework)
