@@ -213,3 +213,21 @@ def found_rows(data: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of an answer, or the findings of lint."""
     found: list[dict[str, Any]] = data.get("rows") or data.get("findings") or []
     return found
+
+
+@pytest.mark.parametrize("line", ["t5-base --seq 512", "t5-base --seq 512 --target-seq 114", "llama3.2-1b --seq 2048"])
+def test_every_command_counts_a_model_s_tokens_alike(line: str) -> None:
+    """An encoder-decoder's too: the tokens of --seq, with which rates and amounts of training are given."""
+    rows, length = 8, 512 if line.startswith("t5") else 2048
+    step = run_line(f"step {line} --micro-batch {rows} --hardware h100 --json").values
+    count = run_line(f"flops {line} --batch {rows} --json").values
+    assert count["flops/per_token"] == pytest.approx(count["flops/total"] / (rows * length))
+    assert count["flops/per_token/torch"] == pytest.approx(count["flops/per_token"])
+    speed = step["tokens_per_second_per_gpu"]
+    assert speed == pytest.approx(rows * length / step["step/time"])
+    assert step["mfu"] == pytest.approx(count["flops/total"] / step["step/time"] / 989.4e12, rel=1e-3)
+    again = run_line(f"mfu {line} --hardware h100 --gpus 1 --tokens-per-second {speed} --json").values
+    assert again["mfu/torch"] == pytest.approx(step["mfu"])
+    if "target" not in line:
+        run = run_line(f"train-time {line} --tokens 1B --gpus 1 --hardware h100 --mfu 0.3 --json").values
+        assert run["flops/exact"] == pytest.approx(1e9 * count["flops/per_token"])

@@ -51,11 +51,10 @@ def of_layout(model: Model, layout: Layout, batch: Number) -> dict[str, Work]:
 
 
 def tokens(over: Works) -> Number:
-    """Return the tokens that pass through a stack, over all stacks."""
-    total: Number = 0
-    for work in over.values():
-        total = total + work.tokens
-    return total
+    """Return the tokens of the sequences, which rates and amounts of training count: an encoder-decoder's inputs, not
+    its targets."""
+    first, *_ = over.values()
+    return first.tokens
 
 
 # --- one operation ---------------------------------------------------------------------------------------------------
