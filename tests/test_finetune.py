@@ -167,6 +167,21 @@ def test_runs_that_ran_get_a_verdict(tmp_path: pathlib.Path) -> None:
     assert "takes more than its accelerator holds, and ran" in found["beyond", "memory_used"]["why"]
 
 
+@pytest.mark.parametrize(
+    ("model", "modules"), [("gpt2-xl", "c_attn"), ("bloom-7b1", "query_key_value"), ("llama2-7b", "q_proj,v_proj")]
+)
+def test_adapters_of_a_row_that_names_no_modules_are_where_peft_puts_them(
+    tmp_path: pathlib.Path, model: str, modules: str
+) -> None:
+    """By the class: peft 0.21, utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING."""
+    layout = PLAIN.replace("4096", "512")
+    open_, named = ("kind: lora, lora_rank: 8", f"kind: lora, lora_rank: 8, lora_targets: '{modules}'")
+    methods = {"a": open_, "b": named}
+    rows = [{"id": name, "model": model, "method": said, "layout": layout} for name, said in methods.items()]
+    found = validated(tmp_path, *rows)
+    assert found["a", "memory_allocated"]["predicted"] == found["b", "memory_allocated"]["predicted"]
+
+
 def test_transformers_before_4_49_copied_the_logits(tmp_path: pathlib.Path) -> None:
     """All but each sequence's last: 4 bytes of the vocabulary's 128,256 more for each other token at the loss."""
     layout = f"{PLAIN}, autocast: false".replace("4096", "64")

@@ -153,3 +153,23 @@ def test_adapters_of_the_head_alone_keep_no_layer() -> None:
     8 numbers, the label padded and the loss' weight; not 20 GB of layers."""
     saved = memory("--seq 4096 --precision bf16-pure --lora-rank 8 --lora-targets lm_head").values[SAVED]
     assert saved == 4096 * 128256 * 4 + 4096 * (4096 + 8) * 2 + 4097 * 8 + 4
+
+
+def test_llm_int8_keeps_the_inputs_of_frozen_layers() -> None:
+    """bitsandbytes' MatMul8bitLt refers to its input, though the weight is frozen: of a Llama layer with an adapter on
+    q alone, what NF4 leaves out are the inputs of gate and up, one tensor, and of down. The others are kept anyway:
+    the adapter reads the first norm's output, and attention keeps its own, which o reads."""
+    hidden, inner, tokens, layers = 64, 96, 32, 3
+    fields = {
+        "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128, "tie_word_embeddings": False,
+    }  # fmt: skip
+    model = model_of(fields)
+    saved = {}
+    for stored in ("int8", "nf4"):
+        implementation = implementation_of("hf", model.family)
+        tuning = Tuning("lora", RANK, 0.0, quantized=stored, library="transformers")
+        implementation = replace(implementation, tuning=resolved(tuning, ("q_proj",), model, implementation))
+        setup = Setup(implementation, Layout(seq=tokens), POLICIES["bf16-pure"], find("adamw")[0], "foreach", "flash")
+        saved[stored] = footprint.rank_of(prepare(model, setup), 0).saved
+    assert saved["int8"] - saved["nf4"] == layers * tokens * 2 * (hidden + inner)

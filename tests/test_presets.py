@@ -22,6 +22,7 @@ from napkin.commands.command import accepted, ask, find
 from napkin.counting.params import params
 from napkin.counting.vision import params_of
 from napkin.errors import NapkinError
+from napkin.inputs.launch.names import model_of as model_of_name
 from napkin.inputs.model_file import load_config, preset_config
 from napkin.inputs.presets import Preset, preset, presets, spelling
 from napkin.record import replace
@@ -403,3 +404,15 @@ def test_the_presets_of_an_organization_are_not_those_of_another() -> None:
         assert found.status == 2
         assert not found.out
     assert run_line("params META-LLAMA/llama-3-8b").status == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Llama-2-chat-70b-hf", "llama2-70b"),
+        ("meta-llama/Llama-2-70b-chat-hf", "llama2-70b"),
+        ("Qwen2.5-Coder-32B", "qwen2.5-32b"),
+    ],
+)
+def test_a_chat_version_is_named_before_or_after_its_size(name: str, found: str) -> None:
+    assert model_of_name(name)[0] == found

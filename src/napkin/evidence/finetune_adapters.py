@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_software import (
-    USUAL_TARGETS,
     default_rank,
     experts_of,
     leaves_adapters_open,
     targets_of,
     tuning_of,
+    usual_targets,
 )
 from napkin.evidence.rows import RowFields
 from napkin.operations.adapter_kinds import KINDS as OTHER_KINDS
@@ -56,7 +56,7 @@ def adapters_of(row: RowFields, model: Model, implementation: Implementation, ot
     if other and row.text("method.kind") not in KINDS:
         return _of_kind(row, model, implementation) or _like_lora(row, model, implementation)
     tuning = replace(tuning_of(row), magnitude=row.text("method.kind") == DORA)
-    targets = targets_of(row)
+    targets = targets_of(row, model)
     if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names
         apart = (*found_targets(targets, model, implementation), *experts_of(row, model, implementation))
         return resolved(tuning, apart, model, implementation, converts=False)
@@ -72,14 +72,14 @@ def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tu
     stated, said = row.count("method.trainable_params"), row.count("method.lora_rank")
     for size in dict.fromkeys((said or kind.usual, kind.usual, *(2**power for power in range(11)))):
         tuning = replace(tuning_of(row, rank=size), method=kind.name, rank=size)
-        tuning = resolved(tuning, _targets_of_kind(row), model, implementation)
+        tuning = resolved(tuning, _targets_of_kind(row, model), model, implementation)
         if stated is None or _trained_elements(model, implementation, tuning) == stated:
             return tuning
     return None
 
 
-def _targets_of_kind(row: RowFields) -> tuple[str, ...]:
-    return targets_of(row) if row.text("method.lora_targets_canonical") else USUAL_TARGETS
+def _targets_of_kind(row: RowFields, model: Model) -> tuple[str, ...]:
+    return targets_of(row, model) if row.text("method.lora_targets_canonical") else usual_targets(model)
 
 
 def _trained_elements(model: Model, implementation: Implementation, tuning: Tuning) -> int:
@@ -97,7 +97,7 @@ def _trained_elements(model: Model, implementation: Implementation, tuning: Tuni
 
 def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:
     """Return LoRA of the rank that has as many parameters as the row states."""
-    one = resolved(replace(tuning_of(row, rank=1), rank=1), _targets_of_kind(row), model, implementation)
+    one = resolved(replace(tuning_of(row, rank=1), rank=1), _targets_of_kind(row, model), model, implementation)
     stated = row.count("method.trainable_params")
     if stated is None:
         return replace(one, rank=default_rank(row))

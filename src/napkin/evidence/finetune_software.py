@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
 from napkin.evidence.row_words import FUSED_LOSSES, LIGER_WORD, OFFLOADED, timed_kernel
 from napkin.evidence.rows import RowFields
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
-from napkin.operations.lora_targets import ALL_LINEAR
+from napkin.operations.lora_targets import ALL_LINEAR, DEFAULT
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning
@@ -147,12 +148,17 @@ def _targets_text(row: RowFields) -> str:
     return "" if text.startswith(("see ", "default")) else text
 
 
-def targets_of(row: RowFields) -> tuple[str, ...]:
+def usual_targets(model: Model) -> tuple[str, ...]:
+    """Return the modules with adapters of a library that chooses none: peft's for the class, or Llama's."""
+    return (DEFAULT,) if model.family in DEFAULTS else USUAL_TARGETS
+
+
+def targets_of(row: RowFields, model: Model) -> tuple[str, ...]:
     """Return the names of the modules with adapters; if a row leaves them open, its library's default."""
     text = _targets_text(row).replace(" (+ head)", ",lm_head")
     if not text and not row.text("method.lora_target_parameters"):
         wide = row.text("layout.stack").lower() == "megatron-core" or trainer_of(row).name in WIDE_TRAINERS
-        return (ALL_LINEAR,) if wide else USUAL_TARGETS
+        return (ALL_LINEAR,) if wide else usual_targets(model)
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")

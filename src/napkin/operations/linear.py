@@ -110,7 +110,7 @@ class Matmul(Module):
         own = run.implementation.linear if self.shard != VOCABULARY else None
         label = f"{self.name}/weight"
         if tuning is not None and not is_unquantized(self, tuning):
-            return quantized(run, x, d_in, d_out, tuning)
+            return (int8 if tuning.keeps_int8 else quantized)(run, x, d_in, d_out, tuning)
         if own is not None:
             return own(run, x, d_in, d_out, self.bias, label)
         return run.tape.linear(x, d_in, d_out, self.bias, label)
@@ -175,6 +175,18 @@ def quantized(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tun
     out = tape.record("frozen", (x,), out, kept, scratch=tuning.dequantized_bytes * d_in * d_out)
     tape.hold(given)
     return out
+
+
+def int8(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
+    """Run a frozen linear layer of LLM.int8(), which keeps its input as it is given, though no gradient needs it, and
+    returns its type. Forward makes of it fp16 and int8, and 32-bit sums; backward, the weight in the input's type
+    (bitsandbytes/autograd/_functions.py, MatMul8bitLt; backends/default/ops.py, int8_scaled_mm)."""
+    tape = run.tape
+    out = tape.new(x.count // d_in * d_out, x.dtype, "output")
+    narrowed = x.count * (BYTES["fp16"] * (x.dtype != "fp16") + BYTES["int8"])
+    sums = out.count * BYTES["fp32"]
+    weight = d_in * d_out * BYTES[x.dtype]
+    return tape.record("frozen", (x,), out, (x,), scratch=weight, forward_scratch=narrowed + sums)
 
 
 @record

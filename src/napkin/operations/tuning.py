@@ -73,6 +73,11 @@ class Tuning:
         return bool(self.quantized) and self.library == "bitsandbytes"
 
     @property
+    def keeps_int8(self) -> bool:
+        """Whether frozen products are those of LLM.int8() as transformers runs them, which keep their input."""
+        return self.quantized == "int8" and self.library == "transformers"
+
+    @property
     def dequantized_bytes(self) -> int:
         """Bytes of a quantized weight while its product runs: in bf16; bitsandbytes makes fp16 of it first."""
         return (4 if self.library == "bitsandbytes" else 2) if self.quantized else 0

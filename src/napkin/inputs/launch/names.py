@@ -219,7 +219,7 @@ def model_of(name: str) -> tuple[str | None, bool]:
         last = plain.rsplit("/", 1)[-1]
         return found.name, "/" in plain or last == plain
     word = plain.rsplit("/", 1)[-1].lower().replace("_", "-")
-    word = re.sub(r"-(?:coder|math|safeguard)(?=-)", "", word)
+    word = re.sub(r"-(?:(?:coder|math|safeguard)(?=-)|chat(?=-\d))", "", word)
     while word:
         for one in (word, word.removeprefix("meta-"), word.replace("llama-2-", "llama2-")):
             if is_preset(one):
