@@ -150,15 +150,16 @@ def test_runs_that_were_out_of_memory_get_a_verdict(tmp_path: pathlib.Path) -> N
 
 
 def test_runs_that_ran_get_a_verdict(tmp_path: pathlib.Path) -> None:
-    """`oom: false`, or the card that it ran on. LoRA on 16 GB of bf16 weights fits 80 GB and not 12 GiB."""
+    """`oom: false`, `ran: true`, or the card that it ran on. LoRA on 16 GB of weights fits 80 GB and not 12 GiB."""
     found = validated(
         tmp_path,
         {"id": "ran", "layout": PLAIN.replace("4096", "512"), "measured": "oom: false"},
+        {"id": "said", "layout": PLAIN.replace("4096", "512"), "measured": "ran: true"},
         {"id": "card", "measured": "card_gib_at_most: 12, step_seconds: 5"},
         {"id": "weighed", "measured": "card_gib_at_most: 80, oom: false, peak_bytes: 3e+10, what: used"},
         {"id": "beyond", "measured": "card_gib_at_most: 12, peak_bytes: 1e+10, what: used"},
     )
-    assert found["ran", "memory_used"]["verdict"] == "fits"
+    assert found["ran", "memory_used"]["verdict"] == found["said", "memory_used"]["verdict"] == "fits"
     assert "measured" not in found["ran", "memory_used"]
     assert found["card", "memory_used"]["verdict"] == "does not fit"
     assert found["card", "step_seconds"]["predicted"]

@@ -245,10 +245,10 @@ BYTES = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes", "driver_mib")
 
 def is_judged(row: RowFields) -> bool:
     """Return whether a row says that the run was out of memory, or nothing of its memory but that it fit: it was not,
-    or a card that it ran on."""
+    it ran, or a card that it ran on."""
     out, said = row.flag("measured.oom"), row.part("measured")
-    ran = out is False or said.get("card_gib_at_most") is not None
-    return bool(out) or (ran and all(said.get(name) is None for name in BYTES))
+    ran = out is False or row.flag("measured.ran") or said.get("card_gib_at_most") is not None
+    return bool(out) or (bool(ran) and all(said.get(name) is None for name in BYTES))
 
 
 def room_of(row: RowFields, card: Hardware | None) -> float | None:

@@ -35,7 +35,22 @@ MEMORY = "memory"
 TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
 """Quantities of speed; the first that a row states is used, because the others follow from it."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
-BESIDE = ("oom", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived", "steps", "samples", "tokens", "runs")
+BESIDE = [
+    "oom",
+    "ran",
+    "what",
+    "kind",
+    "unit",
+    "printed",
+    "gb",
+    "gib",
+    "mib",
+    "derived",
+    "steps",
+    "samples",
+    "tokens",
+    "runs",
+]
 """Fields of `measured` that qualify a quantity or the run and are not quantities themselves."""
 
 
@@ -44,7 +59,7 @@ MIB = 2**20
 
 def measured(row: RowFields) -> Iterator[tuple[str, float | None]]:
     """Yield each measured quantity of a row with its value; None: the row states only whether the run fit, as one that
-    was out of memory or one that ran (`oom: false`, `card_gib_at_most`)."""
+    was out of memory or one that ran (`oom: false`, `ran: true`, `card_gib_at_most`)."""
     peak = row.number("measured.peak_bytes_per_gpu") or row.number("measured.peak_bytes")
     driver = row.number("measured.driver_bytes") or (row.number("measured.driver_mib") or 0.0) * MIB or None
     if is_judged(row):
@@ -83,7 +98,7 @@ def _unmeasured(row: RowFields) -> str:
     stated = [name for name, value in row.part("measured").items() if value is not None and name not in BESIDE]
     names = ", ".join(printable(f"measured.{name}", 60) for name in stated[:3])
     said = f"{names}: not read" if names else "nothing is measured"
-    taken = ("peak_bytes", "driver_bytes", "driver_mib", *TIMES, "run_seconds", "oom")
+    taken = ("peak_bytes", "driver_bytes", "driver_mib", *TIMES, "run_seconds", "oom", "ran")
     return f"{said}; measured takes {', '.join(taken)} or card_gib_at_most"
 
 
