@@ -531,6 +531,19 @@ def test_grouped_products_of_experts() -> None:
     assert found["moe/experts/products/backward"] == pytest.approx(backward)
 
 
+def test_the_fullest_rank_has_more_rows_and_more_to_exchange() -> None:
+    """1.5 times the mean: T·k·1.5/(E/e) rows of each expert, 1.5 times the bytes moved and sent; attention and update
+    as before."""
+    even, full = (parts(MOE, ep=4, dp=4, expert_load=load) for load in (1, 1.5))
+    assert full["moe/experts/up/forward/compute"] == pytest.approx(E / 4 * 2 * 1.5 * T * K / (E / 4) * H * 2 * EF)
+    assert full["step/communication/expert"] == pytest.approx(1.5 * even["step/communication/expert"])
+    moved = "moe/experts/elementwise/forward"
+    assert full[moved] == pytest.approx(1.5 * even[moved])
+    same = [name for name in even if "attention" in name or "optimizer" in name]
+    assert len(same) > 20
+    assert [full[name] for name in same] == [even[name] for name in same]
+
+
 def test_ranks_that_share_an_expert_divide_its_width() -> None:
     """etp 2: all tokens of both, half of the inner width (Megatron-core, expert_tensor_parallel_size)."""
     found = parts(MOE, ep=2, etp=2, dp=4)

@@ -141,6 +141,8 @@ def compare(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     recompute: str | None = None,
     optimizer_form: Literal["foreach", "forloop", "fused"] | None = None,
@@ -347,6 +349,7 @@ def hardware(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """List the known accelerators, or show one with its sources."""
@@ -388,6 +391,8 @@ def lint(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     seq: _Number | None = None,
     target_seq: _Number | None = None,
@@ -465,6 +470,7 @@ def lint(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Find what wastes time, memory or money in a configuration: what each costs, and the change that fixes it."""
@@ -496,6 +502,8 @@ def max_params(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     seq: _Number | None = None,
     target_seq: _Number | None = None,
@@ -533,6 +541,7 @@ def max_params(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Largest model whose training state fits in memory, or with --inference, whose weights fit."""
@@ -559,6 +568,8 @@ def memory(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     seq: _Number | None = None,
     target_seq: _Number | None = None,
@@ -636,6 +647,7 @@ def memory(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Memory of a training step per GPU, by category, and whether it fits."""
@@ -682,6 +694,8 @@ def mfu(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     dp_shard: _Number | None = None,
     recompute: str | None = None,
@@ -728,6 +742,7 @@ def mfu(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Model and hardware FLOPs utilization from a measured rate, under every convention."""
@@ -787,6 +802,7 @@ def optimal(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Compute-optimal training for a budget: parameters, tokens, expected loss, and the cost of other choices."""
@@ -859,6 +875,8 @@ def plan(
     vp: _Number | None = None,
     zero: Literal["0", "1", "2", "3", 0, 1, 2, 3] | None = None,
     micro_batch: _Number | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     sp: bool | None = None,
     recompute: str | None = None,
@@ -924,6 +942,7 @@ def plan(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Search the parallel layouts of a machine, rank those that fit, and say why the others do not win."""
@@ -956,6 +975,7 @@ def roofline(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Compute-bound or memory-bound: arithmetic intensity of operations against an accelerator's ridge point."""
@@ -1043,6 +1063,8 @@ def sensitivity(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     recompute: str | None = None,
     optimizer_form: Literal["foreach", "forloop", "fused"] | None = None,
@@ -1214,6 +1236,7 @@ def serve(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Throughput, latency, KV cache and price of serving a model, and how many requests fit."""
@@ -1240,6 +1263,8 @@ def step(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     seq: _Number | None = None,
     target_seq: _Number | None = None,
@@ -1304,6 +1329,7 @@ def step(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Time of one training step: compute, memory traffic, communication, pipeline bubble, optimizer."""
@@ -1389,6 +1415,8 @@ def sweep(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     recompute: str | None = None,
     optimizer_form: Literal["foreach", "forloop", "fused"] | None = None,
@@ -1597,6 +1625,8 @@ def train_time(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     dp_shard: _Number | None = None,
     recompute: str | None = None,
@@ -1656,6 +1686,7 @@ def train_time(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Duration and cost of a training run, or what a deadline or budget requires."""
@@ -1706,6 +1737,8 @@ def watch(
     global_batch: _Number | None = None,
     grad_accum: _Number | None = None,
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None = None,
+    expert_imbalance: _Number | None = None,
+    capacity_factor: _Number | None = None,
     distributed_optimizer: bool | None = None,
     dp_shard: _Number | None = None,
     recompute: str | None = None,
@@ -1754,6 +1787,7 @@ def watch(
     memory_bandwidth: _Number | None = None,
     link_bandwidth: _Number | None = None,
     network_bandwidth: _Number | None = None,
+    oversubscription: _Number | None = None,
     tdp: _Number | None = None,
 ) -> Result:
     """Follow a training log: progress, speed and MFU, until the run is over."""

@@ -43,6 +43,12 @@ REASONS: dict[str, Reason] = {
         "nothing that is waited for crosses the network between nodes",
         "more GPUs than one node has",
     ),
+    "oversubscription": (
+        "nothing that is waited for crosses the network between nodes",
+        "more GPUs than one node has",
+    ),
+    "expert-imbalance": ("no rank has some of the experts only", "--ep 2 or more"),
+    "capacity-factor": ("the answer does not depend on the experts' slots", "leave it out"),
     "tdp": ("no power is counted", "napkin train-time counts energy"),
     "price": ("no GPU-hours are counted", "--tokens says how much is trained"),
     "within": ("no run has a deadline without its tokens", "--tokens says how much is trained"),

@@ -129,6 +129,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         works=setup.optimizer.works,
         works_on_tables=0 if setup.optimizer.only_matrices else 1,
         etp=layout.etp,
+        expert_load=layout.expert_load,
         gathers_adapters=_units(setup.framework.unit_of_adapter and setup.shards > 1, layout.zero),
         adapters_exchange=1 if stack.adapters_apart else 0,
         gathers_modules=_units(setup.framework.unit_of_module, layout.zero),

@@ -117,7 +117,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
     x, weights = run.read(op), run.read(op, 1)
     tape = run.tape
     tokens = run.split.sent(x.tensor.count // op.d_model)
-    rows = tokens * op.top_k
+    rows = run.split.rows(tokens * op.top_k)
     inner = op.d_ff // run.split.inner
     local = ceil_div(op.experts, run.split.expert)
 

@@ -131,7 +131,7 @@ class Experts(Module):
             return looped_experts(run, self)
         x, weights = run.read(self), run.read(self, 1)
         tape = run.tape
-        rows = run.split.sent(x.tensor.count // self.d_model) * self.top_k
+        rows = run.split.rows(run.split.sent(x.tensor.count // self.d_model) * self.top_k)
         inner = self.d_ff // run.split.inner
         order, back, pick = (tape.new(rows, "int64", what, no_grad=True) for what in ("order", "inverse", "token"))
         offsets = tape.new(ceil_div(self.experts, run.split.expert), "int32", "offsets", no_grad=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor
-from napkin.elementwise import Number, ceil_div
+from napkin.elementwise import Number, ceil_div, ceiling
 from napkin.record import record
 
 
@@ -13,13 +13,19 @@ class Split:
 
     tensor, context, expert  sizes of the parallel groups
     sequence  ranks that divide the tokens outside of tensor-parallel regions (sequence parallelism); 1 if it is off
-    inner     ranks that divide each expert's width (expert tensor parallelism)"""
+    inner     ranks that divide each expert's width (expert tensor parallelism)
+    load      rows of a rank's experts over those of tokens that spread evenly, without room that is padded"""
 
     tensor: Number = 1
     context: Number = 1
     expert: Number = 1
     sequence: Number = 1
     inner: Number = 1
+    load: Number = 1
+
+    def rows(self, chosen: Number) -> Number:
+        """Return the rows that a rank's experts process of those that tokens spread evenly would make."""
+        return ceiling(chosen * self.load)
 
     def sent(self, tokens: Number) -> Number:
         """Return the tokens for the experts of a rank that holds `tokens` tokens between layers.

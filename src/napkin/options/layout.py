@@ -59,6 +59,10 @@ OPTIONS = (
         metavar="N",
     ),
     Option(
+        "expert-imbalance", units.at_least_one, "Tokens of the fullest ep rank over the mean", metavar="X", default="1"
+    ),
+    Option("capacity-factor", units.positive, "Slots of an expert, padded, over its mean tokens", metavar="X"),
+    Option(
         "vp",
         units.degree,
         "Model chunks per stage (interleaving)",
@@ -133,6 +137,9 @@ OPTIONS = (
         for name in BOUNDED
     ),
 )
+
+EXPERT_LOAD = ("expert-imbalance", "capacity-factor")
+"""How many tokens experts process, where these do not spread evenly."""
 
 MACHINE_SIZE = ("gpus", "nodes", "gpus-per-node")
 """The number of GPUs, and of GPUs per node."""

@@ -18,6 +18,9 @@ OPTIONS = (
     Option("memory-bandwidth", units.bandwidth, "Memory bandwidth of one accelerator", "byte/s", "X"),
     Option("link-bandwidth", units.bandwidth, "Bandwidth of the link inside a node, one way", "byte/s", "X"),
     Option("network-bandwidth", units.bandwidth, "Network bandwidth per accelerator, one way", "byte/s", "X"),
+    Option(
+        "oversubscription", units.at_least_one, "What the network between nodes is slower by", metavar="X", default="1"
+    ),
     Option("tdp", units.power_draw, "Power rating (TDP) of one accelerator", "watt", "X"),
     Option("link", units.words, "A link (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),
     Option("price", units.dollars, "USD per GPU-hour", "USD/GPU-hour", "USD"),
@@ -39,7 +42,10 @@ OPTIONS = (
     Option("from-profile", units.words, "Print an entry for --hardware-file from a profile", metavar="FILE"),
 )
 
-FIGURES = ("peak-flops", "memory-size", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")
+FIGURES = (
+    *("peak-flops", "memory-size", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "oversubscription"),
+    "tdp",
+)
 """Figures of the accelerator, given instead of the table's. They are parsed only if one is used, which keeps them
 out of every start-up."""
 

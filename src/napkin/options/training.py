@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.layout import DEGREES, MACHINE_SIZE, STAGE_OPTIONS
+from napkin.options.layout import DEGREES, EXPERT_LOAD, MACHINE_SIZE, STAGE_OPTIONS
 from napkin.options.option import Option, choice, flag
 from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 
@@ -139,7 +139,7 @@ POLICY_OPTIONS = (
     "dropout",
 )
 SEQUENCE_OPTIONS = ("seq", "target-seq", "images", "image-tokens")
-SETUP_OPTIONS = (*DEGREES, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)
+SETUP_OPTIONS = (*DEGREES, *EXPERT_LOAD, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)
 """Options on which the memory and the time of a training step depend."""
 
 UNTIMED = ("ema", "offload")
@@ -189,6 +189,7 @@ SETUP_WORDS: dict[str, str] = {
 
 STEP_MODEL = (
     *(name for name in DEGREES if name not in MACHINE_SIZE),
+    *EXPERT_LOAD,
     "distributed-optimizer",
     "dp-shard",
     "recompute",

@@ -1,4 +1,5 @@
-"""The time of routed experts: grouped GEMMs, permutation, all-to-all. Tokens spread evenly over the experts."""
+"""The time of routed experts: grouped GEMMs, permutation, all-to-all. Tokens spread evenly over the experts, or the
+fullest rank, for which the others wait, has more of them."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def split(name: str, forward: float) -> Term:
 def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, Term], dict[str, Term]]:
     """Return the seconds of routed experts by group, forward and backward."""
     rates, layout = clock.rates, clock.layout
-    per_rank = term.divide(f"{name}/tokens", clock.tokens, clock.tp)
+    per_rank = tokens_of_rank(clock, name)
     hidden_size, inner = (size(f"{name}/{what}", getattr(op, what)) for what in ("d_model", "d_ff"))
     ran = size(f"{name}/experts_of_a_token", where(clock.layout.unrouted > 0, op.experts, op.top_k))
     routed = term.multiply(f"{name}/routed", per_rank, ran)
@@ -79,6 +80,15 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
             }
         )
     return found[0], found[1] if op.learning.runs else {}
+
+
+def tokens_of_rank(clock: Clock, name: str) -> Term:
+    """Return the tokens for the experts of the fullest rank."""
+    even, load = term.divide(f"{name}/tokens", clock.tokens, clock.tp), clock.layout.expert_load
+    if holds_for_all(load == 1):
+        return even
+    given = term.leaf("expert_load", load, "1", term.GIVEN, "rows of the fullest rank over the mean")
+    return term.multiply(f"{name}/tokens/fullest", even, given)
 
 
 def bias_bytes(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]]:

@@ -29,6 +29,7 @@ class StepLayout:
     works               the optimizer's matrix operations, None if it works element by element
     works_on_tables     1 if these include the embedding and the head
     etp                 ranks over which each expert's width is divided
+    expert_load         rows of the experts on the fullest rank, over those of tokens that spread evenly
     gathers_adapters, gathers_modules
                         1 where each matrix of an adapter, and each module with weights, is gathered by itself
     adapters_exchange   1 where adapters gather over tensor-parallel ranks by themselves what they read and make
@@ -74,6 +75,7 @@ class StepLayout:
     works: Works | None = None
     works_on_tables: Number = 0
     etp: Number = 1
+    expert_load: Number = 1
     gathers_adapters: Number = 0
     gathers_modules: Number = 0
     adapters_exchange: Number = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, maximum
+from napkin.elementwise import Number, maximum, where
 from napkin.record import record, replace
 from napkin.training.assigned_stages import Stages
 from napkin.training.recomputation import Recompute
@@ -28,6 +28,8 @@ class Layout:
     images    in a sequence                         image_tokens  tokens of one in the language model (0: as the config
               says)
     stages    layers of each pipeline stage, if assigned by hand
+    imbalance tokens of the fullest expert-parallel rank over the mean
+    capacity  slots of each expert, padded, over the mean of its tokens
     """
 
     seq: Number
@@ -50,6 +52,15 @@ class Layout:
     schedule: str = "1f1b"
     recompute: Recompute = Recompute()
     stages: Stages = ()
+    imbalance: float = 1
+    capacity: float = 1
+
+    @property
+    def expert_load(self) -> Number:
+        """Rows of the experts on the fullest rank, over those of tokens that spread evenly."""
+        if self.imbalance == self.capacity == 1:
+            return 1
+        return where(self.ep > 1, self.imbalance, 1) * self.capacity
 
     @property
     def gpus(self) -> Number:

@@ -8,7 +8,7 @@ from napkin.commands.question.tasks import read_whether_rollout
 from napkin.errors import HELD, IMPOSSIBLE, OK, NapkinError
 from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
-from napkin.options.layout import BOUNDED, MACHINE_SIZE, SEARCHED
+from napkin.options.layout import BOUNDED, EXPERT_LOAD, MACHINE_SIZE, SEARCHED
 from napkin.options.machine import accelerators
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import OF_FAILURES
@@ -93,6 +93,7 @@ COMMAND = Command(
         "budget",
         "price",
         *SEARCHED,
+        *EXPERT_LOAD,
         "distributed-optimizer",
         "sp",
         "recompute",

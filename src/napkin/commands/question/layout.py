@@ -12,7 +12,7 @@ from napkin.commands.question.tasks import read_task
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.operations.queries import expert_widths, has_separate_experts
-from napkin.options.layout import LAYOUT_DEGREES, OF_REPLICA
+from napkin.options.layout import EXPERT_LOAD, LAYOUT_DEGREES, OF_REPLICA
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.units.numbers import LARGEST_DEGREE
@@ -70,6 +70,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     check_divides("cp", cp, seq, "the sequence")
     check_divides("ep", ep, max(tp * cp * dp // etp, 1), "the ranks of a stage that hold its experts")
     _check_experts(inputs, model, tp, ep, etp)
+    imbalance, capacity = read_expert_load(inputs, model, ep)
     _check_stages(model, pipeline)
     inputs.default("sp", tp > 1)
     sp = inputs.flag("sp")
@@ -99,9 +100,29 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         target=target or 0,
         images=images,
         image_tokens=image_tokens,
+        imbalance=imbalance,
+        capacity=capacity,
         recompute=recompute(inputs.text("recompute")),
         stages=pipeline.stages,
     )
+
+
+def read_expert_load(inputs: Inputs, model: Model, ep: int = 0) -> tuple[float, float]:
+    """Return the imbalance and the capacity of a Layout's experts. ep: expert-parallel ranks, 0 for several values."""
+    routed = bool(model.experts)
+    inputs.depends(("capacity-factor",), routed, f"{model.name} has no experts")
+    apart = "every rank has all experts" if routed else f"{model.name} has no experts"
+    inputs.depends(("expert-imbalance",), routed and ep != 1, apart, "--ep 2 or more" if routed else "leave it out")
+    given = [name for name in EXPERT_LOAD if name in inputs]
+    if given and routed and has_separate_experts(model):
+        raise Refused(f"--{given[0]}: how full {model.name}'s separate experts are is not modeled", "leave it out")
+    if len(given) > 1:
+        raise NapkinError(
+            "a contradiction: with --capacity-factor every expert has as many slots, whatever --expert-imbalance",
+            "leave out one of the two",
+        )
+    imbalance, capacity = (float(inputs.number_or_none(name) or 1) for name in EXPERT_LOAD)
+    return imbalance, capacity
 
 
 def _check_experts(inputs: Inputs, model: Model, tp: int, ep: int, etp: int) -> None:

@@ -27,7 +27,7 @@ def read_hardware_table(inputs: Inputs) -> HardwareTable:
     return merged(path, shipped())
 
 
-RATES = ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "tdp")
+RATES = ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth", "oversubscription", "tdp")
 """Figures that the time of a step depends on (power, because it can limit the clock)."""
 
 
@@ -36,7 +36,8 @@ WHICH = "which accelerator?"
 
 def idle_links(gpus: int, node: int) -> tuple[str, ...]:
     """Return the rates of RATES that no traffic uses on this many GPUs, in nodes of this size."""
-    return ("link-bandwidth", "network-bandwidth") if gpus == 1 else ("network-bandwidth",) if gpus <= node else ()
+    network = ("network-bandwidth", "oversubscription")
+    return ("link-bandwidth", *network) if gpus == 1 else network if gpus <= node else ()
 
 
 def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
@@ -92,6 +93,12 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     changes: dict[str, object] = {FIELDS[name]: inputs.peek(name) for name in given if name in FIELDS}
     kinds = {**(hardware.kinds or {}), **dict.fromkeys(changes, GIVEN)}
     sources = {**(hardware.sources or {}), **dict.fromkeys(changes, "")}
+    if "oversubscription" in given:
+        from napkin.evidence.rates import SLOWEST_NETWORK
+
+        own = inputs.peek("network-bandwidth") or hardware.nic_bandwidth or SLOWEST_NETWORK
+        changes["nic_bandwidth"] = float(str(own)) / float(inputs.number("oversubscription"))
+        kinds["nic_bandwidth"], sources["nic_bandwidth"] = GIVEN, "divided by --oversubscription"
     if "memory" in changes:
         changes["capacity_reported"] = None
     if "peak-flops" in given:
@@ -105,6 +112,8 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
 
 def _read_as_own(inputs: Inputs, hardware: Hardware, name: str) -> bool:
     """Return whether a given figure equals the accelerator's own."""
+    if name == "oversubscription":
+        return inputs.peek(name) == 1
     if name == "peak-flops":
         own: object = hardware.peak(read_base_dtype(inputs, hardware))
     else:

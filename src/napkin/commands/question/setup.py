@@ -15,6 +15,7 @@ from napkin.evidence.margins import widths_of
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
+from napkin.options.layout import EXPERT_LOAD
 from napkin.record import replace
 from napkin.training import optimizer_names
 from napkin.training.frameworks import Framework
@@ -62,6 +63,10 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     compiled = inputs.flag("compile")
     implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
     _check_ranks(model, implementation, word, int(layout.tp))
+    given = [name for name in EXPERT_LOAD if name in inputs]
+    if given and implementation.unrouted:
+        why = f"every expert of {model.name} runs every token in the {word} implementation"
+        raise NapkinError(f"--{given[0]} has no effect here: {why}", "--implementation megatron")
     shard, offload = _read_shard(inputs, layout), _read_offload(inputs, layout)
     frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy), word)
     if policy.frozen and not frozen.anything:

@@ -91,7 +91,7 @@ def read(inputs: Inputs) -> ServeQuestion:
     )
     ranks = read_ranks(inputs, model, engine)
     largest = _read_largest(inputs, ranks)
-    inputs.depends(("link-bandwidth", "network-bandwidth"), True)
+    inputs.depends(("link-bandwidth", "network-bandwidth", "oversubscription"), True)
     return ServeQuestion(
         hardware=hardware,
         setup=setup,

@@ -1,0 +1,74 @@
+"""Experts and networks that are not ideal: --expert-imbalance, --capacity-factor, --oversubscription."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Napkin
+
+MOE = "mixtral-8x7b --gpus 16 --hardware h100 --zero 1 --json"
+
+
+@pytest.mark.parametrize("option", ["--expert-imbalance", "--capacity-factor"])
+def test_more_rows_take_more_memory_and_time_in_proportion(napkin: Napkin, option: str) -> None:
+    """What experts keep grows with their rows: twice the excess, twice the bytes. The states do not."""
+    even, some, more = (napkin(f"memory {MOE} --ep 8 {option} {x}").values for x in (1, 1.25, 1.5))
+    assert even == napkin(f"memory {MOE} --ep 8").values
+    kept = [one["memory/activations/saved"] for one in (even, some, more)]
+    assert kept[2] - kept[0] == 2 * (kept[1] - kept[0]) > 0
+    for name in ("parameters", "optimizer"):
+        assert some[f"memory/{name}"] == even[f"memory/{name}"]
+    seconds = [napkin(f"step {MOE} --ep 8 {option} {x}").values["step/time"] for x in (1, 1.25, 1.5)]
+    assert seconds[0] < seconds[1] < seconds[2] < 1.5 * seconds[0]
+    assert seconds[0] == napkin(f"step {MOE} --ep 8").values["step/time"]
+
+
+def test_a_capacity_below_the_mean_drops_tokens(napkin: Napkin) -> None:
+    whole, part = (napkin(f"step {MOE} --ep 8 --capacity-factor {x}").values["step/time"] for x in (1, 0.5))
+    assert part < whole
+
+
+def test_padding_costs_without_expert_parallelism_and_imbalance_does_not(napkin: Napkin) -> None:
+    """A rank with all experts processes all of its tokens, however they spread."""
+    even, padded = (napkin(f"step {MOE} {more}").values["step/time"] for more in ("", "--capacity-factor 1.5"))
+    assert padded > even
+    refused = napkin(f"step {MOE} --expert-imbalance 1.5")
+    assert refused.status == 2
+    assert "every rank has all experts" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("step llama3-8b --gpus 8 --hardware h100 --capacity-factor 2", 2, "llama3-8b has no experts"),
+        ("memory llama3-8b --gpus 8 --expert-imbalance 2", 2, "llama3-8b has no experts"),
+        ("step llama4-scout --gpus 64 --zero 3 --hardware h100 --capacity-factor 2", 2, "every expert of llama4-scout"),
+        ("step mixtral-8x7b --ep 8 --gpus 8 --hardware h100 --expert-imbalance 0.9", 2, "--expert-imbalance"),
+        ("memory mixtral-8x7b --ep 8 --gpus 8 --expert-imbalance 2 --capacity-factor 2", 2, "contradiction"),
+        ("step llama3-8b --gpus 8 --hardware h100 --zero 3 --oversubscription 2", 2, "crosses the network"),
+    ],
+)
+def test_what_has_no_effect_is_refused(napkin: Napkin, line: str, status: int, said: str) -> None:
+    refused = napkin(line)
+    assert refused.status == status
+    assert said in refused.err
+
+
+def test_an_oversubscribed_network_is_a_slower_one(napkin: Napkin) -> None:
+    """A quarter of an H100's 400 Gbit/s; and of a rate that is given."""
+    line = "step llama3-8b --gpus 16 --hardware h100 --zero 3 --json"
+    full, quarter = (napkin(f"{line} {more}").values["step/time"] for more in ("", "--oversubscription 4"))
+    assert quarter > full
+    assert napkin(f"{line} --network-bandwidth 12.5GB/s").values["step/time"] == pytest.approx(quarter)
+    given = napkin(f"{line} --network-bandwidth 25GB/s --oversubscription 2").values["step/time"]
+    assert given == pytest.approx(quarter)
+    assert napkin(f"{line} --oversubscription 1").values["step/time"] == full
+
+
+def test_plan_ranks_with_what_step_answers(napkin: Napkin) -> None:
+    rows = napkin("plan mixtral-8x7b --gpus 16 --hardware h100 --expert-imbalance 1.4 --json").data["rows"]
+    for row in [one for one in rows if one["ep"] > 1][:2]:
+        assert "--expert-imbalance 1.4" in row["command"]
+        again = napkin(row["command"].removeprefix("napkin ") + " --json").values
+        assert again["step/time"] == pytest.approx(row["time"])
+        assert again["memory/total"] == row["memory"]
