@@ -14,6 +14,7 @@ Other fences (```text, ```sh) hold what cannot run everywhere, such as a GPU's o
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import doctest
 import glob
@@ -186,9 +187,25 @@ def update(paths: list[str], accept: bool) -> int:
     return status
 
 
-if __name__ == "__main__":
-    asked = [word for word in sys.argv[1:] if word != "--accept"]
-    status = update([os.path.abspath(path) for path in asked] or pages(), "--accept" in sys.argv[1:])
-    if not asked and update_picture():
+def parsed(argv: list[str]) -> argparse.Namespace:
+    about = (__doc__ or "").replace("%", "%%")
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", metavar="FILE", help="pages to run; README.md and docs/*.md by default")
+    parser.add_argument("--accept", action="store_true", help="write pages whose numbers moved")
+    asked = parser.parse_args(argv)
+    for path in asked.pages:
+        if not os.path.isfile(path):
+            parser.error(f"{path}: no such file")
+    return asked
+
+
+def run_all(argv: list[str]) -> int:
+    asked = parsed(argv)
+    status = update([os.path.abspath(path) for path in asked.pages] or pages(), asked.accept)
+    if not asked.pages and update_picture():
         print("docs/images/terminal.svg: written")
-    sys.exit(status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(run_all(sys.argv[1:]))

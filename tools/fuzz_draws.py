@@ -495,8 +495,8 @@ def draw(seed: int) -> Case:
         argv.append("--json")
     if "mine" in argv and "--hardware-file" not in argv:
         argv += ["--hardware-file", "hardware.yaml"]
-    if "watch" in argv and "--once" not in argv:  # it would wait for more of the log
-        argv.insert(argv.index("watch") + 1, "--once")
+    if "watch" in argv:  # it would wait for more of the log; the last of several switches wins
+        argv.insert(argv.index("--") if "--" in argv else len(argv), "--once")
     argv = [word for word in argv if "completion" not in word]  # those write into the home directory
     files = {name: _content(rng, name) for name in sorted(_named(argv))}
     stdin = _content(rng, rng.choice(("model.json", "snapshot.json", "log.txt"))) if "-" in argv else b""
