@@ -97,7 +97,8 @@ class Words:
         """Reject a value that users expect but the option does not have; return whether it was one."""
         from napkin.options.meanings import VALUES
 
-        hint = VALUES[option.name].get(text.strip().lower().replace("_", "-"))
+        means, word = VALUES[option.name], text.strip().lower().replace("_", "-")
+        hint = means.get(word) or (means.get("*.json") if word.endswith(".json") else None)
         own = self.command.reads.get(option.name, option.parse)
         known = own.words if isinstance(own, Choice) else ()
         if hint is not None and text.strip().lower() not in known:

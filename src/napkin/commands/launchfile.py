@@ -59,6 +59,7 @@ NEEDED = frozenset(
         "optimizer",
         "quantized",
         "lora-rank",
+        "lora-targets",
         "adapter",
         "freeze-layers",
     ]
@@ -238,7 +239,7 @@ def _ask(option: str, entry: StatedOption, command: Signature, problems: list[Na
 
 def _option_text(option: Option, entry: StatedOption) -> OptionText:
     """Return an entry as the option's text."""
-    value = entry.value
+    value = entry.given or entry.value if option.name == "lora-targets" else entry.value
     text: object = bool(value) if option.flag else str(value)
     if option.name == "zero" and not option.flag:
         text = str(value)

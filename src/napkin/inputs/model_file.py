@@ -28,6 +28,8 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
         if found is not None:
             data, told = found
             model_type = data["model_type"]
+    if model_type is None and "peft_type" in data:
+        raise _is_adapter(document.name)
     if model_type is None:
         raise Refused(f"{document.name}: model_type is missing", "add the model_type of the published config.json")
     if not isinstance(model_type, str) or not model_type:
@@ -40,6 +42,12 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
     if told:
         config.notes.append(told)
     return config
+
+
+def _is_adapter(path: str) -> NapkinError:
+    """Return the error that a file is an adapter, which a model has."""
+    shown = printable(path, 200)
+    return NapkinError(f"{shown}: is a peft adapter, not a model", f"give it with its base model: MODEL --from {shown}")
 
 
 def is_path(text: str) -> bool:
@@ -68,6 +76,9 @@ def load_config(model: str) -> Config:
         if looks_like_file:
             model = inside
         elif not is_preset(model):
+            adapter = os.path.join(model, "adapter_config.json")
+            if os.path.exists(adapter):
+                raise _is_adapter(adapter)
             raise NapkinError(f"{printable(inside)}: there is no such file", "a folder must hold a config.json")
     if looks_like_file:
         from napkin.inputs.yaml_file import read_yaml

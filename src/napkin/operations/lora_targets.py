@@ -250,6 +250,26 @@ def found_targets(targets: tuple[str, ...], model: Model, implementation: Implem
     return found or targets
 
 
+PARTS = frozenset(("q", "k", "v", "o", "gate", "up", "down", "qkv"))
+"""napkin's words for the parts of a layer, which are no module's name."""
+
+
+def lacking_targets(targets: tuple[str, ...], model: Model, implementation: Implementation) -> tuple[str, ...]:
+    """Return the names of modules that a model lacks, if it has others of the targets: peft passes over them."""
+    operations = all_operations(model)
+    paths = [path for op in operations for path in _paths(op, implementation)]
+    held = [part.path for op in operations for part in op.linear_parts(implementation) if part.parameter]
+    converted = RENAMED.get(CONVERTED.get(model.family, ""), {})
+    lacking = tuple(
+        target
+        for target in targets
+        if target not in (*PARTS, "all", ALL_LINEAR, DEFAULT)
+        and not target.startswith("-")
+        and not any(path_ends(path, target) for path in (*paths, *(held if "." in target else ()), *converted))
+    )
+    return lacking if len(lacking) < len(targets) else ()
+
+
 HEAD_MODULES = ("classifier", "score", "qa_outputs")
 """What peft trains in full by itself if its task is classification or question answering (peft 0.21, peft_model.py,
 PeftModelForSequenceClassification, PeftModelForTokenClassification, PeftModelForQuestionAnswering)."""

@@ -274,13 +274,13 @@ word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the m
 other options, or after `!` the hint of a refusal; after `?` too, unless the line has the option that the hint names."""
 
 VALUES: dict[str, Mapping[str, str]] = {
-    "adapter": {"qlora": _QLORA},
+    "adapter": {"qlora": _QLORA, "*.json": "--from adapter_config.json reads peft's file"},
     "task": dict.fromkeys(("rl", "rlhf", "reinforce"), _ROLLOUTS),
     "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},
     "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
     "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},
 }
-"""Option → values that it does not take, and the hint."""
+"""Option → values that it does not take, and the hint. *.json: any file of this kind."""
 
 
 def meanings(spelling: str, table: Mapping[str, Mapping[str, str]] = MEANS) -> Mapping[str, str] | None:

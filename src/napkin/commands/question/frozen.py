@@ -137,6 +137,8 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved, apart=apart)
     named = inputs.texts("lora-targets")
     targets = modules_among(named)
+    if "lora-targets" in inputs:
+        targets = _read_found(inputs, targets, model, implementation)
     tuning = resolved(tuning, targets, model, implementation)
     if adapted_layers(named, model) is not None:
         check_layered(tuning, model, implementation)
@@ -146,6 +148,21 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     if library == "transformers":
         _check_counted(inputs, model.family, targets)
     return replace(implementation, tuning=tuning)
+
+
+def _read_found(
+    inputs: Inputs, targets: tuple[str, ...], model: Model, implementation: Implementation
+) -> tuple[str, ...]:
+    """Return the targets, those of a launch file without the ones that the model lacks; a note names these."""
+    from napkin.inputs.launch.stated import FROM_FILE
+    from napkin.operations.lora_targets import lacking_targets
+
+    if inputs.origin("lora-targets") != FROM_FILE:
+        return targets
+    lacking = lacking_targets(targets, model, implementation)
+    if lacking:
+        inputs.note(f"LoRA: {model.name} has no {', '.join(lacking)[:200]}, which peft passes over")
+    return tuple(name for name in targets if name not in lacking)
 
 
 def _read_exceptions(inputs: Inputs, model: Model) -> tuple[tuple[str, float], ...]:

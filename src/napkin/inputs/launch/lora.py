@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin.inputs.launch import values
 from napkin.inputs.launch.names import take_targets
 from napkin.inputs.launch.source import FileValue
@@ -13,17 +15,15 @@ if TYPE_CHECKING:
 
 
 def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:
-    """Read LoRA's rank and targets. default_targets: None if they depend on the architecture."""
+    """Read LoRA's rank and targets. default_targets: None for peft's choice for the model type."""
     reading.put("adapter", "lora", *(rank.split("|")[:1]), origin="derived")
     reading.take("lora-rank", rank, whole)
     reading.default("lora-rank", default_rank, *(rank.split("|")[:1]))
     value = reading.find(*targets.split("|"))
     if value is not None:
         take_targets(reading, reading.named(*targets.split("|")), value.value)
-    elif default_targets is not None:
-        reading.default("lora-targets", default_targets, targets.split("|")[0])
     else:
-        reading.ask("lora-targets", targets.split("|")[0])
+        reading.default("lora-targets", default_targets or "default", targets.split("|")[0])
 
 
 def take_adapter_dropout(reading: Reading, keys: str, usual: float = 0.0) -> None:
@@ -47,9 +47,17 @@ def take_excluded(reading: Reading, key: str) -> None:
     listed = [one.lower() for one in names(value.value)]
     if isinstance(value.value, str) and not value.value.replace("_", "").isalnum():
         return
-    targets = str(reading.value_of("lora-targets") or "all")
     at = next(one for one in key.split("|") if reading.source.get(one) is value)
-    reading.derive("lora-targets", ",".join((targets, *(f"-{one}" for one in listed))), at)
+    _narrow(reading, [f"-{one}" for one in listed], at)
+
+
+def _narrow(reading: Reading, words: Sequence[str], key: str) -> None:
+    """Add words to the targets that take some of them away."""
+    before = reading.inputs.get("lora-targets")
+    targets = str(reading.value_of("lora-targets") or "all")
+    reading.derive("lora-targets", ",".join((targets, *words)), key)
+    if before is not None and before.given:
+        reading.spell("lora-targets", ",".join((before.given, *words)))
 
 
 def take_layers(reading: Reading, key: str) -> None:
@@ -60,15 +68,13 @@ def take_layers(reading: Reading, key: str) -> None:
     at = next(one for one in key.split("|") if reading.source.get(one) is value)
     listed = value.value if isinstance(value.value, list) else [value.value]
     layers = [reading.parsed(FileValue(value.key, one), values.natural) for one in listed]
-    targets = str(reading.value_of("lora-targets") or "all")
     ranges: list[list[int]] = []
     for layer in sorted({layer for layer in layers if layer is not None}):
         if ranges and ranges[-1][1] == layer - 1:
             ranges[-1][1] = layer
         else:
             ranges.append([layer, layer])
-    words = (f"@{first}" if first == last else f"@{first}-{last}" for first, last in ranges)
-    reading.derive("lora-targets", ",".join((targets, *words)), at)
+    _narrow(reading, [f"@{first}" if first == last else f"@{first}-{last}" for first, last in ranges], at)
 
 
 def take_saved(reading: Reading, key: str) -> None:

@@ -167,15 +167,18 @@ def lora_targets(targets: list[str]) -> str:
 
 
 _ALTERNATIVES = re.compile(r"\((?:\?:)?([\w|]+)\)|(\w+)")
+_OTHER_SENSES = re.compile(r"vision|visual|image|audio|projector")
 _EVERY_LAYER = re.compile(r"\[\\d\]\+|\\d\+|\[0-9\]\+")
 
 
 def matched_targets(pattern: str) -> list[str] | None:
     """Return the module names at the end of a regular expression, as peft matches it: `.*(mlp|attn).(up|q)_proj`.
 
-    None if the expression selects layers, or does not end in a list of names.
+    None if the expression selects layers, excludes a part of the language model, or does not end in a list of names.
     """
     front, _, last = pattern.strip("^$").rpartition(".")
+    if any(not _OTHER_SENSES.search(one) for one in re.findall(r"\(\?!([^)]*)\)", front)):
+        return None
     parts = list(_ALTERNATIVES.finditer(last))
     if not last or "".join(one[0] for one in parts) != last or re.search(r"\d", _EVERY_LAYER.sub("", front)):
         return None
@@ -186,18 +189,23 @@ def matched_targets(pattern: str) -> list[str] | None:
 
 
 def take_targets(reading: Reading, key: str, value: object) -> None:
-    """Read LoRA targets: a list, names in a string, or a regular expression. A variable leaves them open."""
+    """Read LoRA targets as peft matches them: a list, names in a string, or a regular expression.
+
+    A variable leaves them open. The names themselves are kept next to napkin's words for them: on a model that lacks
+    a module peft passes over its name.
+    """
     if isinstance(value, Open):
         reading.ask("lora-targets", key)
         return
     if not isinstance(value, str) or not re.search(r"[|\\*+]", value):
-        reading.put("lora-targets", lora_targets(names(value)), key)
-        return
-    found = matched_targets(value)
-    if found is None:
+        listed: list[str] | None = names(value)
+        reading.put("lora-targets", lora_targets(listed or []), key)
+    elif (listed := matched_targets(value)) is None:
         reading.ask("lora-targets", key, given=value)
     else:
-        reading.derive("lora-targets", lora_targets(found), key)
+        reading.derive("lora-targets", lora_targets(listed), key)
+    if listed and reading.value_of("lora-targets") != "all":
+        reading.spell("lora-targets", ",".join(dict.fromkeys(one.strip().lower() for one in listed)))
 
 
 _SUFFIXES = re.compile(

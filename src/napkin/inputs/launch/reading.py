@@ -185,6 +185,12 @@ class Reading:
             one = self.inputs[option]
             self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given)
 
+    def spell(self, option: str, given: str) -> None:
+        """Keep the file's own text of an option next to its value."""
+        one = self.inputs[option]
+        if one.value is not None and given != one.value:
+            self.inputs[option] = StatedOption(one.value, one.origin, one.where, one.place, given)
+
     def dimension(self, name: str, value: int | bool | None, *keys: str) -> None:
         """Record a dimension of the model."""
         self.unsized += self.open_among(*keys)

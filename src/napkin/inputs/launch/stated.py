@@ -17,7 +17,7 @@ class StatedOption:
 
     value  None if the file leaves it open
     where  its keys, separated by commas      place  file, line and key
-    given  the file's text if napkin has no value for it, such as an unknown model name
+    given  the file's text: of a value that napkin does not have, such as an unknown model name, or the modules' names
     """
 
     value: Any
