@@ -74,12 +74,12 @@ def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) ->
         setup = read_setup(asked, question.model)
         if not setup.offload and least_states(question.model, setup) > hardware.capacity:
             return TOO_LARGE
-        return within_host(question.evaluate(question.model, setup), asked, hardware, question.source)
+        return read_within_host(question.evaluate(question.model, setup), asked, hardware, question.source)
     except NapkinError:
         return None
 
 
-def within_host(found: Fit, asked: Inputs, hardware: Hardware, source: str) -> Fit | str:
+def read_within_host(found: Fit, asked: Inputs, hardware: Hardware, source: str) -> Fit | str:
     """Return the memory of a step, or HOST_TOO_SMALL if it fits the GPU and what it keeps on the host does not fit."""
     setup = found.step.setup
     if found.verdict != FITS or not keeps(setup):

@@ -67,7 +67,7 @@ class _Changed:
             asked, setup = changed.layouts.request, changed.layouts.setup(chosen.layout)
             found = evaluate(asked.model, setup, asked.implementation, hardware.capacity)
             self.best[tuple(options.items())] = changed, chosen
-            return of_memory.within_host(found, inputs, hardware, "")
+            return of_memory.read_within_host(found, inputs, hardware, "")
         except NapkinError:
             return None
 
