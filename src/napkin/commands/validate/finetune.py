@@ -35,22 +35,8 @@ MEMORY = "memory"
 TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
 """Quantities of speed; the first that a row states is used, because the others follow from it."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
-BESIDE = [
-    "oom",
-    "ran",
-    "what",
-    "kind",
-    "unit",
-    "printed",
-    "gb",
-    "gib",
-    "mib",
-    "derived",
-    "steps",
-    "samples",
-    "tokens",
-    "runs",
-]
+AMOUNTS = ("steps", "samples", "tokens", "runs")
+BESIDE = ("oom", "ran", "what", "kind", "unit", "printed", "gb", "gib", "mib", "derived", *AMOUNTS)
 """Fields of `measured` that qualify a quantity or the run and are not quantities themselves."""
 
 
