@@ -18,6 +18,7 @@ from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems, Refused
 from napkin.inputs import hardware, peaks
 from napkin.inputs.hardware_file import merged
+from napkin.inputs.yaml_file import read_yaml
 from napkin.render import render
 from napkin.render.screen import Display
 from tests.conftest import run_line
@@ -331,7 +332,14 @@ BAD = [
         "80GB",
     ),
     ("accelerators:\n  h100:\n    memory: {size: 80}\n", "3: accelerators.h100.memory.size: is not a field", "bytes"),
-    ("a: &a [1]\nb: *a\n", "anchors and aliases are not read", None),
+    ("a: [1]\nb: *a\n", r"2: the alias \*a has no anchor before it", "define &a"),
+    ("a: &a [*a]\n", r"1: the alias \*a has no anchor before it", None),
+    (
+        "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+        + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcdef", "bcdefg", strict=True)),
+        "its aliases repeat too much",
+        "100,000",
+    ),
     ("accelerators: {h100: {tdp_w: 1}\n", "not YAML", None),
     ("links: {a: {name: b}}\n", "1: links.a: per_direction is missing", None),
 ]
@@ -512,3 +520,14 @@ def test_a_generation_that_is_misspelled_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NapkinError, match="not a generation") as caught:
         merged(_card(tmp_path, "x", "hoper"), TABLE)
     assert "hopper" in str(caught.value.hint)
+
+
+def test_an_alias_stands_for_a_copy(tmp_path: Path) -> None:
+    """yaml.safe_dump writes an object that occurs twice as an anchor and an alias, and merge keys take its fields."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("a: &id001 {x: 1, y: [2, 3]}\nb: *id001\nc:\n  <<: *id001\n  x: 4\n")
+    document = read_yaml(str(path))
+    assert document.data == {"a": {"x": 1, "y": [2, 3]}, "b": {"x": 1, "y": [2, 3]}, "c": {"x": 4, "y": [2, 3]}}
+    document.data["b"]["y"].append(5)
+    assert document.data["a"]["y"] == [2, 3]
+    assert document.place("b").endswith("mine.yaml:2: b")

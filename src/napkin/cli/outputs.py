@@ -26,7 +26,8 @@ def refuse_overwriting(given: dict[str, OptionText]) -> None:
                 continue
             if (other in WRITTEN_FILES and _is_same_path(target, option.text)) or _is_read(target, option.text):
                 here, there = (given[one].where or OPTIONS[one].shown for one in (name, other))
-                raise NapkinError(f"{here}: {printable(target)} is also the file of {there}", "write to another file")
+                what = f"would overwrite {printable(target)}, which is the file of {there}"
+                raise NapkinError(f"{here}: {what}", "write to another file")
 
 
 def _is_same_path(target: str, text: object) -> bool:

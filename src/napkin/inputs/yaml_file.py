@@ -1,6 +1,8 @@
-"""Read YAML as plain data: no anchors, tags, duplicate keys or several documents."""
+"""Read YAML as plain data: no tags, duplicate keys or several documents; aliases are expanded."""
 
 from __future__ import annotations
+
+from copy import deepcopy
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import DEEPEST, Document, name_of, printable, read_text
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def read_yaml(path: str) -> Document:
-    """Read a YAML document. Rejected: anchors and aliases, tags, duplicate keys, octal and sexagesimal numbers, yes and
-    no as truth values, and more than one document."""
+    """Read a YAML document. Rejected: aliases that repeat too much, tags, duplicate keys, octal and sexagesimal
+    numbers, yes and no as truth values, and more than one document."""
     return parse_yaml(read_text(path), name_of(path))
 
 
@@ -58,6 +60,8 @@ def _forbidden(name: str, text: str, position: int) -> NapkinError:
     )
 
 
+MOST_NODES = 100_000
+"""Most values of a file with aliases expanded; a file without aliases may have more."""
 _TRUE, _FALSE, _NULL = ("true", "True", "TRUE"), ("false", "False", "FALSE"), ("", "~", "null", "Null", "NULL")
 _WORDS = ("yes", "no", "on", "off", "y", "n")
 
@@ -77,11 +81,17 @@ def _line(event: Any) -> int:
 
 
 class Builder:
-    """Build plain data from YAML's events, so that nothing is resolved, tagged or expanded implicitly."""
+    """Build plain data from YAML's events, so that nothing is resolved or tagged implicitly.
+
+    Aliases and merge keys are expanded, up to MOST_NODES values: yaml.safe_dump writes an alias for an object that
+    occurs twice.
+    """
 
     def __init__(self, name: str, lines: dict[tuple[object, ...], int]) -> None:
         self.name = name
         self.lines = lines
+        self._anchored: dict[str, tuple[Any, int]] = {}
+        self._nodes = 0
 
     def fail(self, event: Any, what: str, hint: str | None = None) -> NapkinError:
         """Return an error at an event's line."""
@@ -103,13 +113,40 @@ class Builder:
         return data
 
     def node(self, loader: Any, event: Any, path: tuple[object, ...], depth: int) -> Any:
-        """Return the data that begins with an event; `path` leads to it."""
+        """Return the data that begins with an event, with aliases and merge keys expanded; `path` leads to it."""
+        import yaml
+
+        if isinstance(event, yaml.AliasEvent):
+            self.lines.setdefault(path, _line(event))
+            return self._again(event)
+        self._nodes += 1
+        before, anchor = self._nodes, event.anchor
+        data = self._written(loader, event, path, depth)
+        if isinstance(data, dict) and "<<" in data:
+            merged = data.pop("<<")
+            for block in merged if isinstance(merged, list) else [merged]:
+                data = {**block, **data} if isinstance(block, dict) else data
+        if anchor:
+            self._anchored[anchor] = data, self._nodes - before + 1
+        return data
+
+    def _again(self, event: Any) -> Any:
+        """Return a copy of what an alias repeats."""
+        name = printable(str(event.anchor), 40)
+        if event.anchor not in self._anchored:
+            raise self.fail(event, f"the alias *{name} has no anchor before it", f"define &{name}, or quote the text")
+        data, nodes = self._anchored[event.anchor]
+        self._nodes += nodes
+        if self._nodes > MOST_NODES:
+            raise self.fail(event, "its aliases repeat too much", f"at most {MOST_NODES:,} values")
+        return deepcopy(data)
+
+    def _written(self, loader: Any, event: Any, path: tuple[object, ...], depth: int) -> Any:
+        """Return the data that is written out from an event on."""
         import yaml
 
         if depth > DEEPEST:
             raise self.fail(event, "is nested too deeply", f"at most {DEEPEST} levels")
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise self.fail(event, "anchors and aliases are not read", "write the value out")
         if isinstance(event, yaml.ScalarEvent):
             self.lines.setdefault(path, _line(event))
             return self.scalar(event)

@@ -47,6 +47,8 @@ def _kind(reading: Reading) -> None:
 
 def _targets(reading: Reading) -> None:
     """Read the modules with adapters: without any, peft's own for the model type."""
+    if reading.source.get("target_modules") is None and "target_modules" in reading.source:
+        raise reading.source.error("target_modules", "is a block of keys, but names are expected")
     value = reading.find("target_modules")
     extra = reading.source.plain("target_parameters")
     if value is not None:
