@@ -145,6 +145,7 @@ spares=8
 compute=1e22
 law=llama3-2024
 served-tokens=1T
+ulysses=2|4
 unique-tokens=100B
 experts=4
 granularity=2

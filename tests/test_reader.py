@@ -211,7 +211,7 @@ def test_a_shape_that_lacks_a_size_or_is_not_known_is_refused(napkin: Napkin) ->
 
 def test_the_tables_name_options_that_exist_and_contradict_no_option() -> None:
     """Every meaning is made of options of napkin's; no name means one option here and another there."""
-    ahead = {"ulysses", "steps", "samples", "epochs", "run-kind", "nodes", "gpus-per-node", "grad-accum"}
+    ahead = {"steps", "samples", "epochs", "run-kind", "nodes", "gpus-per-node", "grad-accum"}
     assert set(synonyms.SAME) - ahead <= set(OPTIONS)
     for table in (meanings.MEANS, launches.MEGATRON_MEANS):
         for means in table.values():

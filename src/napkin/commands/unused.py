@@ -47,6 +47,7 @@ REASONS: dict[str, Reason] = {
         "nothing that is waited for crosses the network between nodes",
         "more GPUs than one node has",
     ),
+    "ulysses": ("one rank has the entire sequence", "--ulysses 2 or more"),
     "expert-imbalance": ("no rank has some of the experts only", "--ep 2 or more"),
     "capacity-factor": ("the answer does not depend on the experts' slots", "leave it out"),
     "tdp": ("no power is counted", "napkin train-time counts energy"),

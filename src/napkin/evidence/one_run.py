@@ -128,6 +128,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         host=host_of(setup),
         works=setup.optimizer.works,
         works_on_tables=0 if setup.optimizer.only_matrices else 1,
+        exchanges=1 if layout.ulysses else 0,
         etp=layout.etp,
         expert_load=layout.expert_load,
         gathers_adapters=_units(setup.framework.unit_of_adapter and setup.shards > 1, layout.zero),

@@ -120,7 +120,15 @@ KEPT_PASSES = 8
 def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
     """Return the forward pass of a model on the tape, from the cache if an earlier step ran the same."""
     layout, reach = setup.layout, reach_of_step(model, setup)
-    split = Split(layout.tp, layout.cp, layout.ep, where(layout.sp == 1, layout.tp, 1), layout.etp, layout.expert_load)
+    split = Split(
+        layout.tp,
+        layout.cp,
+        layout.ep,
+        where(layout.sp == 1, layout.tp, 1),
+        layout.etp,
+        layout.expert_load,
+        layout.ulysses,
+    )
     shape = shape_of(model, layout)
     asked = (
         setup.implementation,

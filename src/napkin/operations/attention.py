@@ -212,6 +212,8 @@ class AttentionCore(Ordinary):
         if run.implementation.qkv == "joined":
             whole = run.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
             tensors = (*tensors[:2], run.tape.slice(whole, v.tensor.count))
+        if run.split.exchanges:
+            tensors = exchanged(run, self, tensors)
         if run.implementation.few_heads == "repeated":
             keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
             tensors = (tensors[0], keys, values)
@@ -232,6 +234,8 @@ class AttentionCore(Ordinary):
             if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
                 out = select(heads == 1, out, run.tape.copy(out, "tokens first"))
         run.tape.recomputed = False
+        if run.split.exchanges:
+            out = run.tape.record("exchange", (out,), run.tape.new(out.count, out.dtype, "own tokens of all heads"))
         if run.implementation.tuning is not None and run.implementation.tuning.method.startswith("adapter"):
             out = prompted(run, out)
         return Value(out, width, True, True)
@@ -245,6 +249,17 @@ class AttentionCore(Ordinary):
 
         views = tuple(t.view(rows_apart=apart) for t, apart in zip(qkv, rows_apart, strict=True))
         return eager(run, self, views, heads, kv_heads)
+
+
+def exchanged(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of a rank's heads for all tokens, in place of all heads for its own tokens. Fewer
+    key and value heads than ranks are repeated before (Ulysses: arXiv:2309.14509, section 3.2)."""
+    more = maximum(run.split.tensor * run.split.context // op.kv_heads, 1)
+    q, k, v = (
+        run.tape.record("exchange", (t,), run.tape.new(t.count * times, t.dtype, "own heads of all tokens"))
+        for t, times in zip(qkv, (1, more, more), strict=True)
+    )
+    return q, k, v
 
 
 def _beyond(tokens: Number, most: int | None) -> Number:

@@ -46,6 +46,16 @@ def has_separate_experts(model: Model) -> bool:
     return any(op.chooses_among() and op.routed() is None for op in model.operations)
 
 
+def unshared_heads(model: Model, ranks: int, tp: int) -> str:
+    """Return the heads of a tensor-parallel rank that ranks which exchange heads for tokens cannot divide, in words; ""
+    if they can. Fewer key and value heads than ranks are repeated."""
+    if model.heads // tp % ranks:
+        return f"the {model.heads // tp:,} attention heads of a rank"
+    shared = {max(core.kv_heads // tp, 1) for op in model.operations if (core := op.attends()) is not None}
+    odd = [heads for heads in sorted(shared) if heads % ranks and ranks % heads]
+    return f"the {odd[0]:,} key/value heads of a rank" if odd else ""
+
+
 def expert_widths(model: Model) -> list[int]:
     """Return the inner widths of the experts, each once, ascending."""
     return sorted({experts.d_ff for op in model.operations if (experts := op.routed()) is not None})

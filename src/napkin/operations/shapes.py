@@ -14,6 +14,7 @@ class Split:
     tensor, context, expert  sizes of the parallel groups
     sequence  ranks that divide the tokens outside of tensor-parallel regions (sequence parallelism); 1 if it is off
     inner     ranks that divide each expert's width (expert tensor parallelism)
+    exchanges context-parallel ranks exchange heads for tokens before attention and after it (Ulysses)
     load      rows of a rank's experts over those of tokens that spread evenly, without room that is padded"""
 
     tensor: Number = 1
@@ -22,6 +23,7 @@ class Split:
     sequence: Number = 1
     inner: Number = 1
     load: Number = 1
+    exchanges: bool = False
 
     def rows(self, chosen: Number) -> Number:
         """Return the rows that a rank's experts process of those that tokens spread evenly would make."""

@@ -51,6 +51,7 @@ OPTIONS = (
     Option("pp", units.degree, "Pipeline stages", metavar="N"),
     Option("dp", units.degree, "Data-parallel ranks", metavar="N"),
     Option("cp", units.degree, "Context-parallel ranks", metavar="N"),
+    Option("ulysses", units.degree, "Context-parallel ranks that exchange heads for tokens", metavar="N"),
     Option("ep", units.degree, "Expert-parallel ranks, inside dp", metavar="N"),
     Option(
         "etp",

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.options.synonyms import SAME
-
 _SHARDED = "--zero 3 --dp-shard N: shard within groups of N GPUs, replicate between them"
 _POLICIES = "--precision bf16-mixed (fp32 master weights), amp-bf16 (fp32 weights, autocast) or bf16-pure"
 _HALF = "--precision fp16-mixed: fp16 weights, fp32 master weights and moments"
@@ -267,7 +265,6 @@ MEANS: dict[str, Mapping[str, str]] = {
     "format output-format fmt form": _FORMS,
     "causal-mask is-causal": {"": "--causal", "false": ""},
     "use-megatron-fsdp": {"": "!--zero 3"},
-    f"ulysses {SAME['ulysses']}": {"*": "!--cp N shards the sequence; --sp belongs to tensor parallelism"},
 }
 """Spellings with another form of value → {what follows: what it means}. What follows: nothing (""; also `true`), a
 word, `#` a number, `*` anything (`*3*`: anything with a 3 in it), `{}` in the meaning is replaced by it. A meaning is

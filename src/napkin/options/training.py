@@ -139,7 +139,15 @@ POLICY_OPTIONS = (
     "dropout",
 )
 SEQUENCE_OPTIONS = ("seq", "target-seq", "images", "image-tokens")
-SETUP_OPTIONS = (*DEGREES, *EXPERT_LOAD, "distributed-optimizer", *SEQUENCE_OPTIONS, "recompute", *POLICY_OPTIONS)
+SETUP_OPTIONS = (
+    *DEGREES,
+    "ulysses",
+    *EXPERT_LOAD,
+    "distributed-optimizer",
+    *SEQUENCE_OPTIONS,
+    "recompute",
+    *POLICY_OPTIONS,
+)
 """Options on which the memory and the time of a training step depend."""
 
 UNTIMED = ("ema", "offload")
@@ -189,6 +197,7 @@ SETUP_WORDS: dict[str, str] = {
 
 STEP_MODEL = (
     *(name for name in DEGREES if name not in MACHINE_SIZE),
+    "ulysses",
     *EXPERT_LOAD,
     "distributed-optimizer",
     "dp-shard",

@@ -26,6 +26,7 @@ def given(request: Request) -> Layout:
         rows=layout.rows,
         images=layout.images,
         image_tokens=layout.image_tokens,
+        ulysses=layout.ulysses,
         imbalance=layout.imbalance,
         capacity=layout.capacity,
     )

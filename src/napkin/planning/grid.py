@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from napkin.operations.model import Model
-from napkin.operations.queries import undivided
+from napkin.operations.queries import undivided, unshared_heads
 from napkin.options.layout import FIELDS
 from napkin.record import record
 from napkin.training.recomputation import Recompute
@@ -151,6 +151,8 @@ def _rows(request: Request, largest: int) -> Iterator[tuple[int, int, int, int, 
             continue
         for cp in divisors(n // tp, request.seq):
             if request.seq % cp or not request.allows("cp", cp):
+                continue
+            if request.setup.layout.ulysses and unshared_heads(model, cp, tp):
                 continue
             some = divisors(n // (tp * cp), max(experts)) if experts else [1]
             some = [ep for ep in some if all(count % ep == 0 for count in experts) and request.allows("ep", ep)]

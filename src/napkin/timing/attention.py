@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import where
+from napkin.elementwise import holds_for_all, where
 from napkin.operations.facts import AttentionCost
 from napkin.operations.primitives import PAIRS
 from napkin.term import Term
-from napkin.timing.clock import BYTE, MULTIPLY_ADD, TWO, Clock, size
+from napkin.timing.clock import BYTE, MULTIPLY_ADD, ONE, TWO, Clock, size
 from napkin.timing.efficiency import alignment, depth, halvings
 
 KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, appendix: 2as²b + 2as²b + as²b saved"
@@ -65,7 +65,8 @@ def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     rates = clock.rates
     pairs = pairs_of(clock, op, f"{name}/pairs", True)
     flops = pair_flops(clock, op, f"{name}/flops", pairs)
-    keys = term.divide(f"{name}/keys", pairs, size("queries", clock.layout.sequence), clock.cp)
+    apart = ONE if holds_for_all(clock.layout.exchanges > 0) else clock.cp  # ranks that divide the keys of a head
+    keys = term.divide(f"{name}/keys", pairs, size("queries", clock.layout.sequence), apart)
     slow_small = where(op.qk_dim <= SMALL_HEAD, rates.small_head, 1.0)
     share = term.multiply(
         f"{name}/share",

@@ -19,7 +19,7 @@ from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import PER_PARAM, SECOND, STACK, Clock, size, total, zero
 from napkin.timing.layer_clock import GROUPS, LayerClock
-from napkin.timing.layer_collectives import adapter_time, ring_time, tensor_time
+from napkin.timing.layer_collectives import adapter_time, heads_time, ring_time, tensor_time
 from napkin.timing.layer_weights import Held, layer_weights
 from napkin.timing.matrix_work import work_of
 from napkin.timing.step_layout import StepLayout
@@ -67,7 +67,8 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     own.add(*adapter_time(clock, kind, own.adapters.values()))
     passed = sum(op.ring()[0] for op in operations)  # the other stack's keys and values are not timed yet
     if is_array(passed) or passed:
-        forth, back = ring_time(clock, kind, passed)
+        exchanges = holds_for_all(clock.layout.exchanges > 0)
+        forth, back = heads_time(clock, kind, operations) if exchanges else ring_time(clock, kind, passed)
         own.add(forth, back if any(op.learning.inputs for op in operations if op.attends()) else {})
     accumulated = term.multiply(
         f"{kind}/accumulation/bytes",

@@ -1,17 +1,18 @@
-"""Collectives inside a layer: tensor parallelism's all-reduces, and ring attention."""
+"""Collectives inside a layer: tensor parallelism's all-reduces, ring attention, and Ulysses' exchange of heads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from napkin import term
-from napkin.elementwise import Number, holds_for_all
+from napkin.elementwise import Number, holds_for_all, maximum
+from napkin.operations.base import Operation
 from napkin.operations.facts import ThinPair
 from napkin.operations.rewrite import FusedLinear
 from napkin.operations.roles import COLUMN, ROW
 from napkin.term import Term
 from napkin.timing.clock import ONE, SECOND, STACK, TWO, WIDE_BYTES, Clock, size, total
-from napkin.timing.collectives import all_reduced, gathered
+from napkin.timing.collectives import all_reduced, gathered, in_one_node
 
 Seconds = tuple[dict[str, Term], dict[str, Term]]
 """Seconds by group, forward and backward."""
@@ -98,3 +99,31 @@ def ring_time(clock: Clock, kind: str, elements: Number) -> Seconds:
         {"context": term.multiply(f"{kind}/context/forward", shown, passing)},
         {"context": term.multiply(f"{kind}/context/backward", TWO, shown, passing)},
     )
+
+
+def heads_time(clock: Clock, kind: str, operations: Iterable[Operation]) -> Seconds:
+    """Return the seconds of Ulysses' all-to-alls, forward and backward alike: queries, keys and values of all heads for
+    a rank's tokens become those of its heads for all tokens, and the result goes back (Jacobs et al. 2023,
+    arXiv:2309.14509, section 3.2). Attention waits for them. Key and value heads fewer than ranks are repeated."""
+    cores = [core for op in operations if (core := op.attends()) is not None]
+    queries = sum(core.heads * (core.qk_dim + core.v_dim) for core in cores)
+    local = term.multiply(f"{kind}/context/local", WIDE_BYTES, clock.tokens)
+    apart = clock.layout.tp * clock.layout.cp
+    cached = sum(maximum(core.kv_heads, apart) * (core.qk_dim + core.v_dim) for core in cores)
+    width = term.divide(f"{kind}/context/width", size(f"{kind}/exchanged_elements", queries + cached), clock.tp)
+    sent = term.multiply(f"{kind}/context/sent", local, width)
+    group = clock.groups.context
+    together = in_one_node("context_ranks_of_a_node", group.ranks, clock.node, group.stride)
+    near, far = (
+        term.divide(
+            f"{kind}/context/{where}",
+            term.multiply(f"{kind}/context/{where}/bytes", sent, term.divide(f"{where}_share", others, group.ranks)),
+            rate,
+        )
+        for where, others, rate in (
+            ("near", term.subtract("near_ranks", together, ONE), clock.link),
+            ("far", term.subtract("far_ranks", group.ranks, together), clock.network),
+        )
+    )
+    passing = term.largest(f"{kind}/context/exchange", near, far)
+    return {"context": passing}, {"context": passing}

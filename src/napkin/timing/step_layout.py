@@ -28,6 +28,7 @@ class StepLayout:
                         2 torch's element by element
     works               the optimizer's matrix operations, None if it works element by element
     works_on_tables     1 if these include the embedding and the head
+    exchanges           1 where context-parallel ranks exchange heads for tokens, in place of passing keys and values on
     etp                 ranks over which each expert's width is divided
     expert_load         rows of the experts on the fullest rank, over those of tokens that spread evenly
     gathers_adapters, gathers_modules
@@ -74,6 +75,7 @@ class StepLayout:
     host: Number = 0
     works: Works | None = None
     works_on_tables: Number = 0
+    exchanges: Number = 0
     etp: Number = 1
     expert_load: Number = 1
     gathers_adapters: Number = 0

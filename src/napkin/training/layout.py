@@ -28,6 +28,7 @@ class Layout:
     images    in a sequence                         image_tokens  tokens of one in the language model (0: as the config
               says)
     stages    layers of each pipeline stage, if assigned by hand
+    ulysses   context-parallel ranks exchange heads for tokens in attention, in place of passing keys and values on
     imbalance tokens of the fullest expert-parallel rank over the mean
     capacity  slots of each expert, padded, over the mean of its tokens
     """
@@ -52,6 +53,7 @@ class Layout:
     schedule: str = "1f1b"
     recompute: Recompute = Recompute()
     stages: Stages = ()
+    ulysses: bool = False
     imbalance: float = 1
     capacity: float = 1
 

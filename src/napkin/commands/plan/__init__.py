@@ -93,6 +93,7 @@ COMMAND = Command(
         "budget",
         "price",
         *SEARCHED,
+        "ulysses",
         *EXPERT_LOAD,
         "distributed-optimizer",
         "sp",

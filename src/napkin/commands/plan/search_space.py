@@ -8,7 +8,7 @@ from collections.abc import Callable
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
-from napkin.commands.question.layout import read_expert_load, read_zero
+from napkin.commands.question.layout import check_heads, read_context, read_expert_load, read_zero
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence
 from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
@@ -62,6 +62,9 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         inputs.redefault("implementation", "hf")
         inputs.redefault("stack", TUNES_ON)
     imbalance, capacity = read_expert_load(inputs, model)
+    ulysses = read_context(inputs)
+    if ulysses:
+        check_heads(model, inputs.integer("cp"))
     setup = read_setup_around(
         inputs,
         model,
@@ -70,6 +73,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
             rows=read_task(inputs).rows,
             images=images,
             image_tokens=image_tokens,
+            ulysses=ulysses,
             imbalance=imbalance,
             capacity=capacity,
         ),

@@ -11,7 +11,7 @@ from napkin.commands.question.stages import Pipeline, read_pipeline
 from napkin.commands.question.tasks import read_task
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
-from napkin.operations.queries import expert_widths, has_separate_experts
+from napkin.operations.queries import expert_widths, has_separate_experts, unshared_heads
 from napkin.options.layout import EXPERT_LOAD, LAYOUT_DEGREES, OF_REPLICA
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
@@ -55,13 +55,36 @@ def check_divides(option: str, value: int, whole: int, what: str) -> None:
         raise NapkinError(f"--{option} {value:,} does not divide {what} ({whole:,})", f"--{option} {near} does")
 
 
+def read_context(inputs: Inputs) -> bool:
+    """Make --ulysses the number of context-parallel ranks; return whether they exchange heads."""
+    ranks = inputs.integer_or_none("ulysses")
+    if ranks is None:
+        return False
+    if "cp" in inputs and inputs.integer("cp") != ranks:
+        both = f"--cp {inputs.integer('cp'):,} and --ulysses {ranks:,}"
+        raise Refused(f"{both}: ranks that pass keys on and exchange heads are not modeled", "one of the two")
+    inputs.redefault("cp", str(ranks))
+    return ranks > 1
+
+
+def check_heads(model: Model, ranks: int, tp: int = 1) -> None:
+    """Raise an error if the ranks of --ulysses cannot divide the heads of a tensor-parallel rank."""
+    what = unshared_heads(model, ranks, tp)
+    if what:
+        near = max(n for n in range(1, ranks + 1) if not unshared_heads(model, n, tp))
+        raise NapkinError(f"--ulysses {ranks:,} does not divide {what}", f"--ulysses {near:,}, or --cp {ranks:,}")
+
+
 def read_layout(inputs: Inputs, model: Model) -> Layout:
     """Return the layout; its degrees divide the GPUs, the model and the sequences of a step."""
     read_gpus(inputs)
+    ulysses = read_context(inputs)
     tp, cp, ep, etp = (inputs.integer(name) for name in ("tp", "cp", "ep", "etp"))
     pipeline = read_pipeline(inputs, model)
     pp, vp = pipeline.pp, pipeline.vp
     check_divides("tp", tp, model.heads, "the attention heads")
+    if ulysses:
+        check_heads(model, cp, tp)
     dp = _read_data_parallel(inputs, tp * pp * cp, model.heads)
     seq = read_sequence(inputs, model)
     if model.vision is not None:
@@ -100,6 +123,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         target=target or 0,
         images=images,
         image_tokens=image_tokens,
+        ulysses=ulysses,
         imbalance=imbalance,
         capacity=capacity,
         recompute=recompute(inputs.text("recompute")),
@@ -198,6 +222,7 @@ def read_global_batch(inputs: Inputs) -> None:
     """Derive --global-batch from --grad-accum and the number of GPUs, for commands that read no layout."""
     if "grad-accum" not in inputs.given or inputs.has("global-batch"):
         return
+    read_context(inputs)
     apart = math.prod(inputs.integer(name, default="1") for name in OF_REPLICA)
     ranks = _read_data_parallel(inputs, apart)
     sequences = inputs.integer("micro-batch", default="1") * ranks
@@ -236,6 +261,7 @@ def read_machines(inputs: Inputs, node: int) -> list[int]:
     """Return the numbers of GPUs on which the degrees and the batch allow the layout; node: GPUs of a node."""
     from napkin.planning.fewest import machines
 
+    read_context(inputs)
     unit = math.prod(inputs.integer(name) for name in OF_REPLICA)
     shard = inputs.integer_or_none("dp-shard") or 1
     group = math.lcm(inputs.integer("ep"), shard // math.gcd(shard, inputs.integer("cp")))

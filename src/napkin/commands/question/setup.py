@@ -6,7 +6,7 @@ from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.adapters import read_whether_adapted
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized, read_stored_format
-from napkin.commands.question.layout import check_divides, read_layout
+from napkin.commands.question.layout import check_divides, read_context, read_layout
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.software import read_framework, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
@@ -43,6 +43,7 @@ def _read_usual_stage(inputs: Inputs) -> None:
     """Make the ZeRO stage of the trainer, else of the framework, the default with several data-parallel ranks."""
     trainer, framework = read_named_trainer(inputs), read_framework(inputs)
     read_gpus(inputs)
+    read_context(inputs)
     gpus = inputs.integer_or_none("gpus") or (inputs.integer_or_none("dp") or 1) * inputs.integer("cp")
     stage = (trainer.stage(framework) if trainer is not None else 0) or framework.zero
     if stage and gpus > inputs.integer("tp") * inputs.integer("pp"):

@@ -15,7 +15,8 @@ DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 
 def degrees_of(layout: Layout) -> list[str]:
     """Return the degrees above 1, and how ZeRO divides the states: `tp 8`, `dp 4`, `ZeRO-1`."""
-    found = [f"{name} {int(degree)}" for name in DEGREES if (degree := getattr(layout, name)) > 1]
+    shown = {"cp": "Ulysses"} if layout.ulysses else {}
+    found = [f"{shown.get(name, name)} {int(degree)}" for name in DEGREES if (degree := getattr(layout, name)) > 1]
     return [*found, f"ZeRO-{int(layout.zero)}"] if layout.zero else found
 
 
