@@ -231,3 +231,19 @@ def test_every_command_counts_a_model_s_tokens_alike(line: str) -> None:
     if "target" not in line:
         run = run_line(f"train-time {line} --tokens 1B --gpus 1 --hardware h100 --mfu 0.3 --json").values
         assert run["flops/exact"] == pytest.approx(1e9 * count["flops/per_token"])
+
+
+@pytest.mark.parametrize(
+    "line", ["--gpus 512 --within 30d", "--gpus 512 --compute 1e23", "--budget 1M --price 2 --gpus 64"]
+)
+def test_optimal_states_the_time_of_its_steps_too(line: str) -> None:
+    found = run_line(f"optimal {line} --hardware h100 --json").values
+    assert found["time/uninterrupted"] == pytest.approx(found["time"] * found["goodput"])
+    assert 0.5 < found["goodput"] < 1
+
+
+@pytest.mark.parametrize("command", ["step llama3-8b", "plan llama3-8b --gpus 8", "optimal --gpus 8 --within 3d"])
+def test_a_dtype_where_training_takes_a_policy_is_refused_with_the_policy(command: str) -> None:
+    refused = run_line(f"{command} --hardware h100 --dtype fp8")
+    assert refused.status == 2
+    assert "--precision bf16-mixed" in refused.err

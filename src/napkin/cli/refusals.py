@@ -9,6 +9,9 @@ from napkin.errors import NapkinError, listed, nearest
 from napkin.options.registry import OPTIONS, spelled
 
 
+POLICY = "training takes a policy: --precision bf16-mixed, fp8-mixed, fp32, …"
+
+
 def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
     """Return the error for an unknown option, with the nearest known one as the hint."""
     from napkin.options.launches import needless
@@ -22,7 +25,8 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
         near = begun[:3] or nearest(spelling, known)  # without the dashes, which all have alike
         close = f"did you mean {' or '.join(OPTIONS[name].shown for name in near)}?" if near else None
         elsewhere = None if begun and spelling not in OPTIONS else _elsewhere(spelling)
-        hint = elsewhere or close or f"napkin {command.name} --help lists the options"
+        policy = spelled(spelling, OPTIONS) == "dtype" and "precision" in command.takes
+        hint = POLICY if policy else elsewhere or close or f"napkin {command.name} --help lists the options"
     return NapkinError(f"{command.name} has no option {head[:60]}", hint)
 
 

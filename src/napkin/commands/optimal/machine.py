@@ -172,7 +172,8 @@ def _run(
     paid = multiply("gpu_seconds/paid", goodput.paid(machine.gpus), lasting)
     hours = divide("gpu_hours", paid, constant(*time.HOUR))
     terms = [goodput.whole_run(used), used.renamed("mfu/while_running"), goodput.share, machine.gpus]
-    terms += [lasting.renamed("time"), hours]
+    running = (part for part in lasting.parts if part.name == "time/uninterrupted")
+    terms += [lasting.renamed("time"), hours, next(running, None) or goodput.uninterrupted(lasting)]
     terms += goodput.expected(terms[4])
     if machine.price is not None:
         terms.append(time.cost(hours, machine.price))
