@@ -583,7 +583,7 @@ def test_every_problem_of_every_check_is_a_line_with_a_hint(write: Any) -> None:
         (HOLDS + "price: yes\n", "yes"),
         (HOLDS + "gpus: 8\n", "twice"),
         (HOLDS + "pue: 010\n", "octal"),
-        ("a: &a [1]\nb: *a\n", "anchors"),
+        ("".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else '1'] * 9)}]\n" for n in range(9)), "aliases"),
         ("- 1\n", "mapping"),
     ],
 )

@@ -8,7 +8,6 @@ from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, listed, nearest
 from napkin.options.registry import OPTIONS, spelled
 
-
 POLICY = "training takes a policy: --precision bf16-mixed, fp8-mixed, fp32, …"
 
 
