@@ -514,6 +514,18 @@ def test_ring_attention() -> None:
     assert parts()["step/communication/context"] == 0
 
 
+def test_ranks_that_exchange_heads_send_what_attention_reads_and_makes() -> None:
+    """4 ranks on nodes of 8, and of 2: of T/4 tokens a rank sends 1/4 of q, k, v and the result to each other one, both
+    ways, over the link, or to two of them over the network, which takes as long as it is alone. 2 heads of keys are
+    repeated for the 4 ranks. Each rank then has all keys of its heads."""
+    sent = T / 4 * 2 * (2 * HEADS * D + 2 * 4 * D) / 4
+    here, apart = (parts(DENSE, {"node": node}, cp=4, exchanges=1) for node in (8, 2))
+    assert here["step/communication/context"] == pytest.approx(L * 2 * 3 * sent)
+    assert apart["step/communication/context"] == pytest.approx(L * 2 * 2 * sent)
+    ring = parts(DENSE, cp=4)
+    assert here["layer/core/keys"] == pytest.approx(4 * ring["layer/core/keys"])
+
+
 # --- experts ---
 
 
