@@ -72,3 +72,14 @@ def test_plan_ranks_with_what_step_answers(napkin: Napkin) -> None:
         again = napkin(row["command"].removeprefix("napkin ") + " --json").values
         assert again["step/time"] == pytest.approx(row["time"])
         assert again["memory/total"] == row["memory"]
+
+
+def test_zero_divides_the_states_of_experts_that_tensor_parallel_ranks_repeat(napkin: Napkin) -> None:
+    """One replica on 8 ranks with whole experts each: their states have 8 copies, which ZeRO-1 divides. Where ranks
+    divide each expert, or hold other experts, there is nothing to divide."""
+    line = "memory mixtral-8x7b --gpus 8 --tp 8 --json"
+    whole, divided = (napkin(f"{line} {more}").values["memory/optimizer"] for more in ("", "--zero 1"))
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert whole - divided == pytest.approx(12 * experts * 7 / 8, rel=1e-3)
+    for more in ("--etp 8", "--ep 8"):
+        assert "--zero has no effect here" in napkin(f"{line} --zero 1 {more}").err

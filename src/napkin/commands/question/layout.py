@@ -13,7 +13,7 @@ from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.operations.queries import expert_widths, has_separate_experts, unshared_heads
 from napkin.options.layout import EXPERT_LOAD, LAYOUT_DEGREES, OF_REPLICA
-from napkin.training.layout import Layout
+from napkin.training.layout import Layout, with_experts
 from napkin.training.recomputation import recompute
 from napkin.units.numbers import LARGEST_DEGREE
 
@@ -99,7 +99,8 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     sp = inputs.flag("sp")
     if sp and tp > 1:
         check_divides("tp", tp, seq // cp, "the tokens of a sequence, which --sp divides")
-    _check_divided(inputs, tp, pp, dp * cp)
+    copies = with_experts(dp * cp, tp, ep, etp) if model.experts else 1
+    _check_divided(inputs, tp, pp, max(dp * cp, copies))
     micro = inputs.integer("micro-batch")
     micro_batches = _read_micro_batches(inputs, micro * dp, pp)
     target = read_target(inputs, model)
@@ -173,7 +174,8 @@ def _check_stages(model: Model, pipeline: Pipeline) -> None:
 
 
 def _check_divided(inputs: Inputs, tp: int, pp: int, replicas: int) -> None:
-    """Record options that have no effect in this layout. replicas: ranks that hold the same weights without ZeRO."""
+    """Record options that have no effect in this layout. replicas: ranks that hold the same weights without ZeRO, or
+    the same experts, as tensor-parallel ranks with whole ones do."""
     inputs.depends(("sp",), tp > 1, "there is no tensor parallelism", "--tp 2 or more")
     inputs.depends(("vp", "chunk-layers", "schedule"), pp > 1, "there is no pipeline", "--pp 2 or more")
     stage, alone = inputs.text("zero"), replicas == 1
