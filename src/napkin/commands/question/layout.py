@@ -100,7 +100,7 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
     if sp and tp > 1:
         check_divides("tp", tp, seq // cp, "the tokens of a sequence, which --sp divides")
     copies = with_experts(dp * cp, tp, ep, etp) if model.experts else 1
-    _check_divided(inputs, tp, pp, max(dp * cp, copies))
+    _check_divided(inputs, tp, pp, max(dp * cp, int(copies)))
     micro = inputs.integer("micro-batch")
     micro_batches = _read_micro_batches(inputs, micro * dp, pp)
     target = read_target(inputs, model)
