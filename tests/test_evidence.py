@@ -38,9 +38,9 @@ from napkin.evidence.columns import Columns
 from napkin.evidence.constants import own_error_of
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, own_error, point, quantile
+from napkin.evidence.machines import constants_of, machine
 from napkin.evidence.priors import CHIP, PRIORS, prior_of
 from napkin.evidence.ranking import nearest_rank, weighted_quantile
-from napkin.evidence.rates import constants_of, machine
 from napkin.evidence.row_models import model_of
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row

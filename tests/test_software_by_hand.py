@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from napkin.evidence import software
+from napkin.evidence.machines import machine
 from napkin.evidence.one_run import gathered_bytes
-from napkin.evidence.rates import early_of, machine
+from napkin.evidence.rates import early_of
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.rows import RowFields
 from napkin.inputs import hardware

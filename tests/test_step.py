@@ -16,8 +16,9 @@ from napkin import term
 from napkin.elementwise import Number
 from napkin.evidence import constants, software
 from napkin.evidence.generic import decoder
+from napkin.evidence.machines import Machine
 from napkin.evidence.printed import PrintedDecoder
-from napkin.evidence.rates import Machine, early_of, names, picker, rates
+from napkin.evidence.rates import early_of, names, picker, rates
 from napkin.planning.schedule import interleaved
 from napkin.record import fields, replace
 from napkin.term import leaf

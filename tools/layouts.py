@@ -16,7 +16,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import facts, one_run, software
 from napkin.evidence.columns import UNSTATED_VOCABULARY
 from napkin.evidence.generic import decoder
-from napkin.evidence.rates import machine
+from napkin.evidence.machines import machine
 from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import stack_of

@@ -96,7 +96,7 @@ def _screen(
 def _add_profile(answer: Answer, path: str) -> None:
     """Add the rates that `napkin bench` measured, with the constants of that chip."""
     from napkin.evidence.constants import constants
-    from napkin.evidence.rates import constants_of
+    from napkin.evidence.machines import constants_of
     from napkin.inputs.hardware import find
     from napkin.inputs.profile import read_profile
 

@@ -7,8 +7,8 @@ from functools import cache
 
 from napkin.errors import NapkinError
 from napkin.evidence import facts
+from napkin.evidence.machines import machine
 from napkin.evidence.priors import CHIP
-from napkin.evidence.rates import machine
 from napkin.inputs import hardware
 
 

@@ -16,9 +16,10 @@ from napkin.errors import NapkinError
 from napkin.evidence import software
 from napkin.evidence.chips import factors
 from napkin.evidence.generic import decoders
+from napkin.evidence.machines import Machine, machine
 from napkin.evidence.one_run import gathered_bytes, reduced_bytes
 from napkin.evidence.printed import PrintedDecoder
-from napkin.evidence.rates import Early, Machine, machine, names, rates
+from napkin.evidence.rates import Early, names, rates
 from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model

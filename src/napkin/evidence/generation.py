@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from napkin.evidence.constants import constants
-from napkin.evidence.rates import Machine, machine
+from napkin.evidence.machines import Machine, machine
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.timing.generation import EngineShares, GenerationRates

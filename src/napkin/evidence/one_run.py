@@ -11,8 +11,9 @@ from napkin.errors import Refused
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
 from napkin.evidence.intervals import HOST_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point
+from napkin.evidence.machines import Machine, machine
 from napkin.evidence.profile_shares import measured_shares
-from napkin.evidence.rates import Machine, early_of, machine, names, picker, rates
+from napkin.evidence.rates import early_of, names, picker, rates
 from napkin.footprint.local_weights import weights_of
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware

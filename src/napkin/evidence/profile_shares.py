@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from napkin.elementwise import Number
 from napkin.evidence.constants import constants
-from napkin.evidence.rates import LARGEST_SHARE, machine, matmul_of
+from napkin.evidence.machines import machine
+from napkin.evidence.rates import LARGEST_SHARE, matmul_of
 from napkin.inputs.hardware import Hardware
 from napkin.record import record, replace
 from napkin.timing.efficiency import depth_share, tile_share

@@ -11,7 +11,7 @@ from napkin.counting.six_n import six
 from napkin.evidence import runs
 from napkin.evidence.constants import deviations
 from napkin.evidence.goodput import PUBLISHED
-from napkin.evidence.rates import constants_of
+from napkin.evidence.machines import constants_of
 from napkin.inputs.hardware import Hardware
 from napkin.record import record, replace
 from napkin.term import SEEN, Term, leaf

@@ -20,8 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from napkin.evidence.machines import constants_of
 from napkin.evidence.ranking import median, weighted_quantile
-from napkin.evidence.rates import constants_of
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.record import record

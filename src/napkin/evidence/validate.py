@@ -19,8 +19,8 @@ from napkin.evidence.intervals import (
     quantile,
     seen_step,
 )
+from napkin.evidence.machines import constants_of
 from napkin.evidence.printed import block_weights
-from napkin.evidence.rates import constants_of
 from napkin.evidence.step_rows import StepRow
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs import hardware

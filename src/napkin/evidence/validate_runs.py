@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from napkin.errors import NapkinError
 from napkin.evidence import runs
 from napkin.evidence.compared import Compared
+from napkin.evidence.machines import constants_of
 from napkin.evidence.published import RunRow
-from napkin.evidence.rates import constants_of
 from napkin.evidence.teams import team_of
 from napkin.inputs import hardware
 from napkin.record import replace

@@ -9,7 +9,7 @@ from napkin.commands.memory.question import read
 from napkin.commands.question.layout import MORE_RANKS, read_machines
 from napkin.commands.question.machine import read_hardware
 from napkin.errors import NapkinError
-from napkin.evidence.rates import gpus_per_node
+from napkin.evidence.machines import gpus_per_node
 from napkin.operations.model import Model
 from napkin.planning.fewest import TRIED, Fewest, fewest
 from napkin.planning.remedy_axes import Options

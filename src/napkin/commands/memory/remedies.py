@@ -10,7 +10,7 @@ from napkin.commands.memory.host import holds, host_of, keeps, read_node
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.question.setup import read_setup
 from napkin.errors import NapkinError
-from napkin.evidence.rates import gpus_per_node
+from napkin.evidence.machines import gpus_per_node
 from napkin.footprint.memory import least_states
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model

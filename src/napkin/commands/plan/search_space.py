@@ -16,8 +16,8 @@ from napkin.commands.question.step_model import TUNES_ON, read_rates_profile, re
 from napkin.commands.question.tasks import read_task
 from napkin.counting import flops
 from napkin.evidence import one_run
+from napkin.evidence.machines import machine
 from napkin.evidence.one_run import StepPrediction
-from napkin.evidence.rates import machine
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.model import Model

@@ -94,7 +94,7 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     kinds = {**(hardware.kinds or {}), **dict.fromkeys(changes, GIVEN)}
     sources = {**(hardware.sources or {}), **dict.fromkeys(changes, "")}
     if "oversubscription" in given:
-        from napkin.evidence.rates import SLOWEST_NETWORK
+        from napkin.evidence.machines import SLOWEST_NETWORK
 
         own = inputs.peek("network-bandwidth") or hardware.nic_bandwidth or SLOWEST_NETWORK
         changes["nic_bandwidth"] = float(str(own)) / float(inputs.number("oversubscription"))

@@ -69,7 +69,7 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
 def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
     """Return plan and rates without a profile: software, attention kernel, overlap and factor from the options."""
     check_generates(setup.task)
-    from napkin.evidence.rates import generation_note
+    from napkin.evidence.machines import generation_note
 
     if note := generation_note(hardware):
         inputs.note(note)

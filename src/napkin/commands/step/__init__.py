@@ -92,7 +92,7 @@ def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, 
 
 def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:
     """Return notes on links or networks whose rate is unknown and assumed."""
-    from napkin.evidence.rates import LINKLESS, SLOWEST_NETWORK, gpus_per_node
+    from napkin.evidence.machines import LINKLESS, SLOWEST_NETWORK, gpus_per_node
 
     notes = []
     if gpus > 1 and not hardware.link_bandwidth:

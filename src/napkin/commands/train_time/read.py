@@ -290,7 +290,7 @@ def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:
 def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
     """Return the confidence level of an estimated MFU, and the step that gives it if a model has a layout."""
     from napkin.commands.question.confidence import read_confidence
-    from napkin.evidence.rates import generation_note
+    from napkin.evidence.machines import generation_note
 
     if note := generation_note(hardware):
         inputs.note(note)

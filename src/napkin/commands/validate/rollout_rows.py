@@ -16,7 +16,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import one_run
 from napkin.evidence.finetune_rows import BYTES, card_of, is_judged, model_of, room_of
 from napkin.evidence.finetune_software import trainer_of
-from napkin.evidence.rates import machine
+from napkin.evidence.machines import machine
 from napkin.evidence.row_fields import title_of
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.serving_words import engine_of

@@ -1,0 +1,128 @@
+"""What the rates of a step need to know of an accelerator and the node that it is in."""
+
+from __future__ import annotations
+
+from napkin.elementwise import Number, where
+from napkin.errors import Refused
+from napkin.formats import COMPUTE_BITS
+from napkin.inputs.hardware import Hardware
+from napkin.record import record
+
+MEASURED_GENERATIONS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna", "tpu", "gaudi")
+"""Generations of accelerators with their own constants (priors.py: `matmul/GENERATION/16`)."""
+GENERIC = "other"
+"""The generation whose constants hold for all other accelerators."""
+
+REFERENCE_WATTS = {
+    "volta": 300 / 125e12,
+    "ampere": 400 / 312e12,
+    "hopper": 700 / 989.4e12,
+    "blackwell": 1000 / 2250e12,
+    "cdna": 750 / 1307.4e12,
+}
+"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: V100, A100 and H100 SXM, B200,
+MI300X.
+Another GPU of the generation with less power for the same peak runs at lower clocks."""
+
+MOST_POWER = 1.3
+"""Power per FLOP/s, relative to the reference, above which nothing is power-limited."""
+
+
+def constants_of(hardware: Hardware) -> str:
+    """Return the generation whose constants hold for an accelerator: its own, or GENERIC."""
+    return hardware.generation if hardware.generation in MEASURED_GENERATIONS else GENERIC
+
+
+def generation_note(hardware: Hardware) -> str:
+    """Return what an answer must say where the accelerator's generation is not stated, else ""."""
+    if hardware.generation:
+        return ""
+    return (
+        f"{hardware.name}: its generation is not stated, so generic shares of its peaks are assumed; "
+        f"set `generation:` in the hardware file ({', '.join(MEASURED_GENERATIONS)}, …)"
+    )
+
+
+@record
+class Machine:
+    """Hardware inputs of the rates; each a number or one per row. units: matrix units that share the tiles;
+    chip: the accelerator's name; full: dense FLOP/s of fp32, 0 if it is not known."""
+
+    generation: str
+    chip: str
+    peak: Number
+    peak_wide: Number
+    bandwidth: Number
+    link: Number
+    network: Number
+    node: Number
+    units: Number
+    power: Number
+    bits: Number
+    full: Number = 0.0
+
+    @property
+    def low(self) -> Number:
+        return where(self.bits < 16, 1, 0)
+
+
+WIDE = tuple(name for name, bits in COMPUTE_BITS.items() if bits > 16)
+"""Formats whose activations are wider than the 16 bits that the constants count: their traffic grows with them."""
+LINKLESS = 32e9
+"""byte/s one way for a GPU whose link is not known: PCIe 4 × 16."""
+WITHOUT_MATRIX_UNITS = ("kepler", "maxwell", "pascal")
+"""Generations whose 16-bit products with fp32 sums, which torch asks cuBLAS for (ATen/cuda/CUDABlas.cpp:
+CUBLAS_COMPUTE_32F), run at the rate of fp32 ones: packed 16-bit arithmetic, the datasheet's fp16, sums in fp16."""
+NODE = 8
+"""GPUs of a node if neither the source nor the accelerator's entry says."""
+SLOWEST_NETWORK = 12.5e9
+"""byte/s a GPU if neither the source nor the accelerator's entry states the network: one 100 Gbit/s card."""
+
+
+RACK = 8
+"""GPUs above which a link joins more than the node that a published row states (NVL72, a TPU's torus)."""
+
+
+def gpus_per_node(hardware: Hardware, stated: int | None = None) -> int:
+    """Return how many GPUs the fast link joins: the accelerator's own number, from 1 up, else 8; stated: of a published
+    row, which an accelerator whose link joins a rack outdoes."""
+    own = hardware.devices_per_node
+    return own if own and own > RACK else stated or own or NODE
+
+
+def machine(hardware: Hardware, compute: str, network: float | None = None, node: int | None = None) -> Machine:
+    """Return the figures of an accelerator that computes linear layers in `compute`."""
+    wide = "bf16" if "bf16" in hardware.peaks else "fp16"
+    if wide not in hardware.peaks or compute in WIDE:  # fp32 runs attention and head in fp32 too
+        wide = compute if compute in WIDE else hardware.default_dtype
+    bits = COMPUTE_BITS.get(compute, 16)
+    if bits == 4:  # training's 4-bit matmuls scale every block: no GPU reaches more than twice its 8-bit rate
+        peak = min(hardware.peak("fp4"), 2 * hardware.peak("fp8"))
+    elif bits == 8:
+        peak = hardware.peak("int8" if compute == "int8" else "fp8")
+    elif compute in ("fp16", "bf16"):  # the same rate; V100 has fp16 alone
+        peak = hardware.peaks.get(compute) or hardware.peak(wide)
+    else:
+        peak = hardware.peak(compute)
+    whole = hardware.peak(wide)
+    if hardware.generation in WITHOUT_MATRIX_UNITS:
+        peak, whole = (min(rate, hardware.peak("fp32")) for rate in (peak, whole))
+    if not hardware.memory_bandwidth:
+        raise Refused(f"{hardware.name}: its memory bandwidth is not known")
+    era = constants_of(hardware)
+    usual = REFERENCE_WATTS.get(era)
+    power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w and compute not in WIDE else 1.0
+    return Machine(
+        era,
+        hardware.name,
+        peak,
+        whole,
+        hardware.memory_bandwidth,
+        hardware.link_bandwidth or LINKLESS,
+        network or hardware.nic_bandwidth or SLOWEST_NETWORK,
+        gpus_per_node(hardware, node),
+        1 if era == "tpu" else hardware.sm_count or 100,
+        min(power, MOST_POWER),
+        bits,
+        hardware.peaks.get("fp32", 0.0),
+    )
