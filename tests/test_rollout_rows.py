@@ -12,7 +12,7 @@ from tests.conftest import run_line
 ROW = """- id: a
   source: {{title: hand-made}}
   task: {task}
-  model: {{preset: llama3-8b}}
+  model: {{preset: {model}}}
   hardware: {{chip: H100 SXM 80GB, count: {count}}}
   method: {{kind: full}}
   layout: {{{layout}}}
@@ -30,7 +30,9 @@ UPDATE = "update_seconds: 15"
 
 def validated(tmp_path: pathlib.Path, **row: Any) -> dict[str, dict[str, Any]]:
     file = tmp_path / "finetune.yaml"
-    file.write_text("schema: finetune/1\nrows:\n" + ROW.format(**{"measured": RATE, "count": 8, **row}))
+    file.write_text(
+        "schema: finetune/1\nrows:\n" + ROW.format(**{"measured": RATE, "count": 8, "model": "llama3-8b", **row})
+    )
     found = run_line(f"validate {file} --json")
     assert found.status == 0, found.err
     return {one["quantity"]: one for one in found.data["rows"]}
@@ -201,3 +203,13 @@ def test_models_of_rewards_and_values_that_a_row_names_run_in_its_step(tmp_path:
     )
     assert small["predicted"] == pytest.approx(run_line(line).values["step/time"])
     assert large["predicted"] > 1.3 * small["predicted"]
+
+
+def test_degrees_of_a_trainer_are_the_first_on_which_its_step_fits(tmp_path: pathlib.Path) -> None:
+    """70B weights in 16 bits are 141 GB, and 141 more of the reference: eight ranks divide them on 80 GB cards."""
+    row = {"task": "grpo", "rl": SAMPLED.replace("rollout_tp: 1", "rollout_tp: 4"), "measured": UPDATE, "count": 64}
+    found = [
+        validated(tmp_path, layout=layout, model="llama3-70b", **row)["update_seconds"]["predicted"]
+        for layout in (GRPO.replace("tp: 1, ", ""), GRPO.replace("tp: 1", "tp: 8"))
+    ]
+    assert found[0] == found[1]

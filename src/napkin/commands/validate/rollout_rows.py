@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain
 from typing import TypeVar
 
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
 from napkin.commands.validate.rollout_memory import held_in, memory_of
 from napkin.commands.validate.rollout_question import AskedStep
-from napkin.commands.validate.rollout_setup import setup_of
+from napkin.commands.validate.rollout_setup import degrees_of, setup_of
 from napkin.errors import NapkinError
 from napkin.evidence import one_run
 from napkin.evidence.finetune_rows import BYTES, card_of, is_judged, model_of, room_of
 from napkin.evidence.finetune_software import trainer_of
-from napkin.evidence.machines import machine
+from napkin.evidence.machines import gpus_per_node, machine
 from napkin.evidence.row_fields import title_of
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.serving_words import engine_of
@@ -25,8 +26,9 @@ from napkin.operations.model import Model
 from napkin.planning.rollout_memory import RolloutFit, moved_away
 from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
-from napkin.planning.verdicts import evaluate
+from napkin.planning.verdicts import NOT, evaluate
 from napkin.record import record, replace
+from napkin.training.setup import Setup
 from napkin.training.tasks import LOGPROBS
 
 _Read = TypeVar("_Read")
@@ -178,7 +180,7 @@ def _asked(
 ) -> AskedStep:
     """Return a step with these lengths as a question. tokens: of a micro-batch, 0 where its sequences are given."""
     trainer = trainer_of(row)
-    setup = setup_of(row, model, trainer, lengths, places.trainer, _narrow(hardware), tokens)
+    setup = _fitting(row, model, hardware, lengths, places, tokens)
     said = row.text("rl.engine")
     if said in OWN:
         return AskedStep(model, hardware, trainer, setup, None, lengths, tokens)
@@ -187,6 +189,24 @@ def _asked(
     family = engine_of(said) if said else trainer.engine
     engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
     return AskedStep(model, hardware, trainer, setup, engine, lengths, tokens)
+
+
+def _fitting(
+    row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places, tokens: int
+) -> Setup:
+    """Return the trainer's setup; of Megatron-core's, where the row states no degrees, with the first on which its step
+    may fit, as a run did that is not judged by whether it fits."""
+    trainer, gpus = trainer_of(row), places.trainer
+    setups = (
+        setup_of(row, model, trainer, lengths, gpus, _narrow(hardware), tokens, degrees)
+        for degrees in degrees_of(row, model, gpus, min(gpus_per_node(hardware), gpus))
+    )
+    first = next(setups)
+    if first.framework.name != "megatron-core" or is_judged(row):
+        return first
+    every = chain((first,), setups)
+    fits = (one for one in every if evaluate(model, one, trainer.implementation, hardware.capacity).verdict != NOT)
+    return next(fits, first)
 
 
 def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:

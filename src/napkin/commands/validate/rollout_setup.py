@@ -38,18 +38,30 @@ COPY, OFF = "copy", "switched off"
 """Words for a separate reference model, and for the model with its adapters switched off."""
 
 
+Degrees = tuple[int, int]
+"""Tensor-parallel ranks and stages of a pipeline."""
+
+
 def setup_of(
-    row: RowFields, model: Model, trainer: Trainer, lengths: RolloutLengths, gpus: int, narrow: str, tokens: int = 0
+    row: RowFields,
+    model: Model,
+    trainer: Trainer,
+    lengths: RolloutLengths,
+    gpus: int,
+    narrow: str,
+    tokens: int = 0,
+    degrees: Degrees = (1, 1),
 ) -> Setup:
     """Return the trainer's setup of an optimizer step: a micro-batch and a reference as in its library if the row does
-    not say. narrow: the default 16-bit format; tokens: of a micro-batch, if sequences are packed."""
+    not say. narrow: the default 16-bit format; tokens: of a micro-batch, if sequences are packed; degrees: where the
+    row states none."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     kind = "full" if row.text("method.kind").startswith("full") else row.text("method.kind") or "full"
     adapted = kind != "full"
     precision = framework.formats(precision_of(row, trainer, framework, kind, narrow))
-    layout = _layout_of(row, trainer, framework, lengths, gpus)
+    layout = _layout_of(row, trainer, framework, lengths, gpus, degrees)
     implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
     if adapted:
         tuning = adapters_of(row, model, implementation, check_kind(row))
@@ -84,9 +96,30 @@ def _takes_logprobs(row: RowFields) -> bool:
     return row.text("rl.mode").lower().startswith(STREAMED) and not row.flag("rl.decoupled")
 
 
-def _layout_of(row: RowFields, trainer: Trainer, framework: Framework, lengths: RolloutLengths, gpus: int) -> Layout:
+DEGREES = ("tp", "pp", "cp", "ep")
+
+
+def degrees_of(row: RowFields, model: Model, gpus: int, node: int) -> list[Degrees]:
+    """Return the degrees to try, fewest first: those that the row states, else tensor parallelism within a node, then
+    stages between nodes."""
+    if any(row.count(f"layout.{name}") for name in DEGREES):
+        return [(1, 1)]
+    tensor = [(tp, 1) for tp in POWERS if tp <= node]
+    found = [*tensor, *((tensor[-1][0], pp) for pp in POWERS[1:])]
+    fits = [(tp, pp) for tp, pp in found if not (gpus % (tp * pp) or model.kv_heads % tp or model.depth % pp)]
+    return fits or [(1, 1)]
+
+
+POWERS = (1, 2, 4, 8)
+
+
+def _layout_of(
+    row: RowFields, trainer: Trainer, framework: Framework, lengths: RolloutLengths, gpus: int, degrees: Degrees
+) -> Layout:
     """Return the layout of the trainer over sequences of the mean length."""
-    tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp", "ep"))
+    tp, pp, cp, ep = (
+        row.count(f"layout.{name}") or usual for name, usual in zip(DEGREES, (*degrees, 1, 1), strict=True)
+    )
     dp, rest = divmod(gpus, tp * pp * cp)
     if rest:
         raise NapkinError(f"its degrees do not divide {gpus} GPUs")
