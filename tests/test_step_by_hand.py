@@ -801,6 +801,13 @@ def test_zero_3_gathers_twice_and_scatters_once_in_every_micro_batch() -> None:
     assert disturbed["step/communication/data"] - found["step/communication/data"] == pytest.approx(0.1 * gathers)
 
 
+def test_layers_are_gathered_one_by_one_where_matrices_of_adapters_are_units() -> None:
+    """FSDP has at most two units in flight (torch/distributed/fsdp/_limiter_utils.py): nothing hides a layer's
+    gathers behind the layer before, whose adapters are units too."""
+    found = parts(dp=4, zero=3, shards=4, gradient_bytes=4, micro_batches=8, gathers_adapters=1)
+    assert found["step/communication/data"] == pytest.approx(3 / 4 * 8 * (2 + 2 + 4) * WEIGHTS, rel=1e-6)
+
+
 def test_zero_3_gathers_what_a_mean_stage_holds() -> None:
     """Half of the layers and one of embedding and head, nothing of which is frozen."""
     found = parts(dp=4, zero=3, pp=2, micro_batches=8)

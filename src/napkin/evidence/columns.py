@@ -16,7 +16,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import software
 from napkin.evidence.chips import factors
 from napkin.evidence.generic import decoders
-from napkin.evidence.machines import Machine, machine
+from napkin.evidence.machines import Machine, bridged, machine
 from napkin.evidence.one_run import gathered_bytes, reduced_bytes
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Early, names, rates
@@ -174,6 +174,7 @@ class Columns:
                 card = hardware.find(row.chip)
                 if compute in ("bf16", "fp16") and compute not in card.peaks:
                     compute = card.default_dtype
+                card = bridged(card) if row.bridge else card
                 at = machine(card, compute, row.network, row.node)
             except NapkinError as problem:
                 self.why[row.id] = problem.message

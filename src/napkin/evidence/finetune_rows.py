@@ -20,9 +20,11 @@ from napkin.evidence.finetune_software import (
     trainer_of,
     with_kernels,
 )
+from napkin.evidence.machines import bridged
 from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
 from napkin.evidence.row_fields import accelerator_of
+from napkin.evidence.row_networks import states_bridge
 from napkin.evidence.rows import RowFields
 from napkin.footprint.submodels import VISION
 from napkin.inputs import hardware
@@ -85,7 +87,7 @@ class FineTuning:
 
 READ = {
     "model": "name preset params_nominal params shape multimodal",
-    "hardware": "chip accelerator count per_node nodes",
+    "hardware": "chip accelerator count per_node nodes interconnect",
     "method": """kind lora_rank lora_alpha lora_dropout lora_targets lora_targets_canonical lora_target_parameters
         quantised quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params
         modules_to_save load freeze_vit""",
@@ -232,7 +234,8 @@ def card_of(row: RowFields) -> Hardware | None:
     if not text:
         return None
     try:
-        return hardware.find(text)
+        card = hardware.find(text)
+        return bridged(card) if states_bridge(row) else card
     except NapkinError:
         if re.match(r"\d+ ?G", text):  # a size alone
             return None

@@ -6,7 +6,7 @@ import re
 
 from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
-from napkin.evidence.row_words import FUSED_LOSSES, LIGER_WORD, OFFLOADED, timed_kernel
+from napkin.evidence.row_words import FUSED_LOSSES, LIGER_WORD, OFFLOADED, kernel_of_torch, timed_kernel
 from napkin.evidence.rows import RowFields
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
 from napkin.operations.lora_targets import ALL_LINEAR, DEFAULT
@@ -230,8 +230,10 @@ def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:
 
 
 def attention_of(row: RowFields) -> str:
-    """Return the attention kernel; torch's choice without a mask is flash, and so is a kernel of another name."""
-    return timed_kernel(row.text("layout.attention").lower()) or "flash"
+    """Return the attention kernel; torch's choice without a mask is that of its version or flash, and so is a kernel of
+    another name."""
+    words = row.text("layout.attention").lower()
+    return kernel_of_torch(words, row.text("layout.versions")) or timed_kernel(words) or "flash"
 
 
 def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:

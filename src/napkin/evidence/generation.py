@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from napkin.evidence.constants import constants
 from napkin.evidence.machines import Machine, machine
+from napkin.evidence.rates import STAGED_BUS
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.timing.generation import EngineShares, GenerationRates
@@ -80,7 +81,7 @@ def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, 
         matmul=known[f"matmul/{at.generation}/{depth}"] * of["matmul"],
         attention=known[f"attention/{at.generation}"] * of["attention"],
         memory=known["memory"],
-        bus=known["bus"],
+        bus=STAGED_BUS if at.staged else known["bus"],
         latency=LATENCY * of["latency"],
         layer=LAYER * of["layer"],
         routed=LAYER * of["routed"],

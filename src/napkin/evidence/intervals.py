@@ -46,6 +46,8 @@ UNKNOWN_SPREAD = 0.08
 """σ of software factors around their middle (priors.py)."""
 HOST_SPREAD = 0.4
 """assumed: σ of ln(seconds) of an optimizer's update on a host other than that of the published one."""
+SLOT_SPREAD = math.log(2)
+"""assumed: σ of ln(rate) of slots that no source describes: half the lanes, or the generation before, halve it."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 

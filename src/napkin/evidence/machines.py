@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.elementwise import Number, where
 from napkin.errors import Refused
 from napkin.formats import COMPUTE_BITS
-from napkin.inputs.hardware import Hardware
-from napkin.record import record
+from napkin.inputs.hardware import Hardware, find_link
+from napkin.record import record, replace
+from napkin.term import GIVEN
 
 MEASURED_GENERATIONS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna", "tpu", "gaudi")
 """Generations of accelerators with their own constants (priors.py: `matmul/GENERATION/16`)."""
@@ -16,16 +19,22 @@ GENERIC = "other"
 REFERENCE_WATTS = {
     "volta": 300 / 125e12,
     "ampere": 400 / 312e12,
+    "ada": 350 / 362.05e12,
     "hopper": 700 / 989.4e12,
     "blackwell": 1000 / 2250e12,
     "cdna": 750 / 1307.4e12,
 }
-"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: V100, A100 and H100 SXM, B200,
-MI300X.
-Another GPU of the generation with less power for the same peak runs at lower clocks."""
+"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: V100, A100, L40S, H100 SXM,
+B200, MI300X. Another GPU of the generation with less power for the same peak runs at lower clocks."""
 
 MOST_POWER = 1.3
 """Power per FLOP/s, relative to the reference, above which nothing is power-limited."""
+
+WITH_SMALL_UNITS, SMALL_UNITS = ("turing", "ampere", "ada", "blackwell"), 1024
+"""Dense 16-bit FLOP per clock of a whole multiprocessor of compute capability 7.5, 8.6, 8.9 and 12.0 (NVIDIA GA102
+whitepaper, table 3; Ada GPU architecture whitepaper, appendix A), and the generations that have it on some GPUs."""
+LARGE_UNITS = 2048
+"""The same of an A100 (NVIDIA A100 whitepaper, table 3)."""
 
 
 def constants_of(hardware: Hardware) -> str:
@@ -46,7 +55,8 @@ def generation_note(hardware: Hardware) -> str:
 @record
 class Machine:
     """Hardware inputs of the rates; each a number or one per row. units: matrix units that share the tiles;
-    chip: the accelerator's name; full: dense FLOP/s of fp32, 0 if it is not known."""
+    chip: the accelerator's name; full: dense FLOP/s of fp32, 0 if it is not known; issued: dense 16-bit FLOP per clock
+    and multiprocessor, 0 if not known; staged: 1 if collectives go through the host's memory."""
 
     generation: str
     chip: str
@@ -60,6 +70,19 @@ class Machine:
     power: Number
     bits: Number
     full: Number = 0.0
+    issued: Number = 0.0
+    staged: Number = 0.0
+
+    @property
+    def held(self) -> Number:
+        """Return 1 if the maker holds the matrix units below their full rate: accumulation in fp32 at half of it on
+        GeForce cards and their relatives."""
+        return where((self.issued > 0) & (self.issued < SMALL_UNITS), 1, 0)
+
+    @property
+    def small(self) -> Number:
+        """Return 1 if a multiprocessor has the small matrix units."""
+        return where((self.issued > 0) & (self.issued <= SMALL_UNITS), 1, 0)
 
     @property
     def low(self) -> Number:
@@ -70,6 +93,19 @@ WIDE = tuple(name for name, bits in COMPUTE_BITS.items() if bits > 16)
 """Formats whose activations are wider than the 16 bits that the constants count: their traffic grows with them."""
 LINKLESS = 32e9
 """byte/s one way for a GPU whose link is not known: PCIe 4 × 16."""
+SLOTS = {
+    "volta": "pcie3",
+    "turing": "pcie3",
+    "ampere": "pcie4",
+    "ada": "pcie4",
+    "hopper": "pcie5",
+    "blackwell": "pcie5",
+}
+"""The slot of a generation's cards, which joins them where no bridge does."""
+ROUNDED = 1.25
+"""Rates up to this part of a slot's are meant for it."""
+PCIE = re.compile(r"pcie", re.IGNORECASE)
+"""Names of links through the host."""
 WITHOUT_MATRIX_UNITS = ("kepler", "maxwell", "pascal")
 """Generations whose 16-bit products with fp32 sums, which torch asks cuBLAS for (ATen/cuda/CUDABlas.cpp:
 CUBLAS_COMPUTE_32F), run at the rate of fp32 ones: packed 16-bit arithmetic, the datasheet's fp16, sums in fp16."""
@@ -88,6 +124,38 @@ def gpus_per_node(hardware: Hardware, stated: int | None = None) -> int:
     row, which an accelerator whose link joins a rack outdoes."""
     own = hardware.devices_per_node
     return own if own and own > RACK else stated or own or NODE
+
+
+def is_given(hardware: Hardware, figure: str) -> bool:
+    """Return whether the user or a row states a figure itself."""
+    return (hardware.kinds or {}).get(figure) == GIVEN
+
+
+def is_bridge_unstated(hardware: Hardware) -> bool:
+    """Return whether the accelerator's link is an accessory of which nobody says that it is there."""
+    return hardware.optional_link and not is_given(hardware, "link_bandwidth")
+
+
+def bridged(hardware: Hardware) -> Hardware:
+    """Return the accelerator with its bridge stated to be there, if it has one."""
+    if not is_bridge_unstated(hardware):
+        return hardware
+    return replace(hardware, kinds={**(hardware.kinds or {}), "link_bandwidth": GIVEN})
+
+
+def link_of(hardware: Hardware) -> tuple[float, bool]:
+    """Return byte/s one way of the link between the GPUs of a node, and whether it is PCIe. A bridge for two cards
+    counts where a rate is given that slots do not have."""
+    rate = hardware.link_bandwidth
+    if rate is None:
+        return LINKLESS, True
+    if not hardware.optional_link:
+        return rate, bool(PCIE.search(hardware.link_name))
+    slot = SLOTS.get(hardware.generation)
+    usual = find_link(slot).bandwidth if slot else LINKLESS
+    if is_bridge_unstated(hardware):
+        return usual, True
+    return rate, rate <= ROUNDED * usual
 
 
 def machine(hardware: Hardware, compute: str, network: float | None = None, node: int | None = None) -> Machine:
@@ -111,6 +179,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         raise Refused(f"{hardware.name}: its memory bandwidth is not known")
     era = constants_of(hardware)
     usual = REFERENCE_WATTS.get(era)
+    link, staged = link_of(hardware)
     power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w and compute not in WIDE else 1.0
     return Machine(
         era,
@@ -118,11 +187,13 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         peak,
         whole,
         hardware.memory_bandwidth,
-        hardware.link_bandwidth or LINKLESS,
+        link,
         network or hardware.nic_bandwidth or SLOWEST_NETWORK,
         gpus_per_node(hardware, node),
         1 if era == "tpu" else hardware.sm_count or 100,
         min(power, MOST_POWER),
         bits,
         hardware.peaks.get("fp32", 0.0),
+        (hardware.flop_per_clock_per_sm or 0.0) if hardware.generation in WITH_SMALL_UNITS else 0.0,
+        1.0 if staged else 0.0,
     )

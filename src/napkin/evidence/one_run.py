@@ -10,8 +10,8 @@ from napkin.elementwise import Number, minimum, where
 from napkin.errors import Refused
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
-from napkin.evidence.intervals import HOST_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point
-from napkin.evidence.machines import Machine, machine
+from napkin.evidence.intervals import HOST_SPREAD, SLOT_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point
+from napkin.evidence.machines import Machine, is_given, machine
 from napkin.evidence.profile_shares import measured_shares
 from napkin.evidence.rates import early_of, names, picker, rates
 from napkin.footprint.local_weights import weights_of
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 @record
 class StepPrediction:
     """The passes of a micro-batch, and plan and rates of the step. kernel: of attention; at: the run's point in the
-    evidence; without: a held-out source; tuned: whether this is fine-tuning."""
+    evidence; without: a held-out source; tuned: whether this is fine-tuning; slots: whether GPUs are joined by slots of
+    a board of which nothing is stated."""
 
     passes: Passes
     plan: StepLayout
@@ -54,6 +55,7 @@ class StepPrediction:
     factor: float = 1.0
     without: str = ""
     tuned: bool = False
+    slots: bool = False
 
     def step(self) -> StepTime:
         """Return the time of one step, the same for every command."""
@@ -67,8 +69,8 @@ class StepPrediction:
     def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t.
 
-        Unnamed software adds its spread, and fine-tuning its larger error; a factor from the user's own steps removes
-        the shared part."""
+        Software that is not named, or not known, adds its spread, and fine-tuning its larger error; a factor from the
+        user's own steps removes the shared part."""
         half, close = shipped.half_width(self.at, level, self.without)
         if self.tuned:
             half *= shipped.tuning_ratio(self.without)
@@ -76,10 +78,17 @@ class StepPrediction:
             time = self.step().time
             update = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
             half = math.hypot(half, shipped.deviations(level) * HOST_SPREAD * update / float(time.value))
+        if self.slots:
+            half = math.hypot(half, self._slowdown(math.exp(-shipped.deviations(level) * SLOT_SPREAD)))
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
-        guessed = not named and self.stack.name != software.UNKNOWN
+        guessed = not named or self.stack.name == software.UNKNOWN
         return (math.hypot(half, shipped.deviations(level) * UNKNOWN_SPREAD) if guessed else half), close
+
+    def _slowdown(self, link: float) -> float:
+        """Return ln of how much longer the step takes at that share of the link's rate."""
+        slower = replace(self.rates, bus=self.rates.bus * link)
+        return math.log(float(step_of_passes(self.passes, self.plan, slower).time.value / self.step().time.value))
 
 
 def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
@@ -132,7 +141,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         exchanges=1 if layout.ulysses else 0,
         etp=layout.etp,
         expert_load=layout.expert_load,
-        gathers_adapters=_units(setup.framework.unit_of_adapter and setup.shards > 1, layout.zero),
+        gathers_adapters=_units(_has_units_of_adapters(setup), layout.zero),
         adapters_exchange=1 if stack.adapters_apart else 0,
         gathers_modules=_units(setup.framework.unit_of_module, layout.zero),
         elementary=1 if stack.eager and setup.implementation.norms == "reference" else 0,
@@ -157,6 +166,11 @@ def host_of(setup: Setup) -> int:
     if setup.optimizer.works is not None:
         raise Refused(f"the time of {setup.optimizer.name} on a host is not modeled", "napkin memory counts its bytes")
     return FUSED_ON_HOST if setup.framework.name == "deepspeed" or setup.form == "fused" else LOOPED_ON_HOST
+
+
+def _has_units_of_adapters(setup: Setup) -> Number:
+    """Return whether FSDP wraps each matrix of an adapter."""
+    return setup.implementation.tuning is not None and setup.framework.unit_of_adapter and setup.shards > 1
 
 
 def _units(alone: Number, zero: Number) -> Number:
@@ -243,7 +257,19 @@ def asked(
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
-    return StepPrediction(setup.passes(model), plan, reached, stack, kernel, place, peak, factor, without, setup.tunes)
+    return StepPrediction(
+        setup.passes(model),
+        plan,
+        reached,
+        stack,
+        kernel,
+        place,
+        peak,
+        factor,
+        without,
+        setup.tunes,
+        slots=bool(at.staged) and layout.gpus > 1 and not is_given(hardware, "link_bandwidth"),
+    )
 
 
 def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:

@@ -4,6 +4,7 @@ comes from. Kernel measurements and datasheets set what a chip reaches; reading 
 Sources by short name:
     mamf    Bekman, Machine Learning Engineering, compute/accelerator/README.md at 744d01e, best found matmul shapes
     azure   Azure AI-benchmarking-guide at 8fd0c6e: cuBLASLt, FlashAttention-2, HBM and NCCL on ND A100, H100, H200 v5
+    tests   zzc0721/torch-performance-test-data at 9d82827, database.md: torch.matmul in bf16 on many cards
     net     Bekman, Machine Learning Engineering, network/README.md: nccl-tests on H200, B200, MI300X
     code    the software's own source, read by kernel and tensor
     assumed no measurement: a guess with a wide σ
@@ -25,7 +26,7 @@ PRIORS: dict[str, Prior] = {
     "matmul/volta/16": (0.75, 0.10, "assumed: cuBLAS reaches 0.75 to 0.83 of 125 TFLOP/s in short microbenchmarks"),
     "matmul/turing/16": (0.70, 0.12, "assumed"),
     "matmul/ampere/16": (0.80, 0.05, "azure: 0.813 at 8192³, 0.822 at 16384³; mamf: 0.869 best"),
-    "matmul/ada/16": (0.80, 0.10, "assumed"),
+    "matmul/ada/16": (0.70, 0.08, "tests: L40S 0.743, best of five sizes; clocks fall under sustained load"),
     "matmul/hopper/16": (0.70, 0.05, "mamf: 0.803 best; clocks fall under sustained load"),
     "matmul/hopper/8": (0.68, 0.06, "azure: 0.652 at 8192³, 0.699 at 32768³; mamf: 0.709 best"),
     "matmul/blackwell/16": (0.68, 0.07, "mamf: 0.776 B200, 0.729 GB200, 0.786 B300, best shapes"),
@@ -42,9 +43,9 @@ PRIORS: dict[str, Prior] = {
     # attention
     "attention/volta": (0.40, 0.20, "assumed"),
     "attention/turing": (0.40, 0.20, "assumed"),
-    "attention/ampere": (0.55, 0.12, "azure: FlashAttention-2 0.575 (head size 64, 8192 tokens)"),
+    "attention/ampere": (0.72, 0.06, "Dao 2023, section 4.1: at most 0.73; azure: 0.575, heads of 64, 8192 tokens"),
     "attention/ada": (0.50, 0.20, "assumed"),
-    "attention/hopper": (0.38, 0.12, "azure: FlashAttention-2 0.331 (head size 128, 8192 tokens)"),
+    "attention/hopper": (0.35, 0.06, "Shah et al. 2024, figure 5: FlashAttention-2 0.339 at 16k tokens; azure: 0.331"),
     "attention/blackwell": (0.45, 0.12, "assumed"),
     "attention/cdna": (0.35, 0.20, "assumed"),
     "attention/tpu": (0.45, 0.15, "assumed"),
@@ -56,10 +57,15 @@ PRIORS: dict[str, Prior] = {
         "Shah et al. 2024, figure 5: cuDNN 9.1 to FlashAttention-2, 539 to 335 TFLOP/s",
     ),
     "kernel/cudnn": (1.85, 0.12, "cuDNN 9.4 release notes: 5 to 30 % faster on Hopper than before"),
-    "kernel/flash1": (0.80, 0.12, "FlashAttention over FlashAttention-2 (Dao 2023: half the speed; Triton in between)"),
-    "attention_backward": (
-        1.30,
+    "kernel/flash1": (
+        0.56,
         0.15,
+        "Dao 2023, section 4.1: FlashAttention-2 is 1.7 to 3.0 times as fast, and 1.3 to 2.5 times as Triton's: their "
+        "middle",
+    ),
+    "attention_backward": (
+        1.16,
+        0.08,
         "Dao 2023, section 4.1: forward reaches at most 73 % of the peak, backward 63 %",
     ),
     "half_keys": (230.0, 0.35, "Dao 2023, figure 4: with a mask, half of the rate of 16k tokens at 512"),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.evidence.decompositions import SEEN
-from napkin.evidence.machines import Machine
+from napkin.evidence.machines import LARGE_UNITS, Machine
 from napkin.evidence.priors import CHIP
 from napkin.evidence.software import SINCE_HOPPER, SoftwareStack
 from napkin.record import record
@@ -17,6 +17,15 @@ from napkin.timing.rates import Rates
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
 
 LARGEST_SHARE = 0.95
+"""Largest share of the peak that matmuls reach. Those on matrix units that the maker holds below their full rate reach
+it, as neither power nor memory limits them: zzc0721/torch-performance-test-data at 9d82827, database.md, best of five
+sizes in bf16 over the printed peak: RTX 3090 1.07, RTX 4090 0.97 to 1.05 (0.97 at 8192³ in its issue 78), RTX 4070
+SUPER 1.07, L20 0.96, H20 0.96, RTX 5090 1.06 to 1.15."""
+STAGED_BUS = 0.52
+"""Bus bandwidth over the wire's, where NCCL copies through the host's memory. It does wherever the path between two
+GPUs crosses the host bridge and there are more than two (NVIDIA/nccl src/graph/paths.cc at 5067397, ncclTopoCheckP2p)
+or the driver offers no peer access (GeForce). Published all-reduces: 18 GB/s on 4 × RTX 4090 (NVIDIA/nccl issue 1603),
+35 and 28 on 4 and 8 × RTX 5090 (issue 1639), of 31.5 and 63: their geometric mean."""
 
 NARROW = (("hopper", 8), ("blackwell", 8), ("blackwell", 4))
 """Generations and bits with a constant of their own; others take the share that 16 bits reach."""
@@ -61,6 +70,8 @@ def names(
         "half_depth": "half_depth",
         "misaligned": "misaligned",
         "attention": f"attention/{era}",
+        "attention_large": "attention/ampere",
+        "matmul_large": "matmul/ampere/16",
         "kernel": fused.get(kernel, "one"),
         "small_head": f"small_head/{'cudnn' if kernel == 'cudnn' else 'flash'}",
         "attention_backward": "attention_backward",
@@ -124,7 +135,6 @@ AS_THEY_STAND = (
         "core",
         "core_odd",
         "memory",
-        "bus",
         "wire",
         "waves",
         "half_depth",
@@ -164,6 +174,10 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
     sharded  1 under ZeRO-3 on more than one GPU"""
     wider = maximum(at.bits / 16, 1)
     clock = pick("chip") * at.power ** minimum(pick("power"), 1)  # a higher peak never computes slower
+    matmul, whole = (
+        where(at.held, LARGEST_SHARE, minimum(pick(one) * clock, LARGEST_SHARE)) for one in ("matmul", "matmul_wide")
+    )
+    attention = pick("attention") * clock
     accumulation = where(sharded, pick("accumulation_sharded"), pick("accumulation_bytes"))
     return Rates(
         peak=at.peak,
@@ -174,9 +188,14 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         network=at.network,
         node=at.node,
         units=at.units,
-        matmul=minimum(pick("matmul") * clock, LARGEST_SHARE),
-        matmul_wide=minimum(pick("matmul_wide") * clock, LARGEST_SHARE),
-        attention=minimum(pick("attention") * pick("kernel") * clock, LARGEST_SHARE),
+        matmul=matmul,
+        matmul_wide=whole,
+        attention=where(
+            at.small,
+            beside_softmax(pick, at, whole) * minimum(pick("kernel"), 1),
+            minimum(attention * pick("kernel"), LARGEST_SHARE),
+        ),
+        bus=where(at.staged, STAGED_BUS, pick("bus")),
         score_bytes=pick("score_bytes") * wider,
         elementwise=pick("elementwise") * wider,
         accumulation_bytes=where(pure, PURE_ACCUMULATION, accumulation),
@@ -187,6 +206,14 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         singular=SEEN[SINGULAR].bytes_of_a_cube,
         **{name: pick(name) for name in AS_THEY_STAND},
     )
+
+
+def beside_softmax(pick: Callable[[str], Number], at: Machine, matmul: Number) -> Number:
+    """Return the share of the peak that FlashAttention-2's kernel for compute capability 8.0 reaches on small matrix
+    units. Softmax and loads take as many clocks of a multiprocessor as on an A100, whose two shares say how many, and
+    its matmuls more: Dao 2023 (arXiv:2307.08691), section 3.1."""
+    others = 1 / pick("attention_large") - 1 / pick("matmul_large")
+    return 1 / (1 / matmul + others * at.issued / LARGE_UNITS)
 
 
 def picker(constants: Mapping[str, float], fields: Mapping[str, str]) -> Callable[[str], float]:

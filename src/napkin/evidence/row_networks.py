@@ -22,6 +22,7 @@ NETWORK_PARTS = re.compile(r"[,;+]| and ")
 OTHER_LINKS = re.compile(r"nvlink|nvswitch|pci|xgmi|infinity fabric|within|intra|storage|management", re.IGNORECASE)
 """Words of what connects the GPUs of one node, or a node with anything but the others."""
 PER_GPU = re.compile(r"\b(?:per|each|a|/) ?(?:gpu|accelerator|device|chip)\b", re.IGNORECASE)
+NVLINK = re.compile(r"nvlink|nv ?bridge", re.IGNORECASE)
 ETHERNET = re.compile(r"(?<!over converged )\bethernet\b", re.IGNORECASE)
 TCPX_CARDS = 4 * 200
 """Gbit/s of a node of Google's A3 machines, whose four network cards TCPX drives."""
@@ -42,6 +43,11 @@ def network_of(row: RowFields) -> dict[str, float | str]:
     elif rate is None and ETHERNET.search(link) and (row.count("hardware.count") or 1) > node:
         found["fabric"] = "ethernet"
     return found
+
+
+def states_bridge(row: RowFields) -> bool:
+    """Return whether a row says that NVLink joins its GPUs, which on cards for slots a bridge does."""
+    return bool(NVLINK.search(row.text("hardware.interconnect")))
 
 
 def _has_ports(row: RowFields) -> bool:

@@ -174,6 +174,23 @@ def timed_kernel(words: str) -> str:
     return KERNELS.get(words) or KERNELS.get(re.split(r"[ (,]", words)[0], "")
 
 
+TORCH = re.compile(r"\btorch[ =v]*(\d+)\.(\d+)")
+CUDNN_FIRST = (2, 11)
+"""The release of torch from which on scaled_dot_product_attention takes cuDNN's kernel before FlashAttention-2 on
+compute capability 9.0, 10.0 and 10.3: the first with cuDNN above 9.15.0 (pytorch/pytorch aten/src/ATen/native/
+transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention; huggingface/transformers pull request 48163). 2.5.0 did
+so too, 2.5.1 no longer (pytorch/pytorch pull request 138522)."""
+SDPA = ("", "sdpa", "default", "transformers default", "transformers default (not set)")
+"""Words by which a row leaves the kernel to torch."""
+
+
+def kernel_of_torch(words: str, versions: str) -> str:
+    """Return the kernel that torch itself picks in those versions, where a row leaves it to torch, else ""."""
+    found = TORCH.search(versions)
+    newer = found is not None and (int(found[1]), int(found[2])) >= CUDNN_FIRST
+    return "cudnn" if newer and words in SDPA else ""
+
+
 LIGER_WORD = "liger"
 """What names the kernels of linkedin/Liger-Kernel."""
 FUSED_LOSSES = ("liger", "cut cross entropy", "fused", "chunked")

@@ -77,6 +77,10 @@ class SoftwareStack:
         newer = self.attention_since_hopper if generation in SINCE_HOPPER else ""
         return newer or self.attention
 
+    def torchs_choice(self, generation: str) -> bool:
+        """Return whether torch picks the kernel, which since 2.11 is cuDNN's on such accelerators (row_words.py)."""
+        return self.eager and generation in SINCE_HOPPER
+
     @property
     def family(self) -> str:
         """Return the software's name without its edition: the key of its fitted factor."""

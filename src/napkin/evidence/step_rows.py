@@ -6,6 +6,7 @@ from __future__ import annotations
 from napkin.errors import NapkinError
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
 from napkin.evidence.row_fields import accelerator_of, title_of, unread_time
+from napkin.evidence.row_networks import states_bridge
 from napkin.evidence.row_words import FSDP, HYBRID, SCHEDULES
 from napkin.evidence.rows import RowFields
 from napkin.record import record
@@ -23,6 +24,7 @@ class StepRow:
 
     source             title of the page
     source_key         source of the evidence that it belongs to, "" for another one
+    bridge             a bridge joins its cards
     network            byte/s per accelerator to other nodes
     shards             ranks that divide states under ZeRO
     recompute_stated   whether the row says anything of recomputation
@@ -42,6 +44,7 @@ class StepRow:
     node: int | None
     network: float | None
     fabric: str
+    bridge: bool
     seq: int
     tp: int
     pp: int
@@ -99,6 +102,7 @@ def step_row(row: RowFields) -> StepRow:
         node=node,
         network=row.positive("hardware.network"),
         fabric=row.text("hardware.fabric") or "rdma",
+        bridge=states_bridge(row),
         seq=seq or 0,
         vp=row.count("layout.vp"),
         micro_batch=row.positive("layout.micro_batch"),

@@ -58,6 +58,7 @@ class Hardware:
     peaks                   dense FLOP/s by dtype
     memory                  the printed number of gigabytes × 10⁹
     capacity_reported bytes that the driver makes available to torch
+    optional_link           the link is an accessory, without which devices reach each other by their slots
     nic_bandwidth           network per device, as nodes are usually built
     integrated_ports        the network is on the accelerator itself, and network cards of the host do not connect it
     devices_per_node        devices that reach each other over the link devices_per_package 2 if software sees a package
@@ -89,6 +90,7 @@ class Hardware:
     l2_bytes: int | None = None
     link_name: str = ""
     link_bandwidth: float | None = None
+    optional_link: bool = False
     nic_name: str = ""
     nic_bandwidth: float | None = None
     integrated_ports: bool = False

@@ -166,7 +166,7 @@ class HardwareFileReader:
         for name in ("devices_per_node", "tdp_w", "sm_count", "boost_clock_hz", "flop_per_clock_per_sm", "l2_bytes"):
             if name in given:
                 put(name, getattr(entry, name))
-        for name in ("devices_per_package", "sparse_factor", "integrated_ports"):
+        for name in ("devices_per_package", "sparse_factor", "optional_link", "integrated_ports"):
             if name in given:
                 fields[name] = getattr(entry, name)
         for dtype in self.dtypes(path, "peak_flops", entry.peak_flops):

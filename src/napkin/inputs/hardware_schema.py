@@ -118,6 +118,7 @@ class AcceleratorEntry(StrictEntry):
     reported: ReportedEntry | None = None
     link: Annotated[WireEntry | None, BeforeValidator(_wire)] = None
     nic: WireEntry | None = None
+    optional_link: bool = False  # an accessory; without it devices reach each other by their slots
     integrated_ports: bool = False  # the network is on the accelerator; the host's network cards do not connect it
     devices_per_node: Count | None = None
     devices_per_package: Count = 1

@@ -32,6 +32,12 @@ HOST_RATES = {
     )
 }
 
+LIMITED = (
+    "1 where matrices of adapters are units of FSDP: at most two units are in flight, and the host waits for earlier "
+    "ones (torch/distributed/fsdp/_limiter_utils.py; _runtime_utils.py, _unshard), so that a layer is gathered when "
+    "the one before it has run"
+)
+
 
 @record
 class Shards:
@@ -247,7 +253,10 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
         clock.transfer("sharded/replicas", across, clock.bus("sharded/replicas/bandwidth", groups.copies)),
     )
     gathers = term.multiply("sharded/transfer/stack", stack, gathers)
-    unhidden = term.subtract("sharded/unhidden", term.smooth_largest("sharded/joined", work, gathers), work)
+    behind = term.leaf("gathers_adapters", layout.gathers_adapters, "1", term.GIVEN, LIMITED)
+    together = term.smooth_largest("sharded/joined", work, gathers)
+    one_by_one = term.choose("sharded/with_work", behind, term.add("sharded/serial", work, gathers), together)
+    unhidden = term.subtract("sharded/unhidden", one_by_one, work)
     disturbed = term.multiply(
         "sharded/interference",
         stack,

@@ -73,15 +73,19 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
 
     if note := generation_note(hardware):
         inputs.note(note)
-    return one_run.asked(
+    kernel = inputs.text("attention") if "attention" in inputs else None
+    prediction = one_run.asked(
         model,
         setup,
         hardware,
         read_stack(inputs, setup),
-        inputs.text("attention") if "attention" in inputs else None,
+        kernel,
         inputs.flag("async-tp"),
         float(inputs.number_or_none("factor") or 1.0),
     )
+    if kernel is None and prediction.kernel == "flash" and prediction.stack.torchs_choice(prediction.at.generation):
+        inputs.note("FlashAttention-2, as published steps ran it; torch from 2.11 on takes cuDNN: --attention cudnn")
+    return prediction
 
 
 def read_prediction(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:

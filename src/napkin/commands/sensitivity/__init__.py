@@ -132,9 +132,12 @@ def _varied(command: Command, question: Question, base: Answer, only: str | None
 def _figures(command: Command, question: Question) -> dict[str, float]:
     """Return the accelerator's figures by their options' names."""
     from napkin.commands.question.machine import FIELDS, read_base_dtype, read_hardware
+    from napkin.evidence.machines import is_bridge_unstated, link_of
 
     resolved = Inputs(command, question)
     hardware = read_hardware(resolved, ())
+    if is_bridge_unstated(hardware):
+        hardware = replace(hardware, link_bandwidth=link_of(hardware)[0])
     figures: dict[str, float] = {"peak-flops": hardware.peak(read_base_dtype(resolved, hardware))}
     figures |= {
         name: hardware.capacity if name == "memory-size" else getattr(hardware, field) for name, field in FIELDS.items()

@@ -92,11 +92,14 @@ def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, 
 
 def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:
     """Return notes on links or networks whose rate is unknown and assumed."""
-    from napkin.evidence.machines import LINKLESS, SLOWEST_NETWORK, gpus_per_node
+    from napkin.evidence.machines import LINKLESS, SLOWEST_NETWORK, gpus_per_node, is_bridge_unstated
 
     notes = []
     if gpus > 1 and not hardware.link_bandwidth:
         notes.append(f"{hardware.name}: its link is not known, {human(LINKLESS, 'byte/s')} assumed; --link-bandwidth")
+    elif gpus > 1 and is_bridge_unstated(hardware):
+        rate = human(hardware.link_bandwidth or 0.0, "byte/s")
+        notes.append(f"{hardware.name}: joined by its slots, without the bridge; with it --link-bandwidth '{rate}'")
     if gpus > gpus_per_node(hardware) and not hardware.nic_bandwidth:
         slowest = human(SLOWEST_NETWORK, "byte/s")
         notes.append(f"{hardware.name}: its network is not known, {slowest} assumed; --network-bandwidth")

@@ -1,0 +1,211 @@
+"""Cards for slots: how they are joined, and what their matrix units reach, against published measurements."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+
+import pytest
+
+from napkin import term
+from napkin.evidence import software
+from napkin.evidence.constants import constants
+from napkin.evidence.machines import bridged, machine
+from napkin.evidence.rates import early_of, names, picker, rates
+from napkin.evidence.row_words import kernel_of_torch
+from napkin.inputs import hardware
+from napkin.record import replace
+from napkin.term import GIVEN
+from napkin.timing.clock import Clock
+from napkin.timing.rates import Rates
+from napkin.timing.step_layout import StepLayout
+from tests.conftest import run_line
+
+PCIE_4 = 31.507692e9
+"""byte/s one way of 16 lanes at 16 GT/s, 128 of 130 bits."""
+
+
+def rates_of(card: str, **changed: float) -> Rates:
+    """Return an accelerator's rates in a loop of PyTorch's own layers; changed: constants."""
+    at, stack, known = machine(hardware.find(card), "bf16"), software.stack("fsdp-eager"), constants()
+    used = names(at, stack, "flash", "rdma", False, "", False, known)
+    return rates(picker({**known, **changed}, used), at, early_of(stack), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("card", "link", "staged"),
+    [
+        ("rtx-4090", PCIE_4, 1),
+        ("l4", PCIE_4, 1),
+        ("rtx-5090", 2 * PCIE_4, 1),
+        ("rtx-3090", PCIE_4, 1),  # its bridge is an accessory
+        ("rtx-a6000", PCIE_4, 1),
+        ("rtx-2080-ti", PCIE_4 / 2, 1),
+        ("h100-nvl-94gb", 300e9, 0),  # sold with it
+        ("h100-sxm-80gb", 450e9, 0),
+        ("mi300x", hardware.find("mi300x").link_bandwidth, 0),
+    ],
+)
+def test_how_gpus_of_a_node_are_joined(card: str, link: float, staged: int) -> None:
+    at = machine(hardware.find(card), "bf16")
+    assert float(at.link) == pytest.approx(link, rel=1e-6)
+    assert at.staged == staged
+
+
+def test_a_bridge_joins_cards_where_it_is_stated() -> None:
+    with_bridge = bridged(hardware.find("rtx-3090"))
+    given = replace(hardware.find("rtx-a6000"), kinds={"link_bandwidth": GIVEN})
+    for card in (with_bridge, given):
+        at = machine(card, "bf16")
+        assert (at.link, at.staged) == (56.25e9, 0)
+    a100 = hardware.find("a100-sxm-80gb")
+    assert bridged(a100) == a100
+
+
+def test_a_given_rate_of_a_slot_is_the_slots() -> None:
+    """So that a rate varied by a tenth around the slot's own is no bridge."""
+    card = replace(hardware.find("rtx-3090"), kinds={"link_bandwidth": GIVEN})
+    for rate, staged in ((0.9 * PCIE_4, 1), (1.1 * PCIE_4, 1), (56.25e9, 0)):
+        at = machine(replace(card, link_bandwidth=rate), "bf16")
+        assert (at.link, at.staged) == (rate, staged)
+    line = "sensitivity step llama2-7b --gpus 2 --hardware rtx-3090 --zero 3 --seq 2048 --vary link-bandwidth --json"
+    found = run_line(line).data
+    (row,) = found["rows"]
+    assert row["value"] == PCIE_4
+    assert 1 < row["at_low"] / found["values"]["step/time"] < 1 / 0.9
+    assert 1 / 1.1 < row["at_high"] / found["values"]["step/time"] < 1
+
+
+@pytest.mark.parametrize(
+    ("card", "published"),
+    [
+        ("rtx-4090", 18e9),  # 4 cards through the host's memory: NVIDIA/nccl issue 1603
+        ("rtx-5090", 35e9),  # 4 cards: issue 1639
+        ("rtx-5090", 28e9),  # 8 cards
+    ],
+)
+def test_bus_bandwidth_through_the_host(card: str, published: float) -> None:
+    found = rates_of(card)
+    assert found.link * found.bus == pytest.approx(published, rel=0.2)
+
+
+def tflops(card: str, side: int) -> float:
+    """Return the TFLOP/s of a square bf16 matmul."""
+    clock = Clock(rates_of(card), StepLayout(sequence=1, micro_batch=1, micro_batches=1))
+    size = term.constant("side", side)
+    return float(2 * side**3 / clock.gemm("square", size, size, size).value / 1e12)
+
+
+@pytest.mark.parametrize(
+    ("card", "side", "published"),
+    [
+        ("rtx-4090", 8192, 160.2),  # zzc0721/torch-performance-test-data, issue 78
+        ("rtx-4090", 2048, 164.8),
+        ("rtx-3090", 8192, 76.5),  # database.md, best of five sizes: clocks above the printed boost
+        ("l4", 8192, 59.4),  # issue 120
+        ("l4", 10240, 56.9),
+        ("l40s", 8192, 269.2),  # database.md, best of five sizes
+        ("a100-pcie-40gb", 8192, 215.3),  # issue 108
+    ],
+)
+def test_square_matmuls(card: str, side: int, published: float) -> None:
+    """Short runs on cool cards are up to a tenth faster than what training sustains; an L4 loses more to its 72 W than
+    the law of the others says."""
+    assert 0.82 < tflops(card, side) / published < 1.22
+
+
+def test_matrix_units_below_their_full_rate_reach_it() -> None:
+    """GeForce cards accumulate in fp32 at half of the rate that their multiprocessors have in the cards for work."""
+    for card in ("rtx-4090", "rtx-3090", "l40", "rtx-5090"):
+        assert machine(hardware.find(card), "bf16").held == 1
+        assert rates_of(card).matmul == 0.95
+    for card in ("l40s", "rtx-6000-ada", "rtx-a6000", "a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb"):
+        assert machine(hardware.find(card), "bf16").held == 0
+
+
+def test_power_limits_an_l4() -> None:
+    """72 W for 121 TFLOP/s, against 350 W for 362.05 of an L40S, to the power of the constant."""
+    share = ((72 / 121) / (350 / 362.05)) ** constants()["power"]
+    assert rates_of("l4").matmul == pytest.approx(rates_of("l40s").matmul * share)
+
+
+def test_attention_beside_softmax_on_small_units() -> None:
+    """An A100 at 0.6 of its peak, and at 0.8 in matmuls, spends 1/0.6 − 1/0.8 of a matmul's time on the rest; a card
+    with a quarter of its rate per clock spends a quarter of that: Dao 2023, section 3.1."""
+    changed = {"attention/ampere": 0.6, "matmul/ampere/16": 0.8, "chip/RTX 3090": 1.0}
+    for card, part in (("rtx-4090", 512 / 2048), ("rtx-3090", 512 / 2048)):
+        found = rates_of(card, **changed)
+        assert found.attention == pytest.approx(1 / (1 / 0.95 + part * (1 / 0.6 - 1 / 0.8)))
+    assert rates_of("a100-sxm-80gb", **changed).attention == pytest.approx(0.6)
+
+
+def test_flash_attention_on_an_a5000() -> None:
+    """81.9 TFLOP/s forward, heads of 64, 8,192 keys, no mask: gpu-mode/ring-attention issue 10."""
+    found = rates_of("rtx-a5000")
+    forward = found.peak_wide * found.attention * found.small_head * 8192 / (8192 + found.half_keys)
+    assert forward == pytest.approx(81.9e12, rel=0.15)
+
+
+LINE = "step llama2-7b --adapter lora --lora-rank 8 --framework fsdp --seq 2048 --json --gpus"
+
+
+def test_slots_of_which_nothing_is_stated_widen_the_interval() -> None:
+    """By what a link of less than a third of the rate, 2 to the power of −1.645, does to the step. A stated rate has no
+    spread."""
+    unstated, stated, slow = (
+        run_line(f"{LINE} 2 --hardware rtx-4090{link}")
+        for link in ("", *(f" --link-bandwidth {PCIE_4 * share / 1e9}GB/s" for share in (1, 2**-1.645)))
+    )
+    assert unstated.values["step/time"] == pytest.approx(stated.values["step/time"])
+    halves = [math.log(one.data["high"]["step/time"] / one.values["step/time"]) for one in (unstated, stated)]
+    effect = math.log(slow.values["step/time"] / stated.values["step/time"])
+    assert effect > 0.1
+    assert halves[0] == pytest.approx(math.hypot(halves[1], effect), rel=1e-3)
+
+
+ROW = """schema: finetune/1
+rows:
+- id: a
+  source: {title: hand-made}
+  task: sft
+  model: {preset: llama2-7b}
+  hardware: {chip: RTX 3090, count: 2, per_node: 2INTERCONNECT}
+  method: {kind: lora, lora_rank: 8, lora_targets_canonical: 'q,v'}
+  layout: {micro_batch: 1, grad_accum: 1, seq: 2048, precision: bf16, recompute: full, stack: fsdp, trainer: hf-trainer}
+  measured: {step_seconds: 3}
+"""
+
+
+def test_a_row_states_a_bridge(tmp_path: pathlib.Path) -> None:
+    found = []
+    for words in ("", ", interconnect: NVLink bridge", ", interconnect: PCIe 4.0 x16"):
+        file = tmp_path / "row.yaml"
+        file.write_text(ROW.replace("INTERCONNECT", words))
+        found.append(run_line(f"validate {file} --json").data["rows"][0]["predicted"])
+    slots, bridge, said = found
+    assert bridge < slots == said
+
+
+@pytest.mark.parametrize(
+    ("words", "versions", "wanted"),
+    [
+        ("sdpa", "torch 2.13.0, transformers 5.2", "cudnn"),
+        ("", "torch==2.11", "cudnn"),
+        ("transformers default (not set)", "torch 2.12.1", "cudnn"),
+        ("sdpa", "torch 2.10.0", ""),  # its wheels have cuDNN 9.10
+        ("sdpa", "torch 2.4.1", ""),
+        ("sdpa", "transformers 4.48", ""),
+        ("flash_attention_2", "torch 2.13.0", ""),
+    ],
+)
+def test_the_kernel_that_torch_prefers_from_hopper_on(words: str, versions: str, wanted: str) -> None:
+    """pytorch/pytorch sdp_utils.cpp, check_prefer_cudnn_attention."""
+    assert kernel_of_torch(words, versions) == wanted
+
+
+def test_a_step_says_that_torch_now_prefers_cudnn() -> None:
+    line = "step llama3-8b --gpus 8 --stack fsdp-eager --seq 8192 --json --hardware"
+    said = {
+        card: " ".join(run_line(f"{line} {card}").data["notes"]) for card in ("h100", "a100", "h100 --attention flash")
+    }
+    assert ["torch from 2.11 on takes cuDNN" in one for one in said.values()] == [True, False, False]
