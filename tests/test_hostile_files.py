@@ -106,7 +106,7 @@ def test_toml_without_sections_is_toml(text: str) -> None:
 
 def test_lint_names_the_file_and_the_model_that_replaces_its_own(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "train.yaml"
-    path.write_text(f"{AXOLOTL}adapter: lora\nlora_r: 8\n")
+    path.write_text(f"{AXOLOTL}adapter: lora\nlora_r: 8\nlora_target_linear: true\n")
     first = napkin(f"lint {path} --model llama3-8b --gpus 8 --hardware h100 --json").data
     line = first["rows"][0]["command"]
     assert line.startswith(f"napkin lint llama3-8b --from {path} ")
