@@ -39,13 +39,9 @@ REASONS: dict[str, Reason] = {
     "memory-size": ("nothing has to fit", "leave it out"),
     "memory-bandwidth": ("no memory traffic is timed", "leave it out"),
     "link-bandwidth": ("nothing crosses the link between GPUs", "--gpus 2 or more, divided"),
-    "network-bandwidth": (
-        "nothing that is waited for crosses the network between nodes",
-        "more GPUs than one node has",
-    ),
-    "oversubscription": (
-        "nothing that is waited for crosses the network between nodes",
-        "more GPUs than one node has",
+    **dict.fromkeys(
+        ("network-bandwidth", "oversubscription"),
+        ("nothing that is waited for crosses the network between nodes", "more GPUs than one node has"),
     ),
     "ulysses": ("one rank has the entire sequence", "--ulysses 2 or more"),
     "expert-imbalance": ("no rank has some of the experts only", "--ep 2 or more"),

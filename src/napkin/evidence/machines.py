@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from napkin.elementwise import Number, where
 from napkin.errors import Refused
 from napkin.formats import COMPUTE_BITS
@@ -104,8 +102,6 @@ SLOTS = {
 """The slot of a generation's cards, which joins them where no bridge does."""
 ROUNDED = 1.25
 """Rates up to this part of a slot's are meant for it."""
-PCIE = re.compile(r"pcie", re.IGNORECASE)
-"""Names of links through the host."""
 WITHOUT_MATRIX_UNITS = ("kepler", "maxwell", "pascal")
 """Generations whose 16-bit products with fp32 sums, which torch asks cuBLAS for (ATen/cuda/CUDABlas.cpp:
 CUBLAS_COMPUTE_32F), run at the rate of fp32 ones: packed 16-bit arithmetic, the datasheet's fp16, sums in fp16."""
@@ -150,7 +146,7 @@ def link_of(hardware: Hardware) -> tuple[float, bool]:
     if rate is None:
         return LINKLESS, True
     if not hardware.optional_link:
-        return rate, bool(PCIE.search(hardware.link_name))
+        return rate, "pcie" in hardware.link_name.lower()
     slot = SLOTS.get(hardware.generation)
     usual = find_link(slot).bandwidth if slot else LINKLESS
     if is_bridge_unstated(hardware):

@@ -74,21 +74,24 @@ class StepPrediction:
         half, close = shipped.half_width(self.at, level, self.without)
         if self.tuned:
             half *= shipped.tuning_ratio(self.without)
-        if self.plan.host:
+        wide = shipped.deviations(level)
+        if self.plan.host or self.slots:
             time = self.step().time
-            update = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
-            half = math.hypot(half, shipped.deviations(level) * HOST_SPREAD * update / float(time.value))
-        if self.slots:
-            half = math.hypot(half, self._slowdown(math.exp(-shipped.deviations(level) * SLOT_SPREAD)))
+            seconds = float(time.value)
+            if self.plan.host:
+                update = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
+                half = math.hypot(half, wide * HOST_SPREAD * update / seconds)
+            if self.slots:
+                half = math.hypot(half, math.log(self._seconds_at(math.exp(-wide * SLOT_SPREAD)) / seconds))
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named or self.stack.name == software.UNKNOWN
-        return (math.hypot(half, shipped.deviations(level) * UNKNOWN_SPREAD) if guessed else half), close
+        return (math.hypot(half, wide * UNKNOWN_SPREAD) if guessed else half), close
 
-    def _slowdown(self, link: float) -> float:
-        """Return ln of how much longer the step takes at that share of the link's rate."""
-        slower = replace(self.rates, bus=self.rates.bus * link)
-        return math.log(float(step_of_passes(self.passes, self.plan, slower).time.value / self.step().time.value))
+    def _seconds_at(self, share: float) -> float:
+        """Return the seconds of a step at that share of the link's rate."""
+        slower = replace(self.rates, bus=self.rates.bus * share)
+        return float(step_of_passes(self.passes, self.plan, slower).time.value)
 
 
 def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:

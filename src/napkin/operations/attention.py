@@ -213,7 +213,7 @@ class AttentionCore(Ordinary):
             whole = run.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
             tensors = (*tensors[:2], run.tape.slice(whole, v.tensor.count))
         if run.split.exchanges:
-            tensors = exchanged(run, self, tensors)
+            tensors = exchanged(run, tensors, kv_heads)
         if run.implementation.few_heads == "repeated":
             keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
             tensors = (tensors[0], keys, values)
@@ -251,10 +251,11 @@ class AttentionCore(Ordinary):
         return eager(run, self, views, heads, kv_heads)
 
 
-def exchanged(run: Lowering, op: AttentionCore, qkv: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def exchanged(run: Lowering, qkv: tuple[Tensor, Tensor, Tensor], kv_heads: Number) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values of a rank's heads for all tokens, in place of all heads for its own tokens. Fewer
-    key and value heads than ranks are repeated before (Ulysses: arXiv:2309.14509, section 3.2)."""
-    more = maximum(run.split.tensor * run.split.context // op.kv_heads, 1)
+    key and value heads than ranks are repeated before (Ulysses: arXiv:2309.14509, section 3.2). kv_heads: of a
+    tensor-parallel rank."""
+    more = maximum(run.split.context // kv_heads, 1)
     q, k, v = (
         run.tape.record("exchange", (t,), run.tape.new(t.count * times, t.dtype, "own heads of all tokens"))
         for t, times in zip(qkv, (1, more, more), strict=True)

@@ -20,16 +20,7 @@ CELL = (*GridRow._fields, *GridColumn._fields, "dp", "micro_batches")
 
 def given(request: Request) -> Layout:
     """Return the fields that all layouts share: the sequences, their images, how full experts are."""
-    layout = request.setup.layout
-    return Layout(
-        seq=request.seq,
-        rows=layout.rows,
-        images=layout.images,
-        image_tokens=layout.image_tokens,
-        ulysses=layout.ulysses,
-        imbalance=layout.imbalance,
-        capacity=layout.capacity,
-    )
+    return request.setup.layout.replaced(seq=request.seq)
 
 
 @record

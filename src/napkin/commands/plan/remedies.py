@@ -84,12 +84,12 @@ class _Changed:
         }
         if "lora-rank" in one.options and self.question.layouts.request.setup.implementation.tuning is None:
             row["trains"] = of_memory.TRAINS_LORA
-        asked = self.in_memory()
         if "offload" in one.options:
-            row |= of_memory.on_host(asked, one, self.question.layouts.hardware)
+            row |= of_memory.on_host(self.in_memory(), one, self.question.layouts.hardware)
         changes = tuple(one.options.items())
         if changes in self.untimed:
-            return {**row, "command": of_memory.command_line(asked, one), "untimed": self.untimed[changes]}
+            line = of_memory.command_line(self.in_memory(), one)
+            return {**row, "command": line, "untimed": self.untimed[changes]}
         changed, chosen = self.best[changes]
         given = changed.asked.given if keeps(one.fit.step.setup) else changed.asked.without("host-memory")
         line = Inputs(changed.asked.command, given).command_line("plan", {})

@@ -96,8 +96,10 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     if "oversubscription" in given:
         from napkin.evidence.machines import SLOWEST_NETWORK
 
-        own = inputs.peek("network-bandwidth") or hardware.nic_bandwidth or SLOWEST_NETWORK
-        changes["nic_bandwidth"] = float(str(own)) / float(inputs.number("oversubscription"))
+        own, slower = changes.get("nic_bandwidth"), inputs.peek("oversubscription")
+        whole = own if isinstance(own, (int, float)) else hardware.nic_bandwidth or SLOWEST_NETWORK
+        assert isinstance(slower, (int, float))
+        changes["nic_bandwidth"] = whole / slower
         kinds["nic_bandwidth"], sources["nic_bandwidth"] = GIVEN, "divided by --oversubscription"
     if "memory" in changes:
         changes["capacity_reported"] = None

@@ -194,15 +194,15 @@ def _asked(
 def _fitting(
     row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places, tokens: int
 ) -> Setup:
-    """Return the trainer's setup; of Megatron-core's, where the row states no degrees, with the first on which its step
-    may fit, as a run did that is not judged by whether it fits."""
+    """Return the trainer's setup; on a framework with pipeline stages, where the row states no degrees, with the first
+    on which its step may fit, as a run did that is not judged by whether it fits."""
     trainer, gpus = trainer_of(row), places.trainer
     setups = (
         setup_of(row, model, trainer, lengths, gpus, _narrow(hardware), tokens, degrees)
         for degrees in degrees_of(row, model, gpus, min(gpus_per_node(hardware), gpus))
     )
     first = next(setups)
-    if first.framework.name != "megatron-core" or is_judged(row):
+    if not first.framework.staged or is_judged(row):
         return first
     every = chain((first,), setups)
     fits = (one for one in every if evaluate(model, one, trainer.implementation, hardware.capacity).verdict != NOT)
