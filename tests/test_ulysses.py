@@ -58,3 +58,11 @@ def test_plan_searches_layouts_with_that_exchange(napkin: Napkin) -> None:
     again = napkin(rows[0]["command"].removeprefix("napkin ") + " --json").values
     assert again["step/time"] == pytest.approx(rows[0]["time"])
     assert again["memory/total"] == rows[0]["memory"]
+
+
+def test_repeated_heads_of_keys_are_kept_by_each_rank(napkin: Napkin) -> None:
+    """14 ranks share 2 heads of keys, which 7 of them keep each: of all tokens, k and v of one head of 64 in place of
+    1/7; and the result of the rank's own tokens once more, 14 heads of 64."""
+    line = "memory qwen2.5-0.5b --gpus 14 --seq 14336 --json"
+    passed, exchanged = (napkin(f"{line} --{name} 14").values["memory/activations/saved"] for name in ("cp", "ulysses"))
+    assert exchanged - passed == 24 * (14336 // 14) * 2 * (2 * (14 - 2) * 64 + 14 * 64)
