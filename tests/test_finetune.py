@@ -345,6 +345,26 @@ def test_memory_is_of_the_longest_micro_batch_and_time_of_the_mean_one(tmp_path:
     assert times[0] == times[1]
 
 
+def test_a_cutoff_is_not_how_long_samples_are(tmp_path: pathlib.Path) -> None:
+    """The longest sample has the usual 1,024 tokens, but at least a quarter of the length at which samples are cut, and
+    at most that length. As lengths vary, the cache has gaps."""
+    base = "packed: false, precision: bf16-pure, trainer: none, stack: none"
+    cuts = {512: 512, 2048: 1024, 16384: 4096}
+    rows: list[dict[str, Any]] = []
+    for what in ("allocated", "reserved"):
+        measured = f"peak_bytes: 3e+10, what: {what}"
+        for cut, longest in cuts.items():
+            rows.append({"id": f"cut{cut}", "layout": f"{base}, seq_max: {cut}", "measured": measured})
+            rows.append({"id": f"all{cut}", "layout": f"{base}, seq: {longest}", "measured": measured})
+    found = validated(tmp_path, *rows[:6]) | validated(tmp_path, *rows[6:])
+    for cut in cuts:
+        varied, alike = (found[f"{name}{cut}", "memory_allocated"] for name in ("cut", "all"))
+        assert varied["predicted"] == alike["predicted"]
+        varied, alike = (found[f"{name}{cut}", "memory_reserved"] for name in ("cut", "all"))
+        assert varied["predicted"] > alike["predicted"]
+        assert varied["high"] > alike["high"]
+
+
 def test_a_row_without_lengths_has_memory_and_no_speed(tmp_path: pathlib.Path) -> None:
     found = validated(tmp_path, {"layout": "precision: bf16"})
     assert found["a", "memory_allocated"]["low"] < found["a", "memory_allocated"]["predicted"]

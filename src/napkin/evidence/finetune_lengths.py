@@ -83,8 +83,11 @@ def lengths_of(row: RowFields, micro: int, samples: int) -> RowLengths:
         return RowLengths(USUAL[0], USUAL, untimed)
     if packed:
         return RowLengths(cut, (cut, cut, cut))
-    likely = cut if padded else round(cut / LONGER * _excess(micro))
-    return RowLengths(cut, (likely, round(likely / LONGER), cut), untimed)
+    quarter = cut / LONGER
+    usual = min(max(USUAL[0], quarter), cut)
+    joined = 1.0 if padded else _excess(micro) / LONGER
+    likely, low = (round(one * joined) for one in (usual, quarter))
+    return RowLengths(cut, (likely, low, cut), untimed, varied=True, padded=padded)
 
 
 def _is_padded(row: RowFields) -> bool:

@@ -25,7 +25,7 @@ from napkin.evidence.teams import source_of
 from napkin.footprint.allocator import GAPS, VARIED
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
-from napkin.planning.verdicts import NOT, evaluate
+from napkin.planning.verdicts import NOT, Fit, evaluate
 from napkin.record import record, replace
 from napkin.timing.goodput import UNBROKEN
 from napkin.training.setup import Setup
@@ -264,6 +264,14 @@ def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
     return [replace(setup, layout=one) for one in layouts]
 
 
+def _gaps(fit: Fit, setup: Setup, varied: float, usual: float) -> float:
+    """Return the bytes that the cache holds because no two micro-batches are as long: of what the passes free, beyond
+    the usual gaps, and of what the optimizer step frees. A buffer of gradients is never freed."""
+    rank = fit.rank
+    freed = 0 if setup.framework.wide_gradients else rank.gradients
+    return (varied - usual) * float(rank.flow(setup).passing) + (varied - 1) * float(freed + rank.moments[-1].passing)
+
+
 def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, str]:
     """Return the bytes of the worst GPU. A figure of unstated kind may be anything from allocated to used."""
     capacity = asked.room
@@ -278,10 +286,8 @@ def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, s
     found = fits[0].reported
     shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
     if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
-        rank = fits[0].rank
-        shown += (VARIED.value - GAPS.value) * float(rank.flow(peaks[0]).passing)
-        shown += (VARIED.value - 1) * float(rank.gradients + rank.moments[-1].passing)
-        high = max(high, capacity or 0)  # the cache may grow until the card is full
+        shown += _gaps(fits[0], peaks[0], VARIED.value, GAPS.value)
+        high = max(high + _gaps(fits[0], peaks[0], VARIED.high, GAPS.high), capacity or 0)  # until the card is full
     bound = capacity if capacity is not None and not asked.judged else math.inf
     value = min(shown, bound)
     words = {fit.verdict for fit in fits}
