@@ -345,6 +345,25 @@ def test_memory_is_of_the_longest_micro_batch_and_time_of_the_mean_one(tmp_path:
     assert times[0] == times[1]
 
 
+@pytest.mark.parametrize(
+    "software", ["trainer: axolotl", "trainer: llama-factory", "trainer: hf-trainer, kernels: accelerated-peft-bnb"]
+)
+def test_libraries_that_quantize_scales_too(tmp_path: pathlib.Path, software: str) -> None:
+    """Of 6.98e9 weights 1/16 byte of scales becomes 1/64 + 1/16384 (QLoRA, arXiv:2305.14314, section 3)."""
+    method = f"{LORA}, quantized: nf4"
+    layout = "seq: 512, precision: bf16, stack: none"
+    row = {"model": "mistral-7b-v0.1", "method": method}
+    named = validated(tmp_path, {**row, "layout": f"{layout}, {software}"})["a", "memory_allocated"]
+    written = validated(tmp_path, {**row, "layout": f"{layout}, {software}", "method": f"{LORA}, quantized: nf4-dq"})
+    assert named["predicted"] == written["a", "memory_allocated"]["predicted"]
+    trl = validated(tmp_path, {**row, "layout": f"{layout}, trainer: hf-trainer"})["a", "memory_allocated"]
+    nested = validated(
+        tmp_path, {**row, "method": f"{LORA}, quantized: nf4-dq", "layout": f"{layout}, trainer: hf-trainer"}
+    )
+    saved = trl["predicted"] - nested["a", "memory_allocated"]["predicted"]
+    assert saved == pytest.approx(6_979_321_856 * (1 / 16 - 1 / 64 - 1 / 16384), rel=0.01)
+
+
 def test_a_cutoff_is_not_how_long_samples_are(tmp_path: pathlib.Path) -> None:
     """The longest sample has the usual 1,024 tokens, but at least a quarter of the length at which samples are cut, and
     at most that length. As lengths vary, the cache has gaps."""

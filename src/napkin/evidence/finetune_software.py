@@ -98,12 +98,26 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
         stored = "fp8"
     if stored is None:
         raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
+    if stored == "nf4" and nests_scales(row):
+        stored = "nf4-dq"
     rank = rank or row.count("method.lora_rank") or default_rank(row)
     stated = row.number("method.lora_dropout")
     dropout = trainer_of(row).dropout if stated is None else stated
     named = f"{row.text('method.quantised')} {row.text('model.name')}".lower()
     experts = bool(row.flag("method.quantize_moe_experts")) or any(word in named for word in EXPERTS_STORED)
-    return Tuning("lora", rank, dropout, (), stored, "transformers", experts, saved=saved_of(row))
+    library = "torchao" if trainer_of(row).name == "torchtune" else "transformers"
+    return Tuning("lora", rank, dropout, (), stored, library, experts, saved=saved_of(row))
+
+
+NESTS = ("peft-bnb", "fsdp_qlora")
+"""Words of programs that quantize the scales of 4-bit weights too: foundation-model-stack/fms-acceleration,
+framework_plugin_bnb.py; AnswerDotAI/fsdp_qlora, train.py, by the default of bitsandbytes' Linear4bit."""
+
+
+def nests_scales(row: RowFields) -> bool:
+    """Return whether a row's software quantizes the scales of 4-bit weights unless it is told otherwise."""
+    words = f"{row.text('layout.kernels')} {row.text('layout.framework')}".lower()
+    return trainer_of(row).nested or any(word in words for word in NESTS)
 
 
 SAVED = {

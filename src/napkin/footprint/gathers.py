@@ -25,9 +25,9 @@ def gathered_bytes(
     narrowed = 1 if tuning is not None and tuning.quantized else ratio(sized(1, policy.network.gathered), stored)
 
     def whole(part: LocalWeights) -> Number:
-        """Return the gathered bytes of a section; packed weights are gathered as stored."""
+        """Return the gathered bytes of a section; packed weights are gathered as stored, without their scales."""
         units = part.dense if setup.framework.experts_apart else part.all
-        return units * trained + part.typed(trained) + part.frozen * narrowed
+        return units * trained + part.typed(trained) + (part.frozen - part.scales) * narrowed
 
     blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.run.layers)]))
     ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.run.layers)][1])
@@ -41,4 +41,4 @@ def gathered_bytes(
 def flat_gradient(part: LocalWeights, width: Number) -> Number:
     """Return the bytes of the gradient of a section's flat parameter, which covers the entire section if any of it is
     trained."""
-    return where(part.all > 0, part.all * width + part.frozen, 0)
+    return where(part.all > 0, part.all * width + part.frozen - part.scales, 0)

@@ -31,6 +31,8 @@ class LocalWeights:
     dense, expert  elements of trained weights; experts are counted separately because fewer ranks shard them
     states         optimizer states as (name, bytes for dense weights, bytes for experts)
     frozen         bytes of weights that are not trained; not part of `dense` and `expert`
+    scales         the part of them that ZeRO-3 does not divide and an offload leaves: scales of bitsandbytes' 4-bit
+                   weights, attributes of a parameter that are no parameters (nn/modules.py, Linear4bit, quant_state)
     wide           dense elements that stay in fp32 while the others and their gradients are in 16 bits
     saved          dense elements trained in full next to adapters (modules_to_save), with the frozen weights' dtype
     saved_width    bytes of one such element
@@ -45,6 +47,7 @@ class LocalWeights:
     idle: Number = 0
     saved: Number = 0
     saved_width: Number = 0
+    scales: Number = 0
 
     @property
     def all(self) -> Number:
@@ -122,9 +125,8 @@ def states_of(mine: LocalWeights, setup: Setup) -> tuple[Number, Number, tuple[t
         return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
 
     weight, grad = sized(1, precision.param), sized(1, precision.grad)
-    parameters = sharded(
-        mine.dense * weight + mine.widened(weight) + mine.frozen, mine.expert * weight, layout.zero >= 3
-    )
+    divides = mine.dense * weight + mine.widened(weight) + mine.frozen - mine.scales
+    parameters = sharded(divides, mine.expert * weight, layout.zero >= 3) + mine.scales
     more = mine.widened(grad) if precision.grad == precision.param else 0
     gradients = sharded(mine.dense * grad + more, mine.expert * grad, layout.zero >= 2)
     if setup.framework.keeps_stage:  # summed whole over a pipeline's micro-batches, reduced after the last
@@ -138,7 +140,7 @@ def states_of(mine: LocalWeights, setup: Setup) -> tuple[Number, Number, tuple[t
     if "optimizer" in setup.offload:
         states = []
     if "parameters" in setup.offload:
-        parameters, gradients = 0 * parameters, 0 * gradients
+        parameters, gradients = 0 * parameters + mine.scales, 0 * gradients
     if setup.ema:  # not a part of the optimizer, which may be in the host's memory
         size = sized(1, precision.state)
         states.append(("ema", sharded(mine.dense * size, mine.expert * size, layout.zero >= 1)))
@@ -161,10 +163,11 @@ def sum_weights(parts: Sequence[tuple[Number, LocalWeights]]) -> LocalWeights:
         total(n * p.idle for n, p in parts),
         total(n * p.saved for n, p in parts),
         maximum(0, *(p.saved_width for _, p in parts)),
+        total(n * p.scales for n, p in parts),
     )
 
 
 def as_frozen(part: LocalWeights, setup: Setup) -> LocalWeights:
     """Return the same weights, all frozen."""
     width = sized(1, setup.precision.frozen or setup.precision.param)
-    return LocalWeights(0, 0, frozen=part.gradients(width) + part.frozen)
+    return LocalWeights(0, 0, frozen=part.gradients(width) + part.frozen, scales=part.scales)

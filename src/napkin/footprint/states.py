@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling, total
 from napkin.footprint.local_weights import LocalWeights, StateBytes, divided, optimizer_of, state_size, stays_fp32
-from napkin.formats import stored_bytes
+from napkin.formats import scale_bytes, stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation
@@ -73,9 +73,11 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Lo
     every rank."""
     width = sized(1, setup.precision.frozen or setup.precision.param)
     stored = stored_bytes(tuning.quantized) if tuning.quantized else width
+    apart = 0.0 if tuning.library == "torchao" else scale_bytes(tuning.quantized)
     trained: list[Weight] = []
     saved: list[Weight] = []
     frozen: Number = 0
+    scales: Number = 0
     own = {op.module for op in operations if op.owner() is op}
     for op, runs in modules_of(operations):
         owner = op.owner()
@@ -93,13 +95,14 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Lo
             kept = sized(1, "fp32") if stays_fp32(op, weight, setup) else width
             matrix = len(weight.shape) > 1
             frozen = frozen + part * (stored * share + kept * (1 - share) if narrow and matrix else kept)
+            scales = scales + part * apart * share * matrix
         frozen = frozen + _buffers(holder.linear(), setup.implementation) * runs
         added = [
             *_added(op, holder.linear(), operations, setup.implementation, tuning),
             *_others(holder, setup.implementation, tuning),
         ]
         trained += added if runs else [replace(weight, trained=False) for weight in added]
-    return _of_adapters(trained, saved, ceiling(frozen), setup)
+    return replace(_of_adapters(trained, saved, ceiling(frozen), setup), scales=ceiling(scales))
 
 
 def _buffers(linear: LinearLayer | None, implementation: Implementation) -> int:

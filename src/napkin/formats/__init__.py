@@ -18,10 +18,12 @@ from napkin.formats.table import (
     element_bytes,
     find,
     in_groups,
+    scale_bytes,
     stored_bytes,
 )  # fmt: skip
 
 __all__ = [
     "BYTES", "COMPUTE_BITS", "EXACT_KEPT", "FORMATS", "GGUF", "INTEGERS", "QUANTIZED", "RECIPES",
-    "SIXTEENTHS", "TRAINED", "Format", "Integer", "element_bytes", "find", "in_groups", "stored_bytes",
+    "SIXTEENTHS", "TRAINED", "Format", "Integer", "element_bytes", "find", "in_groups", "scale_bytes",
+    "stored_bytes",
 ]  # fmt: skip

@@ -183,6 +183,11 @@ them; nf4-dq: an 8-bit one with fp32 for 256 scales (Dettmers et al. 2023, QLoRA
 Lin et al. 2023, arXiv:2306.00978)."""
 
 
+def scale_bytes(name: str) -> float:
+    """Return the bytes of a weight's part of the scales that bitsandbytes keeps next to 4-bit weights."""
+    return QUANTIZED[name] - 0.5 if name in ("nf4", "nf4-dq") else 0.0
+
+
 def stored_bytes(name: str) -> float:
     """Return the bytes of a frozen weight of a layer; a scale for each row, of 8 bits, is not counted."""
     return QUANTIZED[name] if name in QUANTIZED else BYTES[name]

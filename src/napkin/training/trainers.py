@@ -23,6 +23,7 @@ class Trainer:
     full      the policy for training all weights if a run states only "16 bits"
     adapters  number format of adapters on 16-bit weights      beside_quantized  on quantized ones
     dropout   default dropout of the adapters' inputs
+    nested    the scales of its 4-bit weights are quantized too by default (bnb_4bit_use_double_quant)
     autocast  the step runs under autocast
     widens    tensors that are not quantized are cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed by default, from version `since` on
@@ -57,6 +58,7 @@ class Trainer:
     adapters: str = "fp32"
     beside_quantized: str = "fp32"
     dropout: float = 0.0
+    nested: bool = False
     autocast: bool = True
     widens: bool = False
     checkpoints: bool = False
@@ -190,12 +192,16 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "axolotl",
-            "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype",
+            "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype; "
+            "cli/merge_lora.py: bnb_4bit_use_double_quant is on",
+            nested=True,
             defers=True,
         ),
         Trainer(
             "llama-factory",
-            "hiyouga/LLaMA-Factory src/llamafactory/model/adapter.py: trained parameters in fp32 unless pure_bf16",
+            "hiyouga/LLaMA-Factory src/llamafactory/model/adapter.py: trained parameters in fp32 unless pure_bf16; "
+            "hparams/model_args.py, double_quantization",
+            nested=True,
             full="amp-bf16",
             checkpoints=True,
             defers=True,
@@ -203,7 +209,8 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "ms-swift",
             "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's; lora_dropout 0.05; "
-            "swift/trainers/rlhf_trainer/grpo_trainer.py, logits_to_keep",
+            "swift/trainers/rlhf_trainer/grpo_trainer.py, logits_to_keep; swift/arguments/base_args/quant_args.py",
+            nested=True,
             scores=("grpo",),
             dropout=0.05,
             checkpoints=True,
@@ -214,7 +221,9 @@ TRAINERS: dict[str, Trainer] = {
             "unslothai/unsloth unsloth/models/_utils.py, float32_mixed_precision; unslothai/unsloth-zoo "
             "unsloth_zoo/gradient_checkpointing.py, Unsloth_Offloaded_Gradient_Checkpointer; unsloth/models/llama.py, "
             "fast_inference: the model is made of vLLM's own tensors (convert_vllm_to_huggingface), "
-            "gpu_memory_utilization 0.5, standby only where UNSLOTH_VLLM_STANDBY asks for it",
+            "gpu_memory_utilization 0.5, standby only where UNSLOTH_VLLM_STANDBY asks for it; "
+            "bnb_4bit_use_double_quant",
+            nested=True,
             checkpoints=True,
             offloads=True,
             engine="vllm",
