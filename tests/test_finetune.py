@@ -364,6 +364,53 @@ def test_libraries_that_quantize_scales_too(tmp_path: pathlib.Path, software: st
     assert saved == pytest.approx(6_979_321_856 * (1 / 16 - 1 / 64 - 1 / 16384), rel=0.01)
 
 
+def test_a_run_whose_ranks_may_each_load_all_of_4_bit_weights_is_not_said_to_fit(tmp_path: pathlib.Path) -> None:
+    """Llama 2 70B in 4 bits is 35 GB: two cards of 24 GB hold it sharded, and neither does while it is loaded, unless
+    the ranks share that (axolotl-ai-cloud/axolotl issue 1522; peft docs/source/accelerate/fsdp.md: 2 x 24 GB)."""
+    method = "kind: lora, lora_rank: 8, lora_targets_canonical: 'q,v', quantized: nf4"
+    layout = "seq: 512, precision: bf16, trainer: axolotl, stack: fsdp, zero: 3, offload: parameters"
+    row = {"method": method, "layout": layout, "measured": "oom: true", "count": 2}
+    found = validated(
+        tmp_path,
+        {**row, "id": "small", "model": "llama2-70b", "chip": "RTX 3090"},
+        {**row, "id": "large", "model": "llama2-70b", "chip": "A100 SXM 80GB"},
+        {**row, "id": "eight", "model": "llama2-7b", "chip": "RTX 3090"},
+    )
+    verdicts = {name: found[name, "memory_used"]["verdict"] for name in ("small", "large", "eight")}
+    assert verdicts == {"small": "too close to call", "large": "fits", "eight": "fits"}
+
+
+def test_what_dtype_a_script_loads_is_left_open(tmp_path: pathlib.Path) -> None:
+    """Llama 7B on one A100 of 80 GB: Adam's states of bf16 weights are 4 times 13.5 GB, of fp32 ones 8 times
+    (tatsu-lab/stanford_alpaca issue 56: out of memory). transformers before 5 load fp32 unless a dtype is given."""
+    layout = "seq: 512, precision: bf16, trainer: hf-trainer, stack: none"
+    row = {"model": "llama-7b", "method": "kind: full", "measured": "oom: true"}
+    found = validated(
+        tmp_path,
+        {**row, "id": "open", "layout": layout},
+        {**row, "id": "old", "layout": f"{layout}, versions: transformers 4.28"},
+        {**row, "id": "new", "layout": f"{layout}, versions: transformers 5.0"},
+        {**row, "id": "said", "layout": layout.replace("bf16", "bf16 weights")},
+    )
+    verdicts = [found[name, "memory_used"]["verdict"] for name in ("open", "old", "new", "said")]
+    assert verdicts == ["too close to call", "does not fit", "fits", "fits"]
+    assert found["old", "memory_used"]["low"] > 16 * 6.7e9
+
+
+def test_litgpt_by_its_name(tmp_path: pathlib.Path) -> None:
+    """Lightning-AI/litgpt pull requests 275 and 1113 print max_memory_allocated: StableLM 3B in bf16-mixed at a
+    micro-batch of 4, and TinyLlama in bf16 at 8 x 512 tokens."""
+    line = "seq_max: 512, framework: LitGPT, precision: bf16-true"
+    method = "kind: lora, lora_rank: 32, lora_targets: 'q,v', lora_dropout: 0.05"
+    text = ROW.replace("recompute: full, ", "").replace("micro_batch: 4", "micro_batch: 8")
+    row = {"id": "a", "task": "sft", "model": "tinyllama-1.1b", "chip": "A10G", "count": 1, "method": method}
+    file = tmp_path / "finetune.yaml"
+    measured = "peak_bytes: 10.54e+9, what: unstated"
+    file.write_text("schema: finetune/1\nrows:\n" + text.format(**row, layout=line, measured=measured))
+    (entry,) = run_line(f"validate {file} --json").data["rows"]
+    assert entry["predicted"] == pytest.approx(10.54e9, rel=0.06)
+
+
 def test_a_cutoff_is_not_how_long_samples_are(tmp_path: pathlib.Path) -> None:
     """The longest sample has the usual 1,024 tokens, but at least a quarter of the length at which samples are cut, and
     at most that length. As lengths vary, the cache has gaps."""

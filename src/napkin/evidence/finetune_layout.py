@@ -6,13 +6,14 @@ from napkin.errors import NapkinError
 from napkin.evidence.finetune_lengths import RowLengths, lengths_of
 from napkin.evidence.finetune_software import trainer_of
 from napkin.evidence.rows import RowFields
+from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 
 DEGREES = ("tp", "pp", "cp", "ep")
 MOST_TOGETHER = 4
 """Sequences of a pass if a row says nothing of them: one, to this many. Assumed."""
-UNSHARED = ("", "none", "ddp", "fsdp", "deepspeed")
+UNSHARED = ("", "none", "ddp", "fsdp", "deepspeed", "litgpt")
 """Stacks in which each GPU has its own micro-batches by default."""
 
 
@@ -72,7 +73,8 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
     stack = row.text("layout.stack").lower()
     zero = row.count("layout.zero", least=0)
     if zero is None:
-        zero = 3 if stack == "fsdp" else 1 if row.text("layout.distributed_optimizer") else 0
+        own = FRAMEWORKS[stack].zero if stack in FRAMEWORKS else 0
+        zero = own or (1 if row.text("layout.distributed_optimizer") else 0)
     layout = Layout(
         seq=lengths.seq,
         micro=micro,

@@ -16,7 +16,7 @@ from napkin.evidence.finetune_software import (
     framework_of,
     offload_of,
     optimizer_of,
-    precision_of,
+    precisions_of,
     trainer_of,
     with_kernels,
 )
@@ -65,6 +65,7 @@ class FineTuning:
     divisions other degrees on as many GPUs, if the row states none
     adds_up   whether gradients are accumulated over micro-batches is not stated
     other     adapters of another kind, modeled as LoRA with as many parameters
+    wider     with weights in the other dtype that its script may have loaded
     """
 
     model: Model
@@ -83,6 +84,7 @@ class FineTuning:
     divisions: tuple[Setup, ...] = ()
     adds_up: bool = False
     other: bool = False
+    wider: tuple[Setup, ...] = ()
 
 
 READ = {
@@ -125,7 +127,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     if framework.name == "fsdp" and kind != "full" and OLD_TRANSFORMERS.search(row.text("layout.versions")):
         framework = replace(framework, retains=True)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
-    precision = framework.formats(precision_of(row, trainer, framework, kind))
+    precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
     implementation = with_kernels(row, model, implementation_of(name, model.family), framework)
@@ -170,6 +172,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
         adds_up=framework.defers and not sums,
         other=other,
+        wider=tuple(replace(setup, precision=one) for one in wider),
     )
 
 

@@ -75,6 +75,10 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
         trainer = replace(trainer, full=LOOP.full)
     if kind == "full":
         return trainer.policy_of_all(framework, narrow, autocast)
+    if framework.program and word.endswith("-mixed"):  # Lightning's: autocast over fp32 weights
+        return replace(POLICIES["amp-bf16"], name=f"amp-{narrow}", compute=narrow)
+    if framework.program:  # all in the dtype of its recipe
+        trainer = replace(trainer, adapters=narrow, beside_quantized=narrow, autocast=False)
     if "accelerated-peft" in row.text("layout.kernels"):  # its loader casts nothing
         trainer = replace(trainer, widens=False)
     stated = row.text("method.adapter_dtype")[:4]
@@ -84,6 +88,27 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     compute = word.removesuffix("-mixed")
     low = framework.name == "megatron-core" and f"{compute}-mixed" in POLICIES
     return replace(found, compute=compute) if low else found
+
+
+LOADED_WIDE = ("hf-trainer", "accelerate")
+"""Libraries that train a model as a script has loaded it: in fp32 if that names no dtype, before transformers 5
+(modeling_utils.py, from_pretrained: dtype "auto" since then), in which the step then runs under autocast."""
+
+
+def precisions_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> tuple[Precision, ...]:
+    """Return the precision policy, the likely one first, where a row leaves open in which dtype its script loads."""
+    found = precision_of(row, trainer, framework, kind)
+    words = row.text("layout.precision").lower()
+    stated = words in POLICIES or "over" in words or "weights" in words
+    if kind != "full" or trainer.name not in LOADED_WIDE or stated or found.param not in ("bf16", "fp16"):
+        return (found,)
+    if found.master is not None or row.flag("layout.autocast") is False:
+        return (found,)
+    wide = replace(trainer, full="amp-bf16").policy_of_all(framework, found.param)
+    versions = row.text("layout.versions")
+    if OLD_TRANSFORMERS.search(versions):
+        return (wide,)
+    return (found,) if "transformers" in versions else (found, wide)
 
 
 EXPERTS_STORED = ("experts", "linearized")
@@ -105,7 +130,8 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
     dropout = trainer_of(row).dropout if stated is None else stated
     named = f"{row.text('method.quantised')} {row.text('model.name')}".lower()
     experts = bool(row.flag("method.quantize_moe_experts")) or any(word in named for word in EXPERTS_STORED)
-    library = "torchao" if trainer_of(row).name == "torchtune" else "transformers"
+    trainer = trainer_of(row)
+    library = framework_of(row, row.text("layout.stack").lower(), trainer).quantizer
     return Tuning("lora", rank, dropout, (), stored, library, experts, saved=saved_of(row))
 
 

@@ -9,6 +9,7 @@ from napkin.evidence.row_words import library_of
 from napkin.evidence.rows import RowFields
 
 SHARDED_BY = (
+    ("lit-?(gpt|llama)", "litgpt"),
     ("megatron(-core|-lm|-bridge)?|mcore", "megatron-core"),
     ("deepspeed|zero-?[123]", "deepspeed"),
     ("fsdp[12]?|dtensor|fully_shard", "fsdp"),

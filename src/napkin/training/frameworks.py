@@ -77,9 +77,11 @@ class Framework:
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
     grows         its own script turns on the allocator's expandable segments, which a run by other means need not do
                   (pytorch/torchtitan run_train.sh, since a5e57e4a9 of October 2024); a row that says neither is either
+    quantizer     whose quantized layers it has (operations/tuning.py, library)
     pads          the vocabulary is padded to a multiple of this · tp, if a launch line does not say otherwise
     reference_first  a reference model's passes over all micro-batches of a step run before those of the trained model
                      (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
+    prints        the figure of memory that its scripts print, if a row does not say which
     reported      the rank whose memory its log prints: the worst, the first stage, the larger of both ends
     program       it is a training program itself; no other library runs on it
     software      the stack whose measured steps are most like its own (evidence/software.py), or ""
@@ -114,8 +116,10 @@ class Framework:
     unit_of_adapter: bool = False
     unit_of_module: bool = False
     grows: bool = False
+    quantizer: str = "transformers"
     pads: int = 0
     reference_first: bool = False
+    prints: str = ""
     reported: str = WORST
     program: bool = False
     software: str = ""
@@ -284,13 +288,17 @@ FRAMEWORKS: dict[str, Framework] = {
             zero=3,
             staged=False,
             implementation="torchtune",
+            quantizer="torchao",
             program=True,
             ends_apart=True,
         ),
         Framework(
             "litgpt",
             "LitGPT's fine-tuning scripts",
-            "Lightning-AI/litgpt lit_gpt/{model,lora,adapter,adapter_v2,rmsnorm}.py, finetune/*.py (October 2023)",
+            "Lightning-AI/litgpt lit_gpt/{model,lora,adapter,adapter_v2,rmsnorm}.py, finetune/*.py (October 2023; "
+            "Memory used: torch.cuda.max_memory_allocated)",
+            prints="allocated",
+            quantizer="bitsandbytes",
             software="fsdp-eager",
             zero=3,
             staged=False,

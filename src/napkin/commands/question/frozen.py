@@ -16,7 +16,7 @@ from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN, FROZEN_FORMATS, UNQUANTIZED
 from napkin.record import replace
-from napkin.training.frameworks import PLAIN
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.recomputation import Recompute
 from napkin.training.tasks import Passes, passes_of
 
@@ -123,7 +123,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
         saved_modules,
     )
 
-    library = {"litgpt": "bitsandbytes", "torchtune": "torchao"}.get(word, "transformers")
+    library = FRAMEWORKS.get(word, PLAIN).quantizer
     experts = _read_quantized_experts(inputs, model, stored)
     dropout = float(inputs.number_or_none("lora-dropout" if inputs.has("lora-dropout") else "dropout") or 0.0)
     weighted = inputs.text("adapter") == "dora"

@@ -22,10 +22,12 @@ from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.runs import BENCHMARK
 from napkin.evidence.teams import source_of
+from napkin.footprint import memory
 from napkin.footprint.allocator import GAPS, VARIED
+from napkin.footprint.prepared import prepare
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
-from napkin.planning.verdicts import NOT, Fit, evaluate
+from napkin.planning.verdicts import FITS, NOT, Fit, evaluate
 from napkin.record import record, replace
 from napkin.timing.goodput import UNBROKEN
 from napkin.training.setup import Setup
@@ -250,18 +252,17 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
 
 def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
     """Return the setups that may have the row's peak, the likely one first: with the longest sequences, with
-    accumulated gradients, with other degrees."""
+    accumulated gradients, with other degrees, with wider weights."""
     lengths = dict.fromkeys(asked.lengths.longest)
     ways = _fitting((asked.setup, *asked.divisions), asked) if asked.divisions else []
     others = [one for one in ways if one is not setup]
     sums = (2, 1) if asked.adds_up else (setup.layout.micro_batches,)
-    layouts = [
-        one.layout.replaced(seq=seq, micro_batches=count)
-        for one in (setup, *others)
+    return [
+        replace(one, layout=one.layout.replaced(seq=seq, micro_batches=count))
+        for one in (setup, *others, *asked.wider)
         for count in sums
         for seq in lengths
     ]
-    return [replace(setup, layout=one) for one in layouts]
 
 
 def _gaps(fit: Fit, setup: Setup, varied: float, usual: float) -> float:
@@ -272,10 +273,23 @@ def _gaps(fit: Fit, setup: Setup, varied: float, usual: float) -> float:
     return (varied - usual) * float(rank.flow(setup).passing) + (varied - 1) * float(freed + rank.moments[-1].passing)
 
 
+def _while_loading(asked: FineTuning, setup: Setup) -> float:
+    """Return the bytes of quantized weights on each GPU if every process loads all of them before they are sharded.
+
+    They are quantized on the GPU, and whether the ranks share the load, a row does not say (accelerate's
+    fsdp_cpu_ram_efficient_loading, zero3_init_flag; peft docs/source/accelerate/fsdp.md)."""
+    tuning = setup.implementation.tuning
+    if tuning is None or not tuning.quantized or setup.framework.program or int(setup.layout.zero) < 3:
+        return 0.0
+    whole = replace(setup, layout=setup.layout.replaced(zero=0), offload=())
+    return float(memory.holding(prepare(asked.model, whole), 0).parameters)
+
+
 def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, str]:
     """Return the bytes of the worst GPU. A figure of unstated kind may be anything from allocated to used."""
     capacity = asked.room
     name = quantity.removeprefix(f"{MEMORY}_")
+    name = setup.framework.prints if name == "unstated" and setup.framework.prints else name
     first, last = ("allocated", "used") if name not in ("allocated", "reserved", "used") else (name, name)
     peaks = _peaks(asked, setup)
     fits = [evaluate(asked.model, one, asked.implementation, capacity) for one in peaks]
@@ -285,13 +299,17 @@ def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, s
         low, high = low / OTHER_MEMORY, high * OTHER_MEMORY
     found = fits[0].reported
     shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
+    needed = max(fit.reported.ends["memory/used"][1] for fit in fits)
     if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
         shown += _gaps(fits[0], peaks[0], VARIED.value, GAPS.value)
-        high = max(high + _gaps(fits[0], peaks[0], VARIED.high, GAPS.high), capacity or 0)  # until the card is full
+        gaps = _gaps(fits[0], peaks[0], VARIED.high, GAPS.high)
+        needed, high = needed + gaps, max(high + gaps, capacity or 0)  # until the card is full
     bound = capacity if capacity is not None and not asked.judged else math.inf
     value = min(shown, bound)
     words = {fit.verdict for fit in fits}
     if words == {NOT} and not asked.judged:
         raise NapkinError(EXCEEDS)
     word = words.pop() if len(words) == 1 else UNDECIDED
+    if word == FITS and max(needed, _while_loading(asked, setup)) > (capacity or math.inf):
+        word = UNDECIDED
     return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), word
