@@ -80,6 +80,13 @@ def test_ranks_wait_and_exchange() -> None:
     assert float(passes_time("t", passes(routed_layers=4), EngineRanks(), launched).value) == 32 + 3 * (5 * 2 + 4 * 13)
 
 
+def test_a_stage_waits_for_the_experts_of_its_own_layers() -> None:
+    """3 passes of a stage with half of the 4 routed layers: to the experts and back in each, 3/4 of 16 bytes to other
+    ranks each way, and a hop to the next stage."""
+    found = passes_time("t", passes(routed_layers=4, routed=16), EngineRanks(pp=2, ep=4), RATES)
+    assert float(found.value) == 32 + 3 * 2 * 2 + 2 * 0.75 * 16 + 3
+
+
 @pytest.mark.parametrize(
     ("name", "each"),
     [

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from napkin.planning.engines import ENGINES, room
-from napkin.planning.service import hold, serve
-from napkin.planning.serving_search import GivenRanks, fastest, layouts
+from napkin.planning.service import Service, hold, least_latency, serve
+from napkin.planning.serving_search import GivenRanks, fastest, keeps, largest_batch, layouts
 from napkin.record import replace
 from napkin.term import constant
-from napkin.timing.generation import CLOSED, STATIC, EngineRanks, Traffic
+from napkin.timing.generation import CLOSED, STATIC, EngineRanks, LatencyLimits, Traffic
 from tests.conftest import run_line
 from tests.test_generation import H100, setup
 
@@ -75,6 +75,41 @@ def test_more_gpus_are_never_slower(name: str) -> None:
             assert float(best.in_flight.value) <= requests
             rates.append(float(best.output_rate.value))
         assert rates == sorted(rates)
+
+
+@pytest.mark.parametrize("most", [20, 77, 299])
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b"])
+def test_the_largest_batch_is_that_of_trying_each(name: str, most: int) -> None:
+    """With a rate to exceed that none has, there may be none."""
+
+    def served(batch: int) -> Service:
+        return serve(one, Traffic(CLOSED, batch, 700, 300), H100)
+
+    for tp in (1, 8):
+        one = replace(setup(name), groups=EngineRanks(tp))
+        each = {batch: served(batch) for batch in range(1, 301)}
+        tpot, ttft = [float(term.value) for term in (each[most + 1].tpot, each[most + 1].ttft) if term is not None]
+        for limits in (LatencyLimits(tpot=tpot * (1 - 1e-9)), LatencyLimits(ttft=ttft * (1 - 1e-9))):
+            kept = [batch for batch, found in each.items() if keeps(found, limits)]
+            assert kept == list(range(1, most + 1))
+            assert largest_batch(served, each[300], limits) == most
+            rate = float(each[most].output_rate.value)
+            assert largest_batch(served, each[300], limits, 0.99 * rate) == most
+            assert largest_batch(served, each[300], limits, 1.01 * rate) in (0, most)
+
+
+@pytest.mark.parametrize("response", [2, 40])
+@pytest.mark.parametrize("prompt", [30, 3000])
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "deepseek-v2-lite"])
+def test_no_service_is_faster_than_the_least_latency(name: str, prompt: int, response: int) -> None:
+    """Of any number of stages, replicas and sequences: a search may skip what the bound excludes."""
+    for one in layouts(setup(name), GivenRanks(8)):
+        bounds = least_latency(one, Traffic(CLOSED, 1, prompt, response), H100)
+        for batch, alike in product((1, 2, 7, 200), (False, True)):
+            found = serve(one, Traffic(CLOSED, batch * one.dp, prompt, response, alike), H100)
+            assert found.tpot is not None
+            assert bounds[0] <= float(found.ttft.value) * (1 + 1e-12)
+            assert bounds[1] <= float(found.tpot.value) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

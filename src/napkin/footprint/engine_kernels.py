@@ -17,6 +17,7 @@ from napkin.counting import flops
 from napkin.elementwise import Number
 from napkin.footprint.served_weights import StoredWeights
 from napkin.operations.base import Operation
+from napkin.operations.fold_cache import remembered
 from napkin.operations.model import Model
 from napkin.record import record, replace
 
@@ -66,13 +67,19 @@ def kernels_today(engine: str, vendor: str) -> EngineKernels:
 def activations(kernels: EngineKernels, model: Model, tokens: Number, pairs: Number) -> float:
     """Return the bytes that kernels move between matmuls for `tokens` tokens, whose attention has `pairs` (query, key)
     pairs in each head."""
-    moved = 0.0
+    of_token, of_pair = _moved(model, kernels)
+    return float(tokens) * of_token + float(pairs) * of_pair
+
+
+@remembered
+def _moved(model: Model, kernels: EngineKernels) -> tuple[float, float]:
+    """Return the bytes that kernels move between matmuls for a token, and for a (query, key) pair in each head."""
+    of_token = of_pair = 0.0
     for count, op, converted in _operations(model):
-        moved += count * float(tokens) * float(op.traffic()[0]) * kernels.width / HALF
-        moved += count * float(tokens) * kernels.converts * converted
+        of_token += count * (float(op.traffic()[0]) * kernels.width / HALF + kernels.converts * converted)
         if kernels.scores and (core := op.attends()) is not None:
-            moved += count * float(pairs) * core.heads * kernels.scores
-    return moved
+            of_pair += count * float(core.heads) * kernels.scores
+    return of_token, of_pair
 
 
 def widened(kernels: EngineKernels, weights: StoredWeights, read: Number, tokens: Number) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import Operation
 from napkin.operations.facts import Cache, LinearLayer, Served
+from napkin.operations.fold_cache import remembered
 from napkin.operations.model import Layer, Model
 from napkin.term import GIVEN, TRUE, Term, add, constant, leaf, multiply
 
@@ -149,7 +150,8 @@ def cache(
     return add("memory/kv_cache", *parts) if parts else constant("memory/kv_cache", 0, "byte")
 
 
-def growing(model: Model, context: Number, source: Number = 0) -> Number:
+@remembered
+def growing(model: Model, context: int, source: int = 0) -> Number:
     """Return the per-token cache of one sequence in elements, over all ranks."""
     return _kept(model, context, 1, source, 0)
 

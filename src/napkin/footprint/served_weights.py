@@ -189,8 +189,19 @@ def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool
     """Return the bytes that a pass of `tokens` tokens reads: every matrix once, and only rows of an embedding (counted
     as 0). Of E equally likely experts with k chosen per token, E·(1 − (1 − k/E)^tokens) are expected to be read: k for
     one token. encodes: the encoder runs as well."""
+    others, routed = _read_at_most(model, how, encodes)
     experts: Number = 0
+    for share, held in routed.items():
+        experts = experts + held * (1 - (1 - share) ** tokens)
+    return ReadWeights(experts, others)
+
+
+@remembered
+def _read_at_most(model: Model, how: StoredWeights, encodes: bool) -> tuple[Number, dict[float, Number]]:
+    """Return the bytes of the weights that every pass reads, and by the share of the experts that a token chooses, the
+    bytes of all experts."""
     others: Number = 0
+    routed: dict[float, Number] = {}
     for stack in model.stacks if encodes else model.decoders:
         runs = [("", 1, stack.before), *((kind, n, layer.operations) for kind, n, layer in stack.kinds())]
         for kind, count, operations in (*runs, ("", 1, stack.after)):
@@ -203,6 +214,6 @@ def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool
                     if weight.used == weight.copies:
                         others = others + each * weight.copies
                     else:
-                        hit = 1 - (1 - weight.used / weight.copies) ** tokens
-                        experts = experts + each * weight.copies * hit
-    return ReadWeights(experts, others)
+                        share = weight.used / weight.copies
+                        routed[share] = routed.get(share, 0) + each * weight.copies
+    return others, routed

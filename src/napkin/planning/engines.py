@@ -12,9 +12,13 @@ from __future__ import annotations
 from napkin.errors import NapkinError, did_you_mean
 from napkin.footprint import served_weights
 from napkin.footprint.allocator import Figure
+from napkin.footprint.served_weights import StoredWeights
+from napkin.operations.fold_cache import remembered
+from napkin.operations.model import Model
 from napkin.planning.generation import CHUNK, ServingSetup
 from napkin.record import record
 from napkin.term import ASSUMED, GIVEN, SEEN, TRUE, Term, add, constant, divide, leaf, multiply, subtract
+from napkin.timing.generation import EngineRanks
 
 OF_ALL, STATIC_PART, OF_FREE = "of all", "static", "of free"
 BESIDES = Figure(
@@ -141,19 +145,24 @@ def _left(rule: str, share: Term, capacity: Term, weights: Term, besides: Term) 
 def weights_on(setup: ServingSetup) -> Term:
     """Return the bytes of the weights on the fullest GPU: experts are divided by expert parallelism, the rest by tensor
     parallelism, both over pipeline stages, one of which also has the embedding or the head."""
-    groups, name = setup.groups, "memory/parameters"
-    whole = served_weights.weights(setup.model, setup.weights, groups.tp)
+    return _weights_on(setup.model, setup.weights, setup.groups)
+
+
+@remembered
+def _weights_on(model: Model, stored: StoredWeights, groups: EngineRanks) -> Term:
+    name = "memory/parameters"
+    whole = served_weights.weights(model, stored, groups.tp)
     if groups.pp == 1 and groups.ep <= groups.tp:
         return whole
-    experts = leaf("experts", served_weights.expert_bytes(setup.model, setup.weights), "byte", TRUE)
+    experts = leaf("experts", served_weights.expert_bytes(model, stored), "byte", TRUE)
     wide = max(groups.ep, groups.tp)
     others = subtract("weights/others", whole, divide("experts/of_a_rank", experts, constant("tp", groups.tp)))
     here = add("weights/of_a_replica", others, divide("experts/here", experts, constant("expert_ranks", wide)))
     if groups.pp == 1:
         return here.renamed(name)
-    depth = setup.model.depth
-    ends = served_weights.end_bytes(setup.model, setup.weights, groups.tp)
-    apart = ends[0] if setup.model.tied else sum(ends)
+    depth = model.depth
+    ends = served_weights.end_bytes(model, stored, groups.tp)
+    apart = ends[0] if model.tied else sum(ends)
     inside = subtract("weights/layers", here, leaf("weights/ends", apart, "byte", TRUE))
     layers = leaf("layers_of_a_stage", -(-depth // groups.pp), "1", TRUE)
     part = divide("weights/stage", multiply("weights/stage/all", inside, layers), constant("layers", depth))

@@ -137,17 +137,27 @@ def _read(setup: ServingSetup, tokens: Number, encodes: bool) -> Number:
 
 def cache_of(setup: ServingSetup, context: int, prompt: int) -> float:
     """Return the bytes that a sequence of `context` tokens caches on one tensor-parallel rank, over all layers."""
-    seq, source = _lengths(setup, context, prompt)
-    return float(kv_cache.cache(setup.model, seq, 1, setup.element, setup.cache_name, setup.groups.tp, source).value)
+    over = _lengths(setup, context, prompt)
+    return _cached(setup.model, over, setup.groups.tp) * setup.element
 
 
 def moved_by_sequence(setup: ServingSetup, context: int, prompt: int) -> float:
     """Return the bytes that decoding one token of a sequence moves on a rank, all layers: what attention reads of the
     cache, and the fixed-size states, which are read and written."""
-    over = _lengths(setup, context, prompt)
-    ranks = setup.groups.tp
-    written = kv_cache.states(setup.model, over[0], ranks, over[1])
-    return float(kv_cache.read(setup.model, over[0], ranks, over[1]) + written) * setup.element
+    return _moved(setup.model, _lengths(setup, context, prompt), setup.groups.tp) * setup.element
+
+
+@remembered
+def _cached(model: Model, over: tuple[int, int], ranks: int) -> float:
+    """Return the elements that a sequence caches on one rank."""
+    return float(kv_cache.cache(model, over[0], 1, 1, "elements", ranks, over[1]).value)
+
+
+@remembered
+def _moved(model: Model, over: tuple[int, int], ranks: int) -> float:
+    """Return the elements of the cache and of states that decoding one token of a sequence moves on one rank."""
+    written = kv_cache.states(model, over[0], ranks, over[1])
+    return float(kv_cache.read(model, over[0], ranks, over[1]) + written)
 
 
 def _lengths(setup: ServingSetup, context: int, prompt: int) -> tuple[int, int]:

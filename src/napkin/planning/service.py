@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from napkin.footprint import kv_cache
 from napkin.planning.generation import ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import GIVEN, TRUE, Term, add, constant, divide, floor, largest, leaf, multiply, smallest, subtract
 from napkin.timing.generation import CLOSED, OFFLINE, GenerationRates, Traffic, passes_time
 
@@ -103,6 +103,22 @@ def serve(setup: ServingSetup, traffic: Traffic, rates: GenerationRates, left: T
         at_once=at_once,
         waiting=waiting,
     )
+
+
+def least_latency(setup: ServingSetup, traffic: Traffic, rates: GenerationRates) -> tuple[float, float]:
+    """Return lower bounds of the time to the first token and of that of each further one, over all numbers of stages,
+    replicas and sequences: P(1), and D of one sequence on one stage for all later tokens but one, because in a closed
+    loop the first step counts towards the first token. Stages pass a prompt on in parts, so P(1) bounds only a prompt
+    of one part."""
+    one = replace(setup, groups=replace(setup.groups, pp=1))
+    first = later = 0.0
+    if traffic.prompt <= setup.chunk:
+        first = float(passes_time("serve/prefill", prefill_passes(one, 1, traffic.prompt), one.groups, rates).value)
+    if traffic.response > 1:
+        tokens = Tokens(traffic.prompt, traffic.response)
+        step = passes_time("serve/step", decode_passes(one, tokens, constant("steps", 1), 1, 1), one.groups, rates)
+        later = float(step.value) * (traffic.response - 2) / (traffic.response - 1)
+    return first, later
 
 
 def _latency(

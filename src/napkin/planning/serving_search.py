@@ -7,9 +7,10 @@ their number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from napkin.errors import NapkinError
+from napkin.operations.fold_cache import remembered
 from napkin.operations.model import Model
 from napkin.planning.generation import ServingSetup
 from napkin.planning.served import undivided_when_served
@@ -47,6 +48,7 @@ def sharing(groups: EngineRanks) -> int:
     return max(groups.ep // groups.tp, 1)
 
 
+@remembered
 def divisions(model: Model, given: GivenRanks) -> list[EngineRanks]:
     """Return the ways to divide the model over the given GPUs, or over at most MOST_GPUS (also the limit of tensor
     parallelism), sorted by GPUs, then by stages."""
@@ -176,22 +178,44 @@ def _enough(
 # --- how many sequences at a time ------------------------------------------------------------------------------------
 
 
-def largest_batch(served: Callable[[int], Service], most: int, limits: LatencyLimits, above: float = 0.0) -> int:
-    """Return the most sequences of a replica that meet the limits, 0 if none do at a rate above `above`. most: the
-    number that memory holds. More sequences have a higher rate and a longer latency."""
-    if limits == LatencyLimits():
-        return most
-    low, high = 0, most + 1
+def largest_batch(served: Callable[[int], Service], whole: Service, limits: LatencyLimits, above: float = 0.0) -> int:
+    """Return the most sequences of a replica that meet the limits, 0 if none do; it may also be 0 if none of them has
+    a rate above `above`. whole: the service of as many as memory holds, which does not meet the limits. More sequences
+    have a higher rate and a longer latency.
+
+    A cycle takes nearly a + b·B seconds for B sequences, so two services tell which B has the rate `above`, or the
+    latency of the limits; every third B is the middle of those that are left."""
+    low, high = 0, whole.at_once
+    known = [whole]
     while high - low > 1:
-        middle = (low + high) // 2
+        middle = (
+            (low + high) // 2 if len(known) % 3 == 0 else min(max(_likely(known, limits, above), low + 1), high - 1)
+        )
         found = served(middle)
+        known.append(found)
         if keeps(found, limits):
-            low = middle
+            low, above = middle, 0.0 if found.output_rate.value > above else above
         elif found.output_rate.value <= above:
             return 0
         else:
             high = middle
     return low
+
+
+def _likely(known: Sequence[Service], limits: LatencyLimits, above: float) -> int:
+    """Return the sequences that have the rate `above`, or, where it is 0, the latency of the limits, on the line
+    through the last two services, or through the last one and 0."""
+
+    def excess(one: Service) -> float:
+        if above:
+            return one.at_once * (above / float(one.output_rate.value) - 1)
+        later = float(one.tpot.value) / limits.tpot if limits.tpot and one.tpot is not None else 0.0
+        return max(later, float(one.ttft.value) / limits.ttft if limits.ttft else 0.0) - 1
+
+    last = known[-1]
+    first, at_first = (known[-2].at_once, excess(known[-2])) if len(known) > 1 else (0, 0.0 if above else -1.0)
+    rise = excess(last) - at_first
+    return int(last.at_once - excess(last) * (last.at_once - first) / rise) if rise else 0
 
 
 def keeps(service: Service, limits: LatencyLimits) -> bool:
@@ -225,7 +249,7 @@ def fullest(
         def served(batch: int) -> Service:
             return serve(setup, replace(traffic, mode=CLOSED, at_once=batch * setup.dp), rates, room)
 
-        most = largest_batch(served, whole.at_once, limits, above)
+        most = largest_batch(served, whole, limits, above)
         return (setup, room, served(most)) if most else None
 
     best = fastest(setups, full, lambda one: one[2], limited)

@@ -208,7 +208,8 @@ def _exchanges(name: str, one: EnginePasses, groups: EngineRanks, rates: Generat
     if one.routed_layers and groups.ep > groups.tp:
         ranks = term.constant("expert_parallel_ranks", groups.ep)
         both = term.constant("2", 2, "1", "to the experts and back")
-        calls = term.multiply("all_to_alls", both, term.constant("routed_layers", one.routed_layers))
+        layers = term.leaf("routed_layers_of_a_stage", one.routed_layers / groups.pp, "1", term.TRUE)
+        calls = term.multiply("all_to_alls", both, layers)
         routed = term.leaf("routed", one.routed, "byte", term.TRUE, "of the tokens of a rank")
         moved = term.multiply("routed/bytes", both, collectives.gathered("routed/others", ranks), routed)
         found.append(_exchange(f"{name}/all_to_all", one.count, calls, moved, (groups.ep, 1), rates))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from napkin.commands.serve.question import ServeQuestion
 from napkin.commands.serve.served import ServedModel, served_of
 from napkin.errors import BROKEN, NapkinError
 from napkin.planning.generation import ServingSetup
-from napkin.planning.service import hold
+from napkin.planning.service import hold, least_latency
 from napkin.planning.serving_search import MOST_GPUS, fastest, fewest, keeps, largest_batch, layouts, sharing
 from napkin.planning.verdicts import FITS
 from napkin.record import replace
@@ -18,18 +21,19 @@ def choose(question: ServeQuestion) -> ServedModel:
     """Return the service on the layout with the highest rate among those on which the sequences surely fit, on the
     given GPUs or on the fewest that serve the load. If none fits, return the nearest."""
     given = question.ranks
+    in_time = _in_time(question)
     if given.gpus is not None:
         setups = list(layouts(question.setup, given))
     else:
         setups = fewest(
             question.setup,
             given,
-            lambda setup: _replicas_needed(question, setup),
+            lambda setup: _replicas_needed(question, setup) if in_time(setup) else 0,
             lambda setup: question.limits == LatencyLimits() or keeps(_asked(question, setup).service, question.limits),
         )
     best = fastest(
         setups,
-        lambda setup: _fitting(question, setup),
+        lambda setup: _fitting(question, setup) if in_time(setup) else None,
         lambda found: found.service,
         lambda found, above: _within(question, found, above),
     )
@@ -43,6 +47,22 @@ def choose(question: ServeQuestion) -> ServedModel:
         (_asked(question, setup) for setup in setups or layouts(question.setup, given)),
         key=lambda found: found.cache - found.room.low,
     )
+
+
+def _in_time(question: ServeQuestion) -> Callable[[ServingSetup], bool]:
+    """Return whether a layout can meet the latency limits with any number of stages, replicas and sequences."""
+    known: dict[tuple[int, int], bool] = {}
+
+    def in_time(setup: ServingSetup) -> bool:
+        limits, key = question.limits, (setup.groups.tp, setup.groups.ep)
+        if limits == LatencyLimits():
+            return True
+        if key not in known:
+            ttft, tpot = least_latency(setup, question.traffic, question.rates)
+            known[key] = ttft <= (limits.ttft or math.inf) and tpot <= (limits.tpot or math.inf)
+        return known[key]
+
+    return in_time
 
 
 def _replicas_needed(question: ServeQuestion, setup: ServingSetup) -> int:
@@ -82,7 +102,7 @@ def _within(question: ServeQuestion, found: ServedModel, above: float) -> Served
     if not question.maximize or keeps(found.service, question.limits):
         return found
     batch = largest_batch(
-        lambda batch: _asked(question, found.setup, batch).service, found.service.at_once, question.limits, above
+        lambda batch: _asked(question, found.setup, batch).service, found.service, question.limits, above
     )
     return _asked(question, found.setup, batch) if batch else None
 
@@ -110,7 +130,10 @@ def _too_many(question: ServeQuestion) -> NapkinError:
 
 def _too_slow(question: ServeQuestion, tried: list[ServingSetup], batch: int | None) -> NapkinError:
     """Return the error that the latency limits cannot be met, with the best latency."""
-    services = [_asked(question, setup, batch).service for setup in tried if most_sequences(question, setup)]
+    held = [setup for setup in tried if most_sequences(question, setup)]
+    if batch == 1 and question.traffic.prompt <= question.setup.chunk:  # then more stages are not faster
+        held = list({(one.groups.tp, one.groups.ep): one for one in reversed(held)}.values())
+    services = [_asked(question, setup, batch).service for setup in held]
     first = min(float(service.ttft.value) for service in services)
     later = min((float(one.tpot.value) for one in services if one.tpot is not None), default=None)
     best = f"{human(first, 'second', 3)} to the first token"
