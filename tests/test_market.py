@@ -108,6 +108,12 @@ def test_a_card_that_is_rented_by_the_machine_is_no_cluster(napkin: Napkin) -> N
     assert all("cost" in row for row in some)
 
 
+@pytest.mark.parametrize("count", ["0.5k", "5e2", "500.0"])
+def test_a_number_of_gpus_is_read_like_any_other(napkin: Napkin, count: str) -> None:
+    rows = napkin(f"plan llama3-8b --hardware h100,a100 --tokens 1T --gpus {count} --json").data["rows"]
+    assert [row["gpus"] for row in rows] == [500, 500]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -118,9 +118,10 @@ def test_a_preset_holds_what_matters_alone(one: Preset) -> None:
     """No token ids, dropout or rotary frequencies. Lengths stay (--seq's default), which head an encoder has, and the
     format of the published weights."""
     harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
+    lengths = {"max_position_embeddings", "model_max_length", "seq_length"}
     for block in (one.config, one.config.get("text_config", {})):
         for field in block:
-            assert field not in (IGNORABLE - {"max_position_embeddings", "architectures", "quantization_config"}), field
+            assert field not in (IGNORABLE - {*lengths, "architectures", "quantization_config"}), field
             assert not harmless.fullmatch(field) or field == "token_dropout", field  # ESM's, which keeps two masks
 
 

@@ -94,20 +94,27 @@ def _plan(question: MarketQuestion, offer: Offer) -> PlannedOffer:
         return PlannedOffer([{**named, "why": reasons_in(found)}], spare, inputs=found.inputs)
     several = any("efficiency" in row for row in found.rows or ())
     taken = [row for row in found.rows or () if several or row.get("recommended")]
-    solved = found.by_path().get("gpus")
     rows = []
     for row in taken:
-        count = number_in(row, "gpus") if row.get("gpus") else solved.value if solved is not None else question.gpus
-        if offer.price.most is not None and int(count) > offer.price.most:
-            rows.append({**named, "gpus": int(count), "why": offer.single})
+        count = int(number_in(row, "gpus") if row.get("gpus") else _gpus_of(found))
+        if offer.price.most is not None and count > offer.price.most:
+            rows.append({**named, "gpus": count, "why": offer.single})
             continue
-        done = {**named, "gpus": int(count), **{name: cell for name, cell in row.items() if name != "rank"}}
+        done = {**named, "gpus": count, **{name: cell for name, cell in row.items() if name != "rank"}}
         if "cost" in row:
             scale = number_in(row, "cost") / number_in(row, "time") / offer.price.middle
             done["cost/low"] = number_in(row, "low") * scale * offer.price.low
             done["cost/high"] = number_in(row, "high") * scale * offer.price.high
         rows.append(done)
     return PlannedOffer(rows, spare, inputs=found.inputs)
+
+
+def _gpus_of(found: Answer) -> float:
+    """Return the GPUs of a plan, solved or given."""
+    solved = found.by_path().get("gpus")
+    value = solved.value if solved is not None else found.inputs["gpus"].value
+    assert isinstance(value, int | float)
+    return value
 
 
 def _is_too_small(question: MarketQuestion, offer: Offer, one: Mapping[str, OptionText]) -> bool:

@@ -11,8 +11,44 @@ from napkin.architectures.decoder_parts import NormedHeads, RotaryPositions, alw
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
+from napkin.inputs.model import Config
 from napkin.operations.implementations import PARTIAL_ROTARY, SIGMOID_ROUTER
+from napkin.operations.model import Model
 from napkin.record import replace
+
+
+def chatglm(config: Config) -> Model:
+    """Return ChatGLM2, ChatGLM3 or the first GLM-4, whose code comes with their weights (modeling_chatglm.py).
+    `architectures` names the network below the head, with which all of them are published."""
+    if config.has("position_encoding_2d"):
+        raise config.refuse("position_encoding_2d", "is ChatGLM-6B's of 2023, which napkin does not know")
+    return _CHATGLM(config)
+
+
+_CHATGLM = Decoder(
+    sizes=lambda config: replace(dimensions(config, max_length="seq_length"), headless=False),
+    bias="attention_bias",
+    fused=True,
+    rotary=RotaryPositions("interleaved", part=0.5),
+    feed_forward=lambda config, usual: partial(usual, fused=True),
+    only=(
+        ("multi_query_attention", (True,)),
+        ("add_bias_linear", (False,)),
+        ("rmsnorm", (True,)),
+        ("post_layer_norm", (True,)),
+        ("apply_residual_connection_post_layernorm", (False,)),
+        ("fp32_residual_connection", (False,)),
+        ("pre_seq_len", ()),
+    ),
+    ignored=(
+        "apply_query_key_layer_scaling",
+        "attention_softmax_in_fp32",
+        "bias_dropout_fusion",
+        "original_rope",
+        "prefix_projection",
+        "rope_ratio",
+    ),
+)
 
 GLM = Architecture(
     "glm",
@@ -27,6 +63,22 @@ GLM = Architecture(
         "attention_bias": True, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 13696,
         "max_position_embeddings": 131072, "num_attention_heads": 32, "num_key_value_heads": 2,
         "tie_word_embeddings": False, "vocab_size": 151552,
+    },
+)  # fmt: skip
+CHATGLM = Architecture(
+    "chatglm",
+    chatglm,
+    implementation=GLM.implementation,
+    aliases={
+        "add_qkv_bias": "attention_bias", "ffn_hidden_size": "intermediate_size", "kv_channels": "head_dim",
+        "multi_query_group_num": "num_key_value_heads", "num_layers": "num_hidden_layers",
+        "padded_vocab_size": "vocab_size",
+    },
+    defaults={"hidden_act": "silu", "tie_word_embeddings": False},
+    modules={
+        "embedding": "transformer.embedding.word_embeddings", "qkv": "self_attention.query_key_value",
+        "o": "self_attention.dense", "gate_up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h",
+        "lm_head": "transformer.output_layer",
     },
 )  # fmt: skip
 GLM4 = like(
@@ -111,4 +163,4 @@ GLM4V_MOE = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (GLM, GLM4, GLM4V, GLM_OCR, GLM4_MOE, GLM4V_MOE)
+ARCHITECTURES = (GLM, CHATGLM, GLM4, GLM4V, GLM_OCR, GLM4_MOE, GLM4V_MOE)
