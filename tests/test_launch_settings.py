@@ -139,3 +139,87 @@ def test_a_script_that_trains_twice_says_so_and_a_line_chooses() -> None:
 def test_a_settings_file_that_names_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NapkinError, match="is no mapping of keys"):
         read(tmp_path, "trl sft --config own.yaml", own="trl sft --config own.yaml\n")
+
+
+# --- Hydra ---
+
+BASE = """defaults: [ppo_trainer, actor@actor_rollout_ref.actor: small]
+micro: 4
+policy: Qwen/Qwen2.5-0.5B-Instruct
+actor_rollout_ref:
+  model: {path: "${policy}"}
+  actor: {ppo_mini_batch_size: 32, ppo_micro_batch_size_per_gpu: "${micro}"}
+trainer: {n_gpus_per_node: 1, nnodes: 1}
+algorithm: {adv_estimator: gae}
+data: {max_prompt_length: 512, max_response_length: 512}
+"""
+RUN = """defaults: [base, _self_]
+hydra: {searchpath: [file://verl/trainer/config]}
+algorithm: {adv_estimator: grpo}
+"""
+
+
+def hydra(folder: Path, line: str, **files: str) -> Reading:
+    """Return the reading of a launch line next to a folder config/."""
+    texts = {"base": BASE, "run": RUN, "actor/small": "ppo_micro_batch_size_per_gpu: 2\nuse_torch_compile: false\n"}
+    for name, text in {**texts, **files}.items():
+        path = folder / "config" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "launch.sh").write_text(line + "\n")
+    return read_launch(str(folder / "launch.sh"))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "python train.py --config-name run",
+        "python3 -m verl.trainer.main_ppo --config-path=config --config-name='run.yaml'",
+        'D="$(pwd)"\npython train.py --config-path="$D/config" --config-name=run',
+    ],
+)
+def test_a_configuration_that_a_line_names_is_composed_of_its_defaults(tmp_path: Path, named: str) -> None:
+    """run.yaml over base.yaml over actor/small.yaml, in actor_rollout_ref.actor; the line over all, also where a file
+    refers to what it overrides."""
+    reading = hydra(tmp_path, f"{named} trainer.n_gpus_per_node=2")
+    assert values(reading, "model", "task", "gpus", "micro-batch") == ["qwen2.5-0.5b", "grpo", 2, 4]
+    reading = hydra(tmp_path, f"{named} micro=8 policy=Qwen/Qwen2.5-1.5B-Instruct")
+    assert values(reading, "model", "gpus", "micro-batch") == ["qwen2.5-1.5b", 1, 8]
+    reading = hydra(tmp_path, named, base=BASE.replace(', ppo_micro_batch_size_per_gpu: "${micro}"', ""))
+    assert values(reading, "micro-batch") == [2]
+
+
+def test_a_configuration_is_composed_when_it_is_given_itself(tmp_path: Path) -> None:
+    hydra(tmp_path, "python train.py --config-name run")
+    reading = read_launch(str(tmp_path / "config" / "run.yaml"))
+    assert values(reading, "model", "task", "gpus") == ["qwen2.5-0.5b", "grpo", 1]
+
+
+def test_a_configuration_that_is_not_here_leaves_the_rest_open(tmp_path: Path) -> None:
+    line = "python3 -m verl.trainer.main_ppo --config-name={} actor_rollout_ref.model.path=Qwen/Qwen2.5-7B"
+    reading = hydra(tmp_path, line.format("gone"))
+    assert values(reading, "model", "zero") == ["qwen2.5-7b", None]
+    assert any(one.key == "gone.yaml" and "was not found" in one.why for one in reading.not_modelled)
+    reading = hydra(tmp_path, line.format("run"), run=RUN.replace("base", "gone"))
+    assert values(reading, "model", "task", "zero") == ["qwen2.5-7b", "grpo", None]
+    assert values(hydra(tmp_path, line.format("ppo_trainer")), "zero") == [3]  # verl's own: its defaults are known
+
+
+def test_defaults_that_name_each_other_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NapkinError, match="its defaults name more than 200 files"):
+        hydra(tmp_path, "python train.py --config-name run", base="defaults: [run]\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("python3 main.py training=gpt3/5b stages=[training] training.trainer.num_nodes=20", "which names a recipe"),
+        ("python3 main.py recipes=training/llama/hf_llama3_8b cluster_type=slurm", "HyperPod"),
+        ("oumi distributed torchrun -m oumi train -c own.yaml", "oumi's configuration"),
+    ],
+)
+def test_related_launch_lines_say_which_file_would_do(tmp_path: Path, line: str, says: str) -> None:
+    with pytest.raises(NapkinError, match=says) as problem:
+        read(tmp_path, line, own="model: {model_name: a/b}\ntraining: {trainer_type: TRL_SFT}\n")
+    assert problem.value.status == 3
+    assert problem.value.hint

@@ -98,6 +98,21 @@ NEIGHBORS = (
         ),
         SIZES,
     ),
+    Neighbor(
+        "NeMo-Framework-Launcher's launch line, which names a recipe",
+        lambda source: source.program == "main.py" and source.has_any("training", "fine_tuning", "peft"),
+        "give the recipe: training=gpt3/5b is conf/training/gpt3/5b.yaml",
+        True,
+    ),
+    Neighbor(
+        "SageMaker HyperPod's recipe or launch line",
+        lambda source: (
+            (source.program == "main.py" and "recipes" in source)
+            or source.has_all("model.train_batch_size", "model.max_context_width")
+        ),
+        SIZES,
+    ),
+    Neighbor("oumi's configuration", _holds("model.model_name", "training.trainer_type|data.train"), SIZES, True),
     Neighbor("ColossalAI's launch line", _starts("colossalai"), SIZES),
     Neighbor(
         "a configuration of inference or of merging, not of training",

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from napkin.errors import NapkinError
+from napkin.inputs.launch import hydra
 from napkin.inputs.launch.shell_values import marks
-from napkin.inputs.launch.source import FileValue, LaunchFile
+from napkin.inputs.launch.source import FileValue, LaunchFile, of_mapping
 from napkin.inputs.load import Document
 
 ENDS = (".yaml", ".yml", ".toml")
@@ -31,7 +32,8 @@ FOLDERS_ABOVE = 4
 
 def named_in(words: Sequence[str]) -> list[str]:
     """Return the settings files that a command names, as they are written, with the marks of their variables."""
-    return [words[at] for at in _places(words)]
+    composed = hydra.named_in(words)
+    return [*(words[at] for at in _places(words)), *([composed] if composed else [])]
 
 
 def _places(words: Sequence[str]) -> Iterator[int]:
@@ -64,8 +66,11 @@ def with_settings(source: LaunchFile, read: Callable[[str], LaunchFile]) -> Laun
 def path_of(script: str, value: str) -> str | None:
     """Return the path of a file that a script names, or None if it does not exist."""
     folder = os.path.dirname(script)
-    above = [os.path.join(folder, *[os.pardir] * ups, value) for ups in range(FOLDERS_ABOVE + 1)]
-    return next((path for path in (*above, value) if os.path.isfile(path)), None)
+    for written in hydra.places(value):
+        above = [os.path.join(folder, *[os.pardir] * ups, written) for ups in range(FOLDERS_ABOVE + 1)]
+        if (found := next((path for path in (*above, written) if os.path.isfile(path)), None)) is not None:
+            return found
+    return None
 
 
 def _joined(line: LaunchFile, file: LaunchFile, written: str, variables: tuple[str, ...]) -> LaunchFile:
@@ -84,13 +89,23 @@ def _joined(line: LaunchFile, file: LaunchFile, written: str, variables: tuple[s
     for key, value in own.items():
         if key in file.values or key.rpartition(".")[0] in file:
             _set(data, file.values.get(key, value).key, value)
+    values |= _resolved_again(file, own, data)
     joined = LaunchFile(line.name, file.syntax, values, Document(line.name, data))
     joined.command, joined.environment = line.command, line.environment
-    joined.unread, joined.missing = dict(line.unread), line.missing
+    joined.unread, joined.missing = dict(line.unread), (*line.missing, *file.missing)
     joined.parts = (line, file, *line.parts)
     for variable in variables:
         joined.unread["$" + variable.lstrip("$")] = f"selects the settings; its default, {written}, is assumed"
     return joined
+
+
+def _resolved_again(file: LaunchFile, own: dict[str, FileValue], data: Any) -> dict[str, FileValue]:
+    """Return the values of a settings file that refer to what the launch line overrides."""
+    if not isinstance(data, dict) or not any(key in file.values for key in own):
+        return {}
+    again = of_mapping(Document(file.name, data), file.syntax).values
+    kept = again.keys() & file.values.keys() - own.keys()
+    return {key: again[key] for key in kept if again[key] != file.values[key]}
 
 
 def _set(data: Any, key: str, value: FileValue) -> None:

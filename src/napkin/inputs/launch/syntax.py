@@ -20,7 +20,7 @@ _YAML_KEY = re.compile(r"^(?:- )?[\"']?[\w./\-]+[\"']?\s*:(?:\s|$)", re.M)
 _SHELL = re.compile(
     r"^#!.*\b(?:ba|z|da)?sh\b|^#SBATCH|^(?:export )?[A-Za-z_]\w*\+?=\(|^\s*(?:export|set -|source) ?\w*|"
     r"^\s*(?:[A-Z_]+=\S*\s+)*(?:srun|torchrun|deepspeed|accelerate launch|python3?|bash|swift|mpirun|ray job submit|"
-    r"llamafactory-cli|xtuner|trl|axolotl|litgpt|openrlhf\.cli\S*|uv run|tune run)\s|"
+    r"llamafactory-cli|xtuner|trl|axolotl|litgpt|oumi|openrlhf\.cli\S*|uv run|tune run)\s|"
     r"^[A-Za-z_]\w*=\S*$|^\s*--[a-z][\w.\-]*",
     re.M,
 )
@@ -36,7 +36,12 @@ def read_source(path: str) -> LaunchFile:
     Errors (2) name the line. The file's name does not determine its format.
     """
     file, line = file_and_line(path)
-    return source_of(read_text(file), name_of(file), line)
+    source = source_of(read_text(file), name_of(file), line)
+    if "defaults" not in source.values:
+        return source
+    from napkin.inputs.launch import hydra
+
+    return hydra.composed(source, file, lambda other: _source_of(read_text(other), name_of(other), 0))
 
 
 def file_and_line(path: str) -> tuple[str, int]:
@@ -53,13 +58,23 @@ def source_of(text: str, name: str, line: int = 0) -> LaunchFile:
     if source.settings:
         from napkin.inputs.launch.settings_files import with_settings
 
-        source = with_settings(source, lambda path: _source_of(read_text(path), name_of(path), 0))
+        source = with_settings(source, _composed_source)
     if line and source.is_mapping and not source.parts:
         raise NapkinError(
             f"{name}:{line}: only programs and scripts take a line, which selects a run",
             f"omit the line: --from {name}",
         )
     return source
+
+
+def _composed_source(path: str) -> LaunchFile:
+    """Return the keys of a file, with those of the files of its `defaults:`."""
+    from napkin.inputs.launch import hydra
+
+    def read(file: str) -> LaunchFile:
+        return _source_of(read_text(file), name_of(file), 0)
+
+    return hydra.composed(read(path), path, read)
 
 
 def _source_of(text: str, name: str, line: int) -> LaunchFile:

@@ -24,7 +24,7 @@ TASKS = {
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is verl's settings."""
-    return source.has_any(f"{M}.path", f"{A}.ppo_mini_batch_size", "algorithm.adv_estimator") or any(
+    return source.has_any("actor_rollout_ref", "algorithm.adv_estimator") or any(
         one.startswith("verl.") for one in source.command
     )
 

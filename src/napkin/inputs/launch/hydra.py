@@ -1,0 +1,111 @@
+"""Read configurations the way of Hydra: `--config-path DIR --config-name NAME` on a launch line, and `defaults:`.
+
+A configuration's `defaults:` list names the files that it is composed of, each overridden by the next and all by the
+configuration itself, unless `_self_` has another place (Hydra 1.1 and later).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.shell_values import marks
+from napkin.inputs.launch.source import LaunchFile, of_mapping
+from napkin.inputs.load import Document
+
+NAME, FOLDER = ("--config-name", "-cn"), ("--config-path", "--config-dir", "-cp", "-cd")
+KNOWN = ("ppo_trainer", "ppo_megatron_trainer", "sft_trainer", "sft_trainer_engine")
+"""Configurations within an installed package, whose values napkin knows as the framework's defaults (verl)."""
+MOST = 200
+"""Files that one configuration is composed of, with repetitions. verl's has some 30."""
+
+
+def named_in(words: Sequence[str]) -> str:
+    """Return the file that a command's --config-name names, with its folder; "" if it names none or a known one."""
+    name, folder = _stated(words, NAME), _stated(words, FOLDER)
+    plain = marks(name)[0].removesuffix(".yaml")
+    if not plain or plain in KNOWN:
+        return ""
+    return os.path.join(folder, name if name.endswith(".yaml") else name + ".yaml")
+
+
+def _stated(words: Sequence[str], options: Sequence[str]) -> str:
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option in options:
+            return value if equals else (words[at + 1] if at + 1 < len(words) else "")
+    return ""
+
+
+def places(written: str) -> Iterator[str]:
+    """Yield where a named configuration may be: in its folder, in one of that name, or in Hydra's usual ones. A folder
+    is relative to the program, which may be elsewhere."""
+    folder, name = os.path.split(written)
+    yield written
+    for one in dict.fromkeys((os.path.basename(folder), "config", "conf", "configs")):
+        yield os.path.join(one, name)
+
+
+def is_composed(source: LaunchFile) -> bool:
+    """Return whether a file has a `defaults:` list in Hydra's form."""
+    listed = source.document.data.get("defaults") if source.is_mapping else None
+    return isinstance(listed, list) and all(isinstance(one, str) or _is_choice(one) for one in listed)
+
+
+def _is_choice(entry: object) -> bool:
+    return isinstance(entry, dict) and len(entry) == 1 and all(isinstance(one, str | None) for one in entry.values())
+
+
+def composed(source: LaunchFile, path: str, read: Callable[[str], LaunchFile]) -> LaunchFile:
+    """Return a configuration with the files of its `defaults:`; those that do not exist are recorded in `missing`."""
+    if not is_composed(source):
+        return source
+    missing: list[str] = []
+    data = _composed(source, path, read, missing, [MOST])
+    found = of_mapping(Document(source.name, data, source.document.lines), source.syntax)
+    found.missing = tuple(dict.fromkeys(missing))
+    return found
+
+
+def _composed(
+    source: LaunchFile, path: str, read: Callable[[str], LaunchFile], missing: list[str], left: list[int]
+) -> dict[str, Any]:
+    left[0] -= 1
+    if left[0] < 0:
+        raise NapkinError(f"{source.name}: its defaults name more than {MOST} files", "name each file once")
+    own = {key: value for key, value in source.document.data.items() if key not in ("defaults", "hydra")}
+    result: dict[str, Any] = {}
+    entries = source.document.data["defaults"] if is_composed(source) else []
+    for entry in entries if "_self_" in entries else [*entries, "_self_"]:
+        if entry == "_self_":
+            _merge(result, own)
+            continue
+        group, name = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
+        group, _, package = group.removeprefix("override ").removeprefix("optional ").partition("@")
+        name, _, packed = name.partition("@") if isinstance(name, str) else ("", "", "")
+        if not name or group.startswith("hydra") or name in KNOWN:
+            continue
+        file = os.path.join(os.path.dirname(path), group, name.removesuffix(".yaml") + ".yaml")
+        if not os.path.isfile(file):
+            missing.append(os.path.join(group, name.removesuffix(".yaml") + ".yaml"))
+            continue
+        other = read(file)
+        inner = _composed(other, file, read, missing, left) if other.is_mapping else {}
+        into = package or packed or (group or os.path.dirname(name)).replace("/", ".")
+        for part in reversed(into.split(".") if into and into != "_global_" else []):
+            inner = {part: inner}
+        _merge(result, inner)
+    return result
+
+
+def _merge(into: dict[str, Any], over: dict[str, Any]) -> None:
+    """Merge nested mappings, the second over the first."""
+    for key, value in over.items():
+        mine = into.get(key)
+        if isinstance(mine, dict) and isinstance(value, dict):
+            _merge(mine, value)
+        else:
+            into[key] = copy.deepcopy(value)
