@@ -10,6 +10,8 @@ import pytest
 from napkin.evidence import published
 from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_rows import fine_tuning
+from napkin.evidence.finetune_words import within
+from napkin.inputs.presets import preset
 from tests.conftest import run_line
 
 ROW = """- id: {id}
@@ -409,6 +411,24 @@ def test_litgpt_by_its_name(tmp_path: pathlib.Path) -> None:
     file.write_text("schema: finetune/1\nrows:\n" + text.format(**row, layout=line, measured=measured))
     (entry,) = run_line(f"validate {file} --json").data["rows"]
     assert entry["predicted"] == pytest.approx(10.54e9, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("cognitivecomputations/dolphin-2.6-mistral-7b", "mistral-7b"),
+        ("gradientai/Llama-3-8B-Instruct-Gradient-1048k", "llama3-8b"),
+        ("NousResearch/Nous-Hermes-Llama2-13b", "llama2-13b"),
+        ("lmsys/vicuna-13b-v1.3", "llama-13b"),
+        ("HuggingFaceH4/zephyr-7b-beta", "mistral-7b"),
+        ("liuhaotian/llava-v1.6-mistral-7b", ""),  # images too
+        ("mlabonne/beyonder-4x7b", ""),  # four of them
+        ("nonsense-7b", ""),
+    ],
+)
+def test_a_fine_tune_has_the_shape_of_the_model_in_its_name(name: str, shape: str) -> None:
+    found = within(name)
+    assert (preset(found).name if found else "") == (preset(shape).name if shape else "")
 
 
 def test_a_cutoff_is_not_how_long_samples_are(tmp_path: pathlib.Path) -> None:

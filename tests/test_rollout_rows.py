@@ -150,6 +150,19 @@ def test_a_batch_that_is_not_stated_is_that_of_the_algorithm(tmp_path: pathlib.P
     assert found["update_seconds"]["predicted"] == pytest.approx(same["update_seconds"]["predicted"])
 
 
+def test_trls_micro_batches_are_responses(tmp_path: pathlib.Path) -> None:
+    """trl/trainer/grpo_config.py, generation_batch_size: 2 on each of 8 GPUs, twice, are 32 responses to 4 prompts of
+    num_generations 8. Other libraries count prompts."""
+    layout = "micro_batch: 2, grad_accum: 2, precision: amp-bf16, trainer: {}, stack: fsdp, zero: 3"
+    lengths = "prompt_length_mean: 200, response_length_mean: 1000, response_length_max: 2048, rollout_tp: 1"
+    open_ = validated(tmp_path, task="grpo", layout=layout.format("trl"), rl=lengths, measured=UPDATE)
+    said = f"{lengths}, group: 8, prompts: 4"
+    stated = validated(tmp_path, task="grpo", layout=layout.format("trl"), rl=said, measured=UPDATE)
+    assert open_["update_seconds"]["predicted"] == stated["update_seconds"]["predicted"]
+    other = validated(tmp_path, task="grpo", layout=layout.format("verl"), rl=lengths, measured=UPDATE)
+    assert "how many responses a step has is not stated" in other["update_seconds"]["why"]
+
+
 def test_an_engine_that_generates_all_the_time_gives_the_log_probabilities(tmp_path: pathlib.Path) -> None:
     """As verl takes them, unless the row says that both are decoupled: a pass less."""
     rl = SAMPLED.replace("on_policy: on policy,", "mode: fully_async,")

@@ -20,6 +20,7 @@ from napkin.evidence.finetune_software import (
     trainer_of,
     with_kernels,
 )
+from napkin.evidence.finetune_words import within
 from napkin.evidence.machines import bridged
 from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
@@ -224,7 +225,7 @@ def model_of(row: RowFields) -> Model:
     while STORED_WORDS.search(bare):
         bare = STORED_WORDS.sub("", bare)
         names.append(bare)
-    names.append(names_of_files.model_of("-".join(bare.split()))[0] or "")
+    names += [names_of_files.model_of("-".join(bare.split()))[0] or "", within(bare)]
     for name in names:
         if name and is_preset(name):
             return build(load_config(name))

@@ -1,4 +1,4 @@
-"""The library of fine-tuning, and what divides its model, that a row says in its framework's words alone."""
+"""What a row of fine-tuning says in words alone: the library and what divides its model, and the model's shape."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from napkin.evidence.recognize import Facts
 from napkin.evidence.row_words import library_of
 from napkin.evidence.rows import RowFields
+from napkin.inputs.presets import is_preset
 
 SHARDED_BY = (
     ("lit-?(gpt|llama)", "litgpt"),
@@ -16,6 +17,25 @@ SHARDED_BY = (
     ("ddp|distributeddataparallel", "ddp"),
 )
 """Words of a framework, and what they say divides the model."""
+
+
+TUNED_FROM = {"vicuna": "llama", "alpaca": "llama", "wizardlm": "llama", "guanaco": "llama", "zephyr": "mistral"}
+"""Names of fine-tunes, and the family that they were tuned from, whose sizes they have (lm-sys/FastChat
+docs/vicuna_weights_version.md; tatsu-lab/stanford_alpaca README; alignment-handbook recipes/zephyr-7b-beta)."""
+OTHER_SHAPES = re.compile(r"llava|vision|clip|blip|video|audio|omni|moe|^vl$|^\d+x\d+b$")
+"""Words of names that say that a model is more than the one it was made from."""
+SIZE = re.compile(r"\d+(\.\d+)?[bm]$")
+
+
+def within(name: str) -> str:
+    """Return the preset whose name, with a size, a fine-tune's name contains (`dolphin-2.6-mistral-7b`), "" if none."""
+    words = name.rpartition("/")[2].lower().replace("_", "-").replace(" ", "-").split("-")
+    words = [TUNED_FROM.get(word, word) for word in words]
+    if any(OTHER_SHAPES.search(word) for word in words):
+        return ""
+    parts = (words[first:last] for first in range(len(words)) for last in range(len(words), first, -1))
+    names = ("-".join(part) for part in parts if any(SIZE.fullmatch(word) for word in part))
+    return max((one for one in names if is_preset(one)), key=len, default="")
 
 
 def of_tuning(row: RowFields) -> Facts:

@@ -40,6 +40,7 @@ class Trainer:
     packs     default tokens of such a micro-batch, 0 if it packs none     longest  the same in multiples of the longest
               sequence, as its recipes or guides have it
     micro     default sequences of such a micro-batch if it packs none
+    group     default responses to a prompt, where the responses of a step are the micro-batches of all ranks; 0: else
     timer     passes that its timer of log-probabilities holds
     scores    tasks with logits only for responses, not prompts
     penalizes a step of reinforcement learning uses a reference by default
@@ -79,6 +80,7 @@ class Trainer:
     packs: int = 0
     longest: tuple[int, ...] = ()
     micro: int = 1
+    group: int = 0
     timer: tuple[str, ...] = ("logprobs",)
     broadcast: float = 0.0
     defers: bool = False
@@ -178,8 +180,10 @@ TRAINERS: dict[str, Trainer] = {
             "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; utils.py, "
             "create_model_from_path: a model is loaded in float32 unless a dtype is given; its configs "
             "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22); "
-            "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off; grpo_trainer.py and "
-            "rloo_trainer.py, logits_to_keep: the completion's",
+            "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off, num_generations 8, "
+            "generation_batch_size: the micro-batches of all ranks; grpo_trainer.py and rloo_trainer.py, "
+            "logits_to_keep: the completion's",
+            group=8,
             scores=("grpo", "rloo"),
             full="amp-bf16",
             beside_quantized="bf16",

@@ -293,13 +293,11 @@ def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, s
     first, last = ("allocated", "used") if name not in ("allocated", "reserved", "used") else (name, name)
     peaks = _peaks(asked, setup)
     fits = [evaluate(asked.model, one, asked.implementation, capacity) for one in peaks]
-    low = min(fit.reported.ends[f"memory/{first}"][0] for fit in fits)
-    high = max(fit.reported.ends[f"memory/{last}"][1] for fit in fits)
-    if asked.other:
-        low, high = low / OTHER_MEMORY, high * OTHER_MEMORY
+    factor = OTHER_MEMORY if asked.other else 1.0
+    low = min(fit.reported.ends[f"memory/{first}"][0] for fit in fits) / factor
+    high, needed = (max(fit.reported.ends[f"memory/{one}"][1] for fit in fits) * factor for one in (last, "used"))
     found = fits[0].reported
     shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
-    needed = max(fit.reported.ends["memory/used"][1] for fit in fits)
     if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
         shown += _gaps(fits[0], peaks[0], VARIED.value, GAPS.value)
         gaps = _gaps(fits[0], peaks[0], VARIED.high, GAPS.high)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_rows import model_of
+from napkin.evidence.finetune_software import trainer_of
 from napkin.evidence.response_lengths import answers_within, prompts_within
 from napkin.evidence.rows import RowFields
 from napkin.planning.rollouts import RolloutLengths
@@ -72,9 +74,19 @@ def _batch_of(row: RowFields) -> tuple[int, int, int]:
         if prompts is None and usual is not None:
             prompts, group, mini = usual[0], group or usual[1], mini or usual[2]
         if prompts is None:
-            raise NapkinError("how many responses a step has is not stated")
-        samples = prompts * (group or 1)
+            samples, group = _of_micro_batches(row, group)
+        else:
+            samples = prompts * (group or 1)
     return samples, group or 1, row.count("layout.global_batch") or (mini or 0) * (group or 1)
+
+
+def _of_micro_batches(row: RowFields, group: int | None) -> tuple[int, int]:
+    """Return the responses of a step, and those to a prompt, where the library counts a batch in responses."""
+    usual, micro = trainer_of(row).group, row.count("layout.micro_batch")
+    if not usual or micro is None:
+        raise NapkinError("how many responses a step has is not stated")
+    samples = micro * (row.count("hardware.count") or 1) * (row.count("layout.grad_accum") or 1)
+    return samples, math.gcd(samples, group or usual)
 
 
 def _lengths(
