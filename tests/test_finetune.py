@@ -382,6 +382,29 @@ def test_a_run_whose_ranks_may_each_load_all_of_4_bit_weights_is_not_said_to_fit
     assert verdicts == {"small": "too close to call", "large": "fits", "eight": "fits"}
 
 
+def test_fsdp_before_torch_2_1_kept_frozen_blocks_gathered(tmp_path: pathlib.Path) -> None:
+    """At the end of the backward pass each of 4 GPUs has all of Llama 2 70B's blocks, 68.5e9 x 2 bytes, next to its
+    quarter of 138 GB (meta-llama/llama-cookbook issue 118: out of memory on 4 A100 of 80 GB with torch 2.0.1)."""
+    layout = "seq: 2048, packed: true, precision: bf16-pure, attention: flash, trainer: none, stack: fsdp, zero: 3"
+    row = {"model": "llama2-70b", "count": 4}
+    gib = "peak_bytes: 8e+10, what: allocated"
+    old, new = f"{layout}, versions: torch 2.0.1", f"{layout}, versions: torch 2.1.0"
+    found = validated(
+        tmp_path,
+        {**row, "id": "old", "layout": old, "measured": "oom: true"},
+        {**row, "id": "new", "layout": new, "measured": "oom: true"},
+        {**row, "id": "small", "model": "llama2-7b", "layout": old, "measured": gib},
+        {**row, "id": "full", "model": "llama2-7b", "method": "kind: full", "layout": old, "measured": gib},
+        {**row, "id": "full-new", "model": "llama2-7b", "method": "kind: full", "layout": new, "measured": gib},
+    )
+    assert found["old", "memory_used"]["verdict"] == "does not fit"
+    assert found["new", "memory_used"]["verdict"] != "does not fit"
+    blocks = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
+    assert found["small", "memory_allocated"]["predicted"] > 2 * blocks * (1 + 1 / 4)
+    full = (found[name, "memory_allocated"]["predicted"] for name in ("full", "full-new"))
+    assert len(set(full)) == 1
+
+
 def test_what_dtype_a_script_loads_is_left_open(tmp_path: pathlib.Path) -> None:
     """Llama 7B on one A100 of 80 GB: Adam's states of bf16 weights are 4 times 13.5 GB, of fp32 ones 8 times
     (tatsu-lab/stanford_alpaca issue 56: out of memory). transformers before 5 load fp32 unless a dtype is given."""

@@ -26,6 +26,7 @@ from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.row_networks import states_bridge
+from napkin.evidence.row_words import is_older
 from napkin.evidence.rows import RowFields
 from napkin.footprint.submodels import VISION
 from napkin.inputs import hardware
@@ -88,6 +89,8 @@ class FineTuning:
     wider: tuple[Setup, ...] = ()
 
 
+RESHARDS = (2, 1)
+"""The release of torch from which on FSDP frees gathered parameters that are frozen."""
 READ = {
     "model": "name preset params_nominal params shape multimodal",
     "hardware": "chip accelerator count per_node nodes interconnect",
@@ -127,6 +130,8 @@ def fine_tuning(row: RowFields) -> FineTuning:
     framework = framework_of(row, stack, trainer)
     if framework.name == "fsdp" and kind != "full" and OLD_TRANSFORMERS.search(row.text("layout.versions")):
         framework = replace(framework, retains=True)
+    if framework.name == "fsdp" and kind != "full" and is_older(row.text("layout.versions"), RESHARDS):
+        framework = replace(framework, keeps_frozen=True)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))
     layout, lengths = layout_of(row, asked.rows)

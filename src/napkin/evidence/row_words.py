@@ -184,6 +184,12 @@ SDPA = ("", "sdpa", "default", "transformers default", "transformers default (no
 """Words by which a row leaves the kernel to torch."""
 
 
+def is_older(versions: str, release: tuple[int, int]) -> bool:
+    """Return whether stated versions name a torch before a release; a development version of it is none."""
+    found = TORCH.search(versions)
+    return found is not None and (int(found[1]), int(found[2])) < release
+
+
 def kernel_of_torch(words: str, versions: str) -> str:
     """Return the kernel that torch itself picks in those versions, where a row leaves it to torch, else ""."""
     found = TORCH.search(versions)

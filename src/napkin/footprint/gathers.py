@@ -14,6 +14,15 @@ BLOCKS_IN_FLIGHT = 2
 """Blocks whose parameters FSDP holds gathered: the one in use and the one prefetched."""
 
 
+def left_gathered(step: PreparedStep, parts: Sequence[tuple[Number, LocalWeights]]) -> Number:
+    """Return the bytes of frozen parameters of blocks that FSDP has gathered and not freed after the backward pass."""
+    setup = step.setup
+    if not setup.framework.keeps_frozen or setup.implementation.tuning is None:
+        return 0
+    blocks = parts[1 : 1 + len(step.run.layers)]
+    return where(setup.layout.zero >= 3, total(count * (part.frozen - part.scales) for count, part in blocks), 0)
+
+
 def gathered_bytes(
     step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]], in_flight: int = BLOCKS_IN_FLIGHT
 ) -> Number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, is_array, is_zero, maximum, minimum, product, total, where
-from napkin.footprint.gathers import gathered_bytes
+from napkin.footprint.gathers import gathered_bytes, left_gathered
 from napkin.footprint.optimizer_buffers import optimizer_temporaries
 from napkin.footprint.peaks import LayerPeak, StageLayers, layer_peaks
 from napkin.footprint.prepared import PreparedStep
@@ -214,6 +214,7 @@ class Moments:
         kept = rank.delayed if setup.layout.schedule == "zero-bubble" else stage.first * run.before.saved
         temporaries = (
             ("embedding", stage.first * (run.after.input + before)),
+            ("left_gathered", left_gathered(step, self.parts)),
             ("logits", product(stage.last, run.held_logits)),
             ("loss", self.losses),
         )

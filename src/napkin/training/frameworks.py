@@ -67,6 +67,9 @@ class Framework:
     retains       a checkpointed block whose parameters are frozen leaves its input, and the gradient of that, until the
                   backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
                   _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
+    keeps_frozen  gathered blocks whose parameters are frozen stay gathered through the backward pass: torch's FSDP
+                  before 2.1, whose hook after a block's backward pass needs a gradient (pytorch/pytorch pull request
+                  101982, "Reshard frozen params in backward"; meta-llama/llama-cookbook issues 37 and 118)
     experts_apart  experts are divided over expert-parallel ranks only, and whole on each group of them: FSDP is told
                   to ignore their modules (foundation-model-stack/fms-acceleration at 876e2ed6, plugins/accelerated-moe,
                   framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
@@ -112,6 +115,7 @@ class Framework:
     unsynced: bool = False
     defers: bool = False
     retains: bool = False
+    keeps_frozen: bool = False
     experts_apart: bool = False
     unit_of_adapter: bool = False
     unit_of_module: bool = False
