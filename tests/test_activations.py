@@ -20,8 +20,9 @@ from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import Rank
 from napkin.operations.frameworks import FRAMEWORKS
 from napkin.operations.implementations import ALL_KERNELS, HF, TORCH, TRANSFORMERS, measured, mode, recomputation_of
+from napkin.operations.tuning import Tuning
 from napkin.record import replace
-from napkin.training.frameworks import LIGER
+from napkin.training.kernels import LIGER, UNSLOTH
 from napkin.training.layout import Layout
 from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
@@ -218,7 +219,7 @@ def test_megatrons_fused_swiglu_keeps_gate_and_up_alone() -> None:
 def with_liger(tokens: int, layers: int, **changes: Any) -> Rank:
     """A bf16 step of Llama on Liger's kernels."""
     of = model_of({**LLAMA, "num_hidden_layers": layers, "intermediate_size": 512})
-    code = replace(implementation_of("hf", of.family), **{**dict(LIGER), **changes})
+    code = replace(LIGER.on(implementation_of("hf", of.family)), **changes)
     return memory.rank_of(
         prepare(of, Setup(code, Layout(seq=tokens), POLICIES["bf16-pure"], find("adamw")[0], "fused")), 0
     )
@@ -234,6 +235,39 @@ def test_a_layer_on_ligers_kernels_keeps_what_matmuls_and_norms_read() -> None:
     mlp = 3 * 2 * f
     layer = with_liger(tokens, 2).saved - with_liger(tokens, 1).saved
     assert layer == tokens * (norms + attention + mlp) + 24
+
+
+def with_unsloth(tokens: int, layers: int, **changes: Any) -> Rank:
+    """The same on unsloth's kernels, with LoRA of rank 4 on all linear layers."""
+    of = model_of({**LLAMA, "num_hidden_layers": layers, "intermediate_size": 512})
+    tuning = Tuning("lora", 4, 0.0)
+    code = replace(UNSLOTH.on(replace(implementation_of("hf", of.family), tuning=tuning)), **changes)
+    return memory.rank_of(
+        prepare(of, Setup(code, Layout(seq=tokens), POLICIES["bf16-pure"], find("adamw")[0], "fused")), 0
+    )
+
+
+def test_a_layer_on_unsloths_kernels_keeps_neither_thin_products_nor_what_the_mlp_makes() -> None:
+    """As Liger's, less the product of gate and up, which the backward pass writes over its gradient; and of LoRA's two
+    matrices nothing is kept: they are one function with the frozen one, which reads its input alone."""
+    h, kv, f, tokens = 64, 32, 512, 64
+    layer = with_unsloth(tokens, 2).saved - with_unsloth(tokens, 1).saved
+    assert layer == tokens * (2 * (2 * h + 4 + 2 * h) + 2 * h + 4 * kv + 2 * h + 4 * 4 + 4 * f) + 24
+    kept = with_unsloth(tokens, 2, swiglu="overwritten").saved - with_unsloth(tokens, 1, swiglu="overwritten").saved
+    assert kept - layer == tokens * 2 * f
+
+
+def test_adapters_and_their_layers_are_one_function_without_dropout_alone() -> None:
+    """With dropout its mask is kept, of one byte, and what it leaves; and the thin product of rank 4. Below the first
+    adapter nothing has a gradient: no mask there, and attention's result is kept for it alone."""
+    of, tokens = model_of(LLAMA), 64
+    saved = []
+    for dropout in (0.0, 0.1):
+        tuning = Tuning("lora", 4, dropout, ("o_proj",), joined=True)
+        code = replace(implementation_of("hf", of.family), tuning=tuning)
+        step = prepare(of, Setup(code, Layout(seq=tokens), POLICIES["bf16-pure"], find("adamw")[0], "fused"))
+        saved.append(memory.rank_of(step, 0).saved)
+    assert saved[1] - saved[0] == tokens * ((of.depth - 1) * (64 + 2 * 64 + 2 * 4) + 2 * 4)
 
 
 def test_ligers_swiglu_writes_its_gradients_over_its_inputs() -> None:

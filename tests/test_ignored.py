@@ -170,6 +170,7 @@ log=tps: 6,000  tflops: 300.0  mfu: 30.0%
 lora-rank=8|64
 lora-targets=q,v
 loss=fused|chunked
+kernels=liger|unsloth
 max=micro-batch|seq
 max-cp=1|2
 max-ep=1

@@ -168,6 +168,31 @@ def test_defaults_of_trl_are_those_of_its_time() -> None:
     assert (before["recompute"], before["precision"]) == ("none", "fp32")
 
 
+def test_trls_loss_is_that_of_its_time() -> None:
+    """chunked_nll since 1.7, which files of today leave out; nll where a key has gone since, or where they say so."""
+    sft = TRL + "gradient_accumulation_steps: 4\nuse_peft: true\nlora_r: 16\ndataset_text_field: text\n"
+    assert "loss" not in read(sft)
+    assert read(sft.replace("max_length", "max_seq_length"))["loss"] == "torch"
+    stated = {one: read(f"{sft}loss_type: {one}\n")["loss"] for one in ("nll", "dft", "chunked_nll")}
+    assert stated == {"nll": "torch", "dft": "torch", "chunked_nll": "chunked-recomputed"}
+    liger = read(sft + "use_liger_kernel: true\n")
+    assert (liger["loss"], liger["kernels"]) == ("fused", "liger")
+
+
+def test_axolotls_liger_is_its_loss_its_kernels_or_both() -> None:
+    kernels = "liger_rms_norm: true\nliger_rope: true\nliger_glu_activation: true\n"
+    fused = "liger_fused_linear_cross_entropy: true\n"
+    found = [
+        read(AXOLOTL + more) for more in (fused, kernels, fused + kernels, kernels.replace("rope: true", "rope: false"))
+    ]
+    assert [(one.get("loss"), one.get("kernels")) for one in found] == [
+        ("fused", None),
+        (None, "liger"),
+        ("fused", "liger"),
+        (None, None),
+    ]
+
+
 def test_transformers_own_examples_are_not_trls() -> None:
     """run_clm.py takes a dataset_name too; TrainingArguments neither recompute nor run bf16 unless told so."""
     line = "torchrun --nproc_per_node 8 {program} --model_name_or_path gpt2-xl --dataset_name wikitext {more}"

@@ -21,6 +21,7 @@ from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.through_passes import Gradients, References
 from napkin.operations.frozen import Reach
+from napkin.operations.losses import LOSSES
 from napkin.operations.model import Stack
 from napkin.operations.tuning import Tuning
 from napkin.planning.enlarge import with_layers
@@ -383,6 +384,45 @@ def test_a_loss_that_is_fused_with_its_head_keeps_gradients(micro: int) -> None:
     assert [storage.size for _, storage in node.kept] == [4 * tokens * H]
     assert node.forward_scratch == 4 * -(-tokens // 8) * V + gradients[1] + 4 * tokens
     assert node.scratch == 0
+
+
+@pytest.mark.parametrize(("policy", "stored", "narrow"), [("bf16-pure", 2, 2), ("amp-bf16", 4, 2), ("fp32", 4, 4)])
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_loss_in_recomputed_parts_of_256_tokens(policy: str, stored: int, narrow: int, trained: bool) -> None:
+    """TRL: a copy of the hidden state is kept, with labels and their order. Forward, the weight is copied to fp32
+    if it has 16 bits, and to autocast's 16 bits, while a part has its first logits; then the logits have three fp32
+    tensors. Backward the 16-bit copy stays, next to the sum of the gradients; a part's gradient is in the matmul's
+    format, then in fp32 and in the weight's."""
+    micro = 2
+    setup = setup_of(DENSE, loss="chunked-recomputed", micro=micro, policy=policy)
+    tuning = None if trained else Tuning("lora", 4, 0.0)
+    step = prepare(DENSE, replace(setup, implementation=replace(setup.implementation, tuning=tuning)))
+    node = next(one for one in step.run.after.nodes if one.name == "recomputed_loss")
+    tokens, weight, logits = micro * S, V * H, min(256, micro * S) * V
+    assert [storage.size for _, storage in node.kept] == [stored * tokens * H, 16 * tokens]
+    wide = (4 if stored == 2 else 0) * weight
+    low = (2 if narrow == 2 else 0) * weight
+    first, then = wide + low + narrow * logits, (12 + narrow) * logits
+    assert node.forward_scratch == max(first, then)
+    own = (narrow * weight + low, (narrow + 4) * weight * (stored == 2)) if trained else (low, 0)
+    summed = stored * weight if trained else 0
+    assert node.weight == summed
+    assert node.scratch == max(first, low + then, max(own) + narrow * logits, 2 * summed, 2 * stored * tokens * H)
+
+
+def test_parts_of_a_loss() -> None:
+    """2^⌈log2⌈T/⌈V/h⌉⌉⌉ tokens; an eighth; 256; and fp32 logits of at most 4 GiB, in one part or 4, 8, …: 16,384 ·
+    128,256 of them are 7.8 GiB, 65,536 · 128,256 31.3."""
+    of = {name: LOSSES[name].parts for name in ("fused", "chunked-backward", "chunked-recomputed", "fused-compiled")}
+    rows = {
+        name: [parts(tokens, 128256, 4096) for tokens in (100, 16384, 65536)] for name, parts in of.items() if parts
+    }
+    assert rows == {
+        "fused": [4, 512, 2048],
+        "chunked-backward": [13, 2048, 8192],
+        "chunked-recomputed": [100, 256, 256],
+        "fused-compiled": [100, 4096, 8192],
+    }
 
 
 def test_what_the_class_without_its_head_returns() -> None:

@@ -171,7 +171,8 @@ def test_a_loss_that_is_fused_with_the_head_in_equal_parts(chunks: int, monkeypa
     """It keeps the fp32 gradient of the hidden state; forward it holds the logits of one part in 3 bytes each, the
     head's gradient and a loss of each token."""
     name = f"in {chunks} parts"
-    monkeypatch.setitem(LOSSES, name, Loss(0, 3, chunks=chunks, fused=True))
+    form = Loss(0, 3, parts=lambda tokens, vocabulary, width: tokens // chunks, added=True)
+    monkeypatch.setitem(LOSSES, name, form)
     node = step_of(DENSE, loss=name, policy="bf16-pure").run.after.nodes[-1]
     assert [storage.size for _, storage in node.kept] == [4 * S * H]
     assert node.forward_scratch == 3 * S // chunks * V + 2 * V * H + 4 * S

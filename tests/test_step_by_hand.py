@@ -21,6 +21,7 @@ from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
 from napkin.operations.learned import TokenShift
+from napkin.operations.losses import copied_bytes
 from napkin.operations.maps import AttentionDifference, HalfHeads
 from napkin.operations.model import Model
 from napkin.operations.norms import Norm
@@ -343,6 +344,27 @@ def test_elementwise_bytes_of_a_dense_layer() -> None:
     assert again == pytest.approx(L * T * (2 * forward + backward) + ends + head)
     eager = parts(changed={"elementwise": 1.5, "loss_bytes": 20.0})["step/memory_bound/elementwise"]
     assert eager == pytest.approx(1.5 * (L * T * (forward + backward) + ends) + 20 * head)
+
+
+def test_a_loss_that_runs_the_head_again() -> None:
+    """Four parts, with copies of 6 and 24 bytes for each element of the head's weight; once more 2·T·h·V FLOP."""
+    plain, again = parts(), parts(loss_parts=4, head_copied=6, head_copied_back=24)
+    assert again["step/compute/matmul"] - plain["step/compute/matmul"] == pytest.approx(2 * T * H * V)
+    assert again["step/memory_bound/casts"] - plain["step/memory_bound/casts"] == 4 * 30 * H * V
+
+
+@pytest.mark.parametrize(
+    ("stored", "narrow", "trained", "forward", "backward"),
+    [
+        (4, 2, True, 6, 6 + 6 + 12),  # to 16 bits; again, the gradient to fp32, added to the sum
+        (2, 2, True, 6 + 6, 12 + 12 + 6),  # to fp32, and to 16 bits
+        (2, 2, False, 12, 12),
+        (4, 4, True, 0, 12),
+    ],
+)
+def test_bytes_of_the_copies_of_a_head(stored: int, narrow: int, trained: bool, forward: int, backward: int) -> None:
+    """A cast reads one format and writes the other; a sum reads two numbers and writes one."""
+    assert copied_bytes(stored, narrow, trained) == (forward, backward)
 
 
 def test_what_tensor_parallelism_divides_of_the_elementwise_work() -> None:

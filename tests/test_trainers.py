@@ -22,7 +22,10 @@ LINE = "memory llama3-8b --seq 2048 --json"
         ),
         ("none --lora-rank 8", "--lora-rank 8 --precision frozen=bf16,param=fp32"),
         ("hf-trainer --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision amp-bf16"),
-        ("trl --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision bf16-pure --recompute full"),
+        (
+            "trl --lora-rank 8 --quantized nf4",
+            "--lora-rank 8 --quantized nf4 --precision bf16-pure --recompute full --loss chunked-recomputed",
+        ),
         ("torchtune --lora-rank 8", "--lora-rank 8 --precision bf16-pure --framework torchtune"),
         ("hf-trainer --framework fsdp --gpus 8 --zero 3", "--precision amp-bf16 --framework fsdp --gpus 8 --zero 3"),
         ("openrlhf --gpus 8 --zero 3", "--precision bf16-mixed --framework deepspeed --gpus 8 --zero 3"),
@@ -76,6 +79,57 @@ def test_a_library_in_every_command_that_takes_a_step() -> None:
     timed = run_line(f"step {line} --global-batch 8").values["step/time"]
     run = run_line(f"train-time {line} --global-batch 8 --tokens 1B").values["time/uninterrupted"]
     assert run == pytest.approx(timed * 1e9 / (8 * 2048), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("line", "published"),
+    [
+        ("qwen3-4b --seq 16384", 63.8),
+        ("qwen3-14b --seq 16384 --gpus 8 --framework fsdp", 38.9),
+        ("qwen3-14b --seq 16384 --gpus 8 --framework fsdp --loss torch", 58.9),
+        ("qwen3-32b --seq 8192 --gpus 8 --framework fsdp", 71.2),
+    ],
+)
+def test_trl_s_published_peaks(line: str, published: float) -> None:
+    """Peak GiB of full fine-tuning on H100s with loss_type chunked_nll, and nll (huggingface/trl, notes of release
+    1.4, after pull requests 5575 and 5676)."""
+    found = run_line(f"memory {line} --hardware h100 --trainer trl --json")
+    assert found.values["memory/allocated"] / 2**30 == pytest.approx(published, rel=0.03)
+
+
+def test_a_library_s_loss_is_of_texts() -> None:
+    """A loss over log-probabilities, or one of scores, stays as it is; a version before it had none."""
+    for task in ("dpo", "rm"):
+        line = f"memory llama3-8b --hardware h100 --lora-rank 8 --task {task} --precision bf16-pure --json"
+        assert run_line(f"{line} --trainer trl --recompute none").values == run_line(line).values
+    assert [TRAINERS["trl"].loss_in(one) for one in ("trl 1.6.0", "trl 1.7.1, transformers 5.2", "torch 2.4")] == [
+        "",
+        "chunked-recomputed",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("card", "published"), [("v100-16gb", 40724), ("rtx-4090", 78475), ("a100-40gb", 153977), ("a100-80gb", 342733)]
+)
+def test_unsloth_s_published_longest_sequences(card: str, published: int) -> None:
+    """Of Llama 3.1 8B in nf4 with LoRA of rank 32 on all linear layers, one sequence (unslothai/unsloth, README.md at
+    e3162dc5b, on GPUs of 16, 24, 40 and 80 GB)."""
+    line = f"memory llama3.1-8b --hardware {card} --trainer unsloth --quantized nf4 --lora-rank 32 --max seq"
+    found = run_line(f"{line} --optimizer adamw-8bit --json")
+    assert found.values["max/seq"] == pytest.approx(published, rel=0.04)
+
+
+def test_kernels_are_those_of_a_hugging_face_class() -> None:
+    """Unsloth brings its own, and `none` takes them away; a framework with a model of its own has no use for others."""
+    line = "memory llama3-8b --lora-rank 8 --trainer unsloth --json"
+    assert run_line(line).values == run_line(f"{line} --kernels unsloth").values
+    plain = run_line(f"{line} --kernels none --loss torch").values["memory/allocated"]
+    assert run_line(line).values["memory/allocated"] < run_line(f"{line} --kernels none").values["memory/allocated"]
+    assert plain == run_line(f"{line} --kernels none").values["memory/allocated"]
+    refused = run_line("memory llama3-8b --framework megatron-core --kernels liger")
+    assert refused.status == 2
+    assert "--kernels has no effect here" in refused.err
 
 
 def test_unknown_ones_are_refused() -> None:

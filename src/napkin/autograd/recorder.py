@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from napkin.autograd.tensors import (
     ACTIVATION,
     INPUT,
+    MADE_AGAIN,
     WEIGHT,
     WEIGHT_COPY,
     Node,
@@ -62,11 +63,11 @@ class Recorder:
         return Tensor(count, dtype, ((1, Storage(what, sized(count, dtype), kind)),), no_grad)
 
     def keep(self, *tensors: Tensor) -> tuple[tuple[Number, Storage], ...]:
-        """Save tensors for backward; weights and the step's own inputs are not counted."""
+        """Save tensors for backward; weights, the step's own inputs, and what is computed again are not counted."""
         held: list[tuple[Number, Storage]] = []
         for tensor in tensors:
             for weight, storage in tensor.storages:
-                if storage.kind in (WEIGHT, INPUT):
+                if storage.kind in (WEIGHT, INPUT, MADE_AGAIN):
                     continue
                 if id(storage) not in self._known:
                     self._known.add(id(storage))

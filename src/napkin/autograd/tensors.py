@@ -14,6 +14,8 @@ SLICE, CUT, JOINED, DIFFERENCE = "slice", "cut", "joined", "subtract"
 INPUT_LABEL = "x"
 """Label of the residual stream that a layer reads."""
 ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"
+MADE_AGAIN = "made again"
+"""Of a storage that no backward pass needs: what was in it is computed again, in the place of its gradient."""
 
 
 def sized(count: Number, dtype: str) -> Number:

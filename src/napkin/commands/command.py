@@ -37,6 +37,7 @@ PROBED = frozenset(
         "optimizer-in-backward",
         "implementation",
         "loss",
+        "kernels",
         "async-tp",
         "schedule",
     )

@@ -14,11 +14,12 @@ from napkin.evidence.finetune_software import (
     OLD_TRANSFORMERS,
     attention_of,
     framework_of,
+    kernels_of,
     offload_of,
     optimizer_of,
     precisions_of,
     trainer_of,
-    with_kernels,
+    with_loss,
 )
 from napkin.evidence.finetune_words import within
 from napkin.evidence.machines import bridged
@@ -136,11 +137,14 @@ def fine_tuning(row: RowFields) -> FineTuning:
     precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
-    implementation = with_kernels(row, model, implementation_of(name, model.family), framework)
+    implementation = with_loss(row, model, implementation_of(name, model.family), framework)
     implementation = replace(implementation, loss=loss_of(asked, implementation.loss, precision))
     if kind != "full":
         tuning = adapters_of(row, model, implementation, other)
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
+    kernels = kernels_of(row)
+    if kernels is not None:
+        implementation = kernels.on(implementation)
     optimizer, form = optimizer_of(row)
     setup = Setup(
         implementation,

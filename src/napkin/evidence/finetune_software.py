@@ -6,7 +6,7 @@ import re
 
 from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
-from napkin.evidence.row_words import FUSED_LOSSES, LIGER_WORD, OFFLOADED, kernel_of_torch, timed_kernel
+from napkin.evidence.row_words import FUSED_LOSSES, OFFLOADED, kernel_of_torch, timed_kernel
 from napkin.evidence.rows import RowFields
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
 from napkin.operations.lora_targets import ALL_LINEAR, DEFAULT
@@ -16,11 +16,12 @@ from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import replace
 from napkin.training import optimizer_names
-from napkin.training.frameworks import FRAMEWORKS, LIGER, PLAIN, Framework
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.kernels import KERNELS, Kernels
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
-from napkin.training.trainers import LOOP, TRAINERS, Trainer
+from napkin.training.trainers import LOOP, TRAINERS, Trainer, version_of
 
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
@@ -224,12 +225,21 @@ OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
 foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
 gradient_checkpointing_enable)."""
 
-FUSED_NORMS = ("foak", "unsloth")
-"""Words of kernels that run a norm at once, and whose loss writes the gradient over the logits."""
+FUSED_NORMS = "foak"
+"""The word for kernels that run a norm at once, and whose loss writes the gradient over the logits."""
 
 
-def with_kernels(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
-    """Return the implementation with the kernels that a row names."""
+def kernels_of(row: RowFields) -> Kernels | None:
+    """Return the library of kernels that a row names, or its trainer has."""
+    words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
+    if FUSED_NORMS in words:
+        return None
+    named = next((one for name, one in KERNELS.items() if name in words), None)
+    return named or KERNELS.get(trainer_of(row).kernels)
+
+
+def with_loss(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
+    """Return the implementation with the loss that a row names, and what follows from versions that it states."""
     implementation = framework.implements(
         implementation, bool(row.flag("layout.compile")), (row.count("layout.tp") or 1) > 1
     )
@@ -239,13 +249,16 @@ def with_kernels(row: RowFields, model: Model, implementation: Implementation, f
         implementation = replace(implementation, looped=implementation.looped_in_4)
     if implementation.shifted and _copies_logits(row):
         implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
-    if any(word in words for word in FUSED_NORMS):
+    if FUSED_NORMS in words:
         return replace(implementation, norms="fused", loss="in-place")
-    if LIGER_WORD in words:
-        implementation = replace(implementation, **dict(LIGER))
     if any(word in words for word in FUSED_LOSSES) and "logits kept" not in words:
         return replace(implementation, loss="fused")
-    return implementation
+    kernels, versions = kernels_of(row), row.text("layout.versions")
+    if kernels is not None and kernels.before:
+        stated = version_of(kernels.name, versions)
+        newer = stated is not None and stated >= kernels.since
+        return replace(implementation, loss=kernels.loss if newer else kernels.before)
+    return replace(implementation, loss=trainer_of(row).loss_in(versions) or implementation.loss)
 
 
 SHIFTS_LABELS = (4, 49)

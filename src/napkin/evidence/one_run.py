@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, minimum, where
+from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
@@ -19,7 +19,9 @@ from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.peaks import peak_name
 from napkin.operations.implementations import STACKED
+from napkin.operations.losses import LOSSES, copied_bytes
 from napkin.operations.model import Model
+from napkin.operations.trained import head_of
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.data_parallel import FUSED_ON_HOST, LOOPED_ON_HOST
@@ -152,6 +154,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         stacked=1 if setup.implementation.looped in STACKED else 0,
         unrouted=1 if setup.implementation.unrouted else 0,
         wide_stream=where(layout.zero >= 3, 0, 1 if setup.precision.network.autocast else 0),
+        **_parts_of_loss(model, setup),
         target=layout.target,
         layers_before=before,
         layers_last=last,
@@ -159,6 +162,21 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         tower_tokens=tower_tokens,
         image_tokens=image_tokens,
     )
+
+
+def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
+    """Return what the step model knows of a loss in parts that are recomputed; nothing of any other."""
+    form = LOSSES.get(setup.implementation.loss)
+    if form is None or form.parts is None or form.early:
+        return {}
+    layout, network = setup.layout, setup.precision.network
+    tokens = layout.sequences * (layout.seq // layout.cp)
+    head = head_of(model)
+    copied, back = copied_bytes(
+        sized(1, network.param), sized(1, network.compute), head is None or head.learning.trained
+    )
+    rows = form.parts(tokens, model.logits, model.hidden)
+    return {"loss_parts": ceil_div(tokens, rows), "head_copied": copied, "head_copied_back": back}
 
 
 def host_of(setup: Setup) -> int:

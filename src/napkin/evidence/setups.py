@@ -15,7 +15,8 @@ from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training import optimizer_names
-from napkin.training.frameworks import FRAMEWORKS, FRONT, LIGER, MOST, SLOTS, Framework, unnamed
+from napkin.training.frameworks import FRAMEWORKS, FRONT, MOST, SLOTS, Framework, unnamed
+from napkin.training.kernels import LIGER
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import OPERATIONS, Recompute
@@ -146,7 +147,7 @@ def code_for(row: RowFields, framework: Framework, model: Model) -> Implementati
     if row.flag("layout.chunked_cross_entropy") or recipe:
         implementation = replace(implementation, loss=chunked_loss(row, framework) or implementation.loss)
     if row.text("layout.layer_kernels") == LIGER_WORD and framework.implementation == "hf":
-        implementation = replace(implementation, **dict(LIGER))
+        implementation = LIGER.on(implementation)
     tuning = tuning_of(row, framework)
     return implementation if tuning is None else replace(implementation, tuning=tuning)
 

@@ -3,8 +3,9 @@ matmul."""
 
 from __future__ import annotations
 
+from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import BYTES, INPUT, Tensor, sized
-from napkin.elementwise import Number, ceil_div, minimum, next_power, where
+from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
 from napkin.operations.implementations import CUT_IN_FP32
@@ -28,7 +29,7 @@ def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
     kept_on: Number = 0
     if stack.after and stack.after[-1].role == LOSS:  # a head of another kind, with a loss of its own
         lowering.run(rewrite(stack.after, lowering.implementation), residual)
-    elif form is not None and form.fused:
+    elif form is not None and form.parts is not None:
         fused_loss(lowering, stack.after, residual, form)
     else:
         logits = lowering.run(rewrite(stack.after, lowering.implementation), residual)
@@ -128,17 +129,14 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
 
 
 def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value, form: Loss) -> None:
-    """Record the head's matmul and the cross entropy as one kernel; operations after the head run inside it.
-
-    It saves the gradients of the hidden state and, if chunks differ in size (Liger), of the head's weight, and backward
-    returns them unchanged. Forward also holds the logits of one chunk, the chunk's gradient of the weight, and an fp32
-    loss per token."""
+    """Record the head's matmul and the cross entropy as one kernel, one part of the tokens at a time; operations after
+    the head run inside it."""
     tape = lowering.tape
     place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
-    if place is None:
+    if place is None or form.parts is None:
         raise Refused("a loss fused with the head's matmul needs a head", "omit --loss")
     head = operations[place]
-    (product,) = head.gemms(Work(lowering.b, lowering.own))
+    (matmul,) = head.gemms(Work(lowering.b, lowering.own))
     hidden = (
         lowering.run(rewrite(operations[:place], lowering.implementation), residual).tensor
         if place
@@ -146,24 +144,63 @@ def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: 
     )
     lowering.score()
     tape.scope = "loss"
-    vocabulary = product.n // lowering.split.tensor
-    equal = form.chunks > 1
-    if equal:
-        rows = ceil_div(lowering.tokens, form.chunks)
-        logits = of_each(form.peak, rows * vocabulary)
+    vocabulary = matmul.n // lowering.split.tensor
+    logits = form.parts(lowering.tokens, vocabulary, matmul.k) * vocabulary
+    trained = vocabulary * matmul.k * (not lowering.freezes(head))
+    if form.early:
+        _early_loss(tape, hidden, trained, logits, lowering.tokens, form)
     else:
-        rows = minimum(next_power(ceil_div(lowering.tokens, ceil_div(vocabulary, product.k))), lowering.tokens)
-        logits = sized(rows * vocabulary, tape.autocast or hidden.dtype)
-    wide = "fp32" if equal else hidden.dtype
-    of_hidden = tape.new(hidden.count, wide, "gradient of the hidden state", no_grad=True)
-    trained = vocabulary * product.k * (not lowering.freezes(head))
+        _recomputed_loss(tape, hidden, trained, vocabulary * matmul.k, logits, lowering.tokens, form)
+
+
+def _early_loss(tape: Tape, hidden: Tensor, trained: Number, logits: Number, tokens: Number, form: Loss) -> None:
+    """Record a loss that computes the gradients in its forward pass; logits, trained: of one part, and of the head's
+    weight.
+
+    It saves the gradients of the hidden state and, unless that is added to the parameter's own, of the head's weight,
+    and backward returns them unchanged. Forward also holds the logits of one part, the part's gradient of the weight,
+    and an fp32 loss per token."""
+    dtype = tape.autocast or hidden.dtype
+    own = of_each(form.peak, logits)
+    held = own if form.added or dtype != "fp32" else 2 * own
+    of_hidden = tape.new(
+        hidden.count, "fp32" if form.added else hidden.dtype, "gradient of the hidden state", no_grad=True
+    )
     of_weight = tape.new(trained, tape.compute, "gradient of the head's weight", no_grad=True)
     tape.record(
         "fused_loss",
         (hidden,),
         tape.new(1, "fp32", "loss"),
-        (of_hidden,) if equal else (of_hidden, of_weight),
+        (of_hidden,) if form.added else (of_hidden, of_weight),
         weight=of_weight.size,
-        scratch=0 if equal else -of_weight.size - of_hidden.size,  # both are kept already: returned, not computed
-        forward_scratch=logits + of_weight.size + sized(lowering.tokens, "fp32"),
+        scratch=0 if form.added else -of_weight.size - of_hidden.size,  # both are kept already: returned, not computed
+        forward_scratch=held + of_weight.size + sized(tokens, "fp32"),
+    )
+
+
+def _recomputed_loss(
+    tape: Tape, hidden: Tensor, trained: Number, weight: Number, logits: Number, tokens: Number, form: Loss
+) -> None:
+    """Record a loss whose parts are checkpointed, under autocast: 16-bit weights are copied to fp32, all are copied to
+    autocast's 16 bits for the matmul, and a log-softmax, the likelihood and the entropy follow in fp32.
+
+    trained, weight, logits: elements of the weight that have a gradient, of the weight, and of a part's logits. It
+    saves a copy of the hidden state in the order of its labels. Backward, the gradients of slices of the hidden state
+    are summed, and so are those of the weight; each sum is a third tensor."""
+    wide, narrow = BYTES["fp32"], BYTES[tape.autocast or tape.compute]
+    stored = wide if tape.autocast else narrow
+    widened, lowered = wide * weight * (stored < wide), narrow * weight * (narrow < wide)
+    copied, scored = widened + lowered + narrow * logits, narrow * logits + of_each(form.peak, logits)
+    one = tape.new(hidden.count, hidden.dtype, "hidden state in the order of its labels")
+    order = tape.new(2 * tokens, "int64", "labels and their order", no_grad=True)
+    summed = stored * trained
+    own = maximum(lowered + narrow * trained, (narrow + wide) * trained * (stored < wide)) + narrow * logits
+    tape.record(
+        "recomputed_loss",
+        (hidden,),
+        tape.new(1, "fp32", "loss"),
+        (one, order),
+        weight=summed,
+        scratch=maximum(copied, lowered + scored, own, 2 * summed, 2 * one.size),
+        forward_scratch=maximum(copied, scored),
     )

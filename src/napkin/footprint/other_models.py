@@ -84,7 +84,7 @@ def _peak(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
     layer = maximum(0, *(section.dropped for _, section in run.layers))
     mine, its = (product(stage.last, logits_of(each, setup)) for each in (step.model.logits, model.logits))
     held = _of(form.local, mine)
-    chunk = run.after.burst - run.after.saved if form.fused else _of(form.again, its)
+    chunk = run.after.burst - run.after.saved if form.parts is not None else _of(form.again, its)
     return held + maximum(layer, total((run.after.input, product(stage.last, chunk))))
 
 

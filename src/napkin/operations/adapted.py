@@ -11,6 +11,7 @@ from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import times_rank
 from napkin.operations.lowering import Lowering
+from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +63,22 @@ def pair(run: Lowering, x: Tensor, d_in: Number, d_out: Number, times: int = 1, 
     wide = tape.scale(tape.linear(thin, rank, d_out, copies=copies))
     tape.frozen = outer
     return wide
+
+
+def joined(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning, quantized: bool) -> Tensor:
+    """Run a frozen linear layer with LoRA as one function, which saves its input alone (unsloth/kernels/fast_lora.py,
+    LoRA_W, LoRA_QKV, LoRA_MLP). quantized: the frozen weight is."""
+    tape = run.tape
+    given, x = x, tape.lowered(x)
+    stored = tuning.kept_in or ("fp32" if tape.autocast else tape.compute)
+    out = tape.new(x.count // d_in * d_out, x.dtype, "output")
+    scratch = tuning.dequantized_bytes * d_in * d_out * quantized
+    outer, tape.frozen = tape.frozen, False
+    weight = tuning.rank * (d_in + d_out) * BYTES[stored]
+    out = tape.record("lora", (x,), out, (x,), weight=weight, scratch=scratch, forward_scratch=scratch)
+    tape.frozen = outer
+    tape.hold(given)
+    return out
 
 
 def adapted_rows(run: Lowering, ids: Tensor, count: Number, rows: Number, width: Number) -> Tensor:

@@ -56,8 +56,10 @@ ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
 
 
 CUT_AS_GIVEN, CUT_IN_FP32 = "given", "fp32"
-ONE_KERNEL = ("fused", "overwritten")
+ONE_KERNEL = ("fused", "overwritten", "remade")
 """How an activation and the multiplication that reads it run as one kernel."""
+OVERWRITES = ("overwritten", "remade")
+"""Of these, the ones that write their gradients over both inputs."""
 JOINED, APART = "joined", "apart"
 STACKED = (JOINED, APART)
 """How experts run one after the other whose weights are one tensor."""
@@ -142,7 +144,8 @@ class Implementation:
     written      activations that have no kernel of their own (gelu_new, gelu_fast, quick_gelu) run as elementary
                  operations; else each is one kernel
     swiglu       split: activation, then a multiplication · fused: one kernel that keeps only its input · overwritten:
-                 the same, which writes their gradients over both its inputs · generated:
+                 the same, which writes their gradients over both its inputs · remade: the same in dense
+                 layers, which also computes its result again in the place of its gradient · generated:
                  compiled kernels run any activation that a multiplication reads
     before_down  runs on the input of an MLP's last linear layer
     linear       runs a linear layer, if it is not torch's F.linear

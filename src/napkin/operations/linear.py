@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.adapted import linear, pair
+from napkin.operations.adapted import joined, linear, pair
 from napkin.operations.base import Operation, Timer
 from napkin.operations.bases import Module, Ordinary
 from napkin.operations.facts import BLOCKS, LINEAR, LinearPart
@@ -93,16 +93,24 @@ class Matmul(Module):
         found = kind_on(self, run.implementation)
         if found is not None and tuning is not None:
             out = self.around(run, tensor, *found, tuning)
+        elif tuning is not None and self._joins(run, tuning):
+            out = joined(run, tensor, d_in, d_out, tuning, not is_unquantized(self, tuning))
         else:
             out = self.product(run, tensor, d_in, d_out)
-        if tuning is not None:
-            out = self.adapted(run, tensor, out, d_in, d_out, tuning)
+            if tuning is not None:
+                out = self.adapted(run, tensor, out, d_in, d_out, tuning)
         if column and run.implementation.gather_again and not x.gathered:
             out.count = factor * run.split.sequence * d_out
             out.storage.size = out.size
         if self.shard == ROW:
             out = run.reduce_scatter(out)
         return Value(out, self.d_out, divided, gathered)
+
+    def _joins(self, run: Lowering, tuning: Tuning) -> bool:
+        """Return whether the layer and its adapter are one function."""
+        if not tuning.joined or tuning.dropout or tuning.magnitude:
+            return False
+        return lora_pairs(self, run.program.operations, run.implementation, tuning)[0] == 1
 
     def product(self, run: Lowering, x: Tensor, d_in: Number, d_out: Number) -> Tensor:
         """Multiply by the layer's own weight."""

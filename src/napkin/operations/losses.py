@@ -2,7 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from napkin.elementwise import Number, ceil_div, minimum, next_power, where
 from napkin.record import record
+
+Rows = Callable[[Number, Number, Number], Number]
+"""Tokens of each part, of the tokens, the vocabulary and the width of the hidden state."""
+
+
+def eighths(tokens: Number, vocabulary: Number, width: Number) -> Number:
+    """Return the tokens of one of eight parts."""
+    return ceil_div(tokens, 8)
+
+
+def as_wide_as_hidden(tokens: Number, vocabulary: Number, width: Number) -> Number:
+    """Return 2^⌈log2⌈T / ⌈V/h⌉⌉⌉ tokens: the logits of a part are about as large as the hidden state."""
+    return minimum(next_power(ceil_div(tokens, ceil_div(vocabulary, width))), tokens)
+
+
+def of_256(tokens: Number, vocabulary: Number, width: Number) -> Number:
+    """Return 256 tokens."""
+    return minimum(256, tokens)
+
+
+FP32_LOGITS_OF_A_PART = 2**30
+"""4 GiB of them, the most (unsloth-zoo since d9fe1f43, July 2026: half of the free memory, if that is less)."""
+
+
+def of_four_gib(tokens: Number, vocabulary: Number, width: Number) -> Number:
+    """Return the tokens of a part if all fp32 logits are divided into as few parts of at most 4 GiB as possible: one,
+    or a multiple of four."""
+    parts = ceil_div(tokens * vocabulary, FP32_LOGITS_OF_A_PART)
+    return ceil_div(tokens, where(parts <= 1, 1, ceil_div(parts, 4) * 4))
 
 
 @record
@@ -14,9 +46,11 @@ class Loss:
     chunks  products of the head, one for each part of the tokens: the sum of its weight's gradient and a part's own
             are live together
     held    by the training loop until the end of the backward pass
-    fused   with the head's product, one part of the tokens at a time: no logits leave it, gradients are made at once.
-            chunks, if several: parts of equal size, `peak` bytes for each logit of one of them; the gradient of the
-            hidden state is fp32, and that of the head's weight goes into the parameter's own as each part is done
+    parts   the tokens of each part, if the head's product runs inside the loss, one part at a time: no logits leave it,
+            and `peak` is of one part's logits
+    early   gradients are computed in the forward pass, and kept; else, in the backward pass
+    added   early: the gradient of the hidden state is fp32, and that of the head's weight goes into the parameter's own
+            as each part is done
     local   held by the loss function, in addition to `kept`, until it returns
     again   of a reference's logits there, at the peak
     row     of one sequence, in addition to the peak
@@ -27,7 +61,9 @@ class Loss:
     passed: float = 2.0
     chunks: int = 1
     held: float = 0.0
-    fused: bool = False
+    parts: Rows | None = None
+    early: bool = True
+    added: bool = False
     local: float = 0.0
     again: float = 0.0
     row: float = 0.0
@@ -41,6 +77,12 @@ LOSSES = {
         2,
         source="unslothai/unsloth unsloth/kernels/cross_entropy_loss.py, fms-acceleration's copy of it: 16-bit logits, "
         "whose gradient is written over them",
+    ),
+    "in-place-fp32": Loss(
+        2,
+        6,
+        source="the same in Hugging Face's Trainer under autocast: accelerate casts the returned logits to fp32 "
+        "(utils/operations.py convert_outputs_to_fp32)",
     ),
     "chunked": Loss(
         2,
@@ -72,11 +114,28 @@ LOSSES = {
     ),
     "fused": Loss(
         0,
-        0,
-        fused=True,
+        2,
+        parts=as_wide_as_hidden,
         source="linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py: parts of "
         "2^⌈log2⌈T / ⌈V/h⌉⌉⌉ tokens, whose logits become their gradient in place; gradients of the hidden state and of "
         "the head's weight are made in the forward pass and kept",
+    ),
+    "fused-compiled": Loss(
+        0,
+        4,
+        parts=of_four_gib,
+        source="unslothai/unsloth-zoo unsloth_zoo/fused_losses/cross_entropy_loss.py: parts whose fp32 logits would "
+        "be 4 GiB at most; compiled: 16-bit logits and their gradient; gradients of the hidden state and of the head's "
+        "weight are made in the forward pass and kept",
+    ),
+    "chunked-recomputed": Loss(
+        0,
+        12,
+        parts=of_256,
+        early=False,
+        source="huggingface/trl trl/trainer/sft_trainer.py _chunk, traced: 256 tokens at a time, each part "
+        "checkpointed; under autocast, from copies of the head's weight in fp32 and in 16 bits; besides the logits, "
+        "three fp32 tensors of their size",
     ),
     "log-probs": Loss(
         2,
@@ -115,23 +174,23 @@ LOSSES = {
     "chunked-backward": Loss(
         0,
         4,
-        chunks=8,
-        fused=True,
+        parts=eighths,
+        added=True,
         source="pytorch/torchtitan torchtitan/components/loss.py, ChunkedLossWrapper, GradAccumulator: each part's "
         "backward pass runs at once; compiled: 16-bit logits and their gradient",
     ),
     "chunked-backward-eager": Loss(
         0,
         14,
-        chunks=8,
-        fused=True,
+        parts=eighths,
+        added=True,
         source="the same, not compiled: 16-bit logits, fp32 log-softmax and its gradient, fp32 gradient of the logits",
     ),
     "chunked-backward-divided": Loss(
         0,
         18,
-        chunks=8,
-        fused=True,
+        parts=eighths,
+        added=True,
         source="the same on a divided vocabulary, _LossParallelCrossEntropy: 16-bit logits, fp32 log-probabilities, "
         "and in the backward pass zeros, exponentials, their sum and its product",
     ),
@@ -139,3 +198,14 @@ LOSSES = {
         4, 4, 0, held=4, source="LitGPT finetune/*.py: logits cast to fp32 as they leave the model, held by the loop"
     ),
 }
+
+
+def copied_bytes(stored: Number, narrow: Number, trained: bool) -> tuple[Number, Number]:
+    """Return the bytes moved per element of the head's weight for each recomputed part, forward and backward; stored,
+    narrow: bytes of the weight and of the matmul's operands.
+
+    Forward, casts to fp32 and to the matmul's format; backward the same again, and the gradient is cast back to the
+    weight's format on the same way and added to the sum of the parts before."""
+    wide = 4
+    casts = (stored + wide) * (stored < wide) + (wide + narrow) * (narrow < wide)
+    return casts, casts + (casts + 3 * stored if trained else 0)

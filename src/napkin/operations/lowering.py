@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import WEIGHT, Storage, Tensor, select
+from napkin.autograd.tensors import MADE_AGAIN, WEIGHT, Storage, Tensor, select
 from napkin.elementwise import Number, is_zero, maximum
 from napkin.operations.activation_functions import activated
 from napkin.operations.backward_parts import Learning
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import OVERWRITES, Implementation
 from napkin.operations.roles import LM_HEAD
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.operations.shapes import Shape, Split, Value
@@ -273,11 +273,13 @@ class Lowering(StackInputs):
         """Return cap·tanh(x/cap)."""
         return self.tape.scale(self.tape.tanh(self.tape.scale(x)))
 
-    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+    def gated(self, gate: Tensor, up: Tensor, dense: bool = False) -> Tensor:
         """Return activation(gate)·up by one kernel, which saves both, and whose backward may write their gradients over
-        them."""
+        them, and in a dense layer its result over its gradient."""
         out = self.tape.new(up.count, up.dtype, "gated")
-        over = gate.size + up.size if self.implementation.swiglu == "overwritten" else 0
+        if dense and self.implementation.swiglu == "remade":
+            out.storage.kind = MADE_AGAIN
+        over = gate.size + up.size if self.implementation.swiglu in OVERWRITES else 0
         return self.tape.record("swiglu", (gate, up), out, (gate, up), scratch=-over)
 
     def activated(self, x: Tensor, function: str) -> Tensor:

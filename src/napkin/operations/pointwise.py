@@ -159,7 +159,7 @@ class Multiply(Elementwise):
     def lower(self, run: Lowering) -> Value:
         values = [run.read(self, i) for i in range(2)]
         if self.reads[0] in run.program.gates:
-            gated = run.gated(values[0].tensor, values[1].tensor)
+            gated = run.gated(values[0].tensor, values[1].tensor, dense=True)
             return Value(gated, self.width, values[1].divided, values[1].gathered)
         wide = max(values, key=lambda v: v.width if isinstance(v.width, int) else 0)
         other = values[1] if wide is values[0] else values[0]

@@ -30,6 +30,8 @@ class Tuning:
     apart      modules that a quantized checkpoint keeps in 16 bits in some layers → the share of the layers in
                which it does not
     shared     elements of frozen tensors that all adapters share
+    joined     a linear layer and its adapter are one function, which keeps its input alone and adds the adapter's
+               output in place; not with dropout or a magnitude
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
     """
@@ -48,6 +50,7 @@ class Tuning:
     saved: tuple[str, ...] = ()
     shared: int = 0
     apart: tuple[tuple[str, float], ...] = ()
+    joined: bool = False
 
     def saves(self, role: str, module: str) -> bool:
         """Return whether an operation is trained in full: by its role, or by a part of its module's path (peft 0.21,

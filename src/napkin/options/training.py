@@ -18,16 +18,20 @@ FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
 UNQUANTIZED = "none"
 """The word for frozen weights that keep their 16 or 32 bits."""
 """Formats that frozen weights of layers are stored in: int4 as GPTQ and AWQ have it, 8 bits with scales of rows."""
+KERNELS = ("none", "liger", "unsloth")
 LOSSES = (
     TORCH_LOSS,
     "compiled",
     "in-place",
+    "in-place-fp32",
     "chunked",
     "chunked-eager",
     "vocabulary",
     "sharded",
     "dtensor",
     "fused",
+    "fused-compiled",
+    "chunked-recomputed",
     "log-probs",
     "log-probs-fp32",
     "divergence",
@@ -65,6 +69,7 @@ OPTIONS = (
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
     Option("loss", choice(*LOSSES), "Cross-entropy implementation (default: the framework's)", metavar="FORM"),
     Option("stack", units.words, "Software stack: megatron-core, fsdp-compiled, xla, …", metavar="NAME"),
+    Option("kernels", choice(*KERNELS), "Fused kernels in place of the class's own", metavar="NAME"),
     Option("framework", units.words, "Framework, and its defaults: fsdp, deepspeed, …", metavar="NAME"),
     Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
@@ -163,7 +168,7 @@ ADAPTED = (
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """The trained part of a model, and the format of the rest."""
 
-STATE_OPTIONS = ("dp-shard", "loss", "framework", "trainer", "compile", *TASKED, *FROZEN, *UNTIMED)
+STATE_OPTIONS = ("dp-shard", "loss", "kernels", "framework", "trainer", "compile", *TASKED, *FROZEN, *UNTIMED)
 """Further options on which a training step depends, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
@@ -204,6 +209,7 @@ STEP_MODEL = (
     "recompute",
     *POLICY_OPTIONS,
     "loss",
+    "kernels",
     "framework",
     "trainer",
     "compile",

@@ -19,8 +19,9 @@ SHORTEST = 512
 """Tokens below which no shorter sequence is suggested."""
 LORA, QLORA, USUAL_RANK = "lora", "qlora", 16
 """The axes that train LoRA matrices instead of all weights, and their rank."""
-NOT_FUSED = ("", "log-probs")
-"""Losses that materialize all logits, and that Liger-Kernel computes in chunks with the head's matmul."""
+NOT_FUSED = ("", "log-probs", "chunked-recomputed")
+"""Losses that materialize all logits, or copies of the head's weight, and that Liger-Kernel computes in chunks with the
+head's matmul."""
 LEAST_RANK = 8
 """LoRA's rank below which none is suggested."""
 DOUBLINGS = 10
@@ -60,7 +61,11 @@ def _kernels(model: Model, setup: Setup) -> Iterator[Axis]:
         yield Axis("optimizer-form", ({"optimizer-form": "fused"},), "nothing: one kernel for all tensors")
     whole = setup.layout.tp == 1 and setup.implementation.loss in NOT_FUSED
     if setup.tunes and whole and not model.outputs:
-        yield Axis("loss", ({"loss": "fused"},), "nothing: logits are made for a part of the tokens at a time")
+        yield Axis(
+            "loss",
+            ({"loss": "fused"},),
+            "nothing: logits are made for a part of the tokens at a time, from the head's weight as it is",
+        )
 
 
 def _adapter(model: Model, setup: Setup) -> Iterator[Axis]:

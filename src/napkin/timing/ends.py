@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin import term
+from napkin.elementwise import holds_for_all
 from napkin.operations.backward_parts import ALL
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
@@ -81,6 +82,8 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
     loss = clock.rate("loss_bytes", clock.rates.loss_bytes, BYTE)
     read = clock.move("head/loss", term.multiply("head/loss/bytes", loss, clock.tokens, local))
     own.add({"matmul": forward, "elementwise": read}, {"matmul": backward})
+    if holds_for_all(clock.layout.loss_parts > 0):
+        _recompute_parts(own, forward, term.multiply("head/elements_of_a_rank", width, local))
     if learning.inputs and (head is None or head.division() != REPLICATED):  # the logits are divided by columns
         own.add({}, {"tensor": all_reduce_time(clock, "head", model.hidden)})
     if learning.trained:
@@ -89,6 +92,20 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
         own.add({}, {"accumulation": clock.move("head/accumulation/added", added)})
     held = layer_weights(adapters, clock.layout, "head")
     return LayerTime(by_group(own), zero("head/behind"), zero("head/ahead"), *held, work_of(clock, adapters, "head"))
+
+
+def _recompute_parts(own: LayerClock, forward: Term, elements: Term) -> None:
+    """Add the logits that a loss in checkpointed parts computes again in backward, and its copies of the head's weight
+    (operations/losses.py, copied_bytes)."""
+    layout, parts = own.clock.layout, size("loss_parts", own.clock.layout.loss_parts)
+    ahead, back = (
+        own.clock.move(
+            f"head/copies/{name}",
+            term.multiply(f"head/copies/{name}/bytes", term.leaf(name, each, BYTE, term.TRUE, "TRL"), parts, elements),
+        )
+        for name, each in (("copied", layout.head_copied), ("copied_back", layout.head_copied_back))
+    )
+    own.add({"casts": ahead}, {"casts": back, "matmul": forward.renamed("head/logits/again")})
 
 
 def entries(clock: Clock, last: Clock, model: Model) -> list[LayerTime]:

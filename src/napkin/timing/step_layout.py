@@ -39,6 +39,9 @@ class StepLayout:
     stacked             1 where each of these takes its weights out of one tensor of all experts' by its index
     unrouted            1 where every expert runs every token
     wide_stream         1 where autocast over fp32 weights keeps the residual stream and its norms in fp32
+    loss_parts          parts of the tokens for which the loss computes the logits again in backward, 0 if it does not
+    head_copied, head_copied_back
+                        bytes moved per element of the head's weight for each of these, forward and backward
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
                         encoder-decoder (0: `sequence`)
     images, tower_tokens, image_tokens
@@ -86,6 +89,9 @@ class StepLayout:
     stacked: Number = 0
     unrouted: Number = 0
     wide_stream: Number = 0
+    loss_parts: Number = 0
+    head_copied: Number = 0
+    head_copied_back: Number = 0
     target: Number = 0
     source: Number = 0
     layers_before: Number = 0

@@ -34,11 +34,6 @@ COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fuse
 inputs of matmuls and norms (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
 
 
-LIGER: tuple[tuple[str, object], ...] = (("norms", "own"), ("rotary", "kernel"), ("swiglu", "overwritten"))
-"""The same with linkedin/Liger-Kernel (src/liger_kernel/ops/rms_norm.py, rope.py, swiglu.py; all three are applied to a
-class by default: transformers/monkey_patch.py)."""
-
-
 @record
 class Framework:
     """A training framework: the tensors that it keeps, and its defaults.

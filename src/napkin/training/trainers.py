@@ -27,6 +27,8 @@ class Trainer:
     autocast  the step runs under autocast
     widens    tensors that are not quantized are cast to fp32 (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed by default, from version `since` on
+    loss      its cross entropy of texts (operations/losses.py) from version `loss_since` on, "" if it is the model's
+    kernels   that replace parts of the class by default (kernels.py), ""
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
     framework  default framework, ""        also  others, on which it runs transformers' models
     divides   default ZeRO stage by framework
@@ -64,6 +66,9 @@ class Trainer:
     widens: bool = False
     checkpoints: bool = False
     since: tuple[int, int] = (0, 0)
+    loss: str = ""
+    loss_since: tuple[int, int] = (0, 0)
+    kernels: str = ""
     offloads: bool = False
     framework: str = ""
     also: tuple[str, ...] = ()
@@ -116,14 +121,19 @@ class Trainer:
 
     def recomputes(self, versions: str = "") -> bool:
         """Return whether every block is checkpointed by default; versions: of software, as a run states them (`trl
-        0.19.1, transformers 4.53`). Without versions, the newest is assumed."""
-        if not versions:
-            return self.checkpoints
-        import re  # slow to load, and read from rows alone
+        0.19.1, transformers 4.53`). Without the library's, the newest is assumed."""
+        stated = self.stated(versions)
+        return self.checkpoints and (stated is None or stated >= self.since)
 
-        found = re.search(rf"\b{re.escape(self.name)}[ =v]*(\d{{1,9}})\.(\d{{1,9}})", versions)
-        newer = found is None or (int(found[1]), int(found[2])) >= self.since
-        return self.checkpoints and newer
+    def loss_in(self, versions: str) -> str:
+        """Return its form of the cross entropy of texts in a run that states these versions of software; "" without its
+        own: runs were published before it as well."""
+        stated = self.stated(versions)
+        return self.loss if stated is not None and stated >= self.loss_since else ""
+
+    def stated(self, versions: str) -> tuple[int, int] | None:
+        """Return the library's own version among those that a run states, None if it does not."""
+        return version_of(self.name, versions)
 
     def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
         """Return the policy for training all weights; narrow: the 16-bit dtype.
@@ -150,6 +160,16 @@ class Trainer:
         return Precision(
             "adapters", kept, kept, narrow if casts else kept, kept, frozen="" if frozen == kept else frozen
         )
+
+
+def version_of(name: str, versions: str) -> tuple[int, int] | None:
+    """Return the version of a library among those that a run states (`trl 0.19.1, torch 2.4`), None if it does not."""
+    if not versions:
+        return None
+    import re  # slow to load, and read from rows alone
+
+    found = re.search(rf"\b{re.escape(name)}[ =v]*(\d{{1,9}})\.(\d{{1,9}})", versions)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 ENGINES = ("deepspeed", "megatron-core")
@@ -179,7 +199,8 @@ TRAINERS: dict[str, Trainer] = {
             "trl",
             "huggingface/trl trl/trainer/sft_trainer.py: adapters of a quantized base are cast to bf16; utils.py, "
             "create_model_from_path: a model is loaded in float32 unless a dtype is given; its configs "
-            "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22); "
+            "set gradient_checkpointing since a222aeb46 (8 August 2025, release 0.22); sft_config.py, loss_type "
+            "chunked_nll since b58947c7e (14 June 2026, release 1.7); "
             "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off, num_generations 8, "
             "generation_batch_size: the micro-batches of all ranks; grpo_trainer.py and rloo_trainer.py, "
             "logits_to_keep: the completion's",
@@ -189,6 +210,8 @@ TRAINERS: dict[str, Trainer] = {
             beside_quantized="bf16",
             checkpoints=True,
             since=(0, 22),
+            loss="chunked-recomputed",
+            loss_since=(1, 7),
             share=0.3,
             engine="vllm",
             sleeps=False,
@@ -230,6 +253,7 @@ TRAINERS: dict[str, Trainer] = {
             nested=True,
             checkpoints=True,
             offloads=True,
+            kernels="unsloth",
             engine="vllm",
             shares=True,
             sleeps=False,

@@ -101,6 +101,7 @@ COMMAND = Command(
         *(f"max-{name}" for name in BOUNDED),
         *POLICY_OPTIONS,
         "loss",
+        "kernels",
         "framework",
         "trainer",
         "compile",

@@ -8,7 +8,7 @@ from napkin.commands.question.adapters import read_whether_adapted
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized, read_stored_format
 from napkin.commands.question.layout import check_divides, read_context, read_layout
 from napkin.commands.question.nodes import read_gpus
-from napkin.commands.question.software import read_framework, read_named_trainer
+from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.margins import widths_of
@@ -69,10 +69,12 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         why = f"every expert of {model.name} runs every token in the {word} implementation"
         raise NapkinError(f"--{given[0]} has no effect here: {why}", "--implementation megatron")
     shard, offload = _read_shard(inputs, layout), _read_offload(inputs, layout)
-    frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy), word)
+    kernels = read_kernels(inputs, word)
+    frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy, kernels), word)
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy)
+    implementation = implementation if kernels is None else kernels.on(implementation)
     return Setup(
         implementation,
         layout,

@@ -8,6 +8,7 @@ from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from napkin.training.kernels import Kernels
     from napkin.training.trainers import Trainer
 
 
@@ -47,3 +48,20 @@ def read_framework(inputs: Inputs) -> Framework:
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
     return framework if trainer is None else trainer.on(framework)
+
+
+def read_kernels(inputs: Inputs, word: str) -> Kernels | None:
+    """Return the kernels that replace those of a Hugging Face class: named ones, else the trainer's; word: the model's
+    implementation."""
+    if "kernels" not in inputs.command.names:
+        return None
+    trainer = read_named_trainer(inputs)
+    hf = word == "hf"
+    inputs.depends(("kernels",), hf, f"the {word} implementation has kernels of its own", "--implementation hf")
+    name = inputs.text("kernels", default=(trainer.kernels if trainer is not None and hf else "") or "none")
+    if not hf or name == "none":
+        return None
+    from napkin.training.kernels import KERNELS
+
+    inputs.note(f"{name}: {KERNELS[name].source}")
+    return KERNELS[name]

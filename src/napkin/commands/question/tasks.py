@@ -32,6 +32,7 @@ from napkin.training.tasks import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.training.frameworks import Framework
+    from napkin.training.kernels import Kernels
     from napkin.training.precision import Precision
     from napkin.training.trainers import Trainer
 
@@ -175,11 +176,14 @@ def _read_other(inputs: Inputs, text: str) -> Model:
     return build(config)
 
 
-def read_loss(inputs: Inputs, implementation: Implementation, policy: Precision) -> Implementation:
-    """Return the implementation with the loss that --loss or the task selects."""
+def read_loss(
+    inputs: Inputs, implementation: Implementation, policy: Precision, kernels: Kernels | None
+) -> Implementation:
+    """Return the implementation with the loss that --loss, the task, the kernels or the trainer selects."""
     task = read_task(inputs)
     stored = str(inputs.peek("reference") or "") if "reference" in inputs.command.names else ""
-    form = loss_of(task, implementation.loss, policy, stored)
+    usual = (kernels.loss if kernels is not None else read_trainer(inputs).loss) or implementation.loss
+    form = loss_of(task, usual, policy, stored)
     loss = inputs.text("loss", default=form or TORCH_LOSS)
     if loss in (DIVERGENCE, WIDE_DIVERGENCE) and not task.teacher:
         raise Refused(f"--loss {loss}: it is between two models' distributions", "--task distill")

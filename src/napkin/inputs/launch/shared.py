@@ -252,3 +252,10 @@ def take_amount(reading: Reading, epochs_key: str, default: float) -> None:
         reading.put("epochs", epochs, epochs_key)
     else:
         reading.default("epochs", default, epochs_key)
+
+
+def take_liger(reading: Reading, key: str) -> None:
+    """Read a flag for Liger-Kernel: its loss, and its kernels in place of the class's."""
+    if reading.read(key, flag):
+        reading.put("loss", "fused", key)
+        reading.put("kernels", "liger", key)

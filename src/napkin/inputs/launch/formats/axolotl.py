@@ -248,6 +248,9 @@ def _others(reading: Reading) -> None:
     if reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag) or fused:
         keys = [k for k in ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy") if k in reading.source]
         reading.derive("loss", "fused", *keys)
+    liger = ("liger_rms_norm", "liger_rope", "liger_glu_activation")
+    if all(reading.read(key, flag) for key in liger):
+        reading.derive("kernels", "liger", *liger)
     if any("cut_cross" not in one.lower() for one in plugins):
         reading.omit("plugins", "replaces the model's kernels")
     if reading.read("torch_compile", flag):
@@ -293,7 +296,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "optimizer attn_implementation flash_attention xformers_attention eager_attention sdp_attention "
             "sample_packing pad_to_sequence_len plugins cut_cross_entropy torch_compile",
-            "optimizer attention packing loss compile",
+            "optimizer attention packing loss kernels compile",
             "cross-entropy plugins: fused loss",
             _others,
         ),

@@ -228,7 +228,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "optim attn_implementation gradient_checkpointing use_gradient_checkpointing use_liger_kernel packing "
             "torch_compile",
-            "optimizer attention recompute loss packing compile",
+            "optimizer attention recompute loss kernels packing compile",
             "TRL and unsloth recompute by default",
             _others,
         ),

@@ -17,6 +17,7 @@ from napkin.inputs.launch.shared import (
     WHY_FSDP,
     take_deepspeed_file,
     take_fsdp,
+    take_liger,
     take_linked,
 )
 from napkin.inputs.launch.source import LaunchFile
@@ -214,9 +215,7 @@ def others(reading: Reading) -> None:
     elif reading.value_of("recompute") is None:
         usual = "full" if has_trl_defaults(reading) else "none"
         reading.default("recompute", usual, "gradient_checkpointing")
-    for key in ("use_liger", "use_liger_kernel"):
-        if reading.read(key, flag):
-            reading.put("loss", "fused", key)
+    _loss(reading)
     if reading.read("packing", flag) is not None:
         reading.put("packing", reading.read("packing", flag), "packing")
     if reading.read("activation_offloading", flag):
@@ -224,6 +223,27 @@ def others(reading: Reading) -> None:
         reading.put("offload", f"{before},activations" if before else "activations", "activation_offloading")
     if reading.read("torch_compile", flag):
         reading.put("compile", True, "torch_compile")
+
+
+LOSSES = {"nll": "torch", "dft": "torch", "chunked_nll": "chunked-recomputed"}
+"""TRL's loss_type of texts → form; the default is chunked_nll since 1.7, nll before (sft_config.py)."""
+
+
+def _loss(reading: Reading) -> None:
+    """Read the form of the cross entropy of texts."""
+    for key in ("use_liger", "use_liger_kernel"):
+        take_liger(reading, key)
+    if (
+        reading.value_of("loss")
+        or reading.value_of("trainer") != "trl"
+        or reading.value_of("task") not in (None, "sft")
+    ):
+        return
+    form = LOSSES.get(str(reading.source.plain("loss_type")))
+    if form is not None:
+        reading.put("loss", form, "loss_type")
+    elif not has_trl_defaults(reading):
+        reading.default("loss", "torch", "loss_type")
 
 
 def _model(reading: Reading) -> None:
@@ -280,10 +300,11 @@ FORMAT = LaunchFormat(
             precision,
         ),
         KeyRule(
-            "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel packing activation_offloading "
-            "torch_compile",
-            "optimizer attention recompute loss packing offload compile",
-            "TRL recomputes by default, except in files with keys of TRL before 0.20 (max_seq_length)",
+            "optim attn_implementation gradient_checkpointing use_liger use_liger_kernel loss_type packing "
+            "activation_offloading torch_compile",
+            "optimizer attention recompute loss kernels packing offload compile",
+            "TRL recomputes by default, and computes the loss in parts of the tokens, except in files with keys of TRL "
+            "before 0.20 (max_seq_length)",
             others,
         ),
     ),

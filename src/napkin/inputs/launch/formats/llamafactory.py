@@ -8,7 +8,15 @@ from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, take_model, take_
 from napkin.inputs.launch.precisions import adapters, take_fp8
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import layers_of
-from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, take_amount, take_deepspeed_file, take_fsdp
+from napkin.inputs.launch.shared import (
+    IDLE_FSDP,
+    NAMED_FSDP,
+    WHY_FSDP,
+    take_amount,
+    take_deepspeed_file,
+    take_fsdp,
+    take_liger,
+)
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import calculated, degree, flag, natural, whole, word
 
@@ -208,8 +216,7 @@ def _others(reading: Reading) -> None:
         reading.put("attention", found, "flash_attn", origin="assumed" if soft else "from file")
     else:
         reading.default("attention", "flash", "flash_attn")
-    if reading.read("enable_liger_kernel", flag):
-        reading.put("loss", "fused", "enable_liger_kernel")
+    take_liger(reading, "enable_liger_kernel")
     if reading.read("use_unsloth", flag):
         reading.put("trainer", "unsloth", "use_unsloth")
 
@@ -249,7 +256,7 @@ FORMAT = LaunchFormat(
         KeyRule("bf16 fp16 pure_bf16 fp8", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _formats),
         KeyRule(
             "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_unsloth",
-            "recompute optimizer attention loss trainer",
+            "recompute optimizer attention loss kernels trainer",
             "full recomputation by default",
             _others,
         ),

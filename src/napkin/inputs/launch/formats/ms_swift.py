@@ -28,7 +28,7 @@ from napkin.inputs.launch.names import (
 from napkin.inputs.launch.precisions import adapters, dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_trl, take_other_model
-from napkin.inputs.launch.shared import take_amount
+from napkin.inputs.launch.shared import take_amount, take_liger
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, FROM_FILE
 from napkin.inputs.launch.values import degree, flag, whole
@@ -165,8 +165,7 @@ def _others(reading: Reading) -> None:
     if on is not None and reading.value_of("recompute") is None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
     reading.default("recompute", "full", "gradient_checkpointing")
-    if reading.read("use_liger_kernel", flag):
-        reading.put("loss", "fused", "use_liger_kernel")
+    take_liger(reading, "use_liger_kernel")
     frozen = [key for key in ("freeze_llm", "freeze_parameters", "trainable_parameters") if reading.source.states(key)]
     for key in frozen:
         if not reading.value_of("adapter") and reading.source.plain(key) is not False:
@@ -218,7 +217,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "max_steps num_train_epochs max_epochs train_iters optim optimizer attn_impl attention_backend "
             "gradient_checkpointing use_liger_kernel freeze_llm freeze_parameters trainable_parameters",
-            "steps epochs optimizer attention recompute loss",
+            "steps epochs optimizer attention recompute loss kernels",
             "recomputes by default; Megatron: selective",
             _others,
         ),

@@ -8,7 +8,7 @@ from napkin.inputs.launch.names import MASTER, take_model
 from napkin.inputs.launch.precisions import adapters, full_policy
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_updates
-from napkin.inputs.launch.shared import take_deepspeed_file
+from napkin.inputs.launch.shared import take_deepspeed_file, take_liger
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole, word
 
@@ -156,8 +156,7 @@ def _others(reading: Reading) -> None:
         reading.put("recompute", "full" if again else "none", "gradient_checkpointing")
     else:
         reading.default("recompute", "none", "gradient_checkpointing")
-    if reading.read("use_liger_kernel", flag):
-        reading.put("loss", "fused", "use_liger_kernel")
+    take_liger(reading, "use_liger_kernel")
     reading.default("attention", "flash", "use_flash_attn")
     if reading.read("use_flash_attn", flag) is False:
         reading.put("attention", "efficient", "use_flash_attn")
@@ -270,7 +269,7 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "use_8bit_optimizer dpo_use_paged_optimizer gradient_checkpointing use_liger_kernel use_flash_attn",
-            "optimizer recompute loss attention",
+            "optimizer recompute loss kernels attention",
             "flags",
             _others,
         ),
