@@ -39,6 +39,8 @@ WORKSPACE = {
     "save": "gathered weights",
 }
 """Phase of the peak → its main temporaries."""
+AT_HEAD = "the head and its loss"
+"""The same where they are those after the layers, in the forward pass."""
 HOSTED = ("optimizer", "parameters", "gradients", "activations")
 """What --offload keeps in host memory."""
 REMEDIES, TUNING_REMEDIES = 3, 6
@@ -186,10 +188,18 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
     if name == "weight_casts":
         return f"{precision.compute} copies made by autocast"
     if name == "temporaries":
-        return WORKSPACE[peak.name] + ("; gathered weights" if layout.zero == 3 else "")
+        return (AT_HEAD if _is_at_head(peak) else WORKSPACE[peak.name]) + ("; gathered weights" if layout.zero == 3 else "")
     if name == "inputs":
         return "token ids and labels"
     return "CUDA context, allocator's cache" + ("; NCCL" if layout.gpus > 1 else "")
+
+
+def _is_at_head(peak: Moment) -> bool:
+    """Return whether the largest temporaries of a peak are those after the layers, in the forward pass."""
+    if peak.name != "forward":
+        return False
+    largest, _ = max(peak.made["temporaries"], key=lambda part: float(part[1]))
+    return largest in ("head", "final_norm")
 
 
 def _split(setup: Setup, stage: int) -> str:
