@@ -147,3 +147,17 @@ def test_recomputation_before_it_had_a_granularity(words: str, means: str) -> No
 def test_the_older_switch_of_rotary_positions() -> None:
     reading = launch("--micro-batch-size 1 --use-rotary-position-embeddings --max-position-embeddings 1024")
     assert "positions" not in reading.shape
+
+
+@pytest.mark.parametrize(
+    ("words", "means"),
+    [
+        ("--moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity", 1.25),
+        ("--moe-expert-capacity-factor 1.25", None),  # tokens beyond it are dropped, and slots are not padded
+        ("--moe-pad-expert-input-to-capacity", None),
+    ],
+)
+def test_padded_slots_of_experts_are_a_capacity(words: str, means: float | None) -> None:
+    line = f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT} --micro-batch-size 8 --num-experts 8 --moe-router-topk 2"
+    reading = reading_of(source_of(f"#!/bin/bash\n{line} --expert-model-parallel-size 8 --bf16 {words}\n", "train.sh"))
+    assert reading.value_of("capacity-factor") == means

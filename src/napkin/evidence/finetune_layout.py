@@ -89,6 +89,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         sp=1 if tp > 1 and row.flag("layout.sp") is not False else 0,
         zero=zero if dp * cp > 1 or stack == "deepspeed" else 0,
         schedule="interleaved" if chunks > 1 else "1f1b",
+        ulysses=(row.count("layout.ulysses") or 1) > 1,
         recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
     )
     return layout, lengths

@@ -42,8 +42,8 @@ LIGER = Kernels(
 UNSLOTH = Kernels(
     "unsloth",
     "unslothai/unsloth unsloth/kernels/rms_layernorm.py, rope_embedding.py; fast_lora.py, LoRA_MLP: the backward pass "
-    "writes the product of gate and up over its gradient; unsloth/models/llama.py, unsloth_fused_ce_loss since 806bee243 "
-    "(13 August 2025, 2025.8), before that 16-bit logits (kernels/cross_entropy_loss.py)",
+    "writes the product of gate and up over its gradient; unsloth/models/llama.py, unsloth_fused_ce_loss since "
+    "806bee243 (13 August 2025, 2025.8), before that 16-bit logits (kernels/cross_entropy_loss.py)",
     (("norms", "own"), ("rotary", "kernel")),
     adapted=(("swiglu", "remade"),),
     loss="fused-compiled",

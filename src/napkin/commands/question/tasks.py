@@ -182,7 +182,10 @@ def read_loss(
     """Return the implementation with the loss that --loss, the task, the kernels or the trainer selects."""
     task = read_task(inputs)
     stored = str(inputs.peek("reference") or "") if "reference" in inputs.command.names else ""
-    usual = (kernels.loss if kernels is not None else read_trainer(inputs).loss) or implementation.loss
+    from napkin.commands.question.software import read_named_trainer
+
+    library = kernels if kernels is not None else read_named_trainer(inputs)
+    usual = (library.loss if library is not None else "") or implementation.loss
     form = loss_of(task, usual, policy, stored)
     loss = inputs.text("loss", default=form or TORCH_LOSS)
     if loss in (DIVERGENCE, WIDE_DIVERGENCE) and not task.teacher:

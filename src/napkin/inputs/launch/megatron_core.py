@@ -109,10 +109,15 @@ def _of_deepspeed(reading: Reading, key: str) -> None:
 
 
 def take_division(reading: Reading, zero: int = 0) -> None:
-    """Read the ZeRO stage, sequence parallelism and recomputation. zero: the stage if the file sets none."""
+    """Read the ZeRO stage, sequence parallelism, recomputation, and slots of experts. zero: the stage if the file sets
+    none."""
     _take_sharding(reading, zero)
     take_sp(reading)
     take_recompute(reading)
+    if reading.read("moe_pad_expert_input_to_capacity", flag):
+        factor = reading.read("moe_expert_capacity_factor", number)
+        if factor is not None and factor > 0:
+            reading.put("capacity-factor", factor, "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity")
 
 
 def take_sp(reading: Reading) -> None:

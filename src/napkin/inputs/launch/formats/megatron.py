@@ -102,8 +102,9 @@ FORMAT = LaunchFormat(
         KeyRule(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
             "recompute_activations recompute_granularity recompute_method recompute_num_layers deepspeed "
-            "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism",
-            "gpus zero sp recompute",
+            "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism "
+            "moe_expert_capacity_factor moe_pad_expert_input_to_capacity",
+            "gpus zero sp recompute capacity-factor",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,
         ),
