@@ -192,8 +192,8 @@ def test_a_row_states_a_bridge(tmp_path: pathlib.Path) -> None:
         ("sdpa", "torch 2.13.0, transformers 5.2", "cudnn"),
         ("", "torch==2.11", "cudnn"),
         ("transformers default (not set)", "torch 2.12.1", "cudnn"),
-        ("sdpa", "torch 2.10.0", ""),  # its wheels have cuDNN 9.10
-        ("sdpa", "torch 2.4.1", ""),
+        ("sdpa", "torch 2.10.0", "flash2"),  # its wheels have cuDNN 9.10
+        ("sdpa", "torch 2.4.1", "flash2"),
         ("sdpa", "transformers 4.48", ""),
         ("flash_attention_2", "torch 2.13.0", ""),
     ],

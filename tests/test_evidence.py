@@ -159,7 +159,7 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"precision": "bf16", "policy": "fp8-mixed"}, "", {}),
         ({"attention": "FlashAttention-3"}, "", {"attention": "cudnn"}),
         ({"attention": "sdpa (cuDNN)"}, "", {"attention": "cudnn"}),
-        ({"attention": "FlashAttention-2"}, "", {"attention": "flash"}),
+        ({"attention": "FlashAttention-2"}, "", {"attention": "flash2"}),
         ({"attention": "xformers"}, "", {"attention": "efficient"}),
         ({"attention": "Transformer Engine"}, "", {"attention": "cudnn"}),
         ({"attention": "flash1"}, "", {}),
@@ -479,9 +479,9 @@ def test_published_steps_with_their_source_left_out() -> None:
     """The figures of docs/accuracy.md, with room for a new row or two."""
     found = accuracy.errors()
     dense = accuracy.summary(found.out[~found.experts])
-    assert dense[1] < 0.075
+    assert dense[1] < 0.08
     assert dense[3] < 0.21
-    assert accuracy.summary(found.inside[~found.experts])[1] < 0.055
+    assert accuracy.summary(found.inside[~found.experts])[1] < 0.05
     experts = accuracy.summary(found.out[found.experts])
     assert experts[2] < 0.24
     assert experts[3] < 0.44
@@ -572,7 +572,7 @@ def test_fine_tuning_has_the_intervals_of_its_own_errors(monkeypatch: pytest.Mon
     monkeypatch.setattr(calibration, "TUNED", scores)
     assert constants.tuning_ratio() == pytest.approx(1.6)
     assert constants.tuning_ratio("b") == 1
-    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --stack fsdp-eager --json"
+    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --stack fsdp-eager --attention flash --json"
     plain, tuned = (run_line(f"{line}{more}") for more in ("", " --lora-rank 8"))
     ends = [math.log(one.data["high"]["step/time"] / one.data["low"]["step/time"]) for one in (plain, tuned)]
     assert ends[1] == pytest.approx(1.6 * ends[0])

@@ -233,7 +233,7 @@ def test_the_recommended_layout_is_the_fastest_that_surely_fits_within_the_leade
     found = planner.find(planner.on(gpus))
     leader = best(planner, found)
     chosen = recommended(planner, found, leader)
-    furthest = leader.token * math.exp(planner.half_width(gpus))
+    furthest = leader.token * math.exp(planner.apart(gpus))
     for i in found.ranked(len(found)):
         one = scored(planner, found.layout(i))
         if one.token > furthest:

@@ -62,6 +62,22 @@ def test_a_framework_brings_its_sharding_and_its_software(framework: str, stage:
     assert run_line(f"step {line} --gpus 8 --zero 1").data["inputs"]["zero"]["value"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("trainer", "framework", "software"),
+    [
+        ("nemo-rl", "megatron-core", "megatron-core"),
+        ("nemo-rl", "fsdp", "fsdp-eager"),  # DTensor's policy runs transformers' models
+        ("verl", "fsdp", "fsdp-eager"),
+        ("verl", "megatron-core", "megatron-core"),
+        ("ms-swift", "megatron-core", "megatron-core"),
+        ("trl", "deepspeed", "fsdp-eager"),
+    ],
+)
+def test_the_software_of_a_library_on_a_framework(trainer: str, framework: str, software: str) -> None:
+    """A library on another framework than its usual one is timed as that framework, in commands and rows alike."""
+    assert TRAINERS[trainer].stack_on(FRAMEWORKS[framework]) == software
+
+
 def test_plan_takes_the_software_that_step_takes() -> None:
     for framework in ("fsdp", "deepspeed", "torchtitan"):
         line = f"--hardware h100 --gpus 8 --framework {framework} --json"

@@ -88,6 +88,12 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
     )
 
 
+def kernel_of(row: StepRow, stack: software.SoftwareStack, generation: str) -> str:
+    """Return the attention kernel of a row: the one it states, or its software's own."""
+    own = stack.kernel(generation)
+    return own if row.attention in ("", "flash") and own != "eager" else row.attention or own
+
+
 def widens(row: StepRow, stack: software.SoftwareStack) -> bool:
     """Return whether a row ran autocast over fp32 weights, which FSDP would gather in 16 bits."""
     zero = stack.zero if row.zero is None else row.zero
@@ -180,7 +186,7 @@ class Columns:
                 self.why[row.id] = problem.message
                 continue
             apart = widens(row, stack)
-            kernel = row.attention or stack.kernel(at.generation)
+            kernel = kernel_of(row, stack, at.generation)
             used = names(at, stack, kernel, row.fabric, row.async_tp, row.loss, apart, factors())
             for name in used.values():
                 if name not in number:

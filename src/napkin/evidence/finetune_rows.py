@@ -69,6 +69,7 @@ class FineTuning:
     adds_up   whether gradients are accumulated over micro-batches is not stated
     other     adapters of another kind, modeled as LoRA with as many parameters
     wider     with weights in the other dtype that its script may have loaded
+    kernel    of attention, as its time takes it; flash: of the version that the software runs
     """
 
     model: Model
@@ -88,6 +89,7 @@ class FineTuning:
     adds_up: bool = False
     other: bool = False
     wider: tuple[Setup, ...] = ()
+    kernel: str = "flash"
 
 
 RESHARDS = (2, 1)
@@ -146,13 +148,14 @@ def fine_tuning(row: RowFields) -> FineTuning:
     if kernels is not None:
         implementation = kernels.on(implementation)
     optimizer, form = optimizer_of(row)
+    kernel = attention_of(row)
     setup = Setup(
         implementation,
         layout,
         precision,
         optimizer,
         form,
-        attention_of(row),
+        "flash" if kernel == "flash2" else kernel,
         framework=framework,
         offload=offload_of(row, trainer, layout.recompute),
         task=asked,
@@ -161,7 +164,6 @@ def fine_tuning(row: RowFields) -> FineTuning:
         asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
     )
     card = card_of(row)
-    software = "megatron-core" if framework.name == "megatron-core" else trainer.software
     steps = steps_of(row, layout)
     joined = bool(row.flag("layout.packed")) and row.count("layout.seq") is None and not lengths.varied
     sums = row.count("layout.grad_accum") or row.count("layout.global_batch")
@@ -171,7 +173,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         card,
         room_of(row, card),
         name,
-        software,
+        trainer.stack_on(framework),
         steps,
         lengths,
         bool(row.flag("measured.oom")),
@@ -183,6 +185,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         adds_up=framework.defers and not sums,
         other=other,
         wider=tuple(replace(setup, precision=one) for one in wider),
+        kernel=kernel,
     )
 
 

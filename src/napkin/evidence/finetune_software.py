@@ -283,8 +283,8 @@ def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:
 
 
 def attention_of(row: RowFields) -> str:
-    """Return the attention kernel; torch's choice without a mask is that of its version or flash, and so is a kernel of
-    another name."""
+    """Return the attention kernel; torch's choice without a mask is that of its version or flash (of no stated
+    version), and so is a kernel of another name."""
     words = row.text("layout.attention").lower()
     return kernel_of_torch(words, row.text("layout.versions")) or timed_kernel(words) or "flash"
 

@@ -13,7 +13,7 @@ from napkin.evidence import software
 from napkin.evidence.intervals import HOST_SPREAD, SLOT_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point
 from napkin.evidence.machines import Machine, is_given, machine
 from napkin.evidence.profile_shares import measured_shares
-from napkin.evidence.rates import early_of, names, picker, rates
+from napkin.evidence.rates import STAGED_BUS, early_of, names, picker, rates
 from napkin.footprint.local_weights import weights_of
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 class StepPrediction:
     """The passes of a micro-batch, and plan and rates of the step. kernel: of attention; at: the run's point in the
     evidence; without: a held-out source; tuned: whether this is fine-tuning; slots: whether GPUs are joined by slots of
-    a board of which nothing is stated."""
+    a board of which nothing is stated; newer: share of the peak of the attention kernel that another release runs, and
+    of its small heads, if the release is not stated."""
 
     passes: Passes
     plan: StepLayout
@@ -58,6 +59,7 @@ class StepPrediction:
     without: str = ""
     tuned: bool = False
     slots: bool = False
+    newer: tuple[Number, Number] | None = None
 
     def step(self) -> StepTime:
         """Return the time of one step, the same for every command."""
@@ -68,8 +70,10 @@ class StepPrediction:
         """Return the class of evidence of the interval (intervals.py)."""
         return shipped.class_of_evidence(self.at, self.without)
 
-    def half_width(self, level: float, named: bool = True) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
-        """Return half the interval's width in ln t.
+    def half_width(
+        self, level: float, named: bool = True, found: Term | None = None
+    ) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
+        """Return half the interval's width in ln t. found: the time of the step, if it is known.
 
         Software that is not named, or not known, adds its spread, and fine-tuning its larger error; a factor from the
         user's own steps removes the shared part."""
@@ -77,23 +81,29 @@ class StepPrediction:
         if self.tuned:
             half *= shipped.tuning_ratio(self.without)
         wide = shipped.deviations(level)
-        if self.plan.host or self.slots:
-            time = self.step().time
+        others = self._otherwise(wide)
+        if self.plan.host or others:
+            time = found or self.step().time
             seconds = float(time.value)
             if self.plan.host:
                 update = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
                 half = math.hypot(half, wide * HOST_SPREAD * update / seconds)
-            if self.slots:
-                half = math.hypot(half, math.log(self._seconds_at(math.exp(-wide * SLOT_SPREAD)) / seconds))
+            for other in others:
+                there = float(step_of_passes(self.passes, self.plan, other).time.value)
+                half = math.hypot(half, math.log(there / seconds))
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named or self.stack.name == software.UNKNOWN
         return (math.hypot(half, wide * UNKNOWN_SPREAD) if guessed else half), close
 
-    def _seconds_at(self, share: float) -> float:
-        """Return the seconds of a step at that share of the link's rate."""
-        slower = replace(self.rates, bus=self.rates.bus * share)
-        return float(step_of_passes(self.passes, self.plan, slower).time.value)
+    def _otherwise(self, wide: float) -> list[Rates]:
+        """Return the rates at the far end of each fact that is not stated: slower slots, another release's kernel."""
+        found = []
+        if self.slots and self.rates.bus == STAGED_BUS:  # else a profile measured them
+            found.append(replace(self.rates, bus=self.rates.bus * math.exp(-wide * SLOT_SPREAD)))
+        if self.newer is not None:
+            found.append(replace(self.rates, attention=self.newer[0], small_head=self.newer[1]))
+        return found
 
 
 def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
@@ -243,6 +253,24 @@ def timed(
     return plan_of(model, setup, stack, at.bits < 16, kernel), reached
 
 
+def newer_kernel(
+    stack: software.SoftwareStack, kernel: str, at: Machine, setup: Setup, without: str = ""
+) -> tuple[Number, Number] | None:
+    """Return the share of the peak of the attention kernel that a newer release of the software runs, and of its small
+    heads; None if its kernel is known."""
+    if not stack.leaves_open(kernel, at.generation):
+        return None
+    known = shipped.constants(without)
+    used = names(at, stack, "cudnn", "rdma", False, "", setup.precision.network.autocast, known)
+    newer = rates(picker(known, used), at, early_of(stack), False, False)
+    return newer.attention, newer.small_head
+
+
+def slots_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:
+    """Return whether GPUs are joined by slots of a board of which nothing is stated."""
+    return bool(at.staged) and gpus > 1 and not is_given(hardware, "link_bandwidth")
+
+
 def asked(
     model: Model,
     setup: Setup,
@@ -258,6 +286,7 @@ def asked(
     stack = software.stack(stack_name)
     layout = setup.layout
     at = machine(hardware, setup.compute)
+    newer = None if kernel else newer_kernel(stack, stack.kernel(at.generation), at, setup, without)
     kernel = kernel or stack.kernel(at.generation)
     plan, reached = timed(model, setup, stack, at, kernel, async_tp, without)
     params = sum(
@@ -289,7 +318,23 @@ def asked(
         factor,
         without,
         setup.tunes,
-        slots=bool(at.staged) and layout.gpus > 1 and not is_given(hardware, "link_bandwidth"),
+        slots=slots_unstated(at, hardware, layout.gpus),
+        newer=newer,
+    )
+
+
+def laid_out(
+    prediction: StepPrediction, model: Model, setup: Setup, hardware: Hardware, plan: StepLayout, reached: Rates
+) -> StepPrediction:
+    """Return the prediction of a step in another layout, of which plan and rates are known."""
+    gpus = setup.layout.gpus
+    return replace(
+        prediction,
+        passes=setup.passes(model),
+        plan=plan,
+        rates=reached,
+        at=replace(prediction.at, gpus=math.log(gpus)),
+        slots=slots_unstated(machine(hardware, setup.compute), hardware, gpus),
     )
 
 

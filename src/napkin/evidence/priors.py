@@ -58,17 +58,22 @@ PRIORS: dict[str, Prior] = {
     ),
     "kernel/cudnn": (1.85, 0.12, "cuDNN 9.4 release notes: 5 to 30 % faster on Hopper than before"),
     "kernel/flash1": (
-        0.56,
+        0.49,
         0.15,
-        "Dao 2023, section 4.1: FlashAttention-2 is 1.7 to 3.0 times as fast, and 1.3 to 2.5 times as Triton's: their "
-        "middle",
+        "Dao 2023, figure 4, 16k tokens: FlashAttention 1 and Triton's 0.41 to 0.63, by mask and heads of 64 or 128",
     ),
+    "kernel/efficient": (0.45, 0.12, "Dao 2023, figure 4, 16k tokens: xformers 0.39 to 0.49"),
     "attention_backward": (
         1.16,
         0.08,
         "Dao 2023, section 4.1: forward reaches at most 73 % of the peak, backward 63 %",
     ),
-    "half_keys": (230.0, 0.35, "Dao 2023, figure 4: with a mask, half of the rate of 16k tokens at 512"),
+    "half_keys/flash": (230.0, 0.35, "Dao 2023, figure 4: with a mask, half of the rate of 16k tokens at 512"),
+    "half_keys/first": (
+        125.0,
+        0.35,
+        "Dao 2023, figure 4: 0.60 to 0.76 of it in FlashAttention 1, Triton's and xformers, 0.67 in the middle",
+    ),
     "small_head/flash": (0.89, 0.05, "Shah et al. 2024, figure 5: heads of 64 over 128, 299 to 335 TFLOP/s"),
     "small_head/cudnn": (0.72, 0.05, "Shah et al. 2024, figure 5: heads of 64 over 128, 388 to 539 TFLOP/s"),
     "core": (0.70, 0.15, "assumed: batched matmuls of small heads"),

@@ -33,6 +33,9 @@ BEFORE_FLASH = ("volta", "turing")
 """Generations that FlashAttention-2 does not support (Dao-AILab/flash-attention README: Ampere or newer): torch calls
 its memory-efficient kernel in its place (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_sm_version)."""
 
+FIRST = ("flash1", "efficient")
+"""Kernels of FlashAttention's first algorithm, which divide the work by heads and sequences alone."""
+
 
 def matmul_of(era: str, bits: int) -> str:
     """Return the constant of matmuls in that many bits."""
@@ -53,14 +56,14 @@ def names(
     weights that no rank gathers in 16 bits, so that each gradient is cast and added apart; known: constants of
     accelerators (chips.py)."""
     era, shown = at.generation, "overlap" if stack.overlap else "plain"
-    if kernel == "cudnn" and era not in SINCE_HOPPER:
+    if kernel == "flash2" or (kernel == "cudnn" and era not in SINCE_HOPPER):
         kernel = "flash"
     if era in BEFORE_FLASH and kernel == "flash":
         kernel = "efficient"
     routed = "fused" if stack.fused_experts else "plain"
     captured = stack.fused_experts or stack.one_program
     cudnn = "kernel/cudnn-2023" if stack.early_cudnn else "kernel/cudnn"
-    fused = {"cudnn": cudnn, "flash1": "kernel/flash1", "efficient": "kernel/flash1"}
+    fused = {"cudnn": cudnn, "flash1": "kernel/flash1", "efficient": "kernel/efficient"}
     return {
         "matmul": matmul_of(era, int(at.bits)),
         "matmul_wide": f"matmul/{era}/16",
@@ -75,7 +78,7 @@ def names(
         "kernel": fused.get(kernel, "one"),
         "small_head": f"small_head/{'cudnn' if kernel == 'cudnn' else 'flash'}",
         "attention_backward": "attention_backward",
-        "half_keys": "half_keys",
+        "half_keys": f"half_keys/{'first' if kernel in FIRST else 'flash'}",
         "core": "core",
         "core_odd": "core_odd",
         "score_bytes": "score_bytes",

@@ -254,8 +254,8 @@ def _kernel_of(row: RowFields, stack: str) -> str:
         return "eager"
     if stack == "xla" and "pax" in words:
         return "" if "transformer engine" in words and (row.count("model.layers") or 0) < 90 else "eager"
-    if "foundry" in words:
-        return "flash1"
+    if "foundry" in words:  # its tables of January 2024 ran FlashAttention-2 (scripts/train/benchmarking/sweep.py)
+        return "flash2" if "large scale" in row.text("source.where").lower() else "flash1"
     if not stack and BEFORE_FUSED.search(row.text("source.title")):
         return "eager"
     return "cudnn" if "megatron bridge" in words else ""

@@ -164,11 +164,17 @@ HOPPERS_OWN = re.compile(r"cudnn|\bfa[34]\b|flash[ _-]?(?:attn|attention)?[ _-]?
 (Shah et al. 2024, arXiv:2407.08608, figures 5 and 6)."""
 
 
+SECOND = re.compile(r"\bfa2\b|flash[ _-]?(?:attn|attention)?[ _-]?2")
+"""FlashAttention-2 by its number."""
+
+
 def timed_kernel(words: str) -> str:
-    """Return the kernel whose time an attention of these words takes: eager, efficient, cudnn or flash; "" if they are
-    not known. What follows the name in parentheses specifies it (`sdpa (cuDNN)`)."""
+    """Return the kernel whose time an attention of these words takes: eager, efficient, cudnn, flash2 or, of no stated
+    version, flash; "" if they are not known. What follows the name in parentheses specifies it (`sdpa (cuDNN)`)."""
     if HOPPERS_OWN.search(words):
         return "cudnn"
+    if SECOND.search(words):
+        return "flash2"
     if words.startswith("flash"):
         return "flash"
     return KERNELS.get(words) or KERNELS.get(re.split(r"[ (,]", words)[0], "")
@@ -193,8 +199,11 @@ def is_older(versions: str, release: tuple[int, int]) -> bool:
 def kernel_of_torch(words: str, versions: str) -> str:
     """Return the kernel that torch itself picks in those versions, where a row leaves it to torch, else ""."""
     found = TORCH.search(versions)
-    newer = found is not None and (int(found[1]), int(found[2])) >= CUDNN_FIRST
-    return "cudnn" if newer and words in SDPA else ""
+    if found is None or words not in SDPA:
+        return ""
+    if (int(found[1]), int(found[2])) >= CUDNN_FIRST:
+        return "cudnn"
+    return "flash2" if words else ""  # a row that states no attention may not run torch's
 
 
 LIGER_WORD = "liger"

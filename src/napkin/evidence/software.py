@@ -42,6 +42,10 @@ class SoftwareStack:
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
                     (NVIDIA/TransformerEngine, get_attention_backend, since v1.5; AI-Hypercomputer/maxtext
                     src/maxtext/configs/gpu/models: attention: cudnn_flash_te)
+    attention_since_blackwell   that from Blackwell on, where another (pytorch/torchtitan pull request 1196, May 2025)
+    open_kernel     its release decides which kernel runs from Hopper on: torch's scaled_dot_product_attention took
+                    FlashAttention-2 before 2.11, and cuDNN since (row_words.py); torchtitan names cuDNN first since
+                    October 2025 (its pull request 1776)
     early_cudnn     its cuDNN is older than 9.4 of September 2024, from which on attention is 5 to 30 % faster on Hopper
                     (its release notes, docs.nvidia.com/deeplearning/cudnn)
     selective       what its selective recomputation runs again: attention (its core) or matmuls (every second one)
@@ -69,17 +73,20 @@ class SoftwareStack:
     one_program: bool = False
     attention: str = "flash"
     attention_since_hopper: str = ""
+    attention_since_blackwell: str = ""
+    open_kernel: bool = False
     early_cudnn: bool = False
     selective: str = "matmuls"
 
     def kernel(self, generation: str) -> str:
         """Return the attention kernel that it runs on a generation of accelerators."""
         newer = self.attention_since_hopper if generation in SINCE_HOPPER else ""
-        return newer or self.attention
+        newest = self.attention_since_blackwell if generation == SINCE_HOPPER[-1] else ""
+        return newest or newer or self.attention
 
-    def torchs_choice(self, generation: str) -> bool:
-        """Return whether torch picks the kernel, which since 2.11 is cuDNN's on such accelerators (row_words.py)."""
-        return self.eager and generation in SINCE_HOPPER
+    def leaves_open(self, kernel: str, generation: str) -> bool:
+        """Return whether a newer release runs another kernel on such accelerators than this one."""
+        return self.open_kernel and kernel == "flash" and generation in SINCE_HOPPER
 
     @property
     def family(self) -> str:
@@ -162,6 +169,7 @@ STACKS = {
             "fsdp-eager",
             "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)",
             eager=True,
+            open_kernel=True,
             stops_early=True,
             zero=3,
         ),
@@ -169,6 +177,8 @@ STACKS = {
             "fsdp-compiled",
             "PyTorch FSDP with torch.compile (torchtitan)",
             compiled=True,
+            attention_since_blackwell="cudnn",
+            open_kernel=True,
             fused_loss=True,
             stops_early=True,
             zero=3,
@@ -201,7 +211,7 @@ def stack(name: str, where: str = "--stack") -> SoftwareStack:
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     key = {"fsdp": "fsdp-compiled", "torchtitan": "fsdp-compiled", "nemo": "megatron-core", "jax": "xla"}.get(key, key)
     if key == UNKNOWN:
-        return SoftwareStack(UNKNOWN, "not in the evidence", zero=1)
+        return SoftwareStack(UNKNOWN, "not in the evidence", zero=1, open_kernel=True)
     if key not in STACKS:
         known = (*STACKS, UNKNOWN)
         hint = did_you_mean(key, known) or f"one of {', '.join(known)}"

@@ -201,8 +201,8 @@ WHOLE_RUN = "whole"
 TIMED_SCHEDULES = ("1f1b", "interleaved")
 FABRICS = ("rdma", "omnipath")
 """Kinds of network between nodes, each with its own constant."""
-TIMED_KERNELS = ("flash", "flash1", "cudnn", "efficient", "eager")
-"""Kernels of attention that rows name."""
+TIMED_KERNELS = ("flash", "flash1", "flash2", "cudnn", "efficient", "eager")
+"""Kernels of attention that rows name; of `flash` the software decides which, where it runs one."""
 
 
 def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch: float | None, chip: str) -> str:

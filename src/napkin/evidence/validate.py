@@ -59,6 +59,18 @@ def _share_of_host(row: StepRow, source: str, seconds: float) -> float:
     return 1 - float(on_gpus.predict(on_gpus.values(constants(source)))[0]) / seconds
 
 
+def _of_kernel(row: StepRow, source: str, seconds: float, generation: str) -> float:
+    """Return ln of the seconds of a step over those with the attention kernel of another release of its software, 0 if
+    that is known."""
+    from napkin.evidence.columns import Columns, kernel_of
+
+    stack = software.stack(row.stack or software.UNKNOWN)
+    if not stack.leaves_open(kernel_of(row, stack, generation), generation):
+        return 0.0
+    newer = Columns([replace(row, attention="cudnn")])
+    return math.log(seconds / float(newer.predict(newer.values(constants(source)))[0]))
+
+
 def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) -> list[Compared]:
     """Predict each row with constants fitted without its source, unless `in_sample`."""
     import numpy as np
@@ -86,7 +98,8 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
             places.nearest(at, source), at.experts, own_error_of(at, sigmas[source])
         )
         of_host = deviations(level) * HOST_SPREAD * _share_of_host(row, source, float(value))
-        predicted[row.id] = (float(value), math.hypot(half, of_host))
+        of_kernel = _of_kernel(row, source, float(value), at.generation)
+        predicted[row.id] = (float(value), math.hypot(half, of_host, of_kernel))
     answers = []
     for row in rows:
         found = row.measured

@@ -19,7 +19,9 @@ from napkin.planning.verdicts import FITS, evaluate
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.pipeline import Layers
+from napkin.timing.rates import Rates
 from napkin.timing.step import StepTime, layers_of_passes, step_of_passes
+from napkin.timing.step_layout import StepLayout
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
@@ -33,13 +35,18 @@ TRIED = 16
 taken."""
 
 
+HalfWidth = Callable[[Setup, StepLayout, Rates, Term], float]
+"""From a setup, the plan and rates of its step, and its time."""
+
+
 @record
 class LayoutQuestion:
     """A layout search for any number of GPUs.
 
     request         model, setup and the range of every degree        hardware    the accelerator
     timed           plan and rates of a setup                         peak        its dense peak, FLOP/s
-    half_width      half-width of the interval of ln(time) by GPUs   per_sequence  FLOPs of one sequence
+    half_width      half-width of the interval of ln(time)           per_sequence  FLOPs of one sequence
+    apart           how far ln(time) of two layouts may differ and the prediction cannot tell which is faster, by GPUs
     known, layers   caches of evaluated layouts, and of layer times that several layouts share
     least           least GPU-seconds per token by number of GPUs (search.py)
     chosen          recommended layout and number of layouts, by number of GPUs
@@ -48,7 +55,8 @@ class LayoutQuestion:
     request: Request
     hardware: Hardware
     timed: Timed
-    half_width: Callable[[int], float]
+    half_width: HalfWidth
+    apart: Callable[[int], float]
     peak: float
     per_sequence: float
     known: dict[Layout, Scored]
@@ -109,6 +117,12 @@ def scored(question: LayoutQuestion, layout: Layout) -> Scored:
     return question.known[layout]
 
 
+def half_of(question: LayoutQuestion, one: Scored) -> float:
+    """Return the half-width of the interval of ln(time) of a layout, as `step` has it."""
+    setup = question.setup(one.layout)
+    return question.half_width(setup, *question.timed(setup), one.time)
+
+
 def _timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
     """Return the time of a step; layouts that differ only in pipeline and data parallelism share their layers."""
     setup = question.setup(layout)
@@ -165,7 +179,7 @@ def _surely(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> 
 
 def _furthest(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> float:
     """Return the GPU-seconds per token up to which a layout is within the leader's interval."""
-    return leader.token * math.exp(question.half_width(found.request.gpus))
+    return leader.token * math.exp(question.apart(found.request.gpus))
 
 
 def quickly(question: LayoutQuestion, fastest: Fastest) -> Scored | None:

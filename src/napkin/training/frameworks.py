@@ -10,6 +10,8 @@ from napkin.record import record, replace
 from napkin.training.precision import Precision
 
 EVEN, FRONT, SLOTS, COST = "even", "front", "slots", "cost"
+FSDP = ("fsdp-eager", "fsdp-compiled")
+"""The stacks of PyTorch FSDP without and with torch.compile (evidence/software.py)."""
 WORST, FIRST, ENDS = "worst", "first", "ends"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
-from napkin.training.frameworks import Framework
+from napkin.training.frameworks import FSDP, Framework
 from napkin.training.precision import POLICIES, Precision, named
 from napkin.training.recomputation import Recompute
 
@@ -97,6 +97,14 @@ class Trainer:
             return True
         wraps = self.implementation == "hf" or framework.implementation == self.implementation
         return wraps and not framework.program
+
+    def stack_on(self, framework: Framework) -> str:
+        """Return the stack whose measured steps are most similar on a framework: the library's own, whose software is
+        that of the framework it usually has, or the framework's where it runs on another."""
+        own = FSDP[0] if framework.name in self.also else self.software
+        other = framework.software or own
+        foreign = framework.name in self.also or (framework.name != self.framework and other not in FSDP)
+        return other if foreign else self.software
 
     def stage(self, framework: Framework) -> int:
         """Return the library's default ZeRO stage on a framework, 0 if it has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from napkin.commands.plan.one_machine import ends_of, impossible, judge, on_one, ranked_answer
@@ -68,7 +69,8 @@ def _each(question: PlanQuestion) -> Answer:
         _chosen_terms(chosen),
         rows=rows,
     )
-    answer.intervals = ends_of(question, answer.terms, layouts.half_width(chosen["gpus"]), chosen["gpus"])
+    half = math.log(chosen["step/high"] / chosen["step/time"])
+    answer.intervals = ends_of(question, answer.terms, half, chosen["gpus"])
     judge(question, answer, chosen["fit"])
     answer.extra["columns"] = {**COLUMNS, "gpus": "GPU", "tokens_per_second": "token/s"}
     answer.plot = tuple(curves(question, done))

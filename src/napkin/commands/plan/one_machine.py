@@ -28,7 +28,7 @@ from napkin.planning.alternatives import nearest, reasons
 from napkin.planning.common_layouts import usual_choices
 from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Request
-from napkin.planning.layouts import Scored, best, chosen_on, listed, recommended, scored
+from napkin.planning.layouts import Scored, best, chosen_on, half_of, listed, recommended, scored
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
 from napkin.render.answer import Answer
@@ -97,11 +97,11 @@ def ranked_answer(question: PlanQuestion, found: FittingLayouts) -> tuple[Answer
     """Answer with the best layouts as rows, and the recommended one as quantities; then the runner-up, the Pareto front
     and common choices. Return it with the recommended layout."""
     layouts, request = question.layouts, found.request
-    half = layouts.half_width(request.gpus)
     front = found.front()
     shown = front[: question.rows] if question.pareto else found.distinct(question.rows)
     leader = best(layouts, found)
     chosen = recommended(layouts, found, leader)
+    half, apart = half_of(layouts, chosen), layouts.apart(request.gpus)
     entries = [listed(layouts, found, i) for i in shown]
     rows = [
         row_of(question, one, Standing(n, leader, i in front, one.layout == chosen.layout))
@@ -130,11 +130,11 @@ def ranked_answer(question: PlanQuestion, found: FittingLayouts) -> tuple[Answer
         f"time against memory: {front_line(question, found, front)}",
         *(f"{one.name}: {one.why}" for one in usual),
     ]
-    ties = int((found.score <= found.score.min() * math.exp(2 * half)).sum())
+    ties = int((found.score <= found.score.min() * math.exp(2 * apart)).sum())
     answer.extra["ties"] = ties
     answer.notes.append(
         f"{ties:,} of {len(found):,} layouts that fit lie within each other's {question.confidence:.0%} intervals "
-        f"(×/÷ {math.exp(half):.2f}); `tie` marks those listed"
+        f"(×/÷ {math.exp(apart):.2f}); `tie` marks those listed"
     )
     if request.batch is None:
         answer.notes.append(
@@ -153,7 +153,7 @@ def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Score
     terms, notes = _terms(question, chosen, count)
     terms += _run_terms(question, chosen)
     answer = Answer("plan", terms, notes=notes)
-    answer.intervals = ends_of(question, answer.terms, layouts.half_width(request.gpus), request.gpus)
+    answer.intervals = ends_of(question, answer.terms, half_of(layouts, chosen), request.gpus)
     return answer, chosen
 
 

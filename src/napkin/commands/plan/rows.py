@@ -13,7 +13,7 @@ from napkin.commands.question.machine import idle_links
 from napkin.evidence.constants import deviations
 from napkin.options.command_line import Text, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.layouts import Scored
+from napkin.planning.layouts import Scored, half_of
 from napkin.record import record
 from napkin.render.answer import Cell
 from napkin.term import leaf
@@ -64,7 +64,7 @@ def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str,
     """Return a layout as a row. time, low and high are calendar times of the entire run if --tokens is given, else
     times of a step."""
     seconds, rank = one.time.value, standing.rank
-    half = question.layouts.half_width(int(one.layout.gpus))
+    half, apart = half_of(question.layouts, one), question.layouts.apart(int(one.layout.gpus))
     shown = degrees(one.layout)
     row: dict[str, Cell] = {
         "rank": rank,
@@ -82,7 +82,7 @@ def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str,
         "fit": one.fit,
         "step/communication": one.part("step/communication"),
         "step/bubble": one.part("step/bubble"),
-        "tie": rank > 1 and one.token <= standing.best.token * math.exp(2 * half),
+        "tie": rank > 1 and one.token <= standing.best.token * math.exp(2 * apart),
         "pareto": standing.on_front,
         "recommended": standing.recommended,
         "command": command_line(question, one.layout),

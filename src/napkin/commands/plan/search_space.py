@@ -26,7 +26,7 @@ from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.training import FROZEN
 from napkin.planning.grid import Request
 from napkin.planning.layout_time import Timed
-from napkin.planning.layouts import LayoutQuestion
+from napkin.planning.layouts import HalfWidth, LayoutQuestion
 from napkin.record import replace
 from napkin.term import Term
 from napkin.timing.rates import Rates
@@ -95,7 +95,8 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     found = next((known for before, known in _ASKED if before == asked), None)
     if found is None:
         timed = _timed(model, hardware, prediction, overlapped, profile)
-        found = _layouts(request, hardware, timed, _half_width(prediction, confidence), prediction.peak)
+        wide = _half_width(model, hardware, prediction, confidence), _apart(prediction, confidence)
+        found = _layouts(request, hardware, timed, *wide, prediction.peak)
         _ASKED[1:] = [(asked, found)]
     return found, prediction
 
@@ -106,7 +107,12 @@ training, a deadline or a price share one search."""
 
 
 def _layouts(
-    request: Request, hardware: Hardware, timed: Timed, half_width: Callable[[int], float], peak: Term
+    request: Request,
+    hardware: Hardware,
+    timed: Timed,
+    half_width: HalfWidth,
+    apart: Callable[[int], float],
+    peak: Term,
 ) -> LayoutQuestion:
     """Return a new layout search."""
     needed = request.setup.needed(request.model)
@@ -116,6 +122,7 @@ def _layouts(
         hardware=hardware,
         timed=timed,
         half_width=half_width,
+        apart=apart,
         peak=peak.value,
         per_sequence=float(counted),
         known={},
@@ -229,15 +236,27 @@ def _timed(
     return timed
 
 
-def _half_width(prediction: StepPrediction, confidence: float) -> Callable[[int], float]:
-    """Return the function from the number of GPUs to the half-width of the interval of ln(time), which depends on
-    machine, model and software, not on the layout."""
-    known: dict[int, float] = {}
+def _half_width(model: Model, hardware: Hardware, prediction: StepPrediction, confidence: float) -> HalfWidth:
+    """Return the function from a setup, the plan and rates of its step and its time to the half-width of the interval
+    of ln(time), as `step` has it."""
 
-    def half_width(gpus: int) -> float:
+    def half_width(setup: Setup, plan: StepLayout, rates: Rates, found: Term) -> float:
+        there = one_run.laid_out(prediction, model, setup, hardware, plan, rates)
+        return there.half_width(confidence, found=found)[0]
+
+    return half_width
+
+
+def _apart(prediction: StepPrediction, confidence: float) -> Callable[[int], float]:
+    """Return the function from the number of GPUs to the half-width of the interval of ln(time) without what is not
+    stated of machine and software, which is the same for all layouts."""
+    known: dict[int, float] = {}
+    stated = replace(prediction, plan=replace(prediction.plan, host=0), slots=False, newer=None)
+
+    def apart(gpus: int) -> float:
         if gpus not in known:
-            there = replace(prediction, at=replace(prediction.at, gpus=math.log(gpus)))
+            there = replace(stated, at=replace(prediction.at, gpus=math.log(gpus)))
             known[gpus] = there.half_width(confidence)[0]
         return known[gpus]
 
-    return half_width
+    return apart

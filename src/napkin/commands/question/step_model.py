@@ -17,6 +17,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
+from napkin.training.frameworks import FSDP
 from napkin.training.setup import Setup
 from napkin.units import human
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from napkin.inputs.profile import Profile
 
 
-FSDP = ("fsdp-eager", "fsdp-compiled")
-"""PyTorch FSDP without and with torch.compile."""
 TUNES_ON = FSDP[0]
 """The software assumed for fine-tuning: the libraries run a model's own class and compile nothing by default
 (torch_compile of transformers' TrainingArguments, and what TRL, axolotl, ms-swift and LLaMA-Factory make of it)."""
@@ -83,8 +82,11 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         inputs.flag("async-tp"),
         float(inputs.number_or_none("factor") or 1.0),
     )
-    if kernel is None and prediction.kernel == "flash" and prediction.stack.torchs_choice(prediction.at.generation):
-        inputs.note("FlashAttention-2, as published steps ran it; torch from 2.11 on takes cuDNN: --attention cudnn")
+    if prediction.newer is not None:
+        inputs.note(
+            "FlashAttention-2, as published steps ran it; torch from 2.11 on takes cuDNN, which the interval covers: "
+            "--attention cudnn"
+        )
     return prediction
 
 
@@ -139,12 +141,7 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
     if inputs.has("trainer"):
         from napkin.training.trainers import find
 
-        own = find(inputs.text("trainer"))
-        name = setup.framework.name
-        usual = FSDP[0] if name in own.also else own.software  # its software is that of the framework it usually has
-        other = setup.framework.software or usual
-        foreign = name in own.also or (name != own.framework and other not in FSDP)
-        inputs.redefault("stack", other if foreign else own.software)
+        inputs.redefault("stack", find(inputs.text("trainer")).stack_on(setup.framework))
     elif setup.framework.software:
         inputs.redefault("stack", setup.framework.software)
     elif not inputs.has("stack"):

@@ -205,7 +205,7 @@ def _fitting(ways: Iterable[Setup], asked: FineTuning) -> list[Setup]:
 
 def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> one_run.StepPrediction:
     """Return the prediction of a step, with that source held out."""
-    kernel = setup.attention if setup.attention != "flash" else None  # of flash, the software decides which
+    kernel = asked.kernel if asked.kernel != "flash" else None  # of flash, the software decides which
     return one_run.asked(asked.model, setup, hardware, asked.software, kernel, without=source)
 
 

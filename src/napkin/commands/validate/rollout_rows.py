@@ -212,8 +212,7 @@ def _fitting(
 def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:
     """Return the seconds of a step, with that source held out."""
     trainer, setup, model, hardware = asked.trainer, asked.setup, asked.model, asked.hardware
-    software = "megatron-core" if setup.framework.name == "megatron-core" else trainer.software
-    prediction = one_run.asked(model, setup, hardware, software)
+    prediction = one_run.asked(model, setup, hardware, trainer.stack_on(setup.framework))
     away = None
     if trainer.away and asked.engine is not None and not asked.engine.apart:
         kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
