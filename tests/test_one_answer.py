@@ -247,3 +247,19 @@ def test_a_dtype_where_training_takes_a_policy_is_refused_with_the_policy(comman
     refused = run_line(f"{command} --hardware h100 --dtype fp8")
     assert refused.status == 2
     assert "--precision bf16-mixed" in refused.err
+
+
+def test_a_decoder_s_own_length_is_the_same_everywhere() -> None:
+    """A step of T5 with targets of 128 tokens, its run, and the line of the layout that plan recommends."""
+    line = "t5-large --hardware a100 --gpus 8 --seq 512 --target-seq 128"
+    step = run_line(f"step {line} --micro-batch 4 --json").values
+    run = run_line(f"train-time {line} --micro-batch 4 --steps 1000 --global-batch 32 --json").values
+    assert run["time/uninterrupted"] == pytest.approx(1000 * step["step/time"])
+    counted = run_line("flops t5-large --seq 512 --target-seq 128 --json").values["flops/total"]
+    assert run["flops/exact"] == pytest.approx(32_000 * counted)
+    plan = run_line(f"plan {line} --json")
+    chosen = next(row for row in plan.data["rows"] if row["recommended"])
+    assert "--target-seq 128" in chosen["command"]
+    again = run_line(f"{chosen['command'].removeprefix('napkin ')} --json").values
+    assert again["step/time"] == pytest.approx(plan.values["step/time"])
+    assert run_line(f"plan {line.replace('128', '512')} --json").values["step/time"] != plan.values["step/time"]

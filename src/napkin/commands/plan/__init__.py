@@ -76,6 +76,7 @@ COMMAND = Command(
         "hardware",
         "hardware-file",
         "seq",
+        "target-seq",
         "images",
         "image-tokens",
         "global-batch",

@@ -10,7 +10,7 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.layout import check_heads, read_context, read_expert_load, read_zero
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
-from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence
+from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence, read_target
 from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
 from napkin.commands.question.step_model import TUNES_ON, read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
@@ -70,6 +70,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         model,
         Layout(
             seq=seq,
+            target=read_target(inputs, model) or 0,
             rows=read_task(inputs).rows,
             images=images,
             image_tokens=image_tokens,
@@ -116,7 +117,8 @@ def _layouts(
 ) -> LayoutQuestion:
     """Return a new layout search."""
     needed = request.setup.needed(request.model)
-    counted = flops.of_passes(needed, lambda model, times: flops.works(model, times, request.seq)).value
+    laid = request.setup.layout
+    counted = flops.of_passes(needed, lambda model, times: flops.of_layout(model, laid, times)).value
     return LayoutQuestion(
         request=request,
         hardware=hardware,

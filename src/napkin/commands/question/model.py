@@ -247,8 +247,10 @@ def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
 
         passes = read_passes(inputs, model)
     name = parse_convention(inputs.text("flops", default="6nd" if passes == Passes(model) else "torch"))
-    seq = read_sequence(inputs, model)
-    counted = conventions.counted_per_token(passes, lambda one, times: flops.works(one, times, seq))
-    if name == "torch":
-        return counted, counted
-    return conventions.per_token(model, flops.works(model, 1, seq), name), counted
+    seq, target = read_sequence(inputs, model), read_target(inputs, model)
+
+    def over(one: Model, times: int) -> flops.Works:
+        return flops.works(one, times, seq, target=target)
+
+    counted = conventions.counted_per_token(passes, over)
+    return (counted if name == "torch" else conventions.per_token(model, over(model, 1), name)), counted

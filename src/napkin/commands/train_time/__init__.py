@@ -184,6 +184,7 @@ COMMAND = Command(
         "region",
         "flops",
         "seq",
+        "target-seq",
         "assume-ignorable",
         "strict-config",
         "confidence",
