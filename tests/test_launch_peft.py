@@ -76,6 +76,13 @@ def test_what_changes_the_count_and_is_not_modeled_is_refused(
     assert key in str(asked(napkin, tmp_path, LLAMA, adapter))
 
 
+@pytest.mark.parametrize("layers", [-1, [-1], [1, None], ["a"], [0.5]])
+def test_what_is_no_number_of_a_layer_is_refused(napkin: Napkin, tmp_path: Path, layers: object) -> None:
+    """Not read as every layer: peft finds no layer -1 either."""
+    adapter = {"target_modules": ["q_proj"], "layers_to_transform": layers}
+    assert "layers_to_transform" in str(asked(napkin, tmp_path, LLAMA, adapter))
+
+
 def test_an_adapter_in_a_models_place_is_named(napkin: Napkin, tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 8}')
     for model in (tmp_path, tmp_path / "adapter_config.json"):

@@ -68,6 +68,8 @@ def take_layers(reading: Reading, key: str) -> None:
     at = next(one for one in key.split("|") if reading.source.get(one) is value)
     listed = value.value if isinstance(value.value, list) else [value.value]
     layers = [reading.parsed(FileValue(value.key, one), values.natural) for one in listed]
+    if None in layers:
+        raise reading.source.error(at, "has something else than numbers of layers", "write numbers from 0")
     ranges: list[list[int]] = []
     for layer in sorted({layer for layer in layers if layer is not None}):
         if ranges and ranges[-1][1] == layer - 1:
