@@ -389,6 +389,24 @@ def test_a_run_whose_ranks_may_each_load_all_of_4_bit_weights_is_not_said_to_fit
     assert verdicts == {"small": "too close to call", "large": "fits", "eight": "fits"}
 
 
+def test_what_prepares_a_quantized_model_checkpoints_its_blocks(tmp_path: pathlib.Path) -> None:
+    """peft utils/other.py, prepare_model_for_kbit_training(use_gradient_checkpointing=True): alpaca-lora's LLaMA 7B in
+    8 bits at 4 x 256 tokens takes 8 to 10 GB (tloen/alpaca-lora issue 121), its weights alone 6.9."""
+    line = "memory llama-7b --task sft --lora-rank 8 --lora-targets q,v --seq 256 --micro-batch 4 --trainer hf-trainer"
+    used = "memory/used"
+    eight = run_line(f"{line} --quantized int8 --json").values[used]
+    assert eight == run_line(f"{line} --quantized int8 --recompute full --json").values[used]
+    assert eight == pytest.approx(9e9, rel=0.15)
+    assert run_line(f"{line} --json").values[used] == run_line(f"{line} --recompute none --json").values[used]
+    text = ROW.replace("recompute: full, ", "")
+    row = {"id": "a", "task": "sft", "model": "llama-7b", "chip": "RTX 4090", "count": 1}
+    row |= {"layout": "seq: 256, precision: fp16, trainer: hf-trainer", "measured": "peak_bytes: 9e+9, what: used"}
+    file = tmp_path / "finetune.yaml"
+    file.write_text("schema: finetune/1\nrows:\n" + text.format(**row, method=f"{LORA}, quantized: int8"))
+    (entry,) = run_line(f"validate {file} --json").data["rows"]
+    assert entry["predicted"] == pytest.approx(9e9, rel=0.15)
+
+
 def test_fsdp_before_torch_2_1_kept_frozen_blocks_gathered(tmp_path: pathlib.Path) -> None:
     """At the end of the backward pass each of 4 GPUs has all of Llama 2 70B's blocks, 68.5e9 x 2 bytes, next to its
     quarter of 138 GB (meta-llama/llama-cookbook issue 118: out of memory on 4 A100 of 80 GB with torch 2.0.1)."""

@@ -68,7 +68,8 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         if gpus > 1 and row.text("layout.stack").lower() not in UNSHARED and tp * pp * cp * ep == 1:
             raise NapkinError(f"how its {gpus} GPUs divide the model and the batch is not stated")
         lengths = lengths.several(MOST_TOGETHER, "the micro-batch is not stated")
-    usual = "full" if trainer_of(row).recomputes(row.text("layout.versions")) else "none"
+    stored = bool(row.text("method.quantized") or row.text("method.quantised"))
+    usual = "full" if trainer_of(row).recomputes(row.text("layout.versions"), stored) else "none"
     chunks = row.count("layout.vp") or 1
     stack = row.text("layout.stack").lower()
     zero = row.count("layout.zero", least=0)

@@ -25,7 +25,8 @@ class Trainer:
     dropout   default dropout of the adapters' inputs
     nested    the scales of its 4-bit weights are quantized too by default (bnb_4bit_use_double_quant)
     autocast  the step runs under autocast
-    widens    tensors that are not quantized are cast to fp32 (peft's prepare_model_for_kbit_training)
+    widens    tensors that are not quantized are cast to fp32, and every block is checkpointed by default, next to
+              quantized ones (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed by default, from version `since` on
     loss      its cross entropy of texts (operations/losses.py) from version `loss_since` on, "" if it is the model's
     kernels   that replace parts of the class by default (kernels.py), ""
@@ -127,9 +128,11 @@ class Trainer:
         found = (self.packs, *(times * longest for times in self.longest))
         return tuple(dict.fromkeys(max(tokens, longest) for tokens in found))
 
-    def recomputes(self, versions: str = "") -> bool:
+    def recomputes(self, versions: str = "", quantized: bool = False) -> bool:
         """Return whether every block is checkpointed by default; versions: of software, as a run states them (`trl
-        0.19.1, transformers 4.53`). Without the library's, the newest is assumed."""
+        0.19.1, transformers 4.53`), the newest without the library's; quantized: of frozen weights."""
+        if quantized and self.widens:
+            return True
         stated = self.stated(versions)
         return self.checkpoints and (stated is None or stated >= self.since)
 
