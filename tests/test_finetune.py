@@ -589,6 +589,37 @@ def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_
     found = validated(tmp_path, *rows)
     old, new = (found[version, "memory_allocated"]["predicted"] for version in ("v4", "v5"))
     assert 0.9 < (old - new) / (32 * 4 * 4096 * 4096 * 2) <= 1.01
+    others = [
+        {"id": "open", "count": 2, "layout": layout},
+        {"id": "second", "count": 2, "layout": f"{layout}, framework: FSDP2"},
+        {"id": "loop", "count": 2, "layout": layout.replace("hf-trainer", "none")},
+    ]
+    more = validated(tmp_path, *others)
+    assert more["open", "memory_allocated"]["predicted"] == old
+    assert more["second", "memory_allocated"]["predicted"] == new
+    assert more["loop", "memory_allocated"]["predicted"] < old
+
+
+def test_70b_in_4_bits_on_two_gpus_with_reentrant_checkpoints(tmp_path: pathlib.Path) -> None:
+    """35.6 GB a GPU, and 19.6 with the parameters in host memory (huggingface/peft docs/source/accelerate/fsdp.md:
+    Llama 2 70B, all-linear, 2 x 2,048 tokens)."""
+    method = "kind: lora, lora_rank: 8, lora_targets: all-linear, lora_dropout: 0.1, quantized: nf4-dq"
+    layout = "seq: 2048, precision: bf16, attention: flash, trainer: trl, stack: fsdp, zero: 3"
+    text = ROW.replace("micro_batch: 4, grad_accum: 1", "micro_batch: 2, grad_accum: 2")
+    row = {"task": "sft", "model": "llama2-70b", "chip": A100, "count": 2, "method": method}
+    rows = [
+        {**row, "id": "here", "layout": layout, "measured": "peak_bytes: 35.6e+9, what: used"},
+        {
+            **row,
+            "id": "away",
+            "layout": f"{layout}, offload: parameters",
+            "measured": "peak_bytes: 19.6e+9, what: used",
+        },
+    ]
+    file = tmp_path / "finetune.yaml"
+    file.write_text("schema: finetune/1\nrows:\n" + "".join(text.format(**one) for one in rows))
+    for entry in run_line(f"validate {file} --json").data["rows"]:
+        assert entry["predicted"] == pytest.approx(entry["measured"], rel=0.12)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from napkin.evidence.finetune_adapters import PROJECTED, adapters_of, check_kind
 from napkin.evidence.finetune_layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_software import (
-    OLD_TRANSFORMERS,
     attention_of,
     framework_of,
+    is_reentrant,
     kernels_of,
     offload_of,
     optimizer_of,
@@ -131,7 +131,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     model, trainer = model_of(row), trainer_of(row)
     stack = row.text("layout.stack").lower()
     framework = framework_of(row, stack, trainer)
-    if framework.name == "fsdp" and kind != "full" and OLD_TRANSFORMERS.search(row.text("layout.versions")):
+    if framework.name == "fsdp" and kind != "full" and is_reentrant(row, trainer):
         framework = replace(framework, retains=True)
     if framework.name == "fsdp" and kind != "full" and is_older(row.text("layout.versions"), RESHARDS):
         framework = replace(framework, keeps_frozen=True)

@@ -49,11 +49,15 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     if stack not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
     framework = FRAMEWORKS[stack]
-    if "fsdp2" in row.text("layout.framework").lower() and not _defers_fsdp2(row):
+    if _is_fsdp2(row) and not _defers_fsdp2(row):
         return framework
     if "scattermoe" in row.text("layout.kernels").lower():
         framework = replace(framework, experts_apart=True)
     return trainer.on(framework)
+
+
+def _is_fsdp2(row: RowFields) -> bool:
+    return "fsdp2" in row.text("layout.framework").lower()
 
 
 def _defers_fsdp2(row: RowFields) -> bool:
@@ -224,6 +228,16 @@ OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
 """A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
 foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
 gradient_checkpointing_enable)."""
+
+
+def is_reentrant(row: RowFields, trainer: Trainer) -> bool:
+    """Return whether checkpoints are reentrant: those of transformers 4, which a library around its classes has in a
+    run of FSDP's first version that states no version."""
+    versions = row.text("layout.versions")
+    if "transformers" in versions:
+        return OLD_TRANSFORMERS.search(versions) is not None
+    return trainer.name != LOOP.name and trainer.implementation == "hf" and not _is_fsdp2(row)
+
 
 FUSED_NORMS = "foak"
 """The word for kernels that run a norm at once, and whose loss writes the gradient over the logits."""
