@@ -166,6 +166,10 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"stack": "deepspeed", "framework": "accelerate"}, "", {"stack": "fsdp-eager"}),
         ({"stack": "ddp", "compile": True}, "", {"stack": "fsdp-compiled"}),
         ({"stack": "deepspeed", "framework": "Megatron-DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
+        ({"framework": "DeepSpeed, transformers"}, "", {"stack": "fsdp-eager"}),
+        ({"framework": "DeepSpeed ZeRO-3"}, "", {"stack": "fsdp-eager"}),
+        ({"framework": "DeepSpeed", "compile": True}, "", {"stack": "fsdp-compiled"}),
+        ({"framework": "Megatron-LM with DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
         ({"loss": "Liger"}, "", {"chunked_cross_entropy": True, "loss": None}),
         (
             {"kernels": "Liger-Kernel"},

@@ -81,29 +81,27 @@ class StepPrediction:
         if self.tuned:
             half *= shipped.tuning_ratio(self.without)
         wide = shipped.deviations(level)
-        others = self._otherwise(wide)
-        if self.plan.host or others:
+        slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
+        if self.plan.host or slow or self.newer is not None:
             time = found or self.step().time
             seconds = float(time.value)
             if self.plan.host:
                 update = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
                 half = math.hypot(half, wide * HOST_SPREAD * update / seconds)
-            for other in others:
-                there = float(step_of_passes(self.passes, self.plan, other).time.value)
-                half = math.hypot(half, math.log(there / seconds))
+            if slow:
+                at = replace(self.rates, bus=self.rates.bus * math.exp(-wide * SLOT_SPREAD))
+                half = math.hypot(half, math.log(self._seconds(at) / seconds))
+            if self.newer is not None:  # one of two kernels ran: the interval reaches from one's end to the other's
+                at = replace(self.rates, attention=self.newer[0], small_head=self.newer[1])
+                half += abs(math.log(self._seconds(at) / seconds))
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named or self.stack.name == software.UNKNOWN
         return (math.hypot(half, wide * UNKNOWN_SPREAD) if guessed else half), close
 
-    def _otherwise(self, wide: float) -> list[Rates]:
-        """Return the rates at the far end of each fact that is not stated: slower slots, another release's kernel."""
-        found = []
-        if self.slots and self.rates.bus == STAGED_BUS:  # else a profile measured them
-            found.append(replace(self.rates, bus=self.rates.bus * math.exp(-wide * SLOT_SPREAD)))
-        if self.newer is not None:
-            found.append(replace(self.rates, attention=self.newer[0], small_head=self.newer[1]))
-        return found
+    def _seconds(self, at: Rates) -> float:
+        """Return the seconds of a step at other rates."""
+        return float(step_of_passes(self.passes, self.plan, at).time.value)
 
 
 def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:

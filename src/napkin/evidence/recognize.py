@@ -40,6 +40,7 @@ from napkin.evidence.row_words import (
     BINARY,
     CUDNN_9_4,
     CUDNN_9_4_MLPERF,
+    DEEPSPEED,
     FIGURES,
     FRAMEWORK_WORDS,
     FULL_TRAINING,
@@ -68,7 +69,7 @@ from napkin.evidence.row_words import (
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import TIMED_KERNELS
 from napkin.evidence.teams import source_of
-from napkin.training.frameworks import PLAIN
+from napkin.training.frameworks import FSDP, PLAIN
 from napkin.training.precision import POLICIES
 from napkin.training.trainers import TRAINERS
 
@@ -138,9 +139,7 @@ def _stack(row: RowFields) -> str:
     if said.lower() not in ("", *SHARDERS):
         return said
     found = stack_of(row)
-    if not said or (found not in ("", "megatron-deepspeed") or "megatron" in _source_words(row)):
-        return found
-    return "fsdp-compiled" if row.flag("layout.compile") else "fsdp-eager"
+    return found if found or not said else FSDP[bool(row.flag("layout.compile"))]
 
 
 def _loss(row: RowFields) -> dict[str, Fact]:
@@ -213,6 +212,8 @@ def stack_of(row: RowFields) -> str:
         return "megatron"
     if found in ("megatron-core", "megatron-mlperf"):
         return edition(found, words)
+    if found == DEEPSPEED:
+        return "megatron-deepspeed" if "megatron" in words else FSDP[bool(compiled)]
     if found == "fsdp-compiled":
         if (
             compiled is None

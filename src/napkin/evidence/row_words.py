@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+DEEPSPEED = "deepspeed"
+"""A word that names Megatron-DeepSpeed next to Megatron's, else what divides a model of PyTorch's own layers."""
 STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("llm-foundry", "fsdp-eager"),
     ("habanalabs", ""),  # a fork of its own, also in its MLPerf submissions
@@ -19,7 +21,7 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("narayanan", "megatron"),
     ("korthikanti", "megatron"),
     ("gpt-neox", "megatron-deepspeed"),
-    ("deepspeed", "megatron-deepspeed"),
+    ("deepspeed", DEEPSPEED),
     ("megatron", "megatron-core"),
     ("nemo", "megatron-core"),
     ("nanotron", "nanotron"),

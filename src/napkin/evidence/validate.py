@@ -99,7 +99,7 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
         )
         of_host = deviations(level) * HOST_SPREAD * _share_of_host(row, source, float(value))
         of_kernel = _of_kernel(row, source, float(value), at.generation)
-        predicted[row.id] = (float(value), math.hypot(half, of_host, of_kernel))
+        predicted[row.id] = (float(value), math.hypot(half, of_host) + abs(of_kernel))
     answers = []
     for row in rows:
         found = row.measured
