@@ -169,8 +169,8 @@ def test_dimensions_follow_the_frameworks_defaults() -> None:
 
 
 def test_what_is_not_understood_is_named() -> None:
-    options, reading = read(AXOLOTL + "flux_capacitor: 7\nlora_mlp_kernel: true\n")
-    assert {one.key for one in reading.not_modelled} >= {"flux_capacitor", "lora_mlp_kernel"}
+    options, reading = read(AXOLOTL + "flux_capacitor: 7\nlora_embedding_kernel: true\n")
+    assert {one.key for one in reading.not_modelled} >= {"flux_capacitor", "lora_embedding_kernel"}
     assert "wandb_project" in reading.ignored
     assert "num_epochs" in reading.ignored
     assert "offload_param" in read(DEEPSPEED)[1].refused[0].key

@@ -193,6 +193,14 @@ def test_axolotls_liger_is_its_loss_its_kernels_or_both() -> None:
     ]
 
 
+def test_axolotls_functions_of_adapters_are_its_kernels() -> None:
+    """By default, so nothing is said of them; all three, or not all of them, where one is."""
+    lora = AXOLOTL + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n"
+    three = [f"lora_{name}_kernel: true\n" for name in ("mlp", "qkv", "o")]
+    found = [read(lora + "".join(some)).get("kernels") for some in ([], three, three[:2])]
+    assert found == [None, "axolotl", "none"]
+
+
 def test_transformers_own_examples_are_not_trls() -> None:
     """run_clm.py takes a dataset_name too; TrainingArguments neither recompute nor run bf16 unless told so."""
     line = "torchrun --nproc_per_node 8 {program} --model_name_or_path gpt2-xl --dataset_name wikitext {more}"

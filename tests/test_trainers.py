@@ -136,6 +136,13 @@ def test_unsloth_s_published_longest_sequences(card: str, published: int) -> Non
     assert found.values["max/seq"] == pytest.approx(published, rel=0.04)
 
 
+def test_axolotl_joins_adapters_with_their_layers_for_texts_in_other_formats_than_8_bits() -> None:
+    line = "memory llama3-8b --lora-rank 8 --trainer axolotl --loss fused --recompute full --json"
+    assert run_line(line).values["memory/allocated"] < run_line(f"{line} --kernels none").values["memory/allocated"]
+    for other in ("--quantized int8", "--task dpo"):
+        assert run_line(f"{line} {other}").values == run_line(f"{line} {other} --kernels none").values
+
+
 def test_kernels_are_those_of_a_hugging_face_class() -> None:
     """Unsloth brings its own, and `none` takes them away; a framework with a model of its own has no use for others."""
     line = "memory llama3-8b --lora-rank 8 --trainer unsloth --json"

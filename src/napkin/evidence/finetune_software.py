@@ -249,7 +249,11 @@ def kernels_of(row: RowFields) -> Kernels | None:
     if FUSED_NORMS in words:
         return None
     named = next((one for name, one in KERNELS.items() if name in words), None)
-    return named or KERNELS.get(trainer_of(row).kernels)
+    usual = KERNELS.get(trainer_of(row).kernels)
+    if named is not None or usual is None or row.flag("layout.lora_kernels"):
+        return named or usual
+    stated = version_of(usual.name, row.text("layout.versions"))
+    return usual if usual.since == (0, 0) or (stated is not None and stated >= usual.since) else None
 
 
 def with_loss(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
@@ -270,7 +274,7 @@ def with_loss(row: RowFields, model: Model, implementation: Implementation, fram
     kernels, versions = kernels_of(row), row.text("layout.versions")
     if kernels is not None and kernels.before:
         stated = version_of(kernels.name, versions)
-        newer = stated is not None and stated >= kernels.since
+        newer = stated is not None and stated >= kernels.loss_since
         return replace(implementation, loss=kernels.loss if newer else kernels.before)
     return replace(implementation, loss=trainer_of(row).loss_in(versions) or implementation.loss)
 

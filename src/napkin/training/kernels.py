@@ -12,22 +12,27 @@ class Kernels:
 
     facts    fields of an `Implementation` that it sets
     adapted  further ones with LoRA on frozen weights, which are one function with its matrices; (): LoRA is peft's
-    loss     its cross entropy of texts (operations/losses.py)        before  the one of versions before `since`, of the
-             library as a run states it
+    without  formats of frozen weights that it has no such function for        texts  by default for texts alone
+    since    version of the trainer that has them by default, (0, 0) for all
+    loss     its cross entropy of texts (operations/losses.py), "" if it has none
+    before   the one of versions before `loss_since`
     """
 
     name: str
     source: str
     facts: tuple[tuple[str, object], ...]
     adapted: tuple[tuple[str, object], ...] = ()
+    without: tuple[str, ...] = ()
+    texts: bool = False
+    since: tuple[int, int] = (0, 0)
     loss: str = ""
     before: str = ""
-    since: tuple[int, int] = (0, 0)
+    loss_since: tuple[int, int] = (0, 0)
 
     def on(self, implementation: Implementation) -> Implementation:
         """Return an implementation that runs these kernels."""
         found = replace(implementation, **dict(self.facts))
-        if found.tuning is None or not self.adapted:
+        if found.tuning is None or not self.adapted or found.tuning.quantized in self.without:
             return found
         return replace(found, **dict(self.adapted), tuning=replace(found.tuning, joined=True))
 
@@ -48,6 +53,16 @@ UNSLOTH = Kernels(
     adapted=(("swiglu", "remade"),),
     loss="fused-compiled",
     before="in-place-fp32",
-    since=(2025, 8),
+    loss_since=(2025, 8),
 )
-KERNELS = {one.name: one for one in (LIGER, UNSLOTH)}
+AXOLOTL = Kernels(
+    "axolotl",
+    "axolotl-ai-cloud/axolotl src/axolotl/kernels/lora.py, LoRA_MLP, LoRA_QKV, LoRA_O, after unsloth's; "
+    "utils/schemas/config.py, check_auto_enable_lora_kernels since ecac73192 (29 April 2025, 0.10)",
+    (),
+    adapted=(("swiglu", "remade"),),
+    without=("int8",),
+    texts=True,
+    since=(0, 10),
+)
+KERNELS = {one.name: one for one in (LIGER, UNSLOTH, AXOLOTL)}

@@ -233,6 +233,7 @@ TRAINERS: dict[str, Trainer] = {
             "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype; "
             "cli/merge_lora.py: bnb_4bit_use_double_quant is on",
             nested=True,
+            kernels="axolotl",
             defers=True,
         ),
         Trainer(

@@ -69,7 +69,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         why = f"every expert of {model.name} runs every token in the {word} implementation"
         raise NapkinError(f"--{given[0]} has no effect here: {why}", "--implementation megatron")
     shard, offload = _read_shard(inputs, layout), _read_offload(inputs, layout)
-    kernels = read_kernels(inputs, word)
+    kernels = read_kernels(inputs, word, read_task(inputs))
     frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy, kernels), word)
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")

@@ -9,6 +9,7 @@ from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.training.kernels import Kernels
+    from napkin.training.tasks import Task
     from napkin.training.trainers import Trainer
 
 
@@ -50,18 +51,21 @@ def read_framework(inputs: Inputs) -> Framework:
     return framework if trainer is None else trainer.on(framework)
 
 
-def read_kernels(inputs: Inputs, word: str) -> Kernels | None:
-    """Return the kernels that replace those of a Hugging Face class: named ones, else the trainer's; word: the model's
-    implementation."""
+def read_kernels(inputs: Inputs, word: str, task: Task) -> Kernels | None:
+    """Return the kernels that replace those of a Hugging Face class: named ones, else the trainer's for the task; word:
+    the model's implementation."""
     if "kernels" not in inputs.command.names:
         return None
     trainer = read_named_trainer(inputs)
     hf = word == "hf"
     inputs.depends(("kernels",), hf, f"the {word} implementation has kernels of its own", "--implementation hf")
-    name = inputs.text("kernels", default=(trainer.kernels if trainer is not None and hf else "") or "none")
-    if not hf or name == "none":
-        return None
     from napkin.training.kernels import KERNELS
 
+    usual = KERNELS.get(trainer.kernels) if trainer is not None and hf else None
+    if usual is not None and usual.texts and (task.preference or task.scalar):
+        usual = None
+    name = inputs.text("kernels", default="none" if usual is None else usual.name)
+    if not hf or name == "none":
+        return None
     inputs.note(f"{name}: {KERNELS[name].source}")
     return KERNELS[name]

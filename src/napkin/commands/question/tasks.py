@@ -184,9 +184,8 @@ def read_loss(
     stored = str(inputs.peek("reference") or "") if "reference" in inputs.command.names else ""
     from napkin.commands.question.software import read_named_trainer
 
-    library = kernels if kernels is not None else read_named_trainer(inputs)
-    usual = (library.loss if library is not None else "") or implementation.loss
-    form = loss_of(task, usual, policy, stored)
+    own = next((one.loss for one in (kernels, read_named_trainer(inputs)) if one is not None and one.loss), "")
+    form = loss_of(task, own or implementation.loss, policy, stored)
     loss = inputs.text("loss", default=form or TORCH_LOSS)
     if loss in (DIVERGENCE, WIDE_DIVERGENCE) and not task.teacher:
         raise Refused(f"--loss {loss}: it is between two models' distributions", "--task distill")

@@ -226,7 +226,12 @@ def _add_offload(reading: Reading, key: str) -> None:
         reading.put("offload", ",".join([*held, "activations"]), key)
 
 
+LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
+"""Functions of a layer and its adapter in one, which it has by default unless one of them is said."""
+
+
 def _others(reading: Reading) -> None:
+    """Read optimizer, attention, packing, loss, kernels and compilation."""
     take_optimizer(reading, "optimizer")
     reading.default("optimizer", "adamw", "optimizer")
     if reading.find("attn_implementation") is not None:
@@ -251,6 +256,8 @@ def _others(reading: Reading) -> None:
     liger = ("liger_rms_norm", "liger_rope", "liger_glu_activation")
     if all(reading.read(key, flag) for key in liger):
         reading.derive("kernels", "liger", *liger)
+    elif (own := [reading.read(key, flag) for key in LORA_KERNELS]) != [None] * len(LORA_KERNELS):
+        reading.derive("kernels", "axolotl" if all(own) else "none", *LORA_KERNELS)
     if any("cut_cross" not in one.lower() for one in plugins):
         reading.omit("plugins", "replaces the model's kernels")
     if reading.read("torch_compile", flag):
