@@ -240,8 +240,9 @@ LAUNCH_FILES = """# Launch files of other frameworks
 `--from FILE` sets options of any command from the file that starts a run: a trainer's or framework's YAML, JSON or
 TOML, a launch script, a Python file of assignments, or a Python program (if it starts several runs, select one by its
 line: `--from train.py:40`). It is repeatable (`--from accelerate.yaml --from train.yaml`), and options on the command
-line win. A launch script may name a settings file (`sft.py --config recipe.yaml`): that file is read, and the script's
-own options win over it. `napkin read --from FILE` prints how the file was understood and computes nothing:
+line win. A launch script may name a settings file (`sft.py --config recipe.yaml`, or Hydra's `--config-name recipe`):
+that file is read, with those of its `defaults:`, and the script's own options win over it. `napkin read --from FILE`
+prints how the file was understood and computes nothing:
 
 - each option, its origin (from file, derived from several keys, the framework's default, assumed) and its keys;
 - not modeled: keys that could affect memory or time;
