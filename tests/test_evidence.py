@@ -167,6 +167,16 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"stack": "ddp", "compile": True}, "", {"stack": "fsdp-compiled"}),
         ({"stack": "deepspeed", "framework": "Megatron-DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
         ({"framework": "DeepSpeed, transformers"}, "", {"stack": "fsdp-eager"}),
+        (
+            {},
+            "MosaicML LLM Foundry, tables",
+            {"stack": "fsdp-eager", "attention": "flash1", "chunked_cross_entropy": True},
+        ),
+        (
+            {"loss": "plain"},
+            "MosaicML LLM Foundry, tables",
+            {"stack": "fsdp-eager", "attention": "flash1", "loss": None},
+        ),
         ({"framework": "DeepSpeed ZeRO-3"}, "", {"stack": "fsdp-eager"}),
         ({"framework": "DeepSpeed", "compile": True}, "", {"stack": "fsdp-compiled"}),
         ({"framework": "Megatron-LM with DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),

@@ -46,6 +46,7 @@ from napkin.evidence.row_words import (
     FULL_TRAINING,
     FUSED_EXPERTS,
     FUSED_LOSSES,
+    FUSES_LOSS,
     KERNELS,
     LIGER_WORD,
     LORA_TARGETS,
@@ -148,6 +149,8 @@ def _loss(row: RowFields) -> dict[str, Fact]:
     found: dict[str, Fact] = {}
     if LIGER_WORD in f"{row.text('layout.kernels')} {row.text('layout.framework')}".lower():
         found |= {"chunked_cross_entropy": True, "layer_kernels": LIGER_WORD}
+    if not row.text("layout.loss") and any(name in _source_words(row) for name in FUSES_LOSS):
+        found["chunked_cross_entropy"] = True
     for field in ("loss", "kernels"):
         words = row.text(f"layout.{field}").strip().lower().replace("-", " ")
         if any(word in words for word in FUSED_LOSSES):

@@ -212,6 +212,9 @@ LIGER_WORD = "liger"
 """What names the kernels of linkedin/Liger-Kernel."""
 FUSED_LOSSES = ("liger", "cut cross entropy", "fused", "chunked")
 """Words of losses that materialize no logits."""
+FUSES_LOSS = ("llm-foundry", "llm foundry")
+"""Words of software whose loss is a fused kernel by default (mosaicml/llm-foundry llmfoundry/models/mpt/
+modeling_mpt.py: loss_fn fused_crossentropy)."""
 PLAIN_LOSSES = ("plain", "standard", "default", "eager", "cross entropy", "cross-entropy", "cross_entropy")
 """Words of the loss that materializes them."""
 OFFLOADED = {
