@@ -21,7 +21,10 @@ LINE = "memory llama3-8b --seq 2048 --json"
             "--lora-rank 8 --lora-dropout 0.05 --precision frozen=bf16,param=fp32,compute=bf16 --recompute full",
         ),
         ("none --lora-rank 8", "--lora-rank 8 --precision frozen=bf16,param=fp32"),
-        ("hf-trainer --lora-rank 8 --quantized nf4", "--lora-rank 8 --quantized nf4 --precision amp-bf16"),
+        (  # peft's prepare_model_for_kbit_training turns checkpoints on
+            "hf-trainer --lora-rank 8 --quantized nf4",
+            "--lora-rank 8 --quantized nf4 --precision amp-bf16 --recompute full",
+        ),
         (
             "trl --lora-rank 8 --quantized nf4",
             "--lora-rank 8 --quantized nf4 --precision bf16-pure --recompute full --loss chunked-recomputed",

@@ -35,7 +35,7 @@ def read_setup(inputs: Inputs, model: Model) -> Setup:
 def read_trainer_recompute(inputs: Inputs) -> None:
     """Make full recomputation the default if the trainer checkpoints every block by default."""
     trainer = read_named_trainer(inputs)
-    if trainer is not None and trainer.recomputes(quantized="quantized" in inputs):
+    if trainer is not None and trainer.recomputes(quantized=bool(read_quantized(inputs))):
         inputs.redefault("recompute", "full")
 
 
