@@ -71,7 +71,7 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     tokens-per-second-per-gpu optimizer-in-backward
     memory-share max-tpot max-ttft indexer-loss experts granularity bits phases power region restart-time spares
     dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth network-bandwidth tdp
-    oversubscription expert-imbalance capacity-factor ulysses
+    oversubscription expert-imbalance capacity-factor ulysses kernels
     power-overhead pue carbon-intensity goodput run-kind samples-per-second bytes-per-param width widths depth csv
     markdown paths theme run from emit pareto tensors size hardware-file snapshot confidence quiet plot
     checkpoint-interval save host-memory save-steps warmup-steps write-bandwidth mtbf gpu-mtbf"""
