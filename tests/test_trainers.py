@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from napkin.commands.command import PROBED
+from napkin.commands.unused import REASONS
+from napkin.options.machine import FIGURES
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.trainers import TRAINERS
 from tests.conftest import run_line
@@ -234,3 +237,13 @@ def test_trl_checkpoints_since_a_release() -> None:
     assert [trl.recomputes(text) for text in ("", "trl 0.21.0, transformers 4.55", "trl==0.22.1", "trl 1.0")] == [
         True, False, True, True,
     ]  # fmt: skip
+
+
+def test_options_that_may_change_nothing_say_so() -> None:
+    """Each has a reason to name; no offloading that a host of 64 GB has room for is suggested here."""
+    assert PROBED - {*FIGURES, "dtype"} <= set(REASONS)
+    line = "memory mixtral-8x7b --hardware h100 --gpus 16 --ep 8 --zero 1 --host-memory 64GB --json"
+    assert any("--host-memory changes no figure" in note for note in run_line(line).data["notes"])
+    refused = run_line("memory llama3-8b --hardware h100 --inference --lora-targets q,v")
+    assert refused.status == 2
+    assert "--lora-targets has no effect here" in refused.err

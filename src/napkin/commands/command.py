@@ -40,6 +40,7 @@ PROBED = frozenset(
         "kernels",
         "async-tp",
         "schedule",
+        "host-memory",
     )
 )
 """Options that often have no effect for internal reasons (no traffic leaves the node, the kernel saves no mask). The

@@ -33,6 +33,8 @@ REASONS: dict[str, Reason] = {
     "optimizer-in-backward": ("it affects only memory, which this answer does not include", "napkin memory"),
     "implementation": ("this implementation keeps and computes the same here", "leave it out"),
     "loss": ("this form of the loss takes the same memory and time here", "leave it out"),
+    "kernels": ("these kernels keep and compute the same here", "leave it out"),
+    "host-memory": ("nothing is kept in the host's memory", "--offload optimizer"),
     "async-tp": ("there is no tensor-parallel communication to overlap", "--tp 2 or more"),
     "schedule": ("there is no pipeline", "--pp 2 or more"),
     "peak-flops": ("no computation is timed", "leave it out"),

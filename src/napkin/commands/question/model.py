@@ -44,7 +44,7 @@ def read_model(inputs: Inputs) -> Model:
 
 def _read_adapted(inputs: Inputs, model: Model) -> Model:
     """Return the model with adapters on the layers that --lora-targets names, where it names any."""
-    if "lora-targets" not in inputs or not any(one.startswith("@") for one in inputs.texts("lora-targets")):
+    if "lora-targets" not in inputs or "@" not in str(inputs.peek("lora-targets")):
         return model
     from napkin.operations.lora_targets import adapted_layers
     from napkin.operations.trained import with_adapted_layers
