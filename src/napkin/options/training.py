@@ -69,7 +69,7 @@ OPTIONS = (
     Option("dropout", units.probability, "Dropout probability", metavar="P"),
     Option("loss", choice(*LOSSES), "Cross-entropy implementation (default: the framework's)", metavar="FORM"),
     Option("stack", units.words, "Software stack: megatron-core, fsdp-compiled, xla, …", metavar="NAME"),
-    Option("kernels", choice(*KERNELS), "Fused kernels in place of the class's own", metavar="NAME"),
+    Option("kernels", choice(*KERNELS), "Fused kernels (default: the trainer's, else none)", metavar="NAME"),
     Option("framework", units.words, "Framework, and its defaults: fsdp, deepspeed, …", metavar="NAME"),
     Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
