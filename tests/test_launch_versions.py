@@ -197,8 +197,9 @@ def test_axolotls_functions_of_adapters_are_its_kernels() -> None:
     """By default, so nothing is said of them; all three, or not all of them, where one is."""
     lora = AXOLOTL + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n"
     three = [f"lora_{name}_kernel: true\n" for name in ("mlp", "qkv", "o")]
-    found = [read(lora + "".join(some)).get("kernels") for some in ([], three, three[:2])]
-    assert found == [None, "axolotl", "none"]
+    nothing = ["lora_mlp_kernel:\n"]
+    found = [read(lora + "".join(some)).get("kernels") for some in ([], nothing, three, three[:2])]
+    assert found == [None, None, "axolotl", "none"]
 
 
 def test_transformers_own_examples_are_not_trls() -> None:

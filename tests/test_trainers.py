@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from napkin.commands.command import PROBED
 from napkin.commands.unused import REASONS
 from napkin.options.machine import FIGURES
+from napkin.options.training import KERNELS as NAMED_KERNELS
+from napkin.options.training import LOSSES
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.kernels import KERNELS
 from napkin.training.trainers import TRAINERS
-from tests.conftest import run_line
+from tests.conftest import ROOT, run_line
 
 LINE = "memory llama3-8b --seq 2048 --json"
+PAGE = Path(ROOT, "docs", "fine-tuning.md").read_text(encoding="utf-8").rpartition("## 14. ")[2]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +122,10 @@ def test_trl_s_published_peaks(line: str, published: float) -> None:
     """Peak GiB of full fine-tuning on H100s with loss_type chunked_nll, and nll (huggingface/trl, notes of release
     1.4, after pull requests 5575 and 5676)."""
     found = run_line(f"memory {line} --hardware h100 --trainer trl --json")
-    assert found.values["memory/allocated"] / 2**30 == pytest.approx(published, rel=0.03)
+    gib = found.values["memory/allocated"] / 2**30
+    assert gib == pytest.approx(published, rel=0.03)
+    assert f"{gib:.1f}" in PAGE
+    assert f"{published}" in PAGE
 
 
 def test_a_library_s_loss_is_of_texts() -> None:
@@ -140,6 +149,8 @@ def test_unsloth_s_published_longest_sequences(card: str, published: int) -> Non
     line = f"memory llama3.1-8b --hardware {card} --trainer unsloth --quantized nf4 --lora-rank 32 --max seq"
     found = run_line(f"{line} --optimizer adamw-8bit --json")
     assert found.values["max/seq"] == pytest.approx(published, rel=0.04)
+    assert f"{found.values['max/seq']:,}" in PAGE
+    assert f"{published:,}" in PAGE
 
 
 def test_axolotl_joins_adapters_with_their_layers_for_texts_in_other_formats_than_8_bits() -> None:
@@ -147,6 +158,13 @@ def test_axolotl_joins_adapters_with_their_layers_for_texts_in_other_formats_tha
     assert run_line(line).values["memory/allocated"] < run_line(f"{line} --kernels none").values["memory/allocated"]
     for other in ("--quantized int8", "--task dpo"):
         assert run_line(f"{line} {other}").values == run_line(f"{line} {other} --kernels none").values
+
+
+def test_the_option_names_the_libraries_of_kernels() -> None:
+    assert ("none", *KERNELS) == NAMED_KERNELS
+    for known in KERNELS.values():
+        assert known.loss in ("", *LOSSES)
+        assert known.before in ("", *LOSSES)
 
 
 def test_kernels_are_those_of_a_hugging_face_class() -> None:

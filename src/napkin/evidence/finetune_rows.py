@@ -27,7 +27,6 @@ from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.row_networks import states_bridge
-from napkin.evidence.row_words import is_older
 from napkin.evidence.rows import RowFields
 from napkin.footprint.submodels import VISION
 from napkin.inputs import hardware
@@ -41,6 +40,7 @@ from napkin.record import record, replace
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, TASKS, Task, forward_passes, loss_of
+from napkin.training.versions import is_before
 
 SCORED = Task("seq_cls", scalar=True)
 """One answer for a whole sequence: a head of one output, as the reward model's, and sequences by themselves."""
@@ -133,7 +133,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     framework = framework_of(row, stack, trainer)
     if framework.name == "fsdp" and kind != "full" and is_reentrant(row, trainer):
         framework = replace(framework, retains=True)
-    if framework.name == "fsdp" and kind != "full" and is_older(row.text("layout.versions"), RESHARDS):
+    if framework.name == "fsdp" and kind != "full" and is_before("torch", row.text("layout.versions"), RESHARDS):
         framework = replace(framework, keeps_frozen=True)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))

@@ -21,7 +21,8 @@ from napkin.training.kernels import KERNELS, Kernels
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
-from napkin.training.trainers import LOOP, TRAINERS, Trainer, version_of
+from napkin.training.trainers import LOOP, TRAINERS, Trainer
+from napkin.training.versions import is_before, is_since
 
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
@@ -252,8 +253,8 @@ def kernels_of(row: RowFields) -> Kernels | None:
     usual = KERNELS.get(trainer_of(row).kernels)
     if named is not None or usual is None or row.flag("layout.lora_kernels"):
         return named or usual
-    stated = version_of(usual.name, row.text("layout.versions"))
-    return usual if usual.since == (0, 0) or (stated is not None and stated >= usual.since) else None
+    known = usual.since == (0, 0) or is_since(usual.name, row.text("layout.versions"), usual.since)
+    return usual if known else None
 
 
 def with_loss(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
@@ -273,8 +274,7 @@ def with_loss(row: RowFields, model: Model, implementation: Implementation, fram
         return replace(implementation, loss="fused")
     kernels, versions = kernels_of(row), row.text("layout.versions")
     if kernels is not None and kernels.before:
-        stated = version_of(kernels.name, versions)
-        newer = stated is not None and stated >= kernels.loss_since
+        newer = is_since(kernels.name, versions, kernels.loss_since)
         return replace(implementation, loss=kernels.loss if newer else kernels.before)
     return replace(implementation, loss=trainer_of(row).loss_in(versions) or implementation.loss)
 
@@ -286,8 +286,7 @@ the last token were copied (huggingface/transformers src/transformers/loss/loss_
 
 def _copies_logits(row: RowFields) -> bool:
     """Return whether a row states a version of transformers whose loss copies the logits."""
-    found = re.search(r"transformers[ =]*(\d{1,9})\.(\d{1,9})", row.text("layout.versions"))
-    return found is not None and (int(found[1]), int(found[2])) < SHIFTS_LABELS
+    return is_before("transformers", row.text("layout.versions"), SHIFTS_LABELS)
 
 
 def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:

@@ -178,7 +178,7 @@ def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
     if form is None or form.parts is None or form.early:
         return {}
     layout, network = setup.layout, setup.precision.network
-    tokens = layout.sequences * (layout.seq // layout.cp)
+    tokens = layout.sequences * (where(layout.target > 0, layout.target, layout.seq) // layout.cp)
     head = head_of(model)
     copied, back = copied_bytes(
         sized(1, network.param), sized(1, network.compute), head is None or head.learning.trained

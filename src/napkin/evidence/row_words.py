@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from napkin.training.versions import is_before, is_since
+
 DEEPSPEED = "deepspeed"
 """A word that names Megatron-DeepSpeed next to Megatron's, else what divides a model of PyTorch's own layers."""
 STACK_WORDS: tuple[tuple[str, str], ...] = (
@@ -182,7 +184,6 @@ def timed_kernel(words: str) -> str:
     return KERNELS.get(words) or KERNELS.get(re.split(r"[ (,]", words)[0], "")
 
 
-TORCH = re.compile(r"\btorch[ =v]*(\d+)\.(\d+)")
 CUDNN_FIRST = (2, 11)
 """The release of torch from which on scaled_dot_product_attention takes cuDNN's kernel before FlashAttention-2 on
 compute capability 9.0, 10.0 and 10.3: the first with cuDNN above 9.15.0 (pytorch/pytorch aten/src/ATen/native/
@@ -192,20 +193,14 @@ SDPA = ("", "sdpa", "default", "transformers default", "transformers default (no
 """Words by which a row leaves the kernel to torch."""
 
 
-def is_older(versions: str, release: tuple[int, int]) -> bool:
-    """Return whether stated versions name a torch before a release; a development version of it is none."""
-    found = TORCH.search(versions)
-    return found is not None and (int(found[1]), int(found[2])) < release
-
-
 def kernel_of_torch(words: str, versions: str) -> str:
     """Return the kernel that torch itself picks in those versions, where a row leaves it to torch, else ""."""
-    found = TORCH.search(versions)
-    if found is None or words not in SDPA:
+    if words not in SDPA:
         return ""
-    if (int(found[1]), int(found[2])) >= CUDNN_FIRST:
+    if is_since("torch", versions, CUDNN_FIRST):
         return "cudnn"
-    return "flash2" if words else ""  # a row that states no attention may not run torch's
+    # a row that states no attention may not run torch's
+    return "flash2" if words and is_before("torch", versions, CUDNN_FIRST) else ""
 
 
 LIGER_WORD = "liger"

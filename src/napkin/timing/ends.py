@@ -101,7 +101,12 @@ def _recompute_parts(own: LayerClock, forward: Term, elements: Term) -> None:
     ahead, back = (
         own.clock.move(
             f"head/copies/{name}",
-            term.multiply(f"head/copies/{name}/bytes", term.leaf(name, each, BYTE, term.TRUE, "TRL"), parts, elements),
+            term.multiply(
+                f"head/copies/{name}/bytes",
+                term.leaf(name, each, BYTE, term.TRUE, "casts of the weight"),
+                parts,
+                elements,
+            ),
         )
         for name, each in (("copied", layout.head_copied), ("copied_back", layout.head_copied_back))
     )

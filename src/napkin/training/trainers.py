@@ -10,6 +10,7 @@ from napkin.record import record, replace
 from napkin.training.frameworks import FSDP, Framework
 from napkin.training.precision import POLICIES, Precision, named
 from napkin.training.recomputation import Recompute
+from napkin.training.versions import is_before, is_since
 
 PENALIZED = ("rloo", "ppo")
 """Tasks that compare responses with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
@@ -133,18 +134,12 @@ class Trainer:
         0.19.1, transformers 4.53`), the newest without the library's; quantized: of frozen weights."""
         if quantized and self.widens:
             return True
-        stated = self.stated(versions)
-        return self.checkpoints and (stated is None or stated >= self.since)
+        return self.checkpoints and not is_before(self.name, versions, self.since)
 
     def loss_in(self, versions: str) -> str:
         """Return its form of the cross entropy of texts in a run that states these versions of software; "" without its
         own: runs were published before it as well."""
-        stated = self.stated(versions)
-        return self.loss if stated is not None and stated >= self.loss_since else ""
-
-    def stated(self, versions: str) -> tuple[int, int] | None:
-        """Return the library's own version among those that a run states, None if it does not."""
-        return version_of(self.name, versions)
+        return self.loss if is_since(self.name, versions, self.loss_since) else ""
 
     def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
         """Return the policy for training all weights; narrow: the 16-bit dtype.
@@ -171,16 +166,6 @@ class Trainer:
         return Precision(
             "adapters", kept, kept, narrow if casts else kept, kept, frozen="" if frozen == kept else frozen
         )
-
-
-def version_of(name: str, versions: str) -> tuple[int, int] | None:
-    """Return the version of a library among those that a run states (`trl 0.19.1, torch 2.4`), None if it does not."""
-    if not versions:
-        return None
-    import re  # slow to load, and read from rows alone
-
-    found = re.search(rf"\b{re.escape(name)}[ =v]*(\d{{1,9}})\.(\d{{1,9}})", versions)
-    return None if found is None else (int(found[1]), int(found[2]))
 
 
 ENGINES = ("deepspeed", "megatron-core")

@@ -180,10 +180,10 @@ def read_loss(
     inputs: Inputs, implementation: Implementation, policy: Precision, kernels: Kernels | None
 ) -> Implementation:
     """Return the implementation with the loss that --loss, the task, the kernels or the trainer selects."""
-    task = read_task(inputs)
-    stored = str(inputs.peek("reference") or "") if "reference" in inputs.command.names else ""
     from napkin.commands.question.software import read_named_trainer
 
+    task = read_task(inputs)
+    stored = str(inputs.peek("reference") or "") if "reference" in inputs.command.names else ""
     own = next((one.loss for one in (kernels, read_named_trainer(inputs)) if one is not None and one.loss), "")
     form = loss_of(task, own or implementation.loss, policy, stored)
     loss = inputs.text("loss", default=form or TORCH_LOSS)

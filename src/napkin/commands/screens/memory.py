@@ -188,9 +188,8 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
     if name == "weight_casts":
         return f"{precision.compute} copies made by autocast"
     if name == "temporaries":
-        return (AT_HEAD if _is_at_head(peak) else WORKSPACE[peak.name]) + (
-            "; gathered weights" if layout.zero == 3 else ""
-        )
+        largest = AT_HEAD if _is_at_head(peak) else WORKSPACE[peak.name]
+        return largest + ("; gathered weights" if layout.zero == 3 else "")
     if name == "inputs":
         return "token ids and labels"
     return "CUDA context, allocator's cache" + ("; NCCL" if layout.gpus > 1 else "")

@@ -1,4 +1,4 @@
-"""Read configurations the way of Hydra: `--config-path DIR --config-name NAME` on a launch line, and `defaults:`.
+"""Read configurations as Hydra does: `--config-path DIR --config-name NAME` on a launch line, and `defaults:`.
 
 A configuration's `defaults:` list names the files that it is composed of, each overridden by the next and all by the
 configuration itself, unless `_self_` has another place (Hydra 1.1 and later).

@@ -69,7 +69,7 @@ def take_layers(reading: Reading, key: str) -> None:
     listed = value.value if isinstance(value.value, list) else [value.value]
     layers = [reading.parsed(FileValue(value.key, one), values.natural) for one in listed]
     if None in layers:
-        raise reading.source.error(at, "has something else than numbers of layers", "write numbers from 0")
+        raise reading.source.error(at, "lists something that is not a layer's number", "layers are numbered from 0")
     ranges: list[list[int]] = []
     for layer in sorted({layer for layer in layers if layer is not None}):
         if ranges and ranges[-1][1] == layer - 1:

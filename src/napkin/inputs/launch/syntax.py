@@ -41,7 +41,7 @@ def read_source(path: str) -> LaunchFile:
         return source
     from napkin.inputs.launch import hydra
 
-    return hydra.composed(source, file, lambda other: _source_of(read_text(other), name_of(other), 0))
+    return hydra.composed(source, file, _plain_source)
 
 
 def file_and_line(path: str) -> tuple[str, int]:
@@ -67,14 +67,16 @@ def source_of(text: str, name: str, line: int = 0) -> LaunchFile:
     return source
 
 
+def _plain_source(path: str) -> LaunchFile:
+    """Return the keys of a file alone."""
+    return _source_of(read_text(path), name_of(path), 0)
+
+
 def _composed_source(path: str) -> LaunchFile:
     """Return the keys of a file, with those of the files of its `defaults:`."""
     from napkin.inputs.launch import hydra
 
-    def read(file: str) -> LaunchFile:
-        return _source_of(read_text(file), name_of(file), 0)
-
-    return hydra.composed(read(path), path, read)
+    return hydra.composed(_plain_source(path), path, _plain_source)
 
 
 def _source_of(text: str, name: str, line: int) -> LaunchFile:

@@ -226,8 +226,9 @@ def _add_offload(reading: Reading, key: str) -> None:
         reading.put("offload", ",".join([*held, "activations"]), key)
 
 
+LIGER_KERNELS = ("liger_rms_norm", "liger_rope", "liger_glu_activation")
 LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
-"""Functions of a layer and its adapter in one, which it has by default unless one of them is said."""
+"""Functions of a layer and its adapter in one, which are on by default unless a file states one of them."""
 
 
 def _others(reading: Reading) -> None:
@@ -253,10 +254,10 @@ def _others(reading: Reading) -> None:
     if reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag) or fused:
         keys = [k for k in ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy") if k in reading.source]
         reading.derive("loss", "fused", *keys)
-    liger = ("liger_rms_norm", "liger_rope", "liger_glu_activation")
-    if all(reading.read(key, flag) for key in liger):
-        reading.derive("kernels", "liger", *liger)
-    elif (own := [reading.read(key, flag) for key in LORA_KERNELS]) != [None] * len(LORA_KERNELS):
+    if all(reading.read(key, flag) for key in LIGER_KERNELS):
+        reading.derive("kernels", "liger", *LIGER_KERNELS)
+    elif any(reading.source.states(key) for key in LORA_KERNELS):
+        own = [reading.read(key, flag) for key in LORA_KERNELS]
         reading.derive("kernels", "axolotl" if all(own) else "none", *LORA_KERNELS)
     if any("cut_cross" not in one.lower() for one in plugins):
         reading.omit("plugins", "replaces the model's kernels")
@@ -302,7 +303,8 @@ FORMAT = LaunchFormat(
         KeyRule("gradient_checkpointing activation_offloading", "recompute offload", "true means full", _checkpointing),
         KeyRule(
             "optimizer attn_implementation flash_attention xformers_attention eager_attention sdp_attention "
-            "sample_packing pad_to_sequence_len plugins cut_cross_entropy torch_compile",
+            "sample_packing pad_to_sequence_len plugins cut_cross_entropy torch_compile liger_rms_norm liger_rope "
+            "liger_glu_activation lora_mlp_kernel lora_qkv_kernel lora_o_kernel",
             "optimizer attention packing loss kernels compile",
             "cross-entropy plugins: fused loss",
             _others,
