@@ -229,6 +229,17 @@ def test_frozen_fp32_weights_are_gathered_in_fp32() -> None:
     assert gathered(f"{EIGHT_B} --precision amp-bf16 --lora-rank 8") == pytest.approx(by_hand / 2)
 
 
+@pytest.mark.parametrize("kind", ["", "--lora-rank 8"])
+def test_deepspeed_gathers_the_head_for_each_part_of_a_recomputed_loss(kind: str) -> None:
+    """8,192 tokens in parts of 256: 32 gathers in forward and as many in backward, of which each pass counts one,
+    of 2 bytes for each weight. A head that is the embedding too stays gathered (trl, maybe_gather_lm_head_ctx)."""
+    line = f"{EIGHT_B} --trainer trl --task sft --seq 4096 --micro-batch 2 --precision bf16-pure {kind}"
+    assert explained(f"{line} --framework deepspeed", "sharded/head/bytes") == 7 / 8 * 62 * 2 * TABLE_8B
+    assert "sharded/head" not in run_line(f"step {line} --framework fsdp --explain --json").data["terms"]
+    tied = line.replace("llama3-8b", "llama3.2-1b")
+    assert "sharded/head" not in run_line(f"step {tied} --framework deepspeed --explain --json").data["terms"]
+
+
 def test_frozen_layers_without_a_backward_pass_are_gathered_once() -> None:
     by_hand = 7 / 8 * 2 * (31 * LAYER_8B + TABLE_8B)
     assert by_hand == pytest.approx(12.75e9, rel=1e-3)

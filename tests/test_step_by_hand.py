@@ -823,6 +823,13 @@ def test_zero_3_gathers_twice_and_scatters_once_in_every_micro_batch() -> None:
     assert disturbed["step/communication/data"] - found["step/communication/data"] == pytest.approx(0.1 * gathers)
 
 
+def test_a_head_that_each_part_of_the_loss_gathers() -> None:
+    """Six times more in a micro-batch, 16-bit, with nothing to overlap with."""
+    one, seven = (parts(dp=4, zero=3, shards=4, micro_batches=8, head_gathers=more) for more in (0, 6))
+    more = seven["step/communication/data"] - one["step/communication/data"]
+    assert more == pytest.approx(8 * 6 * 3 / 4 * 2 * V * H)
+
+
 def test_layers_are_gathered_one_by_one_where_matrices_of_adapters_are_units() -> None:
     """FSDP has at most two units in flight (torch/distributed/fsdp/_limiter_utils.py): nothing hides a layer's
     gathers behind the layer before, whose adapters are units too."""

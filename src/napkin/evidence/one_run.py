@@ -183,8 +183,14 @@ def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
     copied, back = copied_bytes(
         sized(1, network.param), sized(1, network.compute), head is None or head.learning.trained
     )
-    rows = form.parts(tokens, model.logits, model.hidden)
-    return {"loss_parts": ceil_div(tokens, rows), "head_copied": copied, "head_copied_back": back}
+    parts = ceil_div(tokens, form.parts(tokens, model.logits, model.hidden))
+    alone = _units(not model.tied and setup.framework.unit_of_module, layout.zero)
+    return {
+        "loss_parts": parts,
+        "head_copied": copied,
+        "head_copied_back": back,
+        "head_gathers": alone * 2 * (parts - 1),
+    }
 
 
 def host_of(setup: Setup) -> int:

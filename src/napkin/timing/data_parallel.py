@@ -4,7 +4,7 @@ micro-batch."""
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import minimum, where
+from napkin.elementwise import is_zero, minimum, where
 from napkin.operations.model import Model
 from napkin.operations.trained import head_of, learning_of
 from napkin.record import record
@@ -43,11 +43,13 @@ LIMITED = (
 class Shards:
     """What data parallelism shards: trained parameters on one GPU before ZeRO (dense and expert), the number of
     replicas of each, and the ranks over which ZeRO shards each; the bytes of frozen parameters, once for each pass that
-    gathers them; and the seconds of the optimizer's matrix work, before ZeRO."""
+    gathers them; the bytes of the head's weight that are gathered in addition in a micro-batch; and the seconds of the
+    optimizer's matrix work, before ZeRO."""
 
     dense: Term
     experts: Term
     frozen: Held
+    head_again: Term
     replicas: Term
     expert_replicas: Term
     ways: Term
@@ -110,11 +112,10 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         term.multiply("weights/embeddings", tables(stages, model), table),
         head.weights.dense,
     )
-    wide = term.leaf("frozen_bytes", layout.frozen_bytes, PER_PARAM, term.GIVEN, "as it is gathered")
     frozen = term.add(
         "frozen/dense",
         on_a_stage("frozen/layers", [one.frozen.dense for _, one in runs]),
-        term.multiply("frozen/embeddings", frozen_tables(stages, model), wide, table),
+        term.multiply("frozen/embeddings", frozen_tables(stages, model), frozen_size(clock), table),
     )
     replicas = clock.groups.replicas.ranks
     ways = clock.groups.shards.ranks
@@ -129,6 +130,7 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         dense,
         on_a_stage("weights/experts", [one.weights.experts for _, one in runs]),
         Held(frozen, on_a_stage("frozen/experts", [one.frozen.experts for _, one in runs])),
+        _head_again(clock, model),
         replicas,
         with_same_experts("expert_replicas", replicas),
         ways,
@@ -139,6 +141,21 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
             term.multiply("works/embeddings", tables(stages, model), table_work(clock, model)),
         ),
     )
+
+
+def _head_again(clock: Clock, model: Model) -> Term:
+    """Return the bytes of the head's weight that are gathered in a micro-batch in addition to once in each pass."""
+    head = head_of(model)
+    trained = head is None or head.learning.trained
+    each = gathered_size(clock) if trained else frozen_size(clock)
+    return term.multiply(
+        "sharded/head/whole", size("head_gathers", clock.layout.head_gathers), each, table_of(clock, model)
+    )
+
+
+def frozen_size(clock: Clock) -> Term:
+    """Return the bytes of a frozen parameter in the gathered dtype."""
+    return term.leaf("frozen_bytes", clock.layout.frozen_bytes, PER_PARAM, term.GIVEN, "as it is gathered")
 
 
 def gathered_size(clock: Clock) -> Term:
@@ -263,7 +280,12 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
         clock.rate("interference", rates.interference),
         term.divide("sharded/link", passes, clock.link),
     )
-    return term.add("sharded/shown", unhidden, disturbed)
+    shown = term.add("sharded/shown", unhidden, disturbed)
+    if is_zero(layout.head_gathers):
+        return shown
+    again = term.multiply("sharded/head/bytes", size("micro_batches", layout.micro_batches), shards.head_again, share)
+    bus = clock.bus("sharded/bandwidth", groups.shards)
+    return term.add("sharded/with_head", shown, clock.transfer("sharded/head", again, bus))
 
 
 def data_time(clock: Clock, replicated: Term, sharded: Term) -> Term:

@@ -42,6 +42,7 @@ class StepLayout:
     loss_parts          parts of the tokens for which the loss computes the logits again in backward, 0 if it does not
     head_copied, head_copied_back
                         bytes moved per element of the head's weight for each of these, forward and backward
+    head_gathers        all-gathers of the head's weight in a micro-batch in addition to one in each pass
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
                         encoder-decoder (0: `sequence`)
     images, tower_tokens, image_tokens
@@ -92,6 +93,7 @@ class StepLayout:
     loss_parts: Number = 0
     head_copied: Number = 0
     head_copied_back: Number = 0
+    head_gathers: Number = 0
     target: Number = 0
     source: Number = 0
     layers_before: Number = 0
