@@ -539,6 +539,9 @@ def test_frozen_weights_have_a_type_of_their_own() -> None:
     pure = run_line(f"{line} bf16-pure").values
     # each adapted layer keeps its input in fp32 too: q's and v's are two copies
     assert found["memory/activations"] > pure["memory/activations"]
+    # attention runs in the type of the frozen weights
+    assert "takes no fp32" not in run_line(f"{line} frozen=bf16,param=fp32").out
+    assert "takes no fp32" in run_line(f"{line} fp32").out
     refused = run_line("memory llama3-8b --precision frozen=bf16,param=fp32")
     assert refused.status == 2
     assert "frozen= needs weights that are not trained" in refused.err

@@ -115,7 +115,7 @@ def _traced(model: Model, setup: Setup) -> str:
 def _notes_on_kernels(model: Model, setup: Setup, implementation: str) -> list[str]:
     """Say which kernels run in attention and in the experts."""
     notes = []
-    if setup.precision.param == "fp32" and not setup.precision.autocast and setup.attention == FLASH:
+    if setup.precision.network.param == "fp32" and not setup.precision.autocast and setup.attention == FLASH:
         notes.append("CUDA's flash kernel takes no fp32: these bytes are what its signature would keep")
     if implementation == "hf":
         notes += _notes_on_experts(model, setup)
@@ -138,7 +138,7 @@ def _notes_on_experts(model: Model, setup: Setup) -> list[str]:
         return []
     from napkin.operations.expert_kernels import GROUPED_BYTES
 
-    number = BYTES["fp32" if setup.precision.autocast or setup.precision.param == "fp32" else "bf16"]
+    number = BYTES["fp32" if setup.precision.autocast or setup.precision.network.param == "fp32" else "bf16"]
     for width, inner in shapes:
         if width * number % GROUPED_BYTES or inner * number % GROUPED_BYTES:
             shape = f"{width:,} × {inner:,}"
