@@ -22,7 +22,7 @@ from napkin.operations.frameworks import FRAMEWORKS
 from napkin.operations.implementations import ALL_KERNELS, HF, TORCH, TRANSFORMERS, measured, mode, recomputation_of
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
-from napkin.training.kernels import LIGER, UNSLOTH
+from napkin.training.kernels import AXOLOTL, AXOLOTL_ON_LIGER, LIGER, UNSLOTH, together
 from napkin.training.layout import Layout
 from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
@@ -245,6 +245,22 @@ def with_unsloth(tokens: int, layers: int, **changes: Any) -> Rank:
     return memory.rank_of(
         prepare(of, Setup(code, Layout(seq=tokens), POLICIES["bf16-pure"], find("adamw")[0], "fused")), 0
     )
+
+
+def test_axolotls_functions_next_to_ligers_kernels_keep_what_unsloths_do() -> None:
+    """Liger's norms and rotary embedding, and one function for each MLP and its adapters: unsloth's three."""
+    of = model_of({**LLAMA, "intermediate_size": 512})
+    plain = replace(implementation_of("hf", of.family), tuning=Tuning("lora", 4, 0.0))
+    both, unsloth = together(LIGER, AXOLOTL).on(plain), UNSLOTH.on(plain)
+    assert (both.norms, both.rotary, both.swiglu, both.tuning) == (
+        unsloth.norms,
+        unsloth.rotary,
+        unsloth.swiglu,
+        unsloth.tuning,
+    )
+    assert together(LIGER, None) == together(LIGER, UNSLOTH) == LIGER
+    eight = replace(plain, tuning=Tuning("lora", 4, 0.0, quantized="int8"))
+    assert AXOLOTL_ON_LIGER.on(eight) == LIGER.on(eight)
 
 
 def test_a_layer_on_unsloths_kernels_keeps_neither_thin_products_nor_what_the_mlp_makes() -> None:

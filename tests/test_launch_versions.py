@@ -187,10 +187,11 @@ def test_axolotls_liger_is_its_loss_its_kernels_or_both() -> None:
     ]
     assert [(one.get("loss"), one.get("kernels")) for one in found] == [
         ("fused", None),
-        (None, "liger"),
+        ("torch", "liger"),
         ("fused", "liger"),
         (None, None),
     ]
+    assert read(AXOLOTL + kernels + "liger_cross_entropy: true\n")["loss"] == "in-place"
 
 
 def test_axolotls_functions_of_adapters_are_its_kernels() -> None:
@@ -200,6 +201,17 @@ def test_axolotls_functions_of_adapters_are_its_kernels() -> None:
     nothing = ["lora_mlp_kernel:\n"]
     found = [read(lora + "".join(some)).get("kernels") for some in ([], nothing, three, three[:2])]
     assert found == [None, None, "axolotl", "none"]
+
+
+def test_axolotls_functions_of_adapters_run_next_to_ligers_kernels() -> None:
+    """They are on by default for LoRA, and Liger's plugin does not turn them off; not for DPO, not for code of a
+    model's own, and not where a file says no (axolotl utils/schemas/config.py, check_auto_enable_lora_kernels)."""
+    lora = AXOLOTL + "liger_rms_norm: true\nliger_rope: true\nliger_glu_activation: true\n"
+    lora += "adapter: lora\nlora_r: 8\nlora_target_linear: true\n"
+    three = "".join(f"lora_{name}_kernel: true\n" for name in ("mlp", "qkv", "o"))
+    said = ["", three, three.replace("true", "false"), "trust_remote_code: true\n", "rl: dpo\n", f"rl: dpo\n{three}"]
+    both, liger = "axolotl-liger", "liger"
+    assert [read(lora + more)["kernels"] for more in said] == [both, both, liger, liger, liger, both]
 
 
 def test_transformers_own_examples_are_not_trls() -> None:

@@ -17,7 +17,7 @@ from napkin.options.training import FROZEN_FORMATS
 from napkin.record import replace
 from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
-from napkin.training.kernels import KERNELS, Kernels
+from napkin.training.kernels import KERNELS, Kernels, together
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
@@ -250,11 +250,11 @@ def kernels_of(row: RowFields) -> Kernels | None:
     if FUSED_NORMS in words:
         return None
     named = next((one for name, one in KERNELS.items() if name in words), None)
-    usual = KERNELS.get(trainer_of(row).kernels)
-    if named is not None or usual is None or row.flag("layout.lora_kernels"):
-        return named or usual
-    known = usual.since == (0, 0) or is_since(usual.name, row.text("layout.versions"), usual.since)
-    return usual if known else None
+    usual, stated = KERNELS.get(trainer_of(row).kernels), row.flag("layout.lora_kernels")
+    if usual is not None and not stated:
+        old = usual.since != (0, 0) and not is_since(usual.name, row.text("layout.versions"), usual.since)
+        usual = None if old or stated is False else usual
+    return usual if named is None else together(named, usual)
 
 
 def with_loss(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:

@@ -65,4 +65,19 @@ AXOLOTL = Kernels(
     texts=True,
     since=(0, 10),
 )
-KERNELS = {one.name: one for one in (LIGER, UNSLOTH, AXOLOTL)}
+AXOLOTL_ON_LIGER = Kernels(
+    "axolotl-liger",
+    "axolotl's Liger plugin replaces the class's norms, rotary embedding and MLP before the model is loaded; its "
+    "functions of adapters then replace the forward pass of each MLP and of the projections in each attention "
+    "(src/axolotl/monkeypatch/lora_kernels.py, apply_lora_kernel_patches, at 067b021c8), and leave the others",
+    LIGER.facts,
+    adapted=AXOLOTL.adapted,
+    without=AXOLOTL.without,
+    loss=LIGER.loss,
+)
+KERNELS = {one.name: one for one in (LIGER, UNSLOTH, AXOLOTL, AXOLOTL_ON_LIGER)}
+
+
+def together(named: Kernels, usual: Kernels | None) -> Kernels:
+    """Return the kernels that a run has if a trainer's usual ones stay next to those that it names."""
+    return AXOLOTL_ON_LIGER if (named, usual) == (LIGER, AXOLOTL) else named

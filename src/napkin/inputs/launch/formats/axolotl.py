@@ -231,6 +231,23 @@ LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
 """Functions of a layer and its adapter in one, which are on by default unless a file states one of them."""
 
 
+def _kernels(reading: Reading) -> None:
+    """Read Liger's kernels and axolotl's functions of adapters, which may run together. Without a fused loss, Liger's
+    kernels leave that of the class, or its cross entropy in place of the logits."""
+    stated = any(reading.source.states(key) for key in LORA_KERNELS)
+    each = [reading.read(key, flag) for key in LORA_KERNELS]
+    own = all(each) if stated else None
+    if all(reading.read(key, flag) for key in LIGER_KERNELS):
+        adapts = reading.source.plain("adapter") in ("lora", "qlora") and not reading.source.states("rl")
+        joined = adapts and not reading.source.plain("trust_remote_code") if own is None else own
+        reading.derive("kernels", "axolotl-liger" if joined else "liger", *LIGER_KERNELS, *LORA_KERNELS)
+        if "loss" not in reading.inputs and not reading.source.states("rl"):
+            in_place = reading.read("liger_cross_entropy", flag)
+            reading.derive("loss", "in-place" if in_place else "torch", "liger_cross_entropy", *LIGER_KERNELS)
+    elif stated:
+        reading.derive("kernels", "axolotl" if own else "none", *LORA_KERNELS)
+
+
 def _others(reading: Reading) -> None:
     """Read optimizer, attention, packing, loss, kernels and compilation."""
     take_optimizer(reading, "optimizer")
@@ -254,11 +271,7 @@ def _others(reading: Reading) -> None:
     if reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag) or fused:
         keys = [k for k in ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy") if k in reading.source]
         reading.derive("loss", "fused", *keys)
-    if all(reading.read(key, flag) for key in LIGER_KERNELS):
-        reading.derive("kernels", "liger", *LIGER_KERNELS)
-    elif any(reading.source.states(key) for key in LORA_KERNELS):
-        own = [reading.read(key, flag) for key in LORA_KERNELS]
-        reading.derive("kernels", "axolotl" if all(own) else "none", *LORA_KERNELS)
+    _kernels(reading)
     if any("cut_cross" not in one.lower() for one in plugins):
         reading.omit("plugins", "replaces the model's kernels")
     if reading.read("torch_compile", flag):
