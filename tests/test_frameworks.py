@@ -19,7 +19,8 @@ TITAN = FRAMEWORKS["torchtitan"]
     ("compiled", "divided", "version", "loss"),
     [
         (True, False, 202412, ""),  # before torchtitan/components/loss.py compiled it
-        (True, False, 202501, "compiled"),
+        (True, False, 202503, ""),  # off since e8977b007 (18 December 2024)
+        (True, False, 202504, "compiled"),
         (True, False, 202603, "compiled"),
         (False, False, 202603, ""),
         (True, True, 202603, "dtensor"),  # loss_parallel

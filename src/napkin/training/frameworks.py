@@ -265,10 +265,11 @@ FRAMEWORKS: dict[str, Framework] = {
             divided_loss="dtensor",
             editions=(
                 Edition(
-                    202501,
+                    202504,
                     "",
                     "compiled",
-                    "pytorch/torchtitan torchtitan/components/loss.py: the loss is compiled with the model",
+                    "pytorch/torchtitan torchtitan/components/loss.py, build_cross_entropy_loss since bbb1b616 (2 "
+                    "April 2025): compiled with the model; e8977b007 (18 December 2024) had turned that off",
                 ),
                 Edition(
                     202604,
