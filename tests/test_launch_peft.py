@@ -22,6 +22,10 @@ LLAMA = {"model_type": "llama", **SIZES}
 MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, **SIZES}
 PHI3 = {"model_type": "phi3", "pad_token_id": 0, **SIZES}
 USUAL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+NUMBERED = {"model.layers.1.self_attn.q_proj": 8, "q_proj": 2}
+GROUPED = {r".*\.(0|3)\.mlp.*": 1, "o_proj": 16}
+SECOND = {"rank_pattern": {"layers.1.self_attn.v_proj": 8}}
+FUSED = {"target_parameters": ["mlp.experts.gate_up_proj"]}
 FP32 = "frozen=fp32,param=fp32,grad=fp32,compute=fp32,state=fp32"
 
 
@@ -48,6 +52,16 @@ def asked(napkin: Napkin, folder: Path, model: dict[str, object], adapter: dict[
         (LLAMA, {"target_modules": ["q_proj", "v_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}, 16384),
         (LLAMA, {"target_modules": "all-linear", "exclude_modules": ["o_proj"]}, 12800),
         (LLAMA, {"target_modules": ["q_proj", "v_proj"], "alpha_pattern": {"q_proj": 8}}, 3584),
+        (LLAMA, {"target_modules": ["q_proj", "v_proj"], "rank_pattern": {"q_proj": 8}}, 5632),
+        (LLAMA, {"target_modules": ["q_proj", "v_proj"], "rank_pattern": NUMBERED}, 3328),
+        (LLAMA, {"target_modules": "all-linear", "rank_pattern": GROUPED, "use_dora": True}, 19904),
+        (LLAMA, {"target_modules": ["q_proj", "embed_tokens"], "rank_pattern": {"model.embed_tokens": 2}}, 2376),
+        (LLAMA, {"target_modules": ["q_proj"], "rank_pattern": {"o_proj": 16}}, 2048),  # of no target: passed over
+        (LLAMA, {"target_modules": ["q_proj"], "rank_pattern": {}}, 2048),
+        (LLAMA, {**SECOND, "target_modules": ["q_proj", "v_proj"], "layers_to_transform": [1, 3]}, 2176),
+        (MIXTRAL, {"target_modules": ["q_proj", "w1", "w2", "w3"], "rank_pattern": {"down_proj": 6}}, 50176),
+        (MIXTRAL, {**FUSED, "target_modules": ["q_proj"], "rank_pattern": {"experts.gate_up_proj": 3}}, 14336),
+        (PHI3, {"target_modules": ["qkv_proj", "o_proj"], "rank_pattern": {"qkv_proj": 12}}, 11264),
         (MIXTRAL, {"target_modules": USUAL}, 7168),  # gate_proj is not the router, which is called gate
         (MIXTRAL, {"target_modules": ["q_proj", "w1", "w2", "w3"]}, 45056),
         (MIXTRAL, {"target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj"]}, 18432),
@@ -63,7 +77,10 @@ def test_an_adapter_trains_what_peft_trains(
 @pytest.mark.parametrize(
     ("adapter", "key"),
     [
-        ({"target_modules": ["q_proj"], "rank_pattern": {"q_proj": 8}}, "rank_pattern.q_proj"),
+        ({"target_modules": ["q_proj"], "rank_pattern": {"(q|v)+_proj": 8}}, "rank_pattern.(q|v)+_proj"),
+        ({"target_modules": ["q_proj"], "rank_pattern": {"q_proj": 0}}, "rank_pattern.q_proj"),
+        ({"target_modules": ["q_proj"], "rank_pattern": 8}, "rank_pattern"),
+        ({"target_modules": ["q_proj"], "rank_pattern": ["q_proj"]}, "rank_pattern"),
         ({"target_modules": ["q_proj"], "bias": "all"}, "bias"),
         ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 8}, "peft_type"),
         ({"target_modules": r"^(?!.*lm_head).*\.(q|v)_proj"}, "target_modules"),

@@ -194,7 +194,7 @@ def one_layer(
     x = lowering.residual(width, dtype)
     x.tensor.no_grad = layer.begins
     whole = lowering.implementation
-    lowering.implementation = in_layer(whole, layer.adapted)
+    lowering.implementation = in_layer(whole, layer)
     out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
     lowering.tape, lowering.reused, lowering.implementation = outer, {}, whole
     made = section(layer.kind, tape, 0, 0, x.tensor.size, whole.prunes)

@@ -54,7 +54,7 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
     seen = _of_tower(model, stack)
     layers = []
     for layer in kinds:
-        run = setup.tower if id(layer) in seen else in_layer(setup.implementation, layer.adapted)
+        run = setup.tower if id(layer) in seen else in_layer(setup.implementation, layer)
         part = local_weights(layer.operations, replace(setup, implementation=run))
         layers.append(part if layer.read else _unread(part, setup))
     once = any(op.runs_again() for layer in stack.layers for op in layer.operations)

@@ -126,7 +126,8 @@ def _added(
     if linear is not None:
         pairs, made = lora_pairs(linear, operations, implementation, tuning)
         if pairs:
-            found += _pair(linear.shard, 1, (tuning.rank * pairs, linear.d_in), (made, tuning.rank), tuning)
+            rank = tuning.rank_of(linear.module)
+            found += _pair(linear.shard, 1, (rank * pairs, linear.d_in), (made, rank), tuning)
         other = kind_on(linear, implementation)
         if other is not None:
             found += [Weight(name, shape) for name, shape in other[0].weights(other[1])]

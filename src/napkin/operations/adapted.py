@@ -9,9 +9,8 @@ from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import times_rank
+from napkin.operations.lora import adapter_width
 from napkin.operations.lowering import Lowering
-from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,22 +37,21 @@ def linear(
     rank, if its outputs are divided."""
     tape, tuning = run.tape, run.implementation.tuning
     d_out = d_out or part.d_out
-    times = times_rank(part, tuning)
-    if tuning is not None and times and part.parameter:
-        return _with_merged(run, part, x, d_out, times * tuning.rank)
+    rank = adapter_width(part, tuning)
+    if rank and part.parameter:
+        return _with_merged(run, part, x, d_out, rank)
     out = tape.linear(x, part.d_in, d_out, part.bias, label, once)
-    if tuning is not None and times:
-        out = tape.add(out, pair(run, x, part.d_in, d_out, times))
+    if rank:
+        out = tape.add(out, pair(run, x, part.d_in, d_out, rank))
     return out
 
 
-def pair(run: Lowering, x: Tensor, d_in: Number, d_out: Number, times: int = 1, copies: Number = 1) -> Tensor:
-    """Run LoRA's two matrices, `times` the rank wide, after dropout; each of `copies` experts has its own. Their input
-    is first cast to their type, which autocast undoes."""
+def pair(run: Lowering, x: Tensor, d_in: Number, d_out: Number, rank: int, copies: Number = 1) -> Tensor:
+    """Run LoRA's two matrices after dropout; each of `copies` experts has its own. Their input is first cast to their
+    type, which autocast undoes."""
     tape, tuning = run.tape, run.implementation.tuning
     assert tuning is not None
     outer, tape.frozen = tape.frozen, False
-    rank = times * tuning.rank
     stream = x.dtype
     x = tape.cast(x, tuning.kept_in or ("fp32" if tape.autocast else tape.compute))
     if tuning.kept_in and tuning.autocast:
@@ -65,31 +63,34 @@ def pair(run: Lowering, x: Tensor, d_in: Number, d_out: Number, times: int = 1, 
     return wide
 
 
-def joined(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning, quantized: bool) -> Tensor:
+def joined(run: Lowering, x: Tensor, d_in: Number, d_out: Number, rank: int, quantized: bool) -> Tensor:
     """Run a frozen linear layer with LoRA as one function, which saves its input alone (unsloth/kernels/fast_lora.py,
     LoRA_W, LoRA_QKV, LoRA_MLP). quantized: the frozen weight is."""
-    tape = run.tape
+    tape, tuning = run.tape, run.implementation.tuning
+    assert tuning is not None
     given, x = x, tape.lowered(x)
     stored = tuning.kept_in or ("fp32" if tape.autocast else tape.compute)
     out = tape.new(x.count // d_in * d_out, x.dtype, "output")
     scratch = tuning.dequantized_bytes * d_in * d_out * quantized
     outer, tape.frozen = tape.frozen, False
-    weight = tuning.rank * (d_in + d_out) * BYTES[stored]
+    weight = rank * (d_in + d_out) * BYTES[stored]
     out = tape.record("lora", (x,), out, (x,), weight=weight, scratch=scratch, forward_scratch=scratch)
     tape.frozen = outer
     tape.hold(given)
     return out
 
 
-def adapted_rows(run: Lowering, ids: Tensor, count: Number, rows: Number, width: Number) -> Tensor:
-    """Look up `count` of an embedding adapter's `rows`, and multiply them by its second matrix (peft, Embedding)."""
+def adapted_rows(run: Lowering, ids: Tensor, count: Number, rank: int, shape: tuple[Number, Number]) -> Tensor:
+    """Look up `count` rows of an embedding's adapter, and multiply them by its second matrix (peft, Embedding). shape:
+    rows and width of the embedding."""
     tape, tuning = run.tape, run.implementation.tuning
     assert tuning is not None
     stored = tuning.kept_in or ("fp32" if tape.autocast else tape.compute)
+    rows, width = shape
     outer, tape.frozen = tape.frozen, False
-    thin = tape.new(count * tuning.rank, stored, "adapter's rows")
-    thin = tape.record("embedding", (ids,), thin, (ids,), weight=rows * tuning.rank * BYTES[stored])
-    wide = tape.scale(tape.linear(thin, tuning.rank, width, once=False))
+    thin = tape.new(count * rank, stored, "adapter's rows")
+    thin = tape.record("embedding", (ids,), thin, (ids,), weight=rows * rank * BYTES[stored])
+    wide = tape.scale(tape.linear(thin, rank, width, once=False))
     tape.frozen = outer
     return wide
 
@@ -158,9 +159,9 @@ class ExpertProducts:
         count = local * d_in * d_out
         out = tape.new(x.count // d_in * d_out, x.dtype, what)
         part = self.parts[-1 if last else 0]
-        times, tuning = times_rank(part, run.implementation.tuning), run.implementation.tuning
-        if tuning is not None and times and part.parameter:
-            weight = self._of_call(part, count, local * times * tuning.rank * (d_in + d_out), casts)
+        rank = adapter_width(part, run.implementation.tuning)
+        if rank and part.parameter:
+            weight = self._of_call(part, count, local * rank * (d_in + d_out), casts)
             return tape.record(primitive, (x, weight), out, (x, *kept, weight))
         if casts and tape.autocast:
             label = f"{self.op.name}/{what}"
@@ -168,8 +169,8 @@ class ExpertProducts:
             copy = tape.weight_copy(count, label) if cached else tape.new(count, tape.autocast, label, no_grad=True)
             kept = (*kept, copy)
         out = tape.record(primitive, (x,), out, kept, for_weight=(x,), weight=count * BYTES[stored])
-        if tuning is not None and times:
-            out = tape.add(out, pair(run, x, d_in, d_out, times, local))
+        if rank:
+            out = tape.add(out, pair(run, x, d_in, d_out, rank, local))
         return out
 
     def _of_call(self, part: LinearPart, count: Number, elements: Number, casts: str) -> Tensor:

@@ -84,8 +84,8 @@ class Embedding(Lookup):
         grads = rows_here * self.width * BYTES[stored] if self.trained else 0
         out = tape.record("embedding", (ids,), out, (ids,), weight=grads)
         tuning = run.implementation.tuning
-        if tuning is not None and any(adapted_lookups(self, tuning)):
-            out = tape.cast(tape.add(out, adapted_rows(run, ids, shape, rows_here, self.width)), stored)
+        for _, rank, _, width in adapted_lookups(self, tuning) if tuning is not None else ():
+            out = tape.cast(tape.add(out, adapted_rows(run, ids, shape, rank, (rows_here, width))), stored)
         return Value(out, self.width)
 
 

@@ -8,7 +8,7 @@ from napkin.operations.adapted import pair
 from napkin.operations.bases import Module
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import times_rank
+from napkin.operations.lora import adapter_width
 from napkin.operations.lowering import Lowering, either
 from napkin.operations.roles import KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY
 from napkin.operations.shapes import Value
@@ -148,5 +148,5 @@ def unkept(run: Lowering, part: LinearPart, read: Tensor) -> Tensor:
     made = tape.new(read.count // part.d_in * part.d_out, read.dtype, "output")
     made = tape.record("linear", (read,), made)
     tape.nodes[-1].cached = copy
-    times = times_rank(part, run.implementation.tuning)
-    return tape.add(made, pair(run, given, part.d_in, part.d_out, times)) if times else made
+    rank = adapter_width(part, run.implementation.tuning)
+    return tape.add(made, pair(run, given, part.d_in, part.d_out, rank)) if rank else made

@@ -94,7 +94,7 @@ class Matmul(Module):
         if found is not None and tuning is not None:
             out = self.around(run, tensor, *found, tuning)
         elif tuning is not None and self._joins(run, tuning):
-            out = joined(run, tensor, d_in, d_out, tuning, not is_unquantized(self, tuning))
+            out = joined(run, tensor, d_in, d_out, tuning.rank_of(self.module), not is_unquantized(self, tuning))
         else:
             out = self.product(run, tensor, d_in, d_out)
             if tuning is not None:
@@ -146,7 +146,7 @@ class Matmul(Module):
         tape.frozen = False
         several, width = lora_pairs(self, run.program.operations, run.implementation, tuning)
         if several:
-            wide = pair(run, x, d_in, width // run.split.tensor, several)
+            wide = pair(run, x, d_in, width // run.split.tensor, several * tuning.rank_of(self.module))
             if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
             wide = wide.view(out.count)

@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind
     from napkin.operations.base import Operation
+    from napkin.operations.model import Layer
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""
@@ -81,6 +82,13 @@ def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
     return int(tuning.everything or any(path_ends(part.path, target) for target in tuning.targets))
 
 
+def adapter_width(part: LinearPart, tuning: Tuning | None) -> int:
+    """Return the width of the adapter of a linear layer within an operation: its own rank, or a multiple of LoRA's."""
+    times = times_rank(part, tuning)
+    own = dict(tuning.ranks) if tuning is not None and times else {}
+    return own.get(part.path, times * tuning.rank) if tuning is not None else 0
+
+
 def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKind, AdaptedLayer] | None:
     """Return the kind of the adapter on a linear layer, if it is none of LoRA's, and the layer as it sees it; None
     if no target names it."""
@@ -97,11 +105,13 @@ def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKin
     return None if kind is None else (kind, AdaptedLayer(op.d_in, op.d_out, tuning.rank, op.role == DOWN))
 
 
-def in_layer(implementation: Implementation, adapted: bool) -> Implementation:
-    """Return the implementation as a layer runs it: `adapted`: with adapters, or only frozen."""
+def in_layer(implementation: Implementation, layer: Layer) -> Implementation:
+    """Return the implementation as a layer runs it: with its adapters, or only frozen."""
     tuning = implementation.tuning
-    if tuning is None or adapted:
+    if tuning is None or (layer.adapted and not layer.ranks):
         return implementation
+    if layer.adapted:
+        return replace(implementation, tuning=replace(tuning, ranks=layer.ranks))
     return replace(implementation, tuning=replace(tuning, method="frozen", targets=(), parameters=()))
 
 
@@ -145,9 +155,9 @@ def adapted_parameters(op: Operation, implementation: Implementation, tuning: Tu
 
 def _on_parts(op: Operation, implementation: Implementation, tuning: Tuning, parameters: bool) -> Iterator[Adapted]:
     for part in op.linear_parts(implementation):
-        times = times_rank(part, tuning)
-        if times and part.parameter == parameters:
-            yield part.copies, times * tuning.rank, part.d_in, part.d_out
+        width = adapter_width(part, tuning)
+        if width and part.parameter == parameters:
+            yield part.copies, width, part.d_in, part.d_out
 
 
 def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
@@ -156,7 +166,7 @@ def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
         return
     if op.embeds() and is_target(op, tuning.targets):
         for rows, width in (weight.shape for weight in op.weights()):
-            yield 1, tuning.rank, rows, width
+            yield 1, tuning.rank_of(op.module), rows, width
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LAYER = "@"
 """What begins the numbers of the layers that get adapters, among the targets: @16-31."""
+RANK = "="
+"""What is between a pattern and the rank of the modules that it matches, among the targets: down_proj=8."""
 ALL_LINEAR, DEFAULT = "all-linear", "default"
 """Targets that stand for every linear layer but the head, and for peft's choice for the model type."""
 EVERYTHING = ((), ("all",), (ALL_LINEAR,))
@@ -37,8 +39,8 @@ EVERYTHING = ((), ("all",), (ALL_LINEAR,))
 
 
 def modules_among(targets: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the targets that name modules, and not layers."""
-    return tuple(target for target in targets if not target.startswith(LAYER))
+    """Return the targets that name modules, and neither layers nor ranks."""
+    return tuple(target for target in targets if not target.startswith(LAYER) and RANK not in target)
 
 
 def adapted_layers(targets: tuple[str, ...], model: Model) -> frozenset[int] | None:
@@ -71,7 +73,7 @@ def check_layered(tuning: Tuning, model: Model, implementation: Implementation) 
     0.21, tuners/tuners_utils.py, check_target_module_exists)."""
     (stack,) = model.stacks
     outside = [
-        op for op in (*stack.before, *stack.after) if any(_named(path, tuning) for path in _paths(op, implementation))
+        op for op in (*stack.before, *stack.after) if any(_named(path, tuning) for path in paths_in(op, implementation))
     ]
     if outside:
         raise NapkinError(
@@ -155,7 +157,7 @@ def _targeted(
     converts: whether it does, as peft did not before."""
     targets = _known(targets, model)
     operations = all_operations(model)
-    paths = [path for op in operations for path in _paths(op, implementation)]
+    paths = [path for op in operations for path in paths_in(op, implementation)]
     mapped = RENAMED.get(CONVERTED.get(model.family, ""), {}) if converts else {}
     if targets in EVERYTHING:
         if not mapped:
@@ -220,7 +222,7 @@ def _without(
     mapped = RENAMED.get(CONVERTED.get(model.family, ""), {}) if converts else {}
     if targets in EVERYTHING:
         targets = _every(operations, implementation, mapped)
-    modules = {path: op.short.lower() for op in operations for path in _paths(op, implementation)}
+    modules = {path: op.short.lower() for op in operations for path in paths_in(op, implementation)}
 
     def named(path: str, name: str) -> bool:
         return path_ends(path, name) or modules[path] == name
@@ -245,7 +247,7 @@ def _without(
 def found_targets(targets: tuple[str, ...], model: Model, implementation: Implementation) -> tuple[str, ...]:
     """Return the targets that name a module, where any does: peft passes over the others (peft 0.21,
     tuners/tuners_utils.py, inject_adapter)."""
-    paths = [path for op in all_operations(model) for path in _paths(op, implementation)]
+    paths = [path for op in all_operations(model) for path in paths_in(op, implementation)]
     found = tuple(target for target in targets if any(path_ends(path, target) for path in paths))
     return found or targets
 
@@ -257,7 +259,7 @@ PARTS = frozenset(("q", "k", "v", "o", "gate", "up", "down", "qkv"))
 def lacking_targets(targets: tuple[str, ...], model: Model, implementation: Implementation) -> tuple[str, ...]:
     """Return the names of modules that a model lacks, if it has others of the targets: peft passes over them."""
     operations = all_operations(model)
-    paths = [path for op in operations for path in _paths(op, implementation)]
+    paths = [path for op in operations for path in paths_in(op, implementation)]
     held = [part.path for op in operations for part in op.linear_parts(implementation) if part.parameter]
     converted = RENAMED.get(CONVERTED.get(model.family, ""), {})
     lacking = tuple(
@@ -351,7 +353,7 @@ def _is_module(op: Operation) -> bool:
     return bool(op.embeds()) or (linear is not None and not linear.bare)
 
 
-def _paths(op: Operation, implementation: Implementation) -> Iterator[str]:
+def paths_in(op: Operation, implementation: Implementation) -> Iterator[str]:
     """Yield the paths of what peft can adapt as a module."""
     op = module_of(op)
     if _is_module(op):

@@ -19,6 +19,7 @@ class Layer:
     read    whether its output is used; else no gradient reaches it
     begins  whether it is the first trained one, so that its input has no gradient
     adapted whether adapters are on its modules, where a model has any
+    ranks   (module's path, rank) of its adapters with a rank of their own
     """
 
     kind: str
@@ -28,6 +29,7 @@ class Layer:
     read: bool = True
     begins: bool = False
     adapted: bool = True
+    ranks: tuple[tuple[str, int], ...] = ()
 
 
 Runs = tuple[tuple[int, Layer], ...]

@@ -174,7 +174,7 @@ def _stack(
             fixed = place < still
             key = (id(layer), flows, fixed)
             if key not in known:
-                own = replace(frozen, implementation=in_layer(frozen.implementation, layer.adapted))
+                own = replace(frozen, implementation=in_layer(frozen.implementation, layer))
                 operations, out = _operations(layer.operations, own, fixed, flows, outside)
                 known[key] = replace(layer, operations=operations), out
             found, out = known[key]
@@ -238,13 +238,13 @@ def _adapters(
     if linear is not None:
         several, made = lora_pairs(linear, operations, implementation, tuning)
         if several:
-            thin = several * tuning.rank
+            rank = tuning.rank_of(linear.module)
             yield Adapter(
                 name,
                 op.reads,
                 linear.d_in,
-                thin,
-                tuning.rank,
+                several * rank,
+                rank,
                 made,
                 linear.shard,
                 drops,

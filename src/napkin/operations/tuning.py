@@ -30,6 +30,7 @@ class Tuning:
     apart      modules that a quantized checkpoint keeps in 16 bits in some layers → the share of the layers in
                which it does not
     shared     elements of frozen tensors that all adapters share
+    ranks      (module's path, rank) of adapters with a rank of their own
     joined     a linear layer and its adapter are one function, which keeps its input alone and adds the adapter's
                output in place; not with dropout or a magnitude
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
@@ -51,6 +52,7 @@ class Tuning:
     shared: int = 0
     apart: tuple[tuple[str, float], ...] = ()
     joined: bool = False
+    ranks: tuple[tuple[str, int], ...] = ()
 
     def saves(self, role: str, module: str) -> bool:
         """Return whether an operation is trained in full: by its role, or by a part of its module's path (peft 0.21,
@@ -60,6 +62,10 @@ class Tuning:
     def narrow(self, module: str) -> float:
         """Return the share of the layers in which a module's matrices are quantized, where such modules are."""
         return next((share for name, share in self.apart if name == module), 1.0)
+
+    def rank_of(self, module: str) -> int:
+        """Return the rank of the adapter on a module."""
+        return next((rank for path, rank in self.ranks if path == module), self.rank)
 
     @property
     def targeted(self) -> bool:

@@ -102,7 +102,7 @@ OPTIONS = (
     Option(
         "lora-targets",
         lowercase_names,
-        "LoRA targets, e.g. q,v or all,-o,@16-31",
+        "LoRA targets: q,v or all,-o,@16-31,down_proj=8",
         metavar="NAME,…",
         default="all-linear",
     ),

@@ -142,12 +142,41 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     tuning = resolved(tuning, targets, model, implementation)
     if adapted_layers(named, model) is not None:
         check_layered(tuning, model, implementation)
+    tuning = _read_ranks(inputs, named, model, replace(implementation, tuning=tuning), word)
     if word == "hf" and method == "lora":
         check_parameters(tuning)
         check_runs(tuning, model, implementation)
     if library == "transformers":
         _check_counted(inputs, model.family, targets)
     return replace(implementation, tuning=tuning)
+
+
+def _read_ranks(
+    inputs: Inputs, named: tuple[str, ...], model: Model, implementation: Implementation, word: str
+) -> Tuning:
+    """Return the adapter of an implementation with the ranks of modules that are in no layer; the layers have theirs
+    (`read_model`)."""
+    from napkin.inputs.launch.stated import FROM_FILE
+    from napkin.operations.lora_ranks import check_ranks, ranks_among, ranks_outside
+
+    tuning = implementation.tuning
+    assert tuning is not None
+    ranks = ranks_among(named)
+    if not ranks:
+        return tuning
+    shown = f"--lora-targets {ranks[0][0][:40]}={ranks[0][1]}"
+    if word != "hf" or tuning.method != "lora":
+        of = f"--implementation {word}" if word != "hf" else f"--adapter {tuning.method}"
+        raise Refused(f"{shown}: ranks of some modules are not modeled with {of}", "one --lora-rank for all")
+    unused = check_ranks(model, ranks, implementation)
+    if unused and inputs.origin("lora-targets") != FROM_FILE:
+        raise NapkinError(
+            f"--lora-targets {unused[0][:40]}={dict(ranks)[unused[0]]}: no adapter is on such a module",
+            "name modules that are targets, as the class names them: q_proj,v_proj,v_proj=8",
+        )
+    if unused:
+        inputs.note(f"LoRA: no adapter is on {', '.join(unused)[:200]}, whose ranks peft passes over")
+    return replace(tuning, ranks=ranks_outside(model, ranks, implementation))
 
 
 def _read_found(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.architectures import build
+from napkin.architectures import build, implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.named import named_config
 from napkin.commands.question.tasks import read_as_trained
@@ -43,14 +43,20 @@ def read_model(inputs: Inputs) -> Model:
 
 
 def _read_adapted(inputs: Inputs, model: Model) -> Model:
-    """Return the model with adapters on the layers that --lora-targets names, where it names any."""
-    if "lora-targets" not in inputs or "@" not in str(inputs.peek("lora-targets")):
+    """Return the model with adapters on the layers, and of the ranks, that --lora-targets names, where it names any."""
+    named = str(inputs.peek("lora-targets")) if "lora-targets" in inputs else ""
+    if "@" not in named and "=" not in named:
         return model
+    from napkin.operations.lora_ranks import ranks_among, with_ranks
     from napkin.operations.lora_targets import adapted_layers
     from napkin.operations.trained import with_adapted_layers
 
+    ranks = ranks_among(inputs.texts("lora-targets"))
+    if ranks:
+        model = with_ranks(model, ranks, implementation_of("hf", model.family))
     layers = adapted_layers(inputs.texts("lora-targets"), model)
-    assert layers is not None
+    if layers is None:
+        return model
     inputs.note(f"adapters on {len(layers)} of {model.stacks[0].depth} layers: no gradient goes past the first of them")
     return with_adapted_layers(model, layers)
 

@@ -8,6 +8,7 @@ from napkin.inputs.launch import values
 from napkin.inputs.launch.names import take_targets
 from napkin.inputs.launch.source import FileValue
 from napkin.inputs.launch.values import Open, names, number, whole
+from napkin.inputs.rank_patterns import is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +78,30 @@ def take_layers(reading: Reading, key: str) -> None:
         else:
             ranges.append([layer, layer])
     _narrow(reading, [f"@{first}" if first == last else f"@{first}-{last}" for first, last in ranges], at)
+
+
+def take_ranks(reading: Reading, key: str) -> None:
+    """Read the ranks of modules that have one of their own: peft's rank_pattern, from patterns of paths to ranks.
+
+    key  spellings, separated by |
+    """
+    spelled = key.split("|")
+    at = next((one for one in spelled if any(reading.source.inside(one))), spelled[0])
+    words: list[str] = []
+    for path in reading.source.inside(at):
+        pattern, value = path.removeprefix(f"{at}."), reading.source.get(path)
+        if path == at and (value is None or value.value in (None, {})):
+            continue
+        rank = None if value is None or value.value is None else reading.parsed(value, values.whole)
+        if path == at or rank is None:
+            reading.refuse(path, "patterns of module paths with a rank each are expected", "lora-targets")
+            continue
+        if not is_plain(pattern):
+            reading.refuse(path, "the pattern is not one that napkin reads", "lora-targets")
+        reading.told(path)
+        words.append(f"{pattern.lower()}={rank}")
+    if words:
+        _narrow(reading, words, at)
 
 
 def take_saved(reading: Reading, key: str) -> None:

@@ -236,7 +236,8 @@ FORMAT = LaunchFormat(
     ignored=hf_trainer.FORMAT.ignored
     + f"""{IDLE_FSDP} arguments model_class lora_task_type use_cache device_map
         low_cpu_mem_usage trust_remote_code random_state bnb_4bit_compute_dtype bnb_4bit_quant_storage
-        peft_config.inference_mode peft_config.init_lora_weights loftq_config remove_unused_columns hub_model_id
+        peft_config.inference_mode peft_config.init_lora_weights peft_config.alpha_pattern.* loftq_config
+        remove_unused_columns hub_model_id
         assistant_only_loss completion_only_loss max_lora_rank disable_log_stats reward_funcs dataset_text_field
         shuffle_dataset dataloader_drop_last greater_is_better eval_packing truncation_mode pad_token eos_token
         average_tokens_across_devices label_smoothing_factor use_exact_model_name fix_tokenizer""",

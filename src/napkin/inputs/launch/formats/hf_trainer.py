@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.lora import take_adapter_dropout, take_excluded, take_layers, take_lora, take_saved
+from napkin.inputs.launch.lora import (
+    take_adapter_dropout,
+    take_excluded,
+    take_layers,
+    take_lora,
+    take_ranks,
+    take_saved,
+)
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype, full_policy
 from napkin.inputs.launch.read import merge_into
@@ -110,6 +117,7 @@ def adapter(reading: Reading) -> None:
         take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
         take_excluded(reading, "lora_exclude_modules|exclude_modules|peft_config.exclude_modules")
         take_layers(reading, "layers_to_transform|peft_config.layers_to_transform")
+        take_ranks(reading, "rank_pattern|peft_config.rank_pattern")
         take_saved(reading, "lora_modules_to_save|modules_to_save")
         reading.told(switch, "use_peft", "use_lora", "use_qlora")
         if reading.read("use_dora", flag):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
-from napkin.inputs.launch.lora import take_adapter_dropout, take_excluded, take_layers, take_saved
+from napkin.inputs.launch.lora import take_adapter_dropout, take_excluded, take_layers, take_ranks, take_saved
 from napkin.inputs.launch.names import take_model, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import Open, flag, natural, whole
+from napkin.inputs.launch.values import Open, flag, whole
 
 HEADS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")
 """Tasks whose model has another head than a language model's."""
@@ -28,20 +28,15 @@ def _model(reading: Reading) -> None:
 
 
 def _kind(reading: Reading) -> None:
-    """Read LoRA's kind and rank. A rank of its own for a module is refused, unless it is the common one."""
+    """Read LoRA's kind and rank."""
     kind = str(reading.source.plain("peft_type"))
     if kind != "LORA":
         reading.refuse("peft_type", f"napkin does not read the settings of {kind[:40]}", "adapter")
         return
     dora = reading.read("use_dora", flag)
     reading.put("adapter", "dora" if dora else "lora", "use_dora" if dora else "peft_type")
-    rank = reading.take("lora-rank", "r", whole)
+    reading.take("lora-rank", "r", whole)
     reading.default("lora-rank", 8, "r")
-    for key in list(reading.source.inside("rank_pattern")):
-        if isinstance(reading.source.plain(key), int) and reading.read(key, natural) == (rank or 8):
-            reading.told(key)
-        elif reading.source.plain(key) not in (None, {}):
-            reading.refuse(key, "a rank of its own for some modules is not modeled", "lora-rank")
     take_adapter_dropout(reading, "lora_dropout")
 
 
@@ -61,6 +56,7 @@ def _targets(reading: Reading) -> None:
         reading.put("lora-targets", ",".join([*([before] if before else []), *named]), "target_parameters")
     take_excluded(reading, "exclude_modules")
     take_layers(reading, "layers_to_transform")
+    take_ranks(reading, "rank_pattern")
     take_saved(reading, "modules_to_save")
     if str(reading.source.plain("bias") or "none") != "none":
         reading.refuse("bias", "biases are trained too", "adapter")
@@ -82,16 +78,16 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule("base_model_name_or_path task_type", "model", "the model that the adapter is on", _model),
         KeyRule(
-            "peft_type r lora_dropout use_dora rank_pattern",
+            "peft_type r lora_dropout use_dora",
             "adapter lora-rank lora-dropout",
-            "LoRA and DoRA, of one rank; 8 by default",
+            "LoRA and DoRA; rank 8 by default",
             _kind,
         ),
         KeyRule(
-            "target_modules target_parameters exclude_modules layers_to_transform modules_to_save bias lora_bias "
-            "trainable_token_indices layer_replication use_qalora",
+            "target_modules target_parameters exclude_modules layers_to_transform rank_pattern modules_to_save bias "
+            "lora_bias trainable_token_indices layer_replication use_qalora",
             "lora-targets modules-to-save",
-            "names, all-linear or a regular expression; else peft's choice for the model type",
+            "names, all-linear or a regular expression, with ranks of their own; else peft's choice for the model type",
             _targets,
         ),
     ),
