@@ -18,7 +18,7 @@ FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
 UNQUANTIZED = "none"
 """The word for frozen weights that keep their 16 or 32 bits."""
 """Formats that frozen weights of layers are stored in: int4 as GPTQ and AWQ have it, 8 bits with scales of rows."""
-KERNELS = ("none", "liger", "unsloth", "axolotl")
+KERNELS = ("none", "liger", "unsloth", "axolotl", "axolotl-liger")
 LOSSES = (
     TORCH_LOSS,
     "compiled",
