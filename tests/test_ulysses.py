@@ -29,6 +29,13 @@ def test_few_key_heads_are_repeated_for_the_ranks(napkin: Napkin) -> None:
     assert "does not divide the 2 key/value heads" in refused.err
 
 
+def test_ranks_beyond_the_heads_are_refused_with_as_many_as_there_are(napkin: Napkin) -> None:
+    """Llama-3 8B has 32 heads; numbers of ranks beyond them are not tried one by one."""
+    refused = napkin("step llama3-8b --gpus 1e15 --hardware h100 --zero 3 --ulysses 1e9")
+    assert refused.status == 2
+    assert "--ulysses 32," in refused.err
+
+
 def test_memory_is_that_of_context_parallelism_and_a_copy_of_the_result(napkin: Napkin) -> None:
     """What attention returns is kept for its own backward pass, and once more for the output projection."""
     passed, exchanged = (

@@ -32,7 +32,12 @@ def refuse_overwriting(given: dict[str, OptionText]) -> None:
 
 def _is_same_path(target: str, text: object) -> bool:
     """Return whether an option's text is a path of the file to be written, which may not be there yet."""
-    return isinstance(text, str) and os.path.realpath(target) == os.path.realpath(text)
+    if not isinstance(text, str):
+        return False
+    try:
+        return os.path.realpath(target) == os.path.realpath(text)
+    except ValueError:  # no name of a file, which the option itself says
+        return False
 
 
 def _is_read(target: str, text: object) -> bool:

@@ -71,7 +71,8 @@ def check_heads(model: Model, ranks: int, tp: int = 1) -> None:
     """Raise an error if the ranks of --ulysses cannot divide the heads of a tensor-parallel rank."""
     what = unshared_heads(model, ranks, tp)
     if what:
-        near = max(n for n in range(1, ranks + 1) if not unshared_heads(model, n, tp))
+        most = min(ranks, model.heads)  # more do not divide them
+        near = max(n for n in range(1, most + 1) if not unshared_heads(model, n, tp))
         raise NapkinError(f"--ulysses {ranks:,} does not divide {what}", f"--ulysses {near:,}, or --cp {ranks:,}")
 
 
