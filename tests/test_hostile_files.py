@@ -26,7 +26,7 @@ def doubled(first: str, each: str, times: int = 45) -> str:
         (doubled("a0: &a0 {x: 1}", "aNEXT: &aNEXT {l: *aLAST, r: *aLAST}") + f"\n{AXOLOTL}", "its aliases repeat"),
         (AXOLOTL + "".join(f"k{at}: 1\n" for at in range(20_000)), "holds more than 10,000 keys"),
         (AXOLOTL + "".join(f"{'k' * 900}{at}: 1\n" for at in range(1000)), "its keys have more than 300,000"),
-        (AXOLOTL.replace("Llama-3.1-8B", "m" * 5000), ":1: base_model: is a text of more than 4,000 characters"),
+        (AXOLOTL.replace("Llama-3.1-8B", "m" * 70000), ":1: base_model: is a text of more than 64,000 characters"),
         (AXOLOTL.replace("2", "1.0e+300"), ":2: micro_batch_size: 1e+300 is out of range"),
         (AXOLOTL.replace("2", "yes"), ":2: micro_batch_size: true is not a number"),
         (f"[{'.'.join('a' * 3000)}]\nb = 1\n", "is nested too deeply"),

@@ -87,6 +87,19 @@ def test_ranks_in_a_program_are_those_of_its_adapter(napkin: Napkin, tmp_path: P
     assert "not modeled" not in napkin(["read", "--from", str(program)]).out
 
 
+def test_a_rank_for_each_module_is_read(napkin: Napkin, tmp_path: Path) -> None:
+    """As EVA's initialization writes them: 1 to 32 in the q_proj of Llama-3 8B's layers, of 8,192 elements a rank."""
+    ranks = {f"model.layers.{layer}.self_attn.q_proj": layer + 1 for layer in range(32)}
+    ranks |= {f"model.layers.{layer}.mlp.down_proj": 3 for layer in range(64)}
+    adapter = {"peft_type": "LORA", "r": 4, "target_modules": ["q_proj"], "rank_pattern": ranks}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
+    line = ["llama3-8b", "--from", str(tmp_path / "adapter_config.json"), "--seq", "512"]
+    values = json.loads(napkin(["memory", *line, "--precision", "fp32", "--json"]).out)["values"]
+    assert values["memory/gradients"] == 4 * 8192 * sum(range(1, 33))
+    assert len(napkin(["memory", *line]).out) < 2000
+    assert len(napkin(["read", *line[1:3]]).out) < 2000
+
+
 @pytest.mark.parametrize("words", ["--implementation litgpt", "--adapter loha"])
 def test_other_adapters_have_one_rank(napkin: Napkin, words: str) -> None:
     line = f"memory llama3-8b --lora-rank 8 --lora-targets q_proj,v_proj,v_proj=4 {words}"

@@ -89,10 +89,17 @@ def _ending(path: str) -> str:
     return path if len(path) <= LONGEST_PATH else f"…{path[1 - LONGEST_PATH :]}"
 
 
+LONGEST_SHOWN = 200
+"""Characters of a value that the table shows; the JSON has all."""
+
+
 def _written(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = str(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def _listed(what: str, said: Sequence[Said]) -> list[str]:

@@ -37,8 +37,14 @@ def page_lines(screen: Screen, answer: Answer, view: Display, listed: Sequence[s
     if words:
         lines.append(_assumed(words, view.width, paint))
     if screen.next is not None:
-        lines += _command(next_pieces(screen.next, answer), view.width, paint)
+        pieces = next_pieces(screen.next, answer)
+        if sum(map(len, pieces)) <= LONGEST_NEXT:
+            lines += _command(pieces, view.width, paint)
     return lines
+
+
+LONGEST_NEXT = 4000
+"""Characters of a next command that is shown."""
 
 
 SPELLED = ("given", "run file", "from file")

@@ -39,7 +39,7 @@ DIMENSIONS = [
 """Model dimensions in display order."""
 BY_PRESENCE = ("adapter", "framework", "implementation", "trainer", "task")
 """Options that the presence of a key can determine, whatever its value."""
-LONGEST = 4000
+LONGEST = 64_000
 """Longest option value, in characters."""
 UNKNOWN = "napkin does not know its effect"
 
