@@ -683,6 +683,27 @@ def test_a_batch_that_the_gpus_cannot_share_is_refused(tmp_path: pathlib.Path) -
     assert "how its 64 GPUs divide a batch of 8" in found["a", "tokens_per_second_per_gpu"]["why"]
 
 
+def test_an_optimizer_in_backward_holds_no_gradients(tmp_path: pathlib.Path) -> None:
+    """8,030,261,248 bf16 gradients less, but for the largest ones, of embedding and head: 128,256 × 4,096 each."""
+    layout = f"{PLAIN}, optimizer: '{{}}'".replace("seq: 4096", "seq: 64")
+    words = {"here": "PagedAdamW", "away": "bitsandbytes PagedAdamW, optimizer in backward"}
+    full = {"method": "kind: full", "measured": "peak_bytes: 3e+10, what: allocated"}
+    found = validated(tmp_path, *({**full, "id": one, "layout": layout.format(said)} for one, said in words.items()))
+    saved = found["here", "memory_allocated"]["predicted"] - found["away", "memory_allocated"]["predicted"]
+    assert 2 * (8_030_261_248 - 2 * 128_256 * 4_096) <= saved <= 1.01 * 2 * 8_030_261_248
+
+
+@pytest.mark.parametrize(
+    ("said", "same", "method"),
+    [("copy", "second copy", "kind: full"), ("adapters off", "adapters switched off", LORA)],
+)
+def test_words_for_the_source_of_a_reference(tmp_path: pathlib.Path, said: str, same: str, method: str) -> None:
+    measured = "peak_bytes: 3e+10, what: allocated}}\n  rl: {{reference: {}"
+    asked = {"task": "dpo", "model": "llama3.2-1b", "method": method}
+    found = validated(tmp_path, *({**asked, "id": one, "measured": measured.format(one)} for one in (said, same)))
+    assert found[said, "memory_allocated"]["predicted"] == found[same, "memory_allocated"]["predicted"]
+
+
 def test_kernels_that_run_a_norm_at_once_make_a_step_faster(tmp_path: pathlib.Path) -> None:
     found = validated(tmp_path, {}, {"id": "liger", "layout": f"{PLAIN}, kernels: liger"})
     rate = "tokens_per_second_per_gpu"

@@ -237,6 +237,27 @@ def test_a_step_in_backward_lets_go_of_each_gradient() -> None:
     assert at(False, True)["backward"].live < at(False, False)["backward"].live
 
 
+def test_a_row_says_what_is_dropped_and_of_when_its_code_is() -> None:
+    """Dropout is that of the row, and `versions` dates the framework's code."""
+    layout = {
+        "tp": 1,
+        "dp": 1,
+        "micro_batch": 1,
+        "attention": "unfused",
+        "framework": "torchtitan",
+        "recompute": "none",
+    }
+    model = described(row())
+
+    def read(**more: Any) -> Setup:
+        return setups.setup_of(row(layout={**layout, **more}), model, FRAMEWORKS["megatron-core"])
+
+    assert (read().dropout, read(dropout=0.1).dropout, read(dropout=0).dropout) == (0.0, 0.1, 0.0)
+    assert read(etp=1).layout == read().layout
+    dated = [of_memory(row(layout={**layout, "versions": one}))["layout"] for one in ("March 2025", "torch 2.6", "")]
+    assert [one.get("framework_version") for one in dated] == [202503, None, None]
+
+
 def test_five_block_inputs_are_on_their_way_to_the_host() -> None:
     """torchtune's OffloadActivations keeps the last five tensors until their copies are done."""
     deep = described(row(model={**LLAMA, "layers": 12, "gated": True, "tied": False, "seq": 256}))

@@ -119,6 +119,30 @@ def test_a_name_carries_its_form() -> None:
         assert problem.value.hint
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "in_backward"),
+    [
+        ("adamw", "adamw", False),
+        ("adamw_torch_fused", "adamw-fused", False),
+        ("adamw-8bit (torchao)", "adamw-8bit", False),
+        ("AdamW 8bit", "adamw-8bit", False),
+        ("bnb adamw 8bit", "adamw-8bit", False),
+        ("torchao AdamW4bit", "adamw4bit", False),
+        ("bitsandbytes.optim.PagedAdamW8bit", "pagedadamw8bit", False),
+        ("PagedAdamW, optimizer in backward", "pagedadamw", True),
+        ("AdamW (in_bwd)", "adamw", True),
+        ("rowclip", "rowclip", False),
+    ],
+)
+def test_a_sources_words_for_an_optimizer_are_read(words: str, name: str, in_backward: bool) -> None:
+    assert optimizer_names.in_words(words) == (name, in_backward)
+
+
+def test_a_class_of_bitsandbytes_is_its_optimizer() -> None:
+    assert find("pagedadamw")[0] is OPTIMIZERS["paged-adamw"]
+    assert find("pagedadamw8bit")[0] is OPTIMIZERS["paged-adamw-8bit"]
+
+
 def test_paged_states_are_outside_what_the_allocator_counts() -> None:
     """A master copy stays; 8-bit states of llama3-8b's large tensors stand in managed memory."""
     from .conftest import run_line

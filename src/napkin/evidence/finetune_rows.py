@@ -49,7 +49,15 @@ PREDICTED = {
     **{name: TASKS[name] for name in ("sft", "dpo", "orpo", "simpo", "kto", "rm", "gkd")},
 }
 """Tasks of rows that train on samples."""
-REFERENCES = {"second copy": SAME, "adapters switched off": ADAPTERS_OFF, "none": NONE}
+REFERENCES = {
+    "second copy": SAME,
+    "frozen copy": SAME,
+    "copy": SAME,
+    "adapters switched off": ADAPTERS_OFF,
+    "adapters off": ADAPTERS_OFF,
+    "precomputed": NONE,
+    "none": NONE,
+}
 """Row words for the source of a reference's log-probabilities."""
 
 
@@ -147,7 +155,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     kernels = kernels_of(row)
     if kernels is not None:
         implementation = kernels.on(implementation)
-    optimizer, form = optimizer_of(row)
+    optimizer, form, in_backward = optimizer_of(row)
     kernel = attention_of(row)
     setup = Setup(
         implementation,
@@ -158,6 +166,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         "flash" if kernel == "flash2" else kernel,
         framework=framework,
         offload=offload_of(row, trainer, layout.recompute),
+        in_backward=in_backward,
         task=asked,
         forwards=forward_passes(asked, reference_of(row, asked), teacher_of(row, asked), framework.reference_first),
         widths=widths_of(framework.name),

@@ -289,14 +289,14 @@ def _copies_logits(row: RowFields) -> bool:
     return is_before("transformers", row.text("layout.versions"), SHIFTS_LABELS)
 
 
-def optimizer_of(row: RowFields) -> tuple[Optimizer, str]:
-    """Return the optimizer and its form."""
-    text = (row.text("layout.optimizer") or "adamw").split(" ")[0].replace("_torch", "").replace("_", "-")
-    optimizer, form = optimizer_names.find(text)
+def optimizer_of(row: RowFields) -> tuple[Optimizer, str, bool]:
+    """Return the optimizer, its form, and whether it runs in the backward pass."""
+    name, in_backward = optimizer_names.in_words(row.text("layout.optimizer") or "adamw")
+    optimizer, form = optimizer_names.find(name)
     usual = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
     if OLD_TRANSFORMERS.search(row.text("layout.versions")) and "foreach" in optimizer.forms:
         usual = "foreach"
-    return optimizer, row.text("layout.optimizer_form") or form or usual
+    return optimizer, row.text("layout.optimizer_form") or form or usual, in_backward
 
 
 def attention_of(row: RowFields) -> str:

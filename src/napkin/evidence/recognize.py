@@ -316,9 +316,9 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
 
 
 def _dated(row: RowFields) -> int | None:
-    """Return the year and month (202506) that a source's place or title states, as 202506 or June 2025; None if it
-    states none."""
-    for words in (row.text("source.where"), row.text("source.title")):
+    """Return the year and month (202506) that a row's version, or its source's place or title, states, as 202506 or
+    June 2025; None if none does."""
+    for words in (row.text(path) for path in ("layout.versions", "layout.version", "source.where", "source.title")):
         if dated := re.search(r"20\d\d(0[1-9]|1[0-2])", words):
             return int(dated[0])
         if dated := re.search(rf"\b({'|'.join(MONTHS)})[a-z]* (20\d\d)\b", words.lower()):

@@ -16,22 +16,26 @@ framework framework_version optimizer_offload"""
 BYTES = """quantization lora_rank lora_targets layer_kernels optimizer_in_backward packed pp_partition accumulation
 recipe_defaults"""
 """Fields that affect only memory, or restate other fields for it."""
+DROPS = """dropout etp"""
+"""Fields that affect memory, and time as well, which does not read them."""
 SECONDS = """async_tp whole_run fsdp_mixed_precision"""
 """Fields that affect only the time of a step."""
 PARTS_OF_TIME = """recompute_layers recompute_matmuls gradient_dtype scaling"""
 """Fields that affect the time and whose bytes are unknown."""
 NEITHER = """activation_offload local_batch trainable_params recipe replicas container model_parallel_size lora_alpha
-per_node nodes launcher dataset steps version expandable_segments"""
+per_node nodes launcher dataset steps version versions expandable_segments"""
 """Those that decide neither, or that say what others say. Activations are offloaded on a stream of their own, behind
 the compute (torchtune training/_activation_offloading.py, use_streams). Expandable segments make the cache smaller, by
 which the interval of a framework whose rows have both is wider."""
 TIMED = f"{BOTH} {BYTES} {SECONDS} {PARTS_OF_TIME} {NEITHER} note"
-WEIGHED = f"{BOTH} {BYTES} {SECONDS} {NEITHER}"
+WEIGHED = f"{BOTH} {BYTES} {DROPS} {SECONDS} {NEITHER}"
 CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_offload")
 """Spellings of FSDP's CPUOffloadPolicy (torchtune: fsdp_cpu_offload; torchtitan: training.enable_cpu_offload)."""
 SHAPE = """name preset params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample
-head_dim experts mla attention position window"""
-"""Fields of a model that its description reads."""
+head_dim experts mla attention position positions bias
+window"""
+"""Fields of a model that its description reads; positions and biases are in the tolerance of its parameters
+(row_models.py)."""
 
 
 def title_of(row: RowFields) -> str:

@@ -281,7 +281,7 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
     if PAGED in name:
         offload, name = (*offload, "optimizer"), name.replace(PAGED, "").strip(" -_")
     optimizer, form = optimizer_names.find(re.sub(r"[ _()]+", "-", name).strip("-"))
-    chunks = step.vp or 1
+    chunks, dropout = step.vp or 1, row.number("layout.dropout", most=1)
     layout = Layout(
         seq=seq,
         micro=micro,
@@ -291,6 +291,7 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
         dp=step.dp,
         cp=step.cp,
         ep=step.ep,
+        etp=row.count("layout.etp") or 1,
         vp=chunks,
         sp=1 if step.sp and step.tp > 1 else 0,
         zero=step.zero or 0,
@@ -304,7 +305,7 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
         optimizer,
         form or ("fused" if "fused" in optimizer.forms else optimizer.forms[0]),
         kernel_of(row, framework),
-        framework.dropout,
+        framework.dropout if dropout is None else dropout,
         shard=step.shards or 0,
         offload=offload,
         framework=framework,

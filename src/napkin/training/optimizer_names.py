@@ -14,6 +14,9 @@ _SPELLINGS = {
     "adamw-torch-4bit": "adamw-4bit",
     "adamw4bit": "adamw-4bit",
     "lion-bnb-8bit": "lion-8bit",
+    "pagedadamw": "paged-adamw",
+    "pagedadamw8bit": "paged-adamw-8bit",
+    "pagedadamw32bit": "paged-adamw",
     "paged-adamw8bit": "paged-adamw-8bit",
     "paged-adamw-32bit": "paged-adamw",
     "paged-lion8bit": "paged-lion-8bit",
@@ -34,6 +37,23 @@ _SPELLINGS = {
     "nesterov": "sgd-nesterov",
     "sgdm": "sgd-momentum",
 }
+
+
+LIBRARIES = ("torch", "pytorch", "torchao", "bnb", "bitsandbytes", "apex", "optim")
+"""Words of libraries that stand before the name of an optimizer."""
+
+
+def in_words(text: str) -> tuple[str, bool]:
+    """Return the name of the optimizer in a source's words, and whether these say that it runs in the backward pass:
+    `bnb AdamW 8bit`, `bitsandbytes.optim.PagedAdamW, optimizer in backward`."""
+    import re  # slow to load, and read from rows alone
+
+    said = text.lower()
+    words = re.sub(r"\(.*", "", said.partition(",")[0]).replace("_torch", "").replace("_", "-")
+    kept = [word for word in re.split(r"[ .]+", words) if word and word not in LIBRARIES]
+    joined = "-".join(kept)
+    known = joined in OPTIMIZERS or joined in _SPELLINGS
+    return joined if known or not kept else kept[0], bool(re.search(r"\bin[ _-](backward|bwd)\b", said))
 
 
 def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:

@@ -66,7 +66,7 @@ def setup_of(
     if adapted:
         tuning = adapters_of(row, model, implementation, check_kind(row))
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
-    optimizer, form = optimizer_of(row)
+    optimizer, form, in_backward = optimizer_of(row)
     said = row.text("rl.reference").lower()
     compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
     reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
@@ -77,6 +77,7 @@ def setup_of(
         optimizer,
         form,
         framework=framework,
+        in_backward=in_backward,
         task=task,
         forwards=(
             *(() if _takes_logprobs(row) else (ForwardPass(LOGPROBS, adapters=True, first=True),)),
