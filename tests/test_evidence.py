@@ -170,12 +170,32 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         (
             {},
             "MosaicML LLM Foundry, tables",
+            {
+                "stack": "fsdp-eager",
+                "attention": "flash1",
+                "newer_attention": "flash2",
+                "chunked_cross_entropy": True,
+            },
+        ),
+        (
+            {},
+            "MosaicML LLM Foundry, tables of March 2024",
+            {"stack": "fsdp-eager", "attention": "flash2", "chunked_cross_entropy": True},
+        ),
+        (
+            {},
+            "MosaicML LLM Foundry, tables of June 2023",
             {"stack": "fsdp-eager", "attention": "flash1", "chunked_cross_entropy": True},
+        ),
+        (
+            {"attention": "FlashAttention-2"},
+            "MosaicML LLM Foundry, tables",
+            {"stack": "fsdp-eager", "attention": "flash2", "chunked_cross_entropy": True},
         ),
         (
             {"loss": "plain"},
             "MosaicML LLM Foundry, tables",
-            {"stack": "fsdp-eager", "attention": "flash1", "loss": None},
+            {"stack": "fsdp-eager", "attention": "flash1", "newer_attention": "flash2", "loss": None},
         ),
         ({"framework": "DeepSpeed ZeRO-3"}, "", {"stack": "fsdp-eager"}),
         ({"framework": "DeepSpeed", "compile": True}, "", {"stack": "fsdp-compiled"}),
@@ -493,7 +513,7 @@ def test_published_steps_with_their_source_left_out() -> None:
     """The figures of docs/accuracy.md, with room for a new row or two."""
     found = accuracy.errors()
     dense = accuracy.summary(found.out[~found.experts])
-    assert dense[1] < 0.08
+    assert dense[1] < 0.07
     assert dense[3] < 0.21
     assert accuracy.summary(found.inside[~found.experts])[1] < 0.05
     experts = accuracy.summary(found.out[found.experts])

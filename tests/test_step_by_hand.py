@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from napkin.evidence import facts
+from napkin.evidence.columns import plan_of
 from napkin.evidence.decompositions import SEEN
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
@@ -1023,12 +1025,28 @@ def test_the_router_s_product() -> None:
     assert parts(MOE, cp=2)[name] == pytest.approx(half)
 
 
-def test_norms_of_a_reference_class_are_several_kernels() -> None:
-    """To fp32, squared, averaged, multiplied, back, times the weight: 36 bytes an element if one kernel reads and
-    writes 4; backward 76 in place of 6. No factor: every kernel is counted."""
+def test_norms_and_rotary_embeddings_of_a_reference_class_are_several_kernels() -> None:
+    """A norm: to fp32, squared, averaged, multiplied, back, times the weight: 36 bytes an element if one kernel reads
+    and writes 4; backward 76 in place of 6. Rotary embeddings of queries and keys: times cos, half negated, joined,
+    times sin, added: 20 in place of 4; backward both products (8), the half (2), two halves written into zeros (8), and
+    two sums (12): 30 in place of 4. No factor: every kernel is counted."""
     once = parts(changed={"elementwise": 2.0})["step/memory_bound/elementwise"]
     found = parts(changed={"elementwise": 2.0}, elementary=1)["step/memory_bound/elementwise"]
-    assert found - once == pytest.approx((2 * L + 1) * T * H * (36 + 76 - 2 * (4 + 6)))
+    norms = (2 * L + 1) * T * H * (36 + 76 - 2 * (4 + 6))
+    rotated = L * T * (HEADS + KV) * D * (20 + 30 - 2 * (4 + 4))
+    assert found - once == pytest.approx(norms + rotated)
+
+
+def test_layer_norms_of_a_reference_class_are_one_kernel() -> None:
+    once, found = (parts(PLAIN, elementary=on)["step/memory_bound/elementwise"] for on in (0, 1))
+    assert found == once
+
+
+def test_rows_of_a_software_that_launches_each_operation_are_fitted_with_its_kernels() -> None:
+    """The constants learn from the same bytes with which a single run is timed."""
+    rows = [row for row in facts.steps() if row.stack in ("fsdp-eager", "fsdp-compiled") and row.shape][:200]
+    kinds = {row.stack: plan_of(row, 1, 1, 16).elementary for row in rows}
+    assert kinds == {"fsdp-eager": 1, "fsdp-compiled": 0}
 
 
 def test_autocast_over_fp32_weights_moves_the_residual_stream_in_fp32() -> None:

@@ -45,6 +45,8 @@ Structure = tuple["int | bool", ...]
 """The structure that rows must share to be stacked: flags, the window, and optional parts."""
 _STRUCTURE = ("gated", "tied", "window", "expert_bias")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
+_FORMS = ("host", "elementary")
+"""What of a step's layout decides which terms there are; rows must share it too."""
 
 
 def structure(dims: PrintedDecoder) -> Structure:
@@ -85,6 +87,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         gathered_bytes=gathered_bytes(POLICIES[row.policy], zero, stack.gathers_low),
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
         host=FUSED_ON_HOST if row.hosts else 0,
+        elementary=1 if stack.eager else 0,
     )
 
 
@@ -197,7 +200,7 @@ class Columns:
             self.kept.append(row)
             keys = {field: number[name] for field, name in used.items()}
             for plan in candidates(row, dims, int(at.bits)):
-                gathered.setdefault((*structure(dims), plan.host), []).append(
+                gathered.setdefault((*structure(dims), *(getattr(plan, f) for f in _FORMS)), []).append(
                     Candidate(dims, plan, at, index, keys, row)
                 )
         self.groups = [_group(members) for members in gathered.values()]
@@ -259,12 +262,13 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
     figures = _stacked(
         (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
     )
-    columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", "host")))
+    columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
+    forms = {form: getattr(first.plan, form) for form in _FORMS}
     stacks = [software.stack(one.row.stack or software.UNKNOWN) for one in members]
     alone = np.array([one.row.gpus == 1 for one in members])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
-        StepLayout(works=None, host=first.plan.host, **columns),  # no published step has an optimizer of matrices
+        StepLayout(works=None, **forms, **columns),  # no published step has an optimizer of matrices
         Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},

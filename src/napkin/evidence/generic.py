@@ -69,6 +69,12 @@ def _mlp(prefix: str, hidden: int, width: int, gated: bool, read: str) -> list[O
     ]
 
 
+def _norm_of(like: PrintedDecoder) -> str:
+    """Return the norm of a printed decoder: RMSNorm in the gated ones, which are of the Llama family; else layer norms,
+    one kernel in every implementation."""
+    return "rms" if like.gated else "layer"
+
+
 def _layer(
     kind: str, dims: SimpleNamespace, like: PrintedDecoder, mlp: list[Operation], out: str, window: int = 0
 ) -> Layer:
@@ -76,10 +82,10 @@ def _layer(
     return Layer(
         kind,
         (
-            Norm("norm", ("x",), h),
+            Norm("norm", ("x",), h, _norm_of(like)),
             *_attention(dims, like, window),
             Add("residual", ("x", "o"), h),
-            Norm("norm2", ("residual",), h),
+            Norm("norm2", ("residual",), h, _norm_of(like)),
             *mlp,
             Add("out", ("residual", out), h),
         ),
@@ -128,6 +134,9 @@ def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
         "decoder",
         (Embedding("x", ("ids",), dims.vocab, h),),
         ((1, tuple(runs)),),
-        (Norm("final", ("x",), h), Matmul("head", ("final",), h, dims.vocab, shard=VOCABULARY, role=LM_HEAD)),
+        (
+            Norm("final", ("x",), h, _norm_of(like)),
+            Matmul("head", ("final",), h, dims.vocab, shard=VOCABULARY, role=LM_HEAD),
+        ),
     )
     return Model(like.name, (stack,), like.tied, h, dims.heads, dims.kv_heads, dims.head_dim, dims.vocab)

@@ -148,6 +148,17 @@ def classes(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def widened(half: float, deviations: float, host: float = 0.0, slots: float = 0.0, kernel: float = 0.0) -> float:
+    """Return half an interval with what no published step shows.
+
+    deviations  how many σ the level is
+    host        share of the step in which a host updates the optimizer's states
+    slots       |ln t| of slots that no source describes, at that many σ
+    kernel      ln t of one attention kernel over another, of which one ran: the interval reaches from one's end to the
+                other's"""
+    return math.hypot(half, deviations * HOST_SPREAD * host, slots) + abs(kernel)
+
+
 def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:
     """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, pooled
     with neighbors if it would be narrower than one with more evidence."""

@@ -10,7 +10,7 @@ from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
-from napkin.evidence.intervals import HOST_SPREAD, SLOT_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point
+from napkin.evidence.intervals import SLOT_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point, widened
 from napkin.evidence.machines import Machine, is_given, machine
 from napkin.evidence.profile_shares import measured_shares
 from napkin.evidence.rates import STAGED_BUS, early_of, names, picker, rates
@@ -84,16 +84,16 @@ class StepPrediction:
         slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
         if self.plan.host or slow or self.newer is not None:
             time = found or self.step().time
-            seconds = float(time.value)
+            seconds, host, slots, kernel = float(time.value), 0.0, 0.0, 0.0
             if self.plan.host:
-                update = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
-                half = math.hypot(half, wide * HOST_SPREAD * update / seconds)
+                host = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
             if slow:
                 at = replace(self.rates, bus=self.rates.bus * math.exp(-wide * SLOT_SPREAD))
-                half = math.hypot(half, math.log(self._seconds(at) / seconds))
-            if self.newer is not None:  # one of two kernels ran: the interval reaches from one's end to the other's
+                slots = math.log(self._seconds(at) / seconds)
+            if self.newer is not None:
                 at = replace(self.rates, attention=self.newer[0], small_head=self.newer[1])
-                half += abs(math.log(self._seconds(at) / seconds))
+                kernel = math.log(self._seconds(at) / seconds)
+            half = widened(half, wide, host, slots, kernel)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named or self.stack.name == software.UNKNOWN
@@ -262,10 +262,11 @@ def newer_kernel(
 ) -> tuple[Number, Number] | None:
     """Return the share of the peak of the attention kernel that a newer release of the software runs, and of its small
     heads; None if its kernel is known."""
-    if not stack.leaves_open(kernel, at.generation):
+    other = stack.newer_kernel(kernel, at.generation)
+    if not other:
         return None
     known = shipped.constants(without)
-    used = names(at, stack, "cudnn", "rdma", False, "", setup.precision.network.autocast, known)
+    used = names(at, stack, other, "rdma", False, "", setup.precision.network.autocast, known)
     newer = rates(picker(known, used), at, early_of(stack), False, False)
     return newer.attention, newer.small_head
 

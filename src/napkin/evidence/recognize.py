@@ -8,6 +8,7 @@ here. A spelling that is not known stays as it is, and whoever reads the field r
 Fields filled for a training step:
     layout.stack                software stack (software.py), from the framework, title and place of the source
     layout.attention            attention kernel, if it is not the stack's usual one
+    layout.newer_attention      that of a later release, if the release is not stated
     layout.recompute_layers     share of the layers whose forward pass runs again, if only some do
     layout.recompute_matmuls    share of the matmuls that run again
     layout.gradient_dtype       fp32 where gradients are reduced in fp32
@@ -97,7 +98,8 @@ def of_step(row: RowFields) -> Facts:
     layout: dict[str, Fact] = {}
     stack = _stack(row)
     layout["stack"] = stack
-    layout["attention"] = _kernel_of(row, stack)
+    layout["attention"] = kernel = _kernel_of(row, stack)
+    layout["newer_attention"] = _newer_kernel(row, kernel)
     words = row.text("layout.recompute").lower()
     for spellings, what, share in PARTS_RECOMPUTED:
         if any(word in words for word in spellings):
@@ -245,6 +247,16 @@ BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
 """Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
 
 
+FOUNDRYS_SECOND = 202401
+"""The month from which on LLM Foundry's benchmarks run FlashAttention-2 and not the first one in Triton
+(mosaicml/llm-foundry scripts/train/benchmarking/sweep.py at 5e85bd6)."""
+
+
+def _newer_kernel(row: RowFields, kernel: str) -> str:
+    """Return the attention kernel of a later release, where a row states neither a kernel nor a date; "" if none."""
+    return "flash2" if kernel == "flash1" and not row.text("layout.attention") and _dated(row) is None else ""
+
+
 def _kernel_of(row: RowFields, stack: str) -> str:
     """Return the attention kernel that a row states in other words than the fit's, or that its source is known to have
     run; "" for the stack's usual one."""
@@ -258,8 +270,8 @@ def _kernel_of(row: RowFields, stack: str) -> str:
         return "eager"
     if stack == "xla" and "pax" in words:
         return "" if "transformer engine" in words and (row.count("model.layers") or 0) < 90 else "eager"
-    if "foundry" in words:  # its tables of January 2024 ran FlashAttention-2 (scripts/train/benchmarking/sweep.py)
-        return "flash2" if "large scale" in row.text("source.where").lower() else "flash1"
+    if "foundry" in words:
+        return "flash2" if (_dated(row) or 0) >= FOUNDRYS_SECOND else "flash1"
     if not stack and BEFORE_FUSED.search(row.text("source.title")):
         return "eager"
     return "cudnn" if "megatron bridge" in words else ""

@@ -20,7 +20,7 @@ DROPS = """dropout etp"""
 """Fields that affect memory, and time as well, which does not read them."""
 SECONDS = """async_tp whole_run fsdp_mixed_precision"""
 """Fields that affect only the time of a step."""
-PARTS_OF_TIME = """recompute_layers recompute_matmuls gradient_dtype scaling"""
+PARTS_OF_TIME = """recompute_layers recompute_matmuls gradient_dtype scaling newer_attention"""
 """Fields that affect the time and whose bytes are unknown."""
 NEITHER = """activation_offload local_batch trainable_params recipe replicas container model_parallel_size lora_alpha
 per_node nodes launcher dataset steps version versions expandable_segments"""

@@ -84,9 +84,9 @@ class SoftwareStack:
         newest = self.attention_since_blackwell if generation == SINCE_HOPPER[-1] else ""
         return newest or newer or self.attention
 
-    def leaves_open(self, kernel: str, generation: str) -> bool:
-        """Return whether a newer release runs another kernel on such accelerators than this one."""
-        return self.open_kernel and kernel == "flash" and generation in SINCE_HOPPER
+    def newer_kernel(self, kernel: str, generation: str) -> str:
+        """Return the kernel that a newer release runs on such accelerators in place of this one, "" if none."""
+        return "cudnn" if self.open_kernel and kernel == "flash" and generation in SINCE_HOPPER else ""
 
     @property
     def family(self) -> str:

@@ -32,6 +32,7 @@ class StepRow:
     recompute_matmuls  share of the matmuls that run again
     gradient_bytes     bytes of a gradient element as it is reduced, where the row itself decides
     attention          its kernel, "" for the software's own
+    newer_attention    that of a later release of the software, where the row leaves the release open
     hosts              the host updates the optimizer's states, by a fused kernel
     why                what is missing for a prediction, if anything is"""
 
@@ -65,6 +66,7 @@ class StepRow:
     gradient_bytes: int | None
     stack: str
     attention: str
+    newer_attention: str
     loss: str
     async_tp: bool
     rowwise: bool
@@ -118,6 +120,7 @@ def step_row(row: RowFields) -> StepRow:
         gradient_bytes=_gradient_bytes(row, policy, stack),
         stack=stack,
         attention=row.text("layout.attention"),
+        newer_attention=row.text("layout.newer_attention"),
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
         async_tp=bool(row.flag("layout.async_tp")),
         rowwise=row.text("layout.scaling") == "rowwise",

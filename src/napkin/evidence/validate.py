@@ -9,7 +9,6 @@ from napkin.evidence import software
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import constants, deviations, own_error_of, spreads
 from napkin.evidence.intervals import (
-    HOST_SPREAD,
     Growth,
     RunPoint,
     SeenStep,
@@ -18,6 +17,7 @@ from napkin.evidence.intervals import (
     point,
     quantile,
     seen_step,
+    widened,
 )
 from napkin.evidence.machines import constants_of
 from napkin.evidence.printed import block_weights
@@ -65,9 +65,10 @@ def _of_kernel(row: StepRow, source: str, seconds: float, generation: str) -> fl
     from napkin.evidence.columns import Columns, kernel_of
 
     stack = software.stack(row.stack or software.UNKNOWN)
-    if not stack.leaves_open(kernel_of(row, stack, generation), generation):
+    kernel = row.newer_attention or stack.newer_kernel(kernel_of(row, stack, generation), generation)
+    if not kernel:
         return 0.0
-    newer = Columns([replace(row, attention="cudnn")])
+    newer = Columns([replace(row, attention=kernel)])
     return math.log(seconds / float(newer.predict(newer.values(constants(source)))[0]))
 
 
@@ -97,9 +98,9 @@ def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) 
         half = factors[source, kind] * growth.at(
             places.nearest(at, source), at.experts, own_error_of(at, sigmas[source])
         )
-        of_host = deviations(level) * HOST_SPREAD * _share_of_host(row, source, float(value))
-        of_kernel = _of_kernel(row, source, float(value), at.generation)
-        predicted[row.id] = (float(value), math.hypot(half, of_host) + abs(of_kernel))
+        host = _share_of_host(row, source, float(value))
+        kernel = _of_kernel(row, source, float(value), at.generation)
+        predicted[row.id] = (float(value), widened(half, deviations(level), host=host, kernel=kernel))
     answers = []
     for row in rows:
         found = row.measured

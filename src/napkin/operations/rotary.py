@@ -48,6 +48,15 @@ class Rotary(Elementwise):
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim
 
+    def elementary(self) -> tuple[Number, Number]:
+        """Forward: product with cos, half negated, halves joined, product with sin, sum. Backward: both products, the
+        negated half, the gradients of both halves written into zeros, and two sums (transformers
+        models/llama/modeling_llama.py, apply_rotary_pos_emb)."""
+        if self.pairing != "half" or self.upcast:
+            return 0, 0
+        every = self.heads * self.dim
+        return (4 + 2 + 4 + 4 + 6) * every, (4 + 4 + 2 + 8 + 6 + 6) * every
+
     def angles(self) -> tuple[int, int]:
         return self.dim, self.table
 

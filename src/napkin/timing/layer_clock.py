@@ -242,7 +242,7 @@ class LayerClock(Timer):
             ranks = clock.tp if op.name in divided or op.division() == HEADS else clock.stream
             if op.embeds() in TABLES:  # each rank has its rows for all tokens
                 ranks = ONE
-            several = holds_for_all(clock.layout.elementary > 0) and any(op.elementary())
+            several = holds_for_all(clock.layout.elementary > 0) and any(is_array(n) or n for n in op.elementary())
             traffic = op.elementary() if several else op.traffic()
             for parts, way, each in zip(exact if several else moved, ("forward", "backward"), traffic, strict=True):
                 if (is_array(each) or each) and (way == "forward" or op.learning.runs):

@@ -34,7 +34,7 @@ class StepLayout:
     gathers_adapters, gathers_modules
                         1 where each matrix of an adapter, and each module with weights, is gathered by itself
     adapters_exchange   1 where adapters gather over tensor-parallel ranks by themselves what they read and make
-    elementary          1 where norms run as the elementary kernels of a reference class
+    elementary          1 where norms and rotary embeddings run as the elementary kernels of a reference class
     looped              1 where experts run one after the other, each as a linear layer of its own
     stacked             1 where each of these takes its weights out of one tensor of all experts' by its index
     unrouted            1 where every expert runs every token
