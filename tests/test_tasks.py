@@ -52,6 +52,9 @@ def test_logits_of_both_models_and_a_copy_are_there_at_once() -> None:
     # fp32 adapters next to a 16-bit head, without autocast
     adapted = values("memory gpt2 --seq 512 --task dpo --lora-rank 4 --precision frozen=bf16,param=fp32")
     assert adapted["memory/at/forward_only/temporaries"] == 6 * logits + hidden
+    # the same under autocast: accelerate casts the logits, and the hidden state stays in 16 bits
+    cast = values("memory gpt2 --seq 512 --task dpo --lora-rank 4 --precision frozen=bf16,param=fp32,compute=bf16")
+    assert cast["memory/at/forward_only/temporaries"] == 8 * logits + hidden
 
 
 def test_the_log_softmax_is_kept_in_16_bits_and_the_logits_in_fp32() -> None:
