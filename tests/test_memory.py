@@ -382,6 +382,15 @@ def test_experts_in_one_tensor_are_quantized_only_on_request() -> None:
     saved = bare.values["memory/parameters"] - asked.values["memory/parameters"]
     assert saved == experts * (2 - 0.5 - 4 / 64)
     assert any("transformers 4" in note for note in bare.data["notes"])
+    # Unsloth quantizes them by itself, to 4 bits alone
+    own = memory(f"{line} --trainer unsloth", "mixtral-8x7b")
+    assert (
+        own.values["memory/parameters"]
+        == memory(f"{line} --trainer unsloth --quantize-experts", "mixtral-8x7b").values["memory/parameters"]
+    )
+    assert any("unsloth quantizes experts" in note for note in own.data["notes"])
+    eight = memory(f"{line.replace('nf4', 'int8')} --trainer unsloth", "mixtral-8x7b")
+    assert eight.values["memory/parameters"] > 2 * experts
     assert memory(f"{line} --quantize-experts").status == 2
     assert memory("--lora-rank 8 --quantize-experts", "mixtral-8x7b").status == 2
 

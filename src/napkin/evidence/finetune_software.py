@@ -8,6 +8,7 @@ from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
 from napkin.evidence.row_words import FUSED_LOSSES, OFFLOADED, kernel_of_torch, timed_kernel
 from napkin.evidence.rows import RowFields
+from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
 from napkin.operations.lora_targets import ALL_LINEAR, DEFAULT
 from napkin.operations.model import Model
@@ -135,8 +136,9 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
     stated = row.number("method.lora_dropout")
     dropout = trainer_of(row).dropout if stated is None else stated
     named = f"{row.text('method.quantised')} {row.text('model.name')}".lower()
-    experts = bool(row.flag("method.quantize_moe_experts")) or any(word in named for word in EXPERTS_STORED)
     trainer = trainer_of(row)
+    experts = bool(row.flag("method.quantize_moe_experts")) or any(word in named for word in EXPERTS_STORED)
+    experts = experts or (trainer.experts and stored in NORMAL_FLOATS)
     library = framework_of(row, row.text("layout.stack").lower(), trainer).quantizer
     return Tuning("lora", rank, dropout, (), stored, library, experts, saved=saved_of(row))
 

@@ -10,6 +10,7 @@ from napkin.evidence.row_fields import CPU_OFFLOADS, unread_memory
 from napkin.evidence.row_words import KERNELS, LIGER_WORD, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
+from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
@@ -81,7 +82,7 @@ def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
     """Return the adapters of a frozen network. Rank and targets are those of the framework's recipes where the row
     does not say."""
     method, stored = row.text("layout.method"), row.text("layout.quantization")
-    if stored not in ("", "none", "nf4", "nf4-dq"):
+    if stored not in ("", "none", *NORMAL_FLOATS):
         raise NapkinError(f"stores frozen weights as {stored}: not modeled")
     quantized = "" if stored == "none" else stored
     if method in FULL:

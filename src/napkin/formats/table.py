@@ -182,10 +182,13 @@ them; nf4-dq: an 8-bit one with fp32 for 256 scales (Dettmers et al. 2023, QLoRA
 16-bit scale and a 4-bit zero point for 128 weights, as GPTQ and AWQ have them (Frantar et al. 2022, arXiv:2210.17323;
 Lin et al. 2023, arXiv:2306.00978)."""
 
+NORMAL_FLOATS = ("nf4", "nf4-dq")
+"""bitsandbytes' 4-bit formats."""
+
 
 def scale_bytes(name: str) -> float:
     """Return the bytes of a weight's part of the scales that bitsandbytes keeps next to 4-bit weights."""
-    return QUANTIZED[name] - 0.5 if name in ("nf4", "nf4-dq") else 0.0
+    return QUANTIZED[name] - 0.5 if name in NORMAL_FLOATS else 0.0
 
 
 def stored_bytes(name: str) -> float:

@@ -25,6 +25,7 @@ class Trainer:
     adapters  number format of adapters on 16-bit weights      beside_quantized  on quantized ones
     dropout   default dropout of the adapters' inputs
     nested    the scales of its 4-bit weights are quantized too by default (bnb_4bit_use_double_quant)
+    experts   experts that are one tensor are quantized to 4 bits with the linear layers
     autocast  the step runs under autocast
     widens    tensors that are not quantized are cast to fp32, and every block is checkpointed by default, next to
               quantized ones (peft's prepare_model_for_kbit_training)
@@ -64,6 +65,7 @@ class Trainer:
     beside_quantized: str = "fp32"
     dropout: float = 0.0
     nested: bool = False
+    experts: bool = False
     autocast: bool = True
     widens: bool = False
     checkpoints: bool = False
@@ -246,8 +248,10 @@ TRAINERS: dict[str, Trainer] = {
             "unsloth_zoo/gradient_checkpointing.py, Unsloth_Offloaded_Gradient_Checkpointer; unsloth/models/llama.py, "
             "fast_inference: the model is made of vLLM's own tensors (convert_vllm_to_huggingface), "
             "gpu_memory_utilization 0.5, standby only where UNSLOTH_VLLM_STANDBY asks for it; "
-            "bnb_4bit_use_double_quant",
+            "bnb_4bit_use_double_quant; unsloth-zoo temporary_patches/moe_utils_bnb4bit.py (since May 2026), "
+            "gpt_oss.py, GptOssExpertsBnb4bit: experts are quantized too",
             nested=True,
+            experts=True,
             checkpoints=True,
             offloads=True,
             kernels="unsloth",

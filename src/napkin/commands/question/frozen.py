@@ -7,8 +7,9 @@ from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.adapters import read_kind, read_whether_adapted
 from napkin.commands.question.software import read_framework
-from napkin.commands.question.tasks import read_forwards
+from napkin.commands.question.tasks import read_forwards, read_trainer
 from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
@@ -113,6 +114,9 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     method, rank = read_kind(inputs, stored)
     if rank is None:
         return implementation
+    trainer = read_trainer(inputs)
+    if trainer.nested and stored == "nf4":
+        inputs.note(f"{trainer.name} quantizes the scales of 4-bit weights too by default: --quantized nf4-dq")
     from napkin.operations.lora_targets import (
         adapted_layers,
         check_layered,
@@ -230,10 +234,16 @@ def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
     if asked and not (stored and model.experts):
         why = f"{model.name} has no experts" if stored else "nothing is quantized"
         raise NapkinError(f"--quantize-experts: {why}", "leave it out" if stored else "--quantized nf4")
-    if stored and model.experts and not asked:
-        inputs.assume("experts not quantized")
-        inputs.note(
-            "transformers 5 leaves experts that are one tensor in 16 bits; they are quantized in transformers 4, where "
-            "they are linear layers, or while loading: --quantize-experts"
-        )
-    return asked
+    trainer = read_trainer(inputs)
+    if not (stored and model.experts) or asked:
+        return asked
+    if trainer.experts and stored in NORMAL_FLOATS:
+        inputs.assume("experts quantized")
+        inputs.note(f"{trainer.name} quantizes experts that are one tensor with the linear layers")
+        return True
+    inputs.assume("experts not quantized")
+    inputs.note(
+        "transformers 5 leaves experts that are one tensor in 16 bits; they are quantized in transformers 4, where "
+        "they are linear layers, or while loading: --quantize-experts"
+    )
+    return False
