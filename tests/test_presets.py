@@ -109,7 +109,9 @@ def test_every_preset_is_a_cited_fact(one: Preset) -> None:
     assert re.fullmatch(r"[a-z0-9][a-z0-9.\-]*", one.name)
     assert 2017 < one.published < 2030
     assert one.organisation
-    assert re.search(r"arXiv \d{4}\.\d{5}|model card|Technical Report|README|zenodo|train\.py|Learners", one.source)
+    assert re.search(
+        r"arXiv \d{4}\.\d{5}|model card|Technical Report|README|zenodo|train\.py|Learners|holds it", one.source
+    )
     assert not one.params_published or one.params_published["source"]
 
 
@@ -350,6 +352,23 @@ def test_models_lists_them_by_family_and_size() -> None:
     assert {"model", "family", "organisation", "published", "params", "active", "moe"} <= set(rows[0])
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("nvidia/Nemotron-H-56B-Base-8K", 56_324_350_464),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", 120_668_687_360),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 549_308_968_960),
+        ("zai-org/GLM-5.2", 743_377_000_704),
+        ("deepseek-ai/DeepSeek-V4-Pro", 1_572_997_179_491),
+        ("deepseek-ai/DeepSeek-V3.1", 671_026_404_352),
+        ("MiniMaxAI/MiniMax-M2.5", 228_689_748_992),
+    ],
+)
+def test_a_count_is_that_of_the_class(name: str, parameters: int) -> None:
+    """Parameters of the class of transformers 5.23.0 on the meta device, from the published config.json."""
+    assert run_line(["params", name, "--json"]).values["params/total"] == parameters
+
+
 def test_models_filters() -> None:
     assert names_of({"family": "llama3"}) == ["llama3-8b", "llama3-70b"] + [
         n for f in ("llama3.1", "llama3.2", "llama3.3") for n in names_of({"family": f})
@@ -357,7 +376,10 @@ def test_models_filters() -> None:
     assert set(names_of({"family": "llama"})) >= {"llama-7b", "llama2-70b", "llama4-scout"}
     assert "tinyllama-1.1b" not in names_of({"family": "llama"})
     big = names_of({"moe": True, "min-params": "600B"})
-    assert set(big) == {"deepseek-v3", "deepseek-v3.2", "deepseek-r1", "glm5", "inkling", "kimi-k2", "kimi-k2.6"}
+    assert set(big) == {"deepseek-v3", "deepseek-v3.2", "deepseek-r1", "glm5", "inkling", "kimi-k2", "kimi-k2.6"} | {
+        "deepseek-v4-pro",
+        "glm5.2",
+    }
     assert "megatron-gpt-1t" in names_of({"moe": False, "min-params": "600B"})
     assert sorted(names_of({"search": "moonshot"})) == ["kimi-k2", "kimi-k2.6", "kimi-linear-48b-a3b"]
     assert names_of({"family": "gpt2", "max-params": "200M"}) == ["gpt2"]
