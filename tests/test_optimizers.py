@@ -132,6 +132,14 @@ def test_a_name_carries_its_form() -> None:
         ("PagedAdamW, optimizer in backward", "pagedadamw", True),
         ("AdamW (in_bwd)", "adamw", True),
         ("rowclip", "rowclip", False),
+        ("AdamW 8-bit", "adamw-8bit", False),
+        ("AdamW (8bit)", "adamw-8bit", False),
+        ("Adam (8-bit, bitsandbytes)", "adam-8bit", False),
+        ("bnb 8-bit paged AdamW", "paged-adamw-8bit", False),
+        ("adamw_bnb_8bit", "adamw-8bit", False),
+        ("galore_adamw_8bit", "galore-adamw-8bit", False),
+        ("torch fused AdamW", "adamw-fused", False),
+        ("lamb 8-bit", "lamb-8bit", False),
     ],
 )
 def test_a_sources_words_for_an_optimizer_are_read(words: str, name: str, in_backward: bool) -> None:

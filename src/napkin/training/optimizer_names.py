@@ -45,15 +45,24 @@ LIBRARIES = ("torch", "pytorch", "torchao", "bnb", "bitsandbytes", "apex", "opti
 
 def in_words(text: str) -> tuple[str, bool]:
     """Return the name of the optimizer in a source's words, and whether these say that it runs in the backward pass:
-    `bnb AdamW 8bit`, `bitsandbytes.optim.PagedAdamW, optimizer in backward`."""
+    `bnb AdamW (8-bit)`, `bitsandbytes.optim.PagedAdamW, optimizer in backward`."""
     import re  # slow to load, and read from rows alone
 
     said = text.lower()
-    words = re.sub(r"\(.*", "", said.partition(",")[0]).replace("_torch", "").replace("_", "-")
-    kept = [word for word in re.split(r"[ .]+", words) if word and word not in LIBRARIES]
+    words = said.replace("_torch", "").replace("_", "-")
+    bits, paged, form = (
+        re.search(rf"\b({one})", words) for one in ("[48](?=[ -]?bit)", r"paged\b", r"(?:fused|foreach)\b")
+    )
+    words = re.sub(r"\b([48][ -]?bits?|paged|fused|foreach)\b", "", re.split(r"[(,]", words)[0])
+    parts = (
+        "-".join(part for part in word.split("-") if part and part not in LIBRARIES)
+        for word in re.split(r"[ .]", words)
+    )
+    kept = [word for word in parts if word]
     joined = "-".join(kept)
-    known = joined in OPTIMIZERS or joined in _SPELLINGS
-    return joined if known or not kept else kept[0], bool(re.search(r"\bin[ _-](backward|bwd)\b", said))
+    name = joined if joined in OPTIMIZERS or joined in _SPELLINGS or not kept else kept[0]
+    name = f"{'paged-' if paged else ''}{name}{f'-{bits[1]}bit' if bits else f'-{form[1]}' if form else ''}"
+    return name, bool(re.search(r"\bin[ _-](backward|bwd)\b", said))
 
 
 def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:
