@@ -49,6 +49,7 @@ BY_HAND = (
     Step("saved_bytes.py --write", ("src/napkin/_tables/saved_bytes.py",), "bytes that autograd saves"),
     Step("traced_steps.py --write", ("src/napkin/_tables/traced_steps.py",), "live bytes of traced training steps"),
     Step("lora_counts.py --write", ("src/napkin/_tables/adapter_targets.py",), "what peft adapts by default"),
+    Step("layer_paths.py", ("src/napkin/_tables/layer_paths.py",), "where a class has its layers"),
     Step("class_fields.py", ("src/napkin/_tables/class_fields.py",), "the config fields that each class reads"),
     Step("class_heads.py --write", ("src/napkin/_tables/class_heads.py",), "heads of classes that score labels"),
     Step("class_ties.py", ("src/napkin/_tables/class_ties.py",), "whose tie_word_embeddings a class follows"),

@@ -212,6 +212,7 @@ NEMOTRON_H = Architecture(
     modules={
         "embedding": "model.embeddings", "mixer_in_proj": "mixer.in_proj", "mixer_out_proj": "mixer.out_proj",
         "router": "mixer.gate", "experts": "mixer.experts", "shared/up": "mixer.shared_experts.up_proj",
+        "latent": "mixer.fc1_latent_proj", "latent_out": "mixer.fc2_latent_proj",
         "shared/down": "mixer.shared_experts.down_proj", "up": "mixer.up_proj", "down": "mixer.down_proj",
         "q": "mixer.q_proj", "k": "mixer.k_proj", "v": "mixer.v_proj", "o": "mixer.o_proj",
     },
