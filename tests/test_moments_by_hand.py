@@ -15,7 +15,7 @@ from napkin.footprint.loss_tape import body_output, of_each
 from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import Moments, pixel_bytes
 from napkin.footprint.other_models import logits_of
-from napkin.footprint.peaks import StageLayers
+from napkin.footprint.peaks import StageLayers, layer_peaks
 from napkin.footprint.prepared import PreparedStep, flat, prepare, reach_of_step
 from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
@@ -198,6 +198,24 @@ def test_the_head_s_part_of_a_tied_gradient_waits_for_the_embedding_s() -> None:
 
 
 WAITING: tuple[dict[str, Any], ...] = ({}, {"micro_batches": 2}, {"micro_batches": 2, "pp": 2}, {"in_backward": True})
+
+
+@pytest.mark.parametrize(("pp", "size"), [(1, 2 * TABLE), (2, 0)])
+def test_only_a_single_stage_adds_to_the_gradient_of_its_embedding(pp: int, size: float) -> None:
+    """Two bytes an element; the first of two stages has no head whose gradient could be added to it."""
+    step = step_of(TIED, pp=pp)
+    found = rank_of(step, 0)
+    assert Moments(step, found, parts_of(step, found.stage)).of_table == size
+
+
+def test_copies_of_weights_that_a_layer_has_freed_are_gone_in_its_backward_pass() -> None:
+    """A peak in which 100 bytes fewer of autocast's copies are left."""
+    step = step_of(DENSE, policy="amp-bf16")
+    found = rank_of(step, 0)
+    moments = Moments(step, found, parts_of(step, found.stage))
+    corner = next(iter(layer_peaks(step, found.stage, 4, moments.gradients.after)))
+    before, after = (moments.backward(replace(corner, uncast=size)).weight_casts for size in (0, 100))
+    assert before - after == 100
 
 
 def test_states_of_the_fullest_stage_are_at_least_the_mean() -> None:
@@ -388,17 +406,20 @@ def test_a_loss_that_is_fused_with_its_head_keeps_gradients(micro: int) -> None:
 
 @pytest.mark.parametrize(("policy", "stored", "narrow"), [("bf16-pure", 2, 2), ("amp-bf16", 4, 2), ("fp32", 4, 4)])
 @pytest.mark.parametrize("trained", [True, False])
-def test_a_loss_in_recomputed_parts_of_256_tokens(policy: str, stored: int, narrow: int, trained: bool) -> None:
+@pytest.mark.parametrize("seq", [S, 8])
+def test_a_loss_in_recomputed_parts_of_256_tokens(
+    policy: str, stored: int, narrow: int, trained: bool, seq: int
+) -> None:
     """TRL: a copy of the hidden state is kept, with labels and their order. Forward, the weight is copied to fp32
     if it has 16 bits, and to autocast's 16 bits, while a part has its first logits; then the logits have three fp32
     tensors. Backward the 16-bit copy stays, next to the sum of the gradients; a part's gradient is in the matmul's
-    format, then in fp32 and in the weight's."""
+    format, then in fp32 and in the weight's. Of 2 · 8 tokens the copies of the weight are more than the logits."""
     micro = 2
-    setup = setup_of(DENSE, loss="chunked-recomputed", micro=micro, policy=policy)
+    setup = setup_of(DENSE, loss="chunked-recomputed", micro=micro, policy=policy, seq=seq)
     tuning = None if trained else Tuning("lora", 4, 0.0)
     step = prepare(DENSE, replace(setup, implementation=replace(setup.implementation, tuning=tuning)))
     node = next(one for one in step.run.after.nodes if one.name == "recomputed_loss")
-    tokens, weight, logits = micro * S, V * H, min(256, micro * S) * V
+    tokens, weight, logits = micro * seq, V * H, min(256, micro * seq) * V
     assert [storage.size for _, storage in node.kept] == [stored * tokens * H, 16 * tokens]
     wide = (4 if stored == 2 else 0) * weight
     low = (2 if narrow == 2 else 0) * weight

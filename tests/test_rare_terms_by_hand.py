@@ -153,10 +153,10 @@ def test_a_checkpoint_of_what_is_trained() -> None:
 
 
 def test_modules_that_are_trained_in_full_are_gathered_in_their_own_type() -> None:
-    """100 elements of a root and 10 of a block in 2 bytes, of which 40 and 4 have 4 bytes; next to them 6 frozen bytes.
-    Two blocks are gathered at a time."""
+    """100 elements of a root and 10 of a block in 2 bytes, of which 40 and 4 have 4 bytes; next to them 8 frozen bytes,
+    2 of which are scales that stay divided. Two blocks are gathered at a time."""
     step = step_of(DENSE, dp=4, zero=3)
-    root, block = (LocalWeights(n, 0, saved=0.4 * n, saved_width=4, frozen=6) for n in (100, 10))
+    root, block = (LocalWeights(n, 0, saved=0.4 * n, saved_width=4, frozen=8, scales=2) for n in (100, 10))
     none = LocalWeights(0, 0)
     parts = [(1, root), (L, block), (1, none)]
     of = rank_of(step, 0).stage

@@ -893,6 +893,7 @@ def test_a_host_updates_the_states_of_its_gpus() -> None:
         assert alone == pytest.approx(WEIGHTS / rate)
         assert parts(optimizer_bytes=30, host=host, dp=4)["step/optimizer"] == pytest.approx(4 * alone)
         assert parts(optimizer_bytes=30, host=host, dp=4, zero=2)["step/optimizer"] == pytest.approx(alone)
+        assert parts(optimizer_bytes=30, host=host, cp=2)["step/optimizer"] == pytest.approx(2 * alone)
     line = "step llama3-8b --gpus 16 --hardware h100 --zero 3 --framework deepspeed --offload optimizer --json"
     found = run_line(line)
     assert found.values["step/optimizer"] == pytest.approx(8_030_261_248 / 2 * 3.82 / 15e9)
