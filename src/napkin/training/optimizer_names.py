@@ -39,8 +39,8 @@ _SPELLINGS = {
 }
 
 
-LIBRARIES = ("torch", "pytorch", "torchao", "bnb", "bitsandbytes", "apex", "optim")
-"""Words of libraries that stand before the name of an optimizer."""
+BESIDE = ("torch", "pytorch", "torchao", "bnb", "bitsandbytes", "apex", "optim", "optimizer", "states", "with")
+"""Words next to an optimizer's name that leave open which one it is: libraries that have most of them, and fillers."""
 
 
 def in_words(text: str) -> tuple[str, bool]:
@@ -48,21 +48,15 @@ def in_words(text: str) -> tuple[str, bool]:
     `bnb AdamW (8-bit)`, `bitsandbytes.optim.PagedAdamW, optimizer in backward`."""
     import re  # slow to load, and read from rows alone
 
-    said = text.lower()
-    words = said.replace("_torch", "").replace("_", "-")
+    words = text.lower().replace("_torch", "").replace("_", "-")
     bits, paged, form = (
         re.search(rf"\b({one})", words) for one in ("[48](?=[ -]?bit)", r"paged\b", r"(?:fused|foreach)\b")
     )
-    words = re.sub(r"\b([48][ -]?bits?|paged|fused|foreach)\b", "", re.split(r"[(,]", words)[0])
-    parts = (
-        "-".join(part for part in word.split("-") if part and part not in LIBRARIES)
-        for word in re.split(r"[ .]", words)
-    )
-    kept = [word for word in parts if word]
-    joined = "-".join(kept)
-    name = joined if joined in OPTIMIZERS or joined in _SPELLINGS or not kept else kept[0]
-    name = f"{'paged-' if paged else ''}{name}{f'-{bits[1]}bit' if bits else f'-{form[1]}' if form else ''}"
-    return name, bool(re.search(r"\bin[ _-](backward|bwd)\b", said))
+    backward = re.search(r"\bin[ -](backward|bwd)\b", words)
+    words = re.sub(r"\b([48][ -]?bits?|paged|fused|foreach|in[ -](backward|bwd))\b", "", re.split(r"[(,]", words)[0])
+    name = "-".join(part for part in re.split(r"[ .-]+", words) if part and part not in BESIDE)
+    size = f"-{bits[1]}bit" if bits else f"-{form[1]}" if form else ""
+    return f"{'paged-' if paged else ''}{name}{size}", backward is not None
 
 
 def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:

@@ -21,6 +21,10 @@ from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.recomputation import Recompute
 from napkin.training.tasks import Passes, passes_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.training.trainers import Trainer
+
 
 def read_implementation(inputs: Inputs) -> str:
     """Return the name of the model implementation."""
@@ -128,7 +132,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     )
 
     library = FRAMEWORKS.get(word, PLAIN).quantizer
-    experts = _read_quantized_experts(inputs, model, stored)
+    experts = _read_quantized_experts(inputs, model, stored, trainer)
     dropout = float(inputs.number_or_none("lora-dropout" if inputs.has("lora-dropout") else "dropout") or 0.0)
     weighted = inputs.text("adapter") == "dora"
     if weighted:
@@ -228,18 +232,17 @@ def _check_counted(inputs: Inputs, family: str, targets: tuple[str, ...]) -> Non
         inputs.note(f"LoRA on {family}: adapters follow from its operations; peft has not counted them for comparison")
 
 
-def _read_quantized_experts(inputs: Inputs, model: Model, stored: str) -> bool:
+def _read_quantized_experts(inputs: Inputs, model: Model, stored: str, trainer: Trainer) -> bool:
     """Return whether experts are quantized with the linear layers (--quantize-experts)."""
     asked = inputs.flag("quantize-experts")
     if asked and not (stored and model.experts):
         why = f"{model.name} has no experts" if stored else "nothing is quantized"
         raise NapkinError(f"--quantize-experts: {why}", "leave it out" if stored else "--quantized nf4")
-    trainer = read_trainer(inputs)
     if not (stored and model.experts) or asked:
         return asked
     if trainer.experts and stored in NORMAL_FLOATS:
         inputs.assume("experts quantized")
-        inputs.note(f"{trainer.name} quantizes experts that are one tensor with the linear layers")
+        inputs.note(f"{trainer.name} quantizes experts that are one tensor as it does linear layers")
         return True
     inputs.assume("experts not quantized")
     inputs.note(
