@@ -75,7 +75,7 @@ def solve(
     goodput  share of calendar time spent at this MFU
     A solved gpus is rounded up (gpus/exact next to it), params and tokens down."""
     have = dict(known)
-    missing = unknowns(known, budget is not None)
+    unknowns(known, budget is not None)
     if "per_token" not in have and "params" in have:
         have["per_token"] = six_n(have["params"])
     busy = _busy(have, budget, price)
@@ -83,7 +83,7 @@ def solve(
         have["flops"] = multiply("flops/total", have["per_token"], have["tokens"])
         _take_rest(have, peak, goodput, busy)
     else:
-        _take_size(have, peak, goodput, busy, "params" in missing)
+        _take_size(have, peak, goodput, busy)
     if "gpus/exact" in have:  # whole GPUs are done a little before the time allowed
         have["time/allowed"] = have["time"].renamed("time/allowed")
         _take_time(have, peak, goodput)
@@ -130,14 +130,14 @@ def _take_rest(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term |
         )
 
 
-def _take_size(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term | None, sized: bool) -> None:
-    """Add the run's FLOPs, and the tokens or (`sized`) the parameters that they pay for."""
+def _take_size(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term | None) -> None:
+    """Add the run's FLOPs, and the tokens or the parameters that they pay for."""
     if busy is None:
         raise NapkinError("too much is missing", "give --gpus and --within, or one of them and --budget")
     have["flops"] = work(peak, have["mfu"], busy, goodput)
-    if "per_token" in have and "tokens" not in have:
+    if "per_token" in have:
         have["tokens"] = floor("tokens", divide("tokens/exact", have["flops"], have["per_token"]))
-    elif sized and "tokens" in have:
+    else:
         have["params"] = floor("params", divide("params/exact", have["flops"], six(), have["tokens"]))
         have["per_token"] = six_n(have["params"])
 
