@@ -189,6 +189,13 @@ def test_a_tied_head_is_counted_once_on_one_stage_and_twice_on_two() -> None:
     assert sum(one.optimizer for one in both) == 8 * (whole + TABLE) + 4 * TENSORS
 
 
+def test_the_gradients_of_a_tied_table_are_added_into_a_third() -> None:
+    """The lookup's gradient of the table replaces that of its output, S·H values; then both are added."""
+    for tied, tables, outputs in ((False, 1, 1), (True, 2, 0)):
+        found = rank(model(**LLAMA, tie_word_embeddings=tied), policy="fp32")
+        assert temporary(found, "backward", "embedding") == 4 * (tables * TABLE + outputs * S * H)
+
+
 # --- gathered parameters ---
 
 

@@ -932,6 +932,18 @@ def test_an_optimizer_works_on_each_matrix() -> None:
         assert found == pytest.approx(L * dense / ways)
 
 
+def test_unaligned_experts_are_slowed_down_twice() -> None:
+    """A width of 2 · 24 = 3 · 2⁴ is aligned to 16 elements only; grouping slows the same products down again."""
+    of = replace(MOE, expert_ffn=24)
+    name = "moe/experts/up/forward/compute"
+    plain, odd, both = (
+        parts(of, dp=8, changed=changed)[name]
+        for changed in ({}, {"misaligned": 0.8}, {"misaligned": 0.8, "grouped": 0.5})
+    )
+    assert odd > plain
+    assert both == pytest.approx(odd / (9 / 16))
+
+
 def test_the_only_expert_of_a_rank_is_an_ordinary_product() -> None:
     """Grouping slows products of several experts down by what is lost between two of them: 1 − (1 − share)(n − 1)/n."""
     for ep, share in ((8, 1.0), (4, 3 / 4), (2, 5 / 8), (1, 9 / 16)):
