@@ -29,7 +29,17 @@ def named_in(words: Sequence[str]) -> str:
     plain = marks(name)[0].removesuffix(".yaml")
     if not plain or plain in KNOWN:
         return ""
-    return os.path.join(folder, name if name.endswith(".yaml") else name + ".yaml")
+    return os.path.join(_home(words) if folder else "", folder, name if name.endswith(".yaml") else name + ".yaml")
+
+
+def _home(words: Sequence[str]) -> str:
+    """Return the folder of the program, to which the folder of its configurations is relative."""
+    for at, word in enumerate(words):
+        if word == "-m" and at + 1 < len(words):
+            return os.path.dirname(words[at + 1].replace(".", "/"))
+        if word.endswith(".py"):
+            return os.path.dirname(word)
+    return ""
 
 
 def _stated(words: Sequence[str], options: Sequence[str]) -> str:
@@ -45,6 +55,8 @@ def places(written: str) -> Iterator[str]:
     is relative to the program, which may be elsewhere."""
     folder, name = os.path.split(written)
     yield written
+    parts = folder.split("/")
+    yield from (os.path.join(*parts[at:], name) for at in range(1, len(parts)) if parts[at])
     for one in dict.fromkeys((os.path.basename(folder), "config", "conf", "configs")):
         yield os.path.join(one, name)
 

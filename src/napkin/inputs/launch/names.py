@@ -216,12 +216,22 @@ _SUFFIXES = re.compile(
 """Name suffixes of republished models with the same shape."""
 
 
+_DOT = re.compile(r"___|(?<=\d)_(?=\d)")
+"""A dot of a version or a size in ModelScope's folders (1___5B) and in names of modules (llama3_1, qwen2-1_5b)."""
+
+
 def model_of(name: str) -> tuple[str | None, bool]:
     """Return the preset for a model name, and whether the name includes its publisher.
 
     A copy, chat version or fine-tune is assumed to have the shape of the model that its name begins with.
     """
-    plain = name.strip().strip("/")
+    written = name.strip().strip("/")
+    found = _preset_of(written)
+    return found if found[0] else _preset_of(_DOT.sub(".", written))
+
+
+def _preset_of(plain: str) -> tuple[str | None, bool]:
+    """Return the preset for a name, and whether the name includes its publisher."""
     if is_preset(plain):
         found = preset(plain)
         last = plain.rsplit("/", 1)[-1]

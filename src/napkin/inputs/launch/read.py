@@ -8,7 +8,7 @@ from importlib import import_module
 from napkin.errors import NapkinError
 from napkin.inputs.launch.checks import take_launcher
 from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
-from napkin.inputs.launch.neighbors import refuse_neighbor
+from napkin.inputs.launch.neighbors import SIZES, refuse_neighbor
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, StatedOption
@@ -17,7 +17,7 @@ from napkin.inputs.launch.syntax import read_source
 MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf deepspeed_chat
     megatron nemo megatron_bridge
     llamafactory axolotl torchtune torchtitan nanotron llm_foundry olmo litgpt maxtext gpt_neox
-    deepspeed accelerate xtuner hf_python hf_trainer nanogpt peft_adapter hf_config
+    deepspeed accelerate xtuner nanogpt hf_python hf_trainer peft_adapter hf_config
     meta_params"""
 """Format modules in the order in which they are tried, the most specific first."""
 
@@ -52,11 +52,25 @@ def reading_of(source: LaunchFile) -> Reading:
             f"{source.name}: its settings are in {source.missing[0][:200]}, which was not found",
             "give that file: napkin read --from FILE",
         )
+    if source.syntax == "shell" and source.program:
+        raise NapkinError(
+            f"{source.name}: starts {source.program[:100]}, whose options napkin does not know",
+            _of_program(source),
+        )
     shown = ", ".join(list(source.values)[:3])
     raise NapkinError(
         f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})",
         "formats: " + ", ".join(dict.fromkeys(format.name for format in formats())),
     )
+
+
+def _of_program(source: LaunchFile) -> str:
+    """Return a hint for a launch line of an unknown program: its source, if that is beside the line, or options."""
+    from napkin.inputs.launch.settings_files import path_of
+
+    written = next(one for one in source.command if one.endswith(".py"))
+    path = path_of(source.name, written)
+    return f"give its source: --from {path}; or {SIZES}" if path is not None else SIZES
 
 
 def merge_into(reading: Reading, other: Reading, key: str) -> None:

@@ -56,11 +56,25 @@ def with_settings(source: LaunchFile, read: Callable[[str], LaunchFile]) -> Laun
     A file that does not exist is recorded in `missing`.
     """
     found = [(word, path_of(source.name, marks(word)[0])) for word in source.settings]
+    if not found and (assigned := _assignments(source, read)) is not None:
+        return assigned
     source.missing = tuple(marks(word)[0] for word, path in found if path is None)
     for word, path in found:
         if path is not None:
             source = _joined(source, read(path), *marks(word)[:2])
     return source
+
+
+def _assignments(source: LaunchFile, read: Callable[[str], LaunchFile]) -> LaunchFile | None:
+    """Return a launch line joined with the file of assignments that follows its program (nanoGPT's configurator.py):
+    `torchrun train.py config/train_gpt2.py --batch_size=8`; None if there is no such file."""
+    from napkin.inputs.launch.formats import nanogpt
+
+    programs = [at for at, word in enumerate(source.command[:-1]) if word.endswith(".py")]
+    word = source.command[programs[0] + 1] if programs else ""
+    path = path_of(source.name, word) if word.endswith(".py") else None
+    file = read(path) if path is not None else None
+    return _joined(source, file, word, ()) if file is not None and nanogpt.is_this(file) else None
 
 
 def path_of(script: str, value: str) -> str | None:

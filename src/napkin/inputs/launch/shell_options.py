@@ -97,6 +97,7 @@ class _Command:
 
 def _chosen(script: Script, name: str, line: int) -> tuple[Sequence[str], Mapping[str, FileValue], list[int]]:
     """Return the words and options of the training command, and the lines of other runs of its program."""
+    _check_whole(script, name)
     for commands in (script.commands, script.spare):
         found = [_Command(at, words, _options(words)) for at, words in commands]
         if any(one.weight for one in found):
@@ -113,6 +114,19 @@ def _chosen(script: Script, name: str, line: int) -> tuple[Sequence[str], Mappin
         if line < best.line or (last is not None and line >= last):
             raise NapkinError(f"{name}:{line}: no command starts here", f"omit the line: --from {name}")
     return best.words, best.options, [one.line for one in runs if one is not best and one.options != best.options]
+
+
+def _check_whole(script: Script, name: str) -> None:
+    """Raise NapkinError (2) for options that bash runs as a command of their own, since the line above them ended."""
+    before: Sequence[str] = ()
+    for line, words in script.commands:
+        first = marks(words[0])[0] if words else ""
+        if first.startswith("--") and first != "--" and any(marks(one)[0].startswith("-") for one in before):
+            raise NapkinError(
+                f"{name}:{line}: {first[:40]} begins a new command: bash ends the one above before this line",
+                "move comments out of the command, and end each of its lines but the last in a backslash",
+            )
+        before = words
 
 
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|orpo|kto|rlhf|\brun_|reward")

@@ -138,7 +138,7 @@ class Variables:
                 at = end
             elif text.startswith("$(", at):
                 end = _closed(text, at + 1)
-                result.append(opened(f"the output of {text[at:end]}"))
+                result.append(self._output(text[at:end], depth))
                 at = end
             elif text.startswith("${", at):
                 end = _closed(text, at + 1)
@@ -152,6 +152,13 @@ class Variables:
                 at += 1
             size += sum(len(part) for part in result[before:] if len(part) > 1)
         return "".join(result)
+
+    def _output(self, command: str, depth: int) -> str:
+        """Return the output of `$(expr 16 / $n)` or `$(echo $WORDS)`; of other commands it is unknown."""
+        program, _, rest = command[2:-1].strip().partition(" ")
+        if re.search(r"[|<>;&`]", rest) or program not in ("expr", "echo"):
+            return opened(f"the output of {command}")
+        return self._arithmetic(rest.replace("\\*", "*"), depth) if program == "expr" else self.expand(rest, depth + 1)
 
     def _parameter(self, inner: str, depth: int) -> str:
         """Return the expansion of `${inner}`."""

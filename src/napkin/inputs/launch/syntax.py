@@ -55,7 +55,7 @@ def file_and_line(path: str) -> tuple[str, int]:
 def source_of(text: str, name: str, line: int = 0) -> LaunchFile:
     """Return the keys of a launch file's text: of the trainer or the command on a line, where it has several."""
     source = _source_of(text, name, line)
-    if source.settings:
+    if source.settings or sum(one.endswith(".py") for one in source.command) > 1:
         from napkin.inputs.launch.settings_files import with_settings
 
         source = with_settings(source, _composed_source)

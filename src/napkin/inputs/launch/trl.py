@@ -6,7 +6,7 @@ import re
 
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag
+from napkin.inputs.launch.values import flag, word
 
 ARGUMENTS = [
     "per_device_train_batch_size",
@@ -77,6 +77,10 @@ PROGRAMS = {
 """TRL's subcommands and script prefixes (examples/scripts, trl/scripts) → task."""
 
 
+NAMED = {**{one: one for one in PROGRAMS.values()}, "pretrain": "pretrain", "pt": "pretrain", "simpo": "simpo"}
+"""Words for the task in a program's own key; peft's task_type, CAUSAL_LM, is none."""
+
+
 NO_DECODER = re.compile(
     r"run_(glue|qa|ner|swag|mlm|classification|xnli|seq2seq_qa|image|audio|speech|mim|semantic)\w*\.py"
 )
@@ -129,13 +133,16 @@ def take_trainer(reading: Reading) -> None:
 def take_task(reading: Reading) -> None:
     """Read the task. Only GRPO has distinctive keys; DPO, ORPO and KTO share beta, so beta leaves the task open."""
     grouped = [key for key in GROUPED if key in reading.source]
-    stated = task_of_program(reading.source)
+    stated, key = task_of_program(reading.source), reading.named("task_type", "training_type")
+    named = None if stated else reading.read(key, word(NAMED, lambda _: None))
     if reading.source.syntax == "shell" and NO_DECODER.fullmatch(reading.source.program):
         reading.refuse(reading.source.program, "does not train a causal language model", "task")
     if ONLINE.fullmatch(reading.source.program):
         reading.refuse(reading.source.program, "generates the responses that it trains on, a task napkin lacks", "task")
     if stated is not None:
         reading.derive("task", stated, "trl")
+    elif named is not None:
+        reading.put("task", named, key)
     elif grouped:
         reading.derive("task", "grpo", *grouped)
     elif TEACHER in reading.source:

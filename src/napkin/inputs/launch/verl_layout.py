@@ -6,7 +6,7 @@ from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import A
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, product
+from napkin.inputs.launch.values import Open, degree, flag, product
 
 
 def is_sft(source: LaunchFile) -> bool:
@@ -79,10 +79,13 @@ def _take_fsdp(reading: Reading) -> None:
     if again is not None:
         reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
     else:
-        reading.default("zero", 3, f"{block}.fsdp_size", f"{block}.reshard_after_forward")
+        reading.default("zero", 3, f"{block}.reshard_after_forward")
     size = reading.read(f"{block}.fsdp_size", lambda value: None if value == -1 else degree(value))
+    stated = reading.find(f"{block}.fsdp_size")
     if size:
         reading.put("dp-shard", size, f"{block}.fsdp_size")
+    elif stated is not None and isinstance(stated.value, Open):
+        reading.ask("dp-shard", f"{block}.fsdp_size")
     away = [
         word
         for word, key in (("parameters", "param_offload"), ("optimizer", "optimizer_offload"))

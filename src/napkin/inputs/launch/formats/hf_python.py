@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch import trl
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
+from napkin.inputs.launch.hf_adapter import adapter
 from napkin.inputs.launch.lora import take_adapter_dropout, take_layers, take_lora, take_saved
 from napkin.inputs.launch.names import take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype
@@ -80,7 +81,7 @@ def _seq(reading: Reading) -> None:
 def _adapter(reading: Reading) -> None:
     """Read adapters and quantization; unsloth loads nf4 with double quantization by default."""
     if not _fast(reading):
-        hf_trainer.adapter(reading)
+        adapter(reading)
         return
     if reading.read("use_peft", flag):
         linears = None if str(reading.source.plain("model_class")) != "FastLanguageModel" else LINEARS

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.accelerate_line import take_accelerate
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.lora import (
-    take_adapter_dropout,
-    take_excluded,
-    take_layers,
-    take_lora,
-    take_ranks,
-    take_saved,
-)
+from napkin.inputs.launch.hf_adapter import adapter
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype, full_policy
-from napkin.inputs.launch.read import merge_into
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_trl, take_other_model
 from napkin.inputs.launch.shared import (
@@ -25,11 +18,10 @@ from napkin.inputs.launch.shared import (
     take_deepspeed_file,
     take_fsdp,
     take_liger,
-    take_linked,
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
-from napkin.inputs.launch.values import Open, flag, natural, number, whole
+from napkin.inputs.launch.values import Open, flag, number, whole, word
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -43,8 +35,10 @@ def is_this(source: LaunchFile) -> bool:
     )
 
 
-HALVES = ("max_source_length", "max_target_length")
-"""Prompt and response of programs that train decoders; run_summarization.py, which does not, is refused."""
+HALVES = (("max_source_length", "max_target_length"), ("source_max_len", "target_max_len"))
+"""Prompt and response of programs that train decoders (the second is qlora.py's); run_summarization.py, which does not,
+is refused."""
+LENGTHS = ("max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size")
 
 
 def rollout(reading: Reading) -> None:
@@ -73,17 +67,19 @@ def seq(reading: Reading) -> None:
             total = (prompt or 512) + (answer or 256)
             reading.derive("seq", total, *keys) if prompt and answer else reading.default("seq", total, *keys)
         return
-    for key in ("max_length", "max_seq_length", "model_max_length", "max_seq_len", "block_size"):
+    for key in LENGTHS:
         if key in reading.source:
             if reading.take("seq", key, whole):
                 reading.told("max_prompt_length", "max_completion_length")
             else:
                 reading.ask("seq", key)
             return
-    halves = [reading.read(key, whole) for key in HALVES]
-    if all(halves):
-        reading.derive("seq", sum(one or 0 for one in halves), *HALVES)
-    elif is_trl(reading):
+    for keys in HALVES:
+        halves = [reading.read(key, whole) for key in keys]
+        if all(halves):
+            reading.derive("seq", sum(one or 0 for one in halves), *keys)
+            return
+    if is_trl(reading):
         reading.default("seq", 1024, "max_length")
 
 
@@ -103,57 +99,12 @@ def amount(reading: Reading) -> None:
         reading.default("epochs", 3, "num_train_epochs")
 
 
-def adapter(reading: Reading) -> None:
-    """Read LoRA and the quantization of the frozen weights."""
-    switch = reading.named("use_peft", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
-    on = reading.read(switch, flag)
-    if on is None and reading.find(switch) is not None:
-        reading.ask("adapter", switch)
-    elif on or (on is None and reading.find("lora_r", "lora_rank") is not None):
-        rank, targets = (64, "all") if switch == "lora_enable" else (16, None)  # LLaVA's train.py and its derivatives
-        names_ = "lora_target_modules|lora_target|target_modules|trainable"
-        take_lora(reading, "lora_r|lora_rank", names_, rank, targets)
-        # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
-        take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
-        take_excluded(reading, "lora_exclude_modules|exclude_modules|peft_config.exclude_modules")
-        take_layers(reading, "layers_to_transform|peft_config.layers_to_transform")
-        take_ranks(reading, "rank_pattern|peft_config.rank_pattern")
-        take_saved(reading, "lora_modules_to_save|modules_to_save")
-        reading.told(switch, "use_peft", "use_lora", "use_qlora")
-        if reading.read("use_dora", flag):
-            reading.put("adapter", "dora", "use_dora")
-    four, doubled = (
-        ("load_in_4bit", "use_qlora", "use_4bit_quantization"),
-        (
-            "use_bnb_nested_quant",
-            "bnb_4bit_use_double_quant",
-            "use_nested_quant",
-        ),
-    )  # the last of each: peft's examples/sft
-    if reading.read("|".join(four), flag):
-        kind = reading.source.plain("bnb_4bit_quant_type") or "nf4"
-        double = reading.read("|".join(doubled), flag)
-        reading.put("quantized", ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4", *four, *doubled)
-    elif reading.read("load_in_8bit|use_8bit_quantization", flag):
-        reading.put("quantized", "int8", "load_in_8bit", "use_8bit_quantization")
-    elif reading.read("bits", natural) in (4, 8):  # LLaVA's, with double quantization
-        reading.put("quantized", "nf4-dq" if reading.read("bits", natural) == 4 else "int8", "bits")
-    elif reading.read("load_in_4bit", flag) is None and reading.find("load_in_4bit") is not None:
-        reading.ask("quantized", "load_in_4bit")
-    elif reading.find("q_lora") is not None and reading.read("q_lora", flag) is not False:
-        reading.ask("quantized", "q_lora")  # FastChat and Qwen quantize differently
-
-
 def framework(reading: Reading) -> None:
     """Read the GPU count, the framework, ZeRO stage and offload from the launch line and the files that it names."""
     take_machine(reading)
     reading.take("gpus", "num_processes", whole)
-    if reading.source.plain("config_file") is not None:
-        linked = take_linked(reading, "config_file")
-        if linked is not None:
-            merge_into(reading, linked, "config_file")
-            return
-        reading.omit("config_file", "the launcher's file was not found; it sets the GPU count and the sharding")
+    if take_accelerate(reading):
+        return
     if take_deepspeed_file(reading):
         return
     words = str(reading.source.plain("fsdp") or "").lower().split()
@@ -169,11 +120,19 @@ def framework(reading: Reading) -> None:
             reading.inputs["zero"] = kept
 
 
+AUTOCASTS = word({"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None, "false": None})
+"""Values of accelerate's mixed_precision."""
+
+
 def precision(reading: Reading) -> None:
     """Read the precision: the dtype that weights are loaded in, with autocast on top."""
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
-    keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16") if key in reading.source]
+    autocast = autocast or reading.read("mixed_precision", AUTOCASTS)
+    if autocast == "fp8":
+        reading.ask("precision", "mixed_precision")
+        return
+    keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16", "mixed_precision") if key in reading.source]
     unseen = reading.value_of("framework") == "deepspeed" and reading.value_of("zero") is None
     if not keys and unseen:  # the DeepSpeed file, which is not here, sets it
         reading.ask("precision", *reading.written("deepspeed_config", "deepspeed"))
@@ -182,7 +141,7 @@ def precision(reading: Reading) -> None:
         reading.default("precision", "fp32", "bf16", "torch_dtype")
         return
     default = not keys
-    if not reading.source.has_any("bf16", "fp16") and has_trl_defaults(reading):
+    if not reading.source.has_any("bf16", "fp16", "mixed_precision") and has_trl_defaults(reading):
         autocast, default = "bf16", True
     keys = keys or ["bf16", "torch_dtype"]
     master = reading.value_of("framework") == "deepspeed"
@@ -302,7 +261,7 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's flags", framework),
         KeyRule(
-            "torch_dtype dtype bf16 fp16",
+            "torch_dtype dtype bf16 fp16 mixed_precision",
             "precision",
             "weights are loaded in torch_dtype (default fp32); bf16 adds autocast",
             precision,

@@ -51,6 +51,13 @@ def is_this(source: LaunchFile) -> bool:
 
 def _model(reading: Reading) -> None:
     take_model(reading, "model", "model_id_or_path", "model_type")
+    path = reading.inputs.get("model")
+    if path is not None and path.value is None and path.given and reading.find("model_type") is not None:
+        take_model(reading, "model_type")
+        if reading.value_of("model") is None:
+            reading.inputs["model"] = path
+        else:
+            reading.told("model", "model_id_or_path")
 
 
 def _task(reading: Reading) -> None:
@@ -161,6 +168,8 @@ def _others(reading: Reading) -> None:
     take_optimizer(reading, "optim", "optimizer")
     reading.default("optimizer", "adamw", "optim")
     take_attention(reading, "attn_impl")
+    if reading.read("use_flash_attn", flag):
+        reading.put("attention", "flash", "use_flash_attn")
     on = reading.read("gradient_checkpointing", flag)
     if on is not None and reading.value_of("recompute") is None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")

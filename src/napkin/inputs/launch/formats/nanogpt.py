@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.names import take_optimizer
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole, word
@@ -25,7 +26,8 @@ def is_this(source: LaunchFile) -> bool:
     """Return whether a file is nanoGPT's: Python that assigns mostly names of train.py and imports no other library."""
     if source.syntax != "python" or not source.has_any(*TELLING):
         return False
-    foreign = [key for key in source.values if key not in OWN]
+    own = source.parts[1] if source.parts else source  # a launch line's own options may be another program's
+    foreign = [key for key in own.values if key not in OWN]
     libraries = [one for one in source.unread if one.startswith(("from ", "import ")) and one != "import time"]
     return not libraries and len(foreign) <= len(source.values) // 3
 
@@ -70,8 +72,11 @@ def _batch(reading: Reading) -> None:
     micro, steps = reading.read("batch_size", whole), reading.read("gradient_accumulation_steps", whole)
     total = (micro or 12) * (steps or 40)
     keys = [key for key in ("batch_size", "gradient_accumulation_steps") if key in reading.source]
-    if micro and steps:
+    if micro and steps and reading.source.program in ("", "train.py"):
         reading.derive("global-batch", total, *keys)
+    elif micro and steps:
+        reading.assume("global-batch", total, *keys)
+        reading.omit(reading.source.program, "is not nanoGPT's train.py; accumulation is assumed to count all ranks")
     else:
         reading.default("global-batch", total, "batch_size", "gradient_accumulation_steps")
 
@@ -80,8 +85,10 @@ def _others(reading: Reading) -> None:
     kinds = {"bfloat16": "amp-bf16", "float16": "param=fp32,grad=fp32,compute=fp16,state=fp32", "float32": "fp32"}
     policy = reading.read("dtype", word(kinds))
     reading.put("precision", policy, "dtype") if policy else reading.default("precision", "amp-bf16", "dtype")
+    take_optimizer(reading, "optimizer_name", "optimizer")
     reading.default("optimizer", "adamw", "device")
-    reading.default("optimizer-form", "fused", "device")
+    if reading.value_of("optimizer") == "adamw":
+        reading.default("optimizer-form", "fused", "device")
     reading.default("attention", "flash", "flash")
     reading.default("recompute", "none", "model.py")
     if reading.read("eval_only", flag):

@@ -1,0 +1,80 @@
+"""Read LoRA and quantization as programs with Hugging Face's TrainingArguments spell them."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.lora import (
+    take_adapter_dropout,
+    take_excluded,
+    take_layers,
+    take_lora,
+    take_ranks,
+    take_saved,
+)
+from napkin.inputs.launch.values import flag, natural, word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.inputs.launch.reading import Reading
+
+SWITCHES = ("use_peft", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
+MODES = "train_mode|training_mode|tuning_mode|tuning_type|train_type|finetuning_mode|finetune_type"
+"""Keys that name the method in one word."""
+METHODS = {"full": "full", "sft_full": "full", "full_finetune": "full", "lora": "lora", "qlora": "qlora"}
+TARGETS = "lora_target_modules|lora_target|target_modules|lora_modules|trainable"
+FOUR = ("load_in_4bit", "use_qlora", "use_4bit_quantization")
+DOUBLED = ("use_bnb_nested_quant", "bnb_4bit_use_double_quant", "use_nested_quant", "double_quant")
+KINDS = ("bnb_4bit_quant_type", "quant_type")
+
+
+def adapter(reading: Reading) -> None:
+    """Read LoRA and the quantization of the frozen weights.
+
+    LoRA's numbers alone do not say that it is used: programs differ in the default of their switch, so that is assumed.
+    """
+    switch = reading.named(*SWITCHES)
+    on, method = reading.read(switch, flag), reading.read(MODES, word(METHODS, lambda _: None))
+    if on is None and reading.find(switch) is not None:
+        reading.ask("adapter", switch)
+    elif on or (on is None and method in ("lora", "qlora")):
+        _lora(reading, switch)
+    elif on is None and method is None and reading.find("lora_r", "lora_rank") is not None:
+        _lora(reading, switch)
+        reading.assume("adapter", reading.value_of("adapter"), reading.named("lora_r", "lora_rank"))
+    if method is not None:
+        reading.told(reading.named(*MODES.split("|")))
+    if on is False or method == "full":
+        reading.told("lora_r", "lora_rank", "lora_dropout", *TARGETS.split("|"))
+    _quantization(reading, method)
+
+
+def _lora(reading: Reading, switch: str) -> None:
+    rank, targets = (64, "all") if switch == "lora_enable" else (16, None)  # LLaVA's train.py and its derivatives
+    take_lora(reading, "lora_r|lora_rank", TARGETS, rank, targets)
+    # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
+    take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
+    take_excluded(reading, "lora_exclude_modules|exclude_modules|peft_config.exclude_modules")
+    take_layers(reading, "layers_to_transform|peft_config.layers_to_transform")
+    take_ranks(reading, "rank_pattern|peft_config.rank_pattern")
+    take_saved(reading, "lora_modules_to_save|modules_to_save")
+    reading.told(switch, "use_peft", "use_lora", "use_qlora")
+    if reading.read("use_dora", flag):
+        reading.put("adapter", "dora", "use_dora")
+
+
+def _quantization(reading: Reading, method: str | None) -> None:
+    four = reading.read("|".join(FOUR), flag)
+    if four or (four is None and method == "qlora"):
+        kind = next((found for key in KINDS if (found := reading.source.plain(key)) is not None), "nf4")
+        double = reading.read("|".join(DOUBLED), flag)
+        keys = (*FOUR, *DOUBLED) if four else (*MODES.split("|"), *DOUBLED)
+        reading.put("quantized", ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4", *keys)
+    elif reading.read("load_in_8bit|use_8bit_quantization", flag):
+        reading.put("quantized", "int8", "load_in_8bit", "use_8bit_quantization")
+    elif reading.read("bits", natural) in (4, 8):  # LLaVA's and qlora.py's, with double quantization
+        reading.put("quantized", "nf4-dq" if reading.read("bits", natural) == 4 else "int8", "bits")
+    elif four is None and reading.find("load_in_4bit") is not None:
+        reading.ask("quantized", "load_in_4bit")
+    elif reading.find("q_lora") is not None and reading.read("q_lora", flag) is not False:
+        reading.ask("quantized", "q_lora")  # FastChat and Qwen quantize differently
+    if reading.value_of("quantized") is not None:
+        reading.told(*KINDS, *DOUBLED)
