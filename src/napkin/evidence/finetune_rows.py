@@ -16,7 +16,6 @@ from napkin.evidence.finetune_software import (
     is_reentrant,
     kernels_of,
     offload_of,
-    optimizer_of,
     precisions_of,
     trainer_of,
     with_loss,
@@ -27,6 +26,7 @@ from napkin.evidence.margins import widths_of
 from napkin.evidence.published import run_kind_of
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.row_networks import states_bridge
+from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.rows import RowFields
 from napkin.footprint.submodels import VISION
 from napkin.inputs import hardware

@@ -6,7 +6,7 @@ import re
 
 from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
-from napkin.evidence.row_words import FUSED_LOSSES, OFFLOADED, kernel_of_torch, timed_kernel
+from napkin.evidence.row_words import FUSED_LOSSES, OFFLOADED, OLD_TRANSFORMERS, kernel_of_torch, timed_kernel
 from napkin.evidence.rows import RowFields
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
@@ -16,10 +16,8 @@ from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import replace
-from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
 from napkin.training.kernels import KERNELS, Kernels, together
-from napkin.training.optimizer import Optimizer
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
 from napkin.training.trainers import LOOP, TRAINERS, Trainer
@@ -227,12 +225,6 @@ def experts_of(row: RowFields, model: Model, implementation: Implementation) -> 
     return tuple(paths)
 
 
-OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
-"""A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
-foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
-gradient_checkpointing_enable)."""
-
-
 def is_reentrant(row: RowFields, trainer: Trainer) -> bool:
     """Return whether checkpoints are reentrant: those of transformers 4, which a library around its classes has in a
     run of FSDP's first version that states no version."""
@@ -289,16 +281,6 @@ the last token were copied (huggingface/transformers src/transformers/loss/loss_
 def _copies_logits(row: RowFields) -> bool:
     """Return whether a row states a version of transformers whose loss copies the logits."""
     return is_before("transformers", row.text("layout.versions"), SHIFTS_LABELS)
-
-
-def optimizer_of(row: RowFields) -> tuple[Optimizer, str, bool]:
-    """Return the optimizer, its form, and whether it runs in the backward pass."""
-    name, in_backward = optimizer_names.in_words(row.text("layout.optimizer") or "adamw")
-    optimizer, form = optimizer_names.find(name)
-    usual = "fused" if "fused" in optimizer.forms else optimizer.forms[0]
-    if OLD_TRANSFORMERS.search(row.text("layout.versions")) and "foreach" in optimizer.forms:
-        usual = "foreach"
-    return optimizer, row.text("layout.optimizer_form") or form or usual, in_backward
 
 
 def attention_of(row: RowFields) -> str:

@@ -281,3 +281,8 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 UNITS = {"gib": 2**30, "gb": 1e9, "mib": 2**20, "mb": 1e6}
 BINARY = ("gib", "2^30", "2**30", "1024")
 """Words for a GB of 2³⁰ bytes."""
+
+OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
+"""A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
+foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
+gradient_checkpointing_enable)."""

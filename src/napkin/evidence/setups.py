@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.row_fields import CPU_OFFLOADS, unread_memory
+from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.row_words import KERNELS, LIGER_WORD, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
@@ -15,7 +14,6 @@ from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
-from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, FRONT, MOST, SLOTS, Framework, unnamed
 from napkin.training.kernels import LIGER
 from napkin.training.layout import Layout
@@ -258,8 +256,8 @@ def contradiction(row: RowFields, step: StepRow) -> str:
     return ""
 
 
-PAGED = "paged"
-"""bitsandbytes' name for optimizers whose states live in pageable memory."""
+RECIPE = "paged adamw 8bit in backward"
+"""The optimizer of torchtune's recipe on one GPU (recipes/configs/llama3_1/8B_full_single_device.yaml)."""
 
 
 def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
@@ -275,13 +273,7 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
     recipe = (
         framework.name == "torchtune" and bool(row.flag("layout.recipe_defaults")) and tuning_of(row, framework) is None
     )
-    offload = offload_of(row, step, framework)
-    name = row.text("layout.optimizer").lower() or "adamw"
-    if recipe:
-        name = "paged adamw 8bit"  # recipes/configs/llama3_1/8B_full_single_device.yaml
-    if PAGED in name:
-        offload, name = (*offload, "optimizer"), name.replace(PAGED, "").strip(" -_")
-    optimizer, form = optimizer_names.find(re.sub(r"[ _()]+", "-", name).strip("-"))
+    optimizer, form, in_backward = optimizer_of(row, RECIPE if recipe else "adamw")
     chunks, dropout = step.vp or 1, row.number("layout.dropout", most=1)
     layout = Layout(
         seq=seq,
@@ -304,11 +296,11 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
         layout,
         precision_of(row, framework),
         optimizer,
-        form or ("fused" if "fused" in optimizer.forms else optimizer.forms[0]),
+        form,
         kernel_of(row, framework),
         framework.dropout if dropout is None else dropout,
         shard=step.shards or 0,
-        offload=offload,
+        offload=offload_of(row, step, framework),
         framework=framework,
-        in_backward=bool(row.flag("layout.optimizer_in_backward")) or recipe,
+        in_backward=in_backward,
     )

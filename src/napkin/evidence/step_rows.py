@@ -3,14 +3,14 @@ time never reaches the prediction."""
 
 from __future__ import annotations
 
-from napkin.errors import NapkinError
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
 from napkin.evidence.row_fields import accelerator_of, title_of, unread_time
 from napkin.evidence.row_networks import states_bridge
+from napkin.evidence.row_optimizers import name_of
 from napkin.evidence.row_words import FSDP, HYBRID, SCHEDULES
 from napkin.evidence.rows import RowFields
 from napkin.record import record
-from napkin.training import optimizer_names, optimizers
+from napkin.training import optimizers
 from napkin.training.precision import POLICIES
 
 UNSTATED_ACCUMULATION = 4
@@ -125,7 +125,7 @@ def step_row(row: RowFields) -> StepRow:
         async_tp=bool(row.flag("layout.async_tp")),
         rowwise=row.text("layout.scaling") == "rowwise",
         schedule=SCHEDULES.get(row.text("layout.schedule").lower(), row.text("layout.schedule")),
-        optimizer=_optimizer(row),
+        optimizer=name_of(row),
         hosts=row.part("layout").get("optimizer_offload") is True,
         measured=found,
         suspect=row.text("suspect"),
@@ -165,17 +165,6 @@ def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]
 def fsdp_of(row: RowFields) -> str:
     """Return the FSDP sharding that a row states, in lower case; "" if none."""
     return row.text("layout.fsdp").strip().lower().replace("-", "_").replace(" ", "_")
-
-
-def _optimizer(row: RowFields) -> str:
-    """Return the optimizer's name in napkin, "" if the row does not say; an unknown one as the row has it."""
-    words = row.text("layout.optimizer").strip()
-    if not words:
-        return ""
-    try:
-        return optimizer_names.find(words.rpartition(".")[2].replace(" ", "-"))[0].name
-    except NapkinError:
-        return words
 
 
 def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> float | None:
@@ -229,7 +218,7 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
         return f"the policy {policy[:40]} is not known"
     if kind not in ("", "none", "selective", "full", "other"):
         return f"the recomputation {kind[:40]} is not known"
-    fsdp, optimizer = fsdp_of(row), _optimizer(row)
+    fsdp, optimizer = fsdp_of(row), name_of(row)
     if fsdp and fsdp not in FSDP:
         return f"layout.fsdp: {fsdp[:40]} is not known"
     if optimizer and optimizer not in optimizers.OPTIMIZERS:

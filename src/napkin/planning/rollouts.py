@@ -213,15 +213,18 @@ def _linears(model: Model) -> list[LinearLayer]:
 def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int, form: str = FORMAT) -> int:
     """Return the fewest tensor-parallel ranks (a power of two within a node) whose share holds the weights in a number
     format and the cache of one sequence."""
-    ranks = 1
+    ranks, needed = 1, 0.0
     while ranks <= node and model.heads % ranks == 0:
         engine = Engine(model, ranks, ranks, share, apart=False, form=form)
-        if float(engine.weights().value) + engine.cached(longest) <= share * capacity:
+        needed = float(engine.weights().value) + engine.cached(longest)
+        if needed <= share * capacity:
             return ranks
         ranks *= 2
+    each = "the GPU" if ranks == 2 else f"each of {ranks // 2} GPUs"
     raise Refused(
-        f"{model.name} does not fit into the engine's share of {node} GPUs",
-        "a larger share, or --rollout separate:GPUS",
+        f"the engine has {share:.0%} of {each}; the weights of {model.name} and the cache of one response of "
+        f"{longest:,} tokens need {needed / capacity:.0%}",
+        "a larger share (--rollout colocated:0.7), more GPUs, or --rollout separate:GPUS",
     )
 
 

@@ -6,8 +6,9 @@ from napkin.architectures import build, implementation_of
 from napkin.commands.validate.rollout_lengths import STREAMED
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_adapters import adapters_of, check_kind
-from napkin.evidence.finetune_software import framework_of, optimizer_of, precision_of
+from napkin.evidence.finetune_software import framework_of, precision_of
 from napkin.evidence.margins import widths_of
+from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.rows import RowFields
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
