@@ -61,6 +61,9 @@ MEMORY = "memory llama3-8b --hardware h100"
         (f"{MEMORY} --inference --max-num-seqs 8", f"{MEMORY} --inference --batch 8"),
         (f"{MEMORY} --inference --batch-size 8", f"{MEMORY} --inference --batch 8"),
         (f"{MEMORY} --offload-optimizer", f"{MEMORY} --offload optimizer"),
+        (f"{MEMORY} --use_liger_kernel true", f"{MEMORY} --kernels liger"),
+        (f"{MEMORY} --method lora --lora-rank 8", f"{MEMORY} --lora-rank 8"),
+        (f"{MEMORY} --method dpo", f"{MEMORY} --task dpo"),
         (f"{MEMORY} --grpo", f"{MEMORY} --task grpo"),
         (f"{MEMORY} --grpo --num_generations 8", f"{MEMORY} --task grpo --samples-per-prompt 8"),
         (f"{MEMORY} --grpo --max_completion_length 4096", f"{MEMORY} --task grpo --max-response-tokens 4096"),
@@ -92,6 +95,9 @@ def test_spellings_that_mean_the_same(line: str, same: str) -> None:
         (f"{MEMORY} --qlora", ["--quantized nf4 --lora-rank"]),
         (f"{MEMORY} --adapter qlora", ["--quantized nf4 --lora-rank"]),
         (f"{MEMORY} --task rlhf", ["--task grpo, rloo or ppo"]),
+        (f"{MEMORY} --task lora", ["--lora-rank 16"]),
+        (f"{MEMORY} --lora-rank 8 --quantized 4bit", ["--quantized nf4", "int4 (GPTQ, AWQ)"]),
+        (f"{MEMORY} --lora-rank 8 --quant 8bit", ["--quantized int8"]),
         (f"{MEMORY} --deepspeed zero2.json", ["--zero 2", "--framework deepspeed"]),
         (f"{MEMORY} --cpu-offload", ["--offload optimizer"]),
         (f"{MEMORY} --lr 1e-4", ["learning rate"]),
@@ -253,5 +259,5 @@ def test_a_shape_near_llamas_says_what_it_lacks(napkin: Napkin) -> None:
     assert "--position-embedding-type rope and --normalization RMSNorm would make it Llama's" in found.hints[0]
 
 
-def test_every_option_with_hints_for_other_values_is_tested() -> None:
+def test_hints_for_other_values_are_loaded_for_the_options_that_have_them() -> None:
     assert set(HINTED) == set(meanings.VALUES)

@@ -534,7 +534,10 @@ def test_the_batch_of_answers_counts_prompts() -> None:
         (f"step {LINE} --rollout separate:8", "counts all"),
         (f"step {LINE} --rollout elsewhere", "is not understood"),
         ("step llama3-8b --hardware h100 --prompt-tokens 100", "only reinforcement learning"),
-        ("memory llama3-70b --task grpo --gpus 2 --hardware h100 --zero 3 --rollout colocated:0.1 " + LENGTHS, "share"),
+        (
+            "memory llama3-70b --task grpo --gpus 2 --hardware h100 --zero 3 --rollout colocated:0.1 " + LENGTHS,
+            "has 10% of each of 2 GPUs",  # and needs 141.1 GB / 2 of 85 GB for the weights alone
+        ),
     ],
 )
 def test_what_has_no_meaning_is_refused(line: str, says: str) -> None:

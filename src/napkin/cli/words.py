@@ -12,8 +12,8 @@ from napkin.options.registry import OPTIONS
 
 TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
-HINTED = ("adapter", "max", "min", "precision", "task")
-"""The options in VALUES of options/meanings.py, a module loaded only if one of them is given."""
+HINTED = ("adapter", "max", "min", "precision", "quantized", "task")
+"""The options in VALUES of options/meanings.py, a module loaded only if the value of one of them is not a word of it."""
 
 
 class Words:
@@ -79,9 +79,7 @@ class Words:
     def _put(self, option: Option, text: object, head: str) -> None:
         """Keep an option's text; the last wins."""
         if isinstance(text, str) and not option.flag:
-            if option.name in ("adapter", "max", "min", "precision", "task") and self._has_another_value(
-                option, text, head
-            ):
+            if option.name in HINTED and self._has_another_value(option, text, head):
                 return
             if option.name in ("hardware", "gpus") and self._machine(option, text, head):
                 return
@@ -95,13 +93,14 @@ class Words:
 
     def _has_another_value(self, option: Option, text: str, head: str) -> bool:
         """Reject a value that users expect but the option does not have; return whether it was one."""
+        own = self.command.reads.get(option.name, option.parse)
+        if isinstance(own, Choice) and text.strip().lower() in own.words:
+            return False
         from napkin.options.meanings import VALUES
 
         means, word = VALUES[option.name], text.strip().lower().replace("_", "-")
         hint = means.get(word) or (means.get("*.json") if word.endswith(".json") else None)
-        own = self.command.reads.get(option.name, option.parse)
-        known = own.words if isinstance(own, Choice) else ()
-        if hint is not None and text.strip().lower() not in known:
+        if hint is not None:
             self._problem(f"{head}: {text[:60]!r} is not one of its values", hint)
             return True
         return False

@@ -96,6 +96,7 @@ _MIXED = {
     "*": f"!{_POLICIES}",
 }
 _RANK = "?--lora-rank 16: state the rank"
+_FOUR_BIT_FORMATS = "--quantized nf4 (QLoRA), nf4-dq (its scales quantized too) or int4 (GPTQ, AWQ)"
 _FOUR_BITS = {"": "--quantized nf4", "false": ""}
 _LORA = {
     "": _RANK,
@@ -107,6 +108,7 @@ _LORA = {
     "none": "",
     "*": "!--lora-rank 16 trains LoRA matrices; everything is trained without it",
 }
+_TASKS = {task: f"--task {task}" for task in ("sft", "dpo", "kto", "orpo", "simpo", "rm", "ppo", "grpo", "rloo")}
 _OFFLOAD = {"": "--offload {what}", "true": "--offload {what}", "cpu": "--offload {what}", "false": "", "none": ""}
 _ROLLOUTS = "--task grpo, rloo or ppo: which algorithm"
 _FORMS = {"json": "--json", "csv": "--csv", "markdown": "--markdown", "md": "--markdown", "text": "", "table": ""}
@@ -170,6 +172,11 @@ MEANS: dict[str, Mapping[str, str]] = {
     "xformers xformers-attention mem-efficient-attention memory-efficient-attention": {"": "--attention efficient"},
     "cudnn-attention": {"": "--attention cudnn"},
     "lora use-lora peft use-peft use-lora-adapters adapter adapter-type finetuning-type train-type tuner-type": _LORA,
+    "method finetuning-method finetune-method training-method peft-method peft-type": {**_LORA, **_TASKS},
+    "liger use-liger use-liger-kernel use-liger-kernels liger-kernel enable-liger-kernel enable-liger": {
+        "": "--kernels liger",
+        "false": "",
+    },
     "qlora use-qlora": {"": f"!{_QLORA}", "#": "--quantized nf4 --lora-rank {}", "false": ""},
     "load-in-4bit use-4bit 4bit bnb-4bit in-4bit load-4bit int4 q4": _FOUR_BITS,
     "load-in-8bit use-8bit 8bit bnb-8bit int8 in-8bit load-8bit q8": {"": "--quantized int8", "false": ""},
@@ -272,7 +279,12 @@ other options, or after `!` the hint of a refusal; after `?` too, unless the lin
 
 VALUES: dict[str, Mapping[str, str]] = {
     "adapter": {"qlora": _QLORA, "*.json": "--from adapter_config.json reads peft's file"},
-    "task": dict.fromkeys(("rl", "rlhf", "reinforce"), _ROLLOUTS),
+    "task": {**dict.fromkeys(("rl", "rlhf", "reinforce"), _ROLLOUTS), "lora": _RANK[1:], "qlora": _QLORA},
+    "quantized": {
+        **dict.fromkeys(("4bit", "4-bit", "4", "bnb", "bitsandbytes"), _FOUR_BIT_FORMATS),
+        **dict.fromkeys(("8bit", "8-bit", "8"), "--quantized int8 (LLM.int8) or fp8"),
+        **dict.fromkeys(("gptq", "awq", "w4a16"), "--quantized int4: weights of 4 bits with a scale for each group"),
+    },
     "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},
     "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
     "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},
