@@ -75,7 +75,7 @@ def test_megatrons_arguments_in_yaml_keep_their_lines() -> None:
 def test_a_script_is_no_description_of_a_model() -> None:
     """Its sizes stand among other keys, of which a description reads none (transformers' run_clm.py)."""
     line = "deepspeed run_clm.py --model_type gpt2 --n_layer 3 --n_embd 128 --per_device_train_batch_size 4\n"
-    with pytest.raises(NapkinError, match="starts run_clm.py, whose options napkin does not know"):
+    with pytest.raises(NapkinError, match=r"starts run_clm\.py, whose options napkin does not know"):
         read(line)
 
 

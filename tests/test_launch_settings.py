@@ -215,7 +215,6 @@ def test_defaults_that_name_each_other_are_refused(tmp_path: Path) -> None:
     [
         ("python3 main.py training=gpt3/5b stages=[training] training.trainer.num_nodes=20", "which names a recipe"),
         ("python3 main.py recipes=training/llama/hf_llama3_8b cluster_type=slurm", "HyperPod"),
-        ("oumi distributed torchrun -m oumi train -c own.yaml", "oumi's configuration"),
     ],
 )
 def test_related_launch_lines_say_which_file_would_do(tmp_path: Path, line: str, says: str) -> None:

@@ -61,6 +61,7 @@ class LaunchFormat:
     is_this  returns whether a file has this format
     fixed    options that the format implies: trainer, framework
     ignored, not_modelled, refused            key patterns: * matches anything, a block's name matches all of its keys
+    translated  returns the source with the keys of another format, whose rules then read it
     """
 
     name: str
@@ -74,6 +75,7 @@ class LaunchFormat:
     ignored: str = ""
     not_modelled: Mapping[str, str] = MappingProxyType({})
     refused: Mapping[str, str] = MappingProxyType({})
+    translated: Callable[[LaunchFile], LaunchFile] | None = None
 
     @property
     def tables(self) -> Tables:
@@ -85,7 +87,7 @@ class LaunchFormat:
 
 def open_reading(format: LaunchFormat, source: LaunchFile) -> Reading:
     """Return an empty reading of a source in this format."""
-    return Reading(source, format.tables)
+    return Reading(format.translated(source) if format.translated is not None else source, format.tables)
 
 
 def apply(format: LaunchFormat, reading: Reading) -> None:

@@ -112,7 +112,12 @@ NEIGHBORS = (
         ),
         SIZES,
     ),
-    Neighbor("oumi's configuration", _holds("model.model_name", "training.trainer_type|data.train"), SIZES, True),
+    Neighbor(
+        "oumi's configuration of evaluation or inference, not of training",
+        _holds("model.model_name", "engine|tasks|generation"),
+        RECIPE,
+        True,
+    ),
     Neighbor("ColossalAI's launch line", _starts("colossalai"), SIZES),
     Neighbor(
         "a configuration of inference or of merging, not of training",

@@ -110,6 +110,20 @@ class LaunchFile:
         inner = {key[cut:]: value for key, value in self.values.items() if key.startswith(f"{block}.")}
         return LaunchFile(self.name, self.syntax, inner, self.document)
 
+    def renamed(self, names: Mapping[str, str]) -> LaunchFile:
+        """Return the source with other names of keys and blocks; messages keep the names of the file.
+
+        names  key or block → its new name; "" removes the block's name from its keys
+        """
+        values = {}
+        for key, value in self.values.items():
+            old = next((one for one in names if key == one or key.startswith(f"{one}.")), "")
+            values[(names[old] + key[len(old) :]).lstrip(".") if old else key] = value
+        found = LaunchFile(self.name, self.syntax, values, self.document)
+        found.command, found.environment, found.unread = self.command, self.environment, dict(self.unread)
+        found.parts, found.missing = self.parts, self.missing
+        return found
+
     def place(self, key: str) -> str:
         """Return `file:line: key` for messages."""
         value = self.values.get(key)

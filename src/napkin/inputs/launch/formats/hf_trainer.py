@@ -213,7 +213,8 @@ def _loss(reading: Reading) -> None:
         reading.default("loss", "torch", "loss_type")
 
 
-def _model(reading: Reading) -> None:
+def read_model(reading: Reading) -> None:
+    """Read the model under the keys that these programs give it."""
     take_model(reading, "model_name_or_path", "model_name", "model_id")
 
 
@@ -229,7 +230,10 @@ FORMAT = LaunchFormat(
     ),
     rules=(
         KeyRule(
-            "model_name_or_path|model_name|model_id", "model", "a preset's name; for a fine-tune, give MODEL", _model
+            "model_name_or_path|model_name|model_id",
+            "model",
+            "a preset's name; for a fine-tune, give MODEL",
+            read_model,
         ),
         KeyRule(" ".join(OF_TRL), "trainer", "trl if the file has one of TRL's keys, else hf-trainer", take_trainer),
         KeyRule(
