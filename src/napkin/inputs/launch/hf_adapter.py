@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 SWITCHES = ("use_peft", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
 MODES = "train_mode|training_mode|tuning_mode|tuning_type|train_type|finetuning_mode|finetune_type"
 """Keys that name the method in one word."""
-METHODS = {"full": "full", "sft_full": "full", "full_finetune": "full", "lora": "lora", "qlora": "qlora"}
+METHODS = {
+    "full": "full",
+    "sft_full": "full",
+    "full_finetune": "full",
+    "lora": "lora",
+    "qlora": "qlora",
+    "qlora_4bit": "qlora",
+}
 TARGETS = "lora_target_modules|lora_target|target_modules|lora_modules|trainable"
 FOUR = ("load_in_4bit", "use_qlora", "use_4bit_quantization")
 DOUBLED = ("use_bnb_nested_quant", "bnb_4bit_use_double_quant", "use_nested_quant", "double_quant")

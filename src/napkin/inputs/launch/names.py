@@ -167,6 +167,7 @@ def lora_targets(targets: list[str]) -> str:
 
 
 _ALTERNATIVES = re.compile(r"\((?:\?:)?([\w|]+)\)|(\w+)")
+_ANYWHERE = re.compile(r"\.\*\.?(\w+)(?:\.\*)?")
 _OTHER_SENSES = re.compile(r"vision|visual|image|audio|projector")
 _EVERY_LAYER = re.compile(r"\[\\d\]\+|\\d\+|\[0-9\]\+")
 
@@ -176,6 +177,9 @@ def matched_targets(pattern: str) -> list[str] | None:
 
     None if the expression selects layers, excludes a part of the language model, or does not end in a list of names.
     """
+    anywhere = [_ANYWHERE.fullmatch(one) for one in pattern.strip("^$").split("|")]
+    if all(anywhere):
+        return [one[1] for one in anywhere if one]
     front, _, last = pattern.strip("^$").rpartition(".")
     if any(not _OTHER_SENSES.search(one) for one in re.findall(r"\(\?!([^)]*)\)", front)):
         return None

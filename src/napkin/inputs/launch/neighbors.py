@@ -105,10 +105,15 @@ NEIGHBORS = (
         True,
     ),
     Neighbor(
-        "SageMaker HyperPod's recipe or launch line",
+        "SageMaker HyperPod's launch line, which names a recipe",
+        lambda source: source.program == "main.py" and "recipes" in source,
+        "give the recipe: recipes=fine-tuning/llama/NAME is recipes_collection/recipes/fine-tuning/llama/NAME.yaml",
+    ),
+    Neighbor(
+        "SageMaker HyperPod's recipe of another kind than its fine-tuning and verl",
         lambda source: (
-            (source.program == "main.py" and "recipes" in source)
-            or source.has_all("model.train_batch_size", "model.max_context_width")
+            source.has_all("model.train_batch_size", "model.max_context_width")
+            or str(source.plain("run.model_type") or "").startswith(("hyperpod_", "amazon.", "mtrl"))
         ),
         SIZES,
     ),

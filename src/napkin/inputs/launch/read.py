@@ -16,7 +16,7 @@ from napkin.inputs.launch.syntax import read_source
 
 MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf deepspeed_chat
     megatron nemo megatron_bridge
-    llamafactory axolotl torchtune torchtitan oumi nanotron llm_foundry olmo litgpt maxtext gpt_neox
+    llamafactory axolotl torchtune torchtitan oumi hyperpod nanotron llm_foundry olmo litgpt maxtext gpt_neox
     deepspeed accelerate xtuner nanogpt hf_python hf_trainer peft_adapter hf_config
     meta_params"""
 """Format modules in the order in which they are tried, the most specific first."""

@@ -11,7 +11,8 @@ from napkin.inputs.launch.values import Open, degree, flag, product
 
 def is_sft(source: LaunchFile) -> bool:
     """Return whether the file runs verl's SFT trainer."""
-    return "model.partial_pretrain" in source or any("sft_trainer" in one for one in source.command)
+    alone = "engine" in source and "model.path" in source and "actor_rollout_ref" not in source
+    return alone or "model.partial_pretrain" in source or any("sft_trainer" in one for one in source.command)
 
 
 def is_megatron(source: LaunchFile) -> bool:

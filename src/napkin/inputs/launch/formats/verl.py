@@ -22,11 +22,22 @@ TASKS = {
 }
 
 
+HYPERPOD = {"trainer": "hyperpod.trainer", "training_config": ""}
+"""Blocks of SageMaker HyperPod's recipes, whose training_config holds verl's settings, GPUs and nodes too."""
+
+
+def _unwrapped(source: LaunchFile) -> LaunchFile:
+    return source.renamed(HYPERPOD) if _is_wrapped(source) else source
+
+
+def _is_wrapped(source: LaunchFile) -> bool:
+    return source.has_any("training_config.actor_rollout_ref", "training_config.engine")
+
+
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is verl's settings."""
-    return source.has_any("actor_rollout_ref", "algorithm.adv_estimator") or any(
-        one.startswith("verl.") for one in source.command
-    )
+    """Return whether a file is verl's settings, or a recipe of HyperPod that holds them."""
+    named = any(one.startswith("verl.") for one in source.command)
+    return named or source.has_any("actor_rollout_ref", "algorithm.adv_estimator") or _is_wrapped(source)
 
 
 def _model(reading: Reading) -> None:
@@ -225,7 +236,9 @@ FORMAT = LaunchFormat(
             _rollout,
         ),
     ),
-    ignored=f"""config_path config_name m data trainer {A}.optim {M}.lora_alpha algorithm hydra ray_init
+    ignored=f"""hyperpod display_name instance_types elastic_policy run version ray_cluster mlflow
+        *trainer_callbacks *._target_ *profiler* config_path config_name m data trainer {A}.optim {M}.lora_alpha
+        algorithm hydra ray_init
         critic.optim module nproc_per_node nnodes {A}.clip_ratio* {A}.grad_clip {A}.shuffle {A}.kl_loss_*
         {A}.entropy* {A}.loss_agg_mode {A}.policy_loss {A}.fsdp_config {M}.trust_remote_code {M}.external_lib
         {R}.temperature {R}.top_p {R}.top_k {R}.do_sample {R}.val_kwargs {R}.load_format optim reward_model.enable""",
@@ -243,4 +256,5 @@ FORMAT = LaunchFormat(
         "use_remove_padding": "padding-free batches",
     },
     refused={"reward_model.model.update": "trains the reward model too (PRIME)"},
+    translated=_unwrapped,
 )
