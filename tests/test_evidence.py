@@ -129,8 +129,8 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
 @pytest.mark.parametrize(
     ("layout", "source", "wanted"),
     [
-        ({"framework": "torchtitan", "compile": True}, "", {"stack": "fsdp-compiled"}),
-        ({"framework": "torchtitan"}, "", {"stack": "fsdp-eager"}),
+        ({"framework": "torchtitan", "compile": True}, "", {"stack": "fsdp-compiled", "recompute_kind": "selective"}),
+        ({"framework": "torchtitan"}, "", {"stack": "fsdp-eager", "recompute_kind": "selective"}),
         ({}, "NVIDIA Megatron Bridge, container 26.08", {"stack": "megatron-core-2026", "attention": "cudnn"}),
         ({}, "NVIDIA Megatron Bridge, container 26.04", {"stack": "megatron-core", "attention": "cudnn"}),
         ({}, "NVIDIA NeMo performance summary, container 24.07", {"stack": "megatron-core-2024"}),
@@ -216,7 +216,7 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"offload": "optimizer, parameters"}, "", {}),
         ({"attention": "sparse"}, "", {}),
         ({"recompute": "full (--checkpoint-activations)"}, "", {"recompute_kind": "full"}),
-        ({"recompute": "full (10 of 80 layers)"}, "", {"recompute_kind": "full (10 of 80 layers)"}),
+        ({"recompute": "full (10 of 80 layers)"}, "", {"recompute_kind": "other", "recompute_layers": 10 / 80}),
         ({"recompute": "full (default of XTuner)"}, "", {"recompute_kind": "full"}),
         ({"recompute": "no activation checkpointing"}, "", {"recompute_kind": "none"}),
         ({"batch_tokens": "0.5M"}, "", {"batch_tokens": 2**19}),

@@ -26,7 +26,7 @@ from napkin.operations.model import Model
 from napkin.record import fields, record, replace
 from napkin.timing.data_parallel import FUSED_ON_HOST
 from napkin.timing.step import StepTime, step
-from napkin.timing.step_layout import StepLayout
+from napkin.timing.step_layout import IDLE, StepLayout
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
@@ -45,7 +45,7 @@ Structure = tuple["int | bool", ...]
 """The structure that rows must share to be stacked: flags, the window, and optional parts."""
 _STRUCTURE = ("gated", "tied", "window", "expert_bias")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
-_FORMS = ("host", "elementary")
+_FORMS = ("host", "elementary", "exchanges")
 """What of a step's layout decides which terms there are; rows must share it too."""
 
 
@@ -88,6 +88,8 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
         host=FUSED_ON_HOST if row.hosts else 0,
         elementary=1 if stack.eager else 0,
+        exchanges=1 if row.exchanges else 0,
+        idle=IDLE.get(row.schedule, 1),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_lengths import RowLengths, lengths_of
 from napkin.evidence.finetune_software import trainer_of
+from napkin.evidence.row_fields import context_ranks
 from napkin.evidence.rows import RowFields
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
@@ -24,8 +25,8 @@ def _gpus_of(row: RowFields) -> int:
 def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
     """Return the tensor, pipeline, context and expert parallel degrees: if none is stated and the batch is of fewer
     micro-batches than there are GPUs, as many as possible of those that share one divide tensors within a node."""
-    tp, pp, cp, ep = (row.count(f"layout.{name}") or 1 for name in DEGREES)
-    cp = cp * (row.count("layout.ulysses") or 1)
+    tp, pp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "ep"))
+    cp, _ = context_ranks(row)
     shared = _sharing(row)
     if shared > 1:
         tp = max(one for one in range(1, _per_node(row) + 1) if shared % one == 0)
@@ -90,7 +91,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         sp=1 if tp > 1 and row.flag("layout.sp") is not False else 0,
         zero=zero if dp * cp > 1 or stack == "deepspeed" else 0,
         schedule="interleaved" if chunks > 1 else "1f1b",
-        ulysses=(row.count("layout.ulysses") or 1) > 1,
+        ulysses=context_ranks(row)[1],
         recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
     )
     return layout, lengths

@@ -27,7 +27,7 @@ from napkin.term import Term
 from napkin.timing.data_parallel import FUSED_ON_HOST, LOOPED_ON_HOST
 from napkin.timing.rates import Rates
 from napkin.timing.step import OPTIMIZER, StepTime, step_of_passes
-from napkin.timing.step_layout import StepLayout
+from napkin.timing.step_layout import IDLE, StepLayout
 from napkin.training.assigned_stages import Stages
 from napkin.training.layout import Layout
 from napkin.training.optimizer_step import step_traffic
@@ -140,7 +140,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         attention_recomputed=1 if core else 0,
         products_recomputed=SECOND_LINEARS if layout.recompute.kind == OPERATIONS else 0,
         flash=0 if kernel == "eager" else 1,
-        idle=1 / 3 if layout.schedule == "zero-bubble" else 1,
+        idle=IDLE.get(layout.schedule, 1),
         low=1 if low else 0,
         gradient_bytes=gradient,
         gathered_bytes=gathered_bytes(setup.precision, layout.zero, stack.gathers_low),

@@ -60,12 +60,13 @@ from napkin.evidence.row_words import (
     PRECISIONS,
     QUANTIZED,
     RECIPE,
-    SCHEDULES,
     SHARDERS,
     STACK_WORDS,
     UNITS,
     library_of,
     recomputation,
+    schedule_named,
+    share_of_layers,
     timed_kernel,
 )
 from napkin.evidence.rows import RowFields
@@ -100,11 +101,6 @@ def of_step(row: RowFields) -> Facts:
     layout["stack"] = stack
     layout["attention"] = kernel = _kernel_of(row, stack)
     layout["newer_attention"] = _newer_kernel(row, kernel)
-    words = row.text("layout.recompute").lower()
-    for spellings, what, share in PARTS_RECOMPUTED:
-        if any(word in words for word in spellings):
-            layout[f"recompute_{what}"] = share
-            break
     layout |= _recomputed_in_time(row)
     precision = row.text("layout.precision")
     if not row.text("layout.policy"):
@@ -173,15 +169,28 @@ def _offloads(row: RowFields, weighed: bool) -> dict[str, Fact]:
     return {"offload": None, **dict.fromkeys((fields[name] for name in names), True)}
 
 
+TITAN = "torchtitan"
+"""Its configurations recompute every second matmul unless they say otherwise (torchtitan/config/job_config.py,
+ActivationCheckpoint: mode selective, selective_ac_option op; train_configs/llama3_8b.toml)."""
+
+
 def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:
     """Return what is recomputed, if a row states it only in words; unknown words are kept."""
-    words = row.text("layout.recompute").strip().lower()
+    words, stated = row.text("layout.recompute").strip().lower(), row.text("layout.recompute_kind")
     if words == RECIPE:
         return {"recipe_defaults": True}
-    if words in ("", "unstated") or row.text("layout.recompute_kind"):
-        return {}
-    some = any(word in words for spellings, _, _ in PARTS_RECOMPUTED for word in spellings)
-    return {"recompute_kind": "other" if some else recomputation(words) or words}
+    if words in ("", "unstated"):
+        return {} if stated or TITAN not in _source_words(row) else {"recompute_kind": "selective"}
+    found: dict[str, Fact] = {}
+    one_stage = (row.count("layout.pp") or 1) == 1
+    counted = share_of_layers(words, (row.count("model.layers") or 0) if one_stage else 0)
+    if counted is not None:
+        found["recompute_layers"] = counted
+    for spellings, what, share in PARTS_RECOMPUTED if counted is None else ():
+        if any(word in words for word in spellings):
+            found[f"recompute_{what}"] = share
+            break
+    return found if stated else {**found, "recompute_kind": "other" if found else recomputation(words) or words}
 
 
 def _batch_tokens(row: RowFields) -> dict[str, Fact]:
@@ -213,12 +222,14 @@ def stack_of(row: RowFields) -> str:
     words = _source_words(row)
     found = next((stack for word, stack in STACK_WORDS if word in words), "")
     compiled = row.flag("layout.compile")
-    if found == "megatron-core" and BEFORE_CORE.search(row.text("source.title")):
+    if found == "megatron-core" and (BEFORE_CORE.search(row.text("source.title")) or (_dated(row) or CORE) < CORE):
         return "megatron"
     if found in ("megatron-core", "megatron-mlperf"):
         return edition(found, words)
     if found == DEEPSPEED:
         return "megatron-deepspeed" if "megatron" in words else FSDP[bool(compiled)]
+    if found == FSDP[False] and compiled:
+        return FSDP[True]
     if found == "fsdp-compiled":
         if (
             compiled is None
@@ -243,6 +254,8 @@ def edition(stack: str, words: str) -> str:
 
 BEFORE_CORE = re.compile(r"\b20(1\d|2[0-2])\b")
 """Years of Megatron-LM before its core (NVIDIA/Megatron-LM megatron/core, from 2023 on)."""
+CORE = 202301
+"""The month from which on Megatron-LM has its core."""
 BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
 """Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
 
@@ -328,11 +341,11 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
 
 
 def _dated(row: RowFields) -> int | None:
-    """Return the year and month (202506) that a row's version, or its source's place or title, states, as 202506 or
-    June 2025; None if none does."""
+    """Return the year and month (202506) that a row's version, or its source's place or title, states, as 202506,
+    2025-06 or June 2025; None if none does."""
     for words in (row.text(path) for path in ("layout.versions", "layout.version", "source.where", "source.title")):
-        if dated := re.search(r"20\d\d(0[1-9]|1[0-2])", words):
-            return int(dated[0])
+        if dated := re.search(r"(20\d\d)-?(0[1-9]|1[0-2])(?!\d\d\d)", words):
+            return int(dated[1] + dated[2])
         if dated := re.search(rf"\b({'|'.join(MONTHS)})[a-z]* (20\d\d)\b", words.lower()):
             return int(dated[2]) * 100 + MONTHS.index(dated[1]) + 1
     return None
@@ -340,11 +353,11 @@ def _dated(row: RowFields) -> int | None:
 
 def _spellings(row: RowFields) -> dict[str, Fact]:
     """Return the canonical names of a row's attention kernel, schedule, method, formats and LoRA targets."""
-    kernel, schedule = row.text("layout.attention").strip().lower(), row.text("layout.schedule").strip().lower()
+    kernel = row.text("layout.attention").strip().lower()
     method, stored = _joined(row.text("layout.method")), _joined(row.text("layout.quantization"))
     found: dict[str, Fact] = {
         "attention": KERNELS.get(kernel, kernel),
-        "schedule": SCHEDULES.get(schedule, schedule),
+        "schedule": schedule_named(row.text("layout.schedule")),
         "method": "full" if method in FULL_TRAINING else method,
     }
     if stored in QUANTIZED and row.text("layout.quantization"):

@@ -9,7 +9,7 @@ from napkin.evidence.rows import RowFields
 from napkin.inputs import hardware
 from napkin.inputs.load import printable
 
-BOTH = """tp pp dp cp ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
+BOTH = """tp pp dp cp ulysses ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
 schedule recompute recompute_kind policy precision attention optimizer method compile chunked_cross_entropy stack
 framework framework_version optimizer_offload"""
 """Fields of a layout that affect memory and time."""
@@ -71,6 +71,13 @@ def _without_remark(name: str) -> str:
             continue
         return one
     return name
+
+
+def context_ranks(row: RowFields) -> tuple[int, bool]:
+    """Return the ranks that divide a sequence, and whether they exchange heads for tokens (Ulysses) in place of passing
+    keys and values on."""
+    ring, exchanging = row.count("layout.cp") or 1, row.count("layout.ulysses") or 1
+    return ring * exchanging, exchanging > 1
 
 
 def unread_time(row: RowFields) -> str:

@@ -142,6 +142,20 @@ PARTS_RECOMPUTED = (
     (("per-op",), "matmuls", 0.5),  # every second matmul
 )
 """Words for what is recomputed of a step, what they count, and its share."""
+COUNTED_LAYERS = re.compile(r"\b(\d+)(?: ?/ ?| (?:out )?of )(\d+)\b|\b(\d+) (?:layers|blocks)\b")
+"""Words that count the layers whose forward pass runs again: `30 of 80 layers`, or `30 layers` of the model's."""
+
+
+def share_of_layers(words: str, layers: int) -> float | None:
+    """Return the share of the layers that words count; None if they count none. layers: of the model, 0 if a count
+    alone may be of each pipeline stage."""
+    found = COUNTED_LAYERS.search(words)
+    if found is None:
+        return None
+    some, every = (int(found[1]), int(found[2])) if found[1] else (int(found[3]), layers)
+    return some / every if 0 < some <= every else None
+
+
 KERNELS = {
     spelling: name
     for name, spellings in {
@@ -229,13 +243,20 @@ FSDP = {
 HYBRID = ("hsdp", "hybrid_shard", "hybrid_shard_zero2", "_hybrid_shard_zero2")
 """Those of them that shard within a node and copy between nodes."""
 SCHEDULES = {
-    **{name: name for name in ("1f1b", "interleaved", "gpipe", "zero-bubble")},
-    "interleaved 1f1b": "interleaved",
-    "afab": "gpipe",
-    "zb1p": "zero-bubble",
-    "zbv": "zero-bubble",
+    **{name: name for name in ("1f1b", "interleaved", "gpipe")},
+    **dict.fromkeys(("interleaved 1f1b", "1f1b interleaved", "interleaved1f1b"), "interleaved"),
+    **dict.fromkeys(("afab", "all forward all backward"), "gpipe"),
+    **dict.fromkeys(("zero bubble", "zerobubble", "zb1p", "zb h1", "zbv", "zbvzerobubble"), "zero-bubble"),
 }
-"""Spellings of the pipeline schedules."""
+"""Spellings of the pipeline schedules, with a blank for hyphens and underscores."""
+
+
+def schedule_named(words: str) -> str:
+    """Return the pipeline schedule that words name; unknown words as they are."""
+    said = words.strip().lower()
+    return SCHEDULES.get(re.sub(r"[-_ ]+", " ", said), said)
+
+
 FULL_TRAINING = (
     "full",
     "sft",

@@ -4,10 +4,10 @@ time never reaches the prediction."""
 from __future__ import annotations
 
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
-from napkin.evidence.row_fields import accelerator_of, title_of, unread_time
+from napkin.evidence.row_fields import accelerator_of, context_ranks, title_of, unread_time
 from napkin.evidence.row_networks import states_bridge
 from napkin.evidence.row_optimizers import name_of
-from napkin.evidence.row_words import FSDP, HYBRID, SCHEDULES
+from napkin.evidence.row_words import FSDP, HYBRID, SCHEDULES, schedule_named
 from napkin.evidence.rows import RowFields
 from napkin.record import record
 from napkin.training import optimizers
@@ -26,6 +26,7 @@ class StepRow:
     source_key         source of the evidence that it belongs to, "" for another one
     bridge             a bridge joins its cards
     network            byte/s per accelerator to other nodes
+    exchanges          whether context-parallel ranks exchange heads for tokens
     shards             ranks that divide states under ZeRO
     recompute_stated   whether the row says anything of recomputation
     recompute_layers   share of the layers whose forward pass runs again if only some do
@@ -51,6 +52,7 @@ class StepRow:
     pp: int
     vp: int | None
     cp: int
+    exchanges: bool
     ep: int
     dp: int
     micro_batch: float | None
@@ -107,6 +109,7 @@ def step_row(row: RowFields) -> StepRow:
         bridge=states_bridge(row),
         seq=seq or 0,
         vp=row.count("layout.vp"),
+        exchanges=context_ranks(row)[1],
         micro_batch=row.positive("layout.micro_batch"),
         global_batch=batch,
         sp=row.flag("layout.sp"),
@@ -124,7 +127,7 @@ def step_row(row: RowFields) -> StepRow:
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
         async_tp=bool(row.flag("layout.async_tp")),
         rowwise=row.text("layout.scaling") == "rowwise",
-        schedule=SCHEDULES.get(row.text("layout.schedule").lower(), row.text("layout.schedule")),
+        schedule=schedule_named(row.text("layout.schedule")),
         optimizer=name_of(row),
         hosts=row.part("layout").get("optimizer_offload") is True,
         measured=found,
@@ -138,7 +141,7 @@ def step_row(row: RowFields) -> StepRow:
 def _degrees(row: RowFields) -> tuple[dict[str, int], int]:
     """Return tp, pp, cp, ep and dp, and the number of accelerators: dp fills what the others leave of it."""
     tp, pp = row.count("layout.tp") or 1, row.count("layout.pp") or 1
-    cp, ep = row.count("layout.cp") or 1, row.count("layout.ep") or 1
+    (cp, _), ep = context_ranks(row), row.count("layout.ep") or 1
     stated = row.count("layout.dp")
     count = row.count("hardware.count") or tp * pp * cp * (stated or 1)
     if count % (tp * pp * cp):
@@ -190,7 +193,6 @@ def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
 
 
 WHOLE_RUN = "whole"
-TIMED_SCHEDULES = ("1f1b", "interleaved")
 FABRICS = ("rdma", "omnipath")
 """Kinds of network between nodes, each with its own constant."""
 TIMED_KERNELS = ("flash", "flash1", "flash2", "cudnn", "efficient", "eager")
@@ -223,9 +225,11 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
         return f"layout.fsdp: {fsdp[:40]} is not known"
     if optimizer and optimizer not in optimizers.OPTIMIZERS:
         return f"the optimizer {optimizer[:40]} is not known"
-    schedule = row.text("layout.schedule").lower()
-    if schedule and SCHEDULES.get(schedule, schedule) not in TIMED_SCHEDULES:
+    schedule = schedule_named(row.text("layout.schedule"))
+    if schedule and schedule not in SCHEDULES.values():
         return f"the pipeline's schedule {schedule[:40]} is not modeled"
+    if schedule == "zero-bubble" and (row.count("layout.vp") or 1) > 1:
+        return "the pipeline's schedule with several chunks and zero bubble is not modeled"
     if why := unread_time(row):
         return why
     sharded = row.count("layout.zero", 0, 3) == 3 or fsdp

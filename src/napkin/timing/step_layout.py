@@ -6,6 +6,10 @@ from napkin.elementwise import Number, where
 from napkin.record import record, replace
 from napkin.training.optimizer_work import Works
 
+IDLE = {"zero-bubble": 1 / 3}
+"""Pipeline schedule → share of the plain pipeline's idle slots that it leaves, 1 for the others: weight gradients fill
+two thirds of them under zero bubble (ZB-H1: Qi et al. 2023, arXiv:2401.10241)."""
+
 
 @record
 class StepLayout:
@@ -17,8 +21,7 @@ class StepLayout:
     attention_recomputed, products_recomputed
                         1 if the attention core alone runs again; share of the forward matrix products that do
     flash               1 for a fused attention kernel, 0 if the scores are written to memory
-    idle                share of the plain pipeline's idle slots that the schedule leaves: 1 for GPipe and 1F1B, 1/3
-                        where weight gradients fill them (zero bubble, ZB-H1: Qi et al. 2023)
+    idle                share of the plain pipeline's idle slots that the schedule leaves (IDLE)
     low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
     casts               traffic of casting over the usual: 2 where every row has a scale of its own in both directions
     gradient_bytes      bytes of one gradient element as it is reduced
