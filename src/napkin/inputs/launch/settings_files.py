@@ -43,7 +43,7 @@ def _places(words: Sequence[str]) -> Iterator[int]:
         option = before.partition("=")[0]
         ends = (*ENDS, ".py") if of_python else ENDS
         named = plain.endswith(ends) and "=" not in plain and os.path.basename(plain) not in DEFAULTS
-        if named and started and (not before.startswith("-") or option in SWITCHES):
+        if named and started and (not before.startswith("-") or before == "--" or option in SWITCHES):
             yield at
         of_python = of_python or os.path.basename(plain) == "xtuner"
         started = started or plain.endswith(".py") or before == "-m" or os.path.basename(plain) in STARTERS

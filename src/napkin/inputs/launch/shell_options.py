@@ -84,6 +84,8 @@ class _Command:
     @property
     def weight(self) -> int:
         """How much the command looks like the training program: its options, and a settings file of several."""
+        if "pip" in self.words[:3]:  # python -m pip install
+            return 0
         named = len(named_in(self.words)) if _TRAINS.search(" ".join(self.words)) else 0
         return len(self.options) + OF_SETTINGS * named
 

@@ -118,7 +118,8 @@ class LaunchFile:
         values = {}
         for key, value in self.values.items():
             old = next((one for one in names if key == one or key.startswith(f"{one}.")), "")
-            values[(names[old] + key[len(old) :]).lstrip(".") if old else key] = value
+            new = (names[old] + key[len(old) :]).lstrip(".") if old else key
+            values[new if new and new not in values else key] = value
         found = LaunchFile(self.name, self.syntax, values, self.document)
         found.command, found.environment, found.unread = self.command, self.environment, dict(self.unread)
         found.parts, found.missing = self.parts, self.missing

@@ -99,7 +99,9 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
     if _is_yaml(text):
         from napkin.inputs.launch import yaml_words
 
-        return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
+        document = yaml_words.read(text, name)
+        task = _task(document, text, line)
+        return task if task is not None else of_mapping(_arguments(document), "yaml")
     if _is_python(text):
         from napkin.inputs.launch import python_words
 
@@ -111,6 +113,18 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
     from napkin.inputs.launch import yaml_words
 
     return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
+
+
+def _task(document: Document, text: str, line: int) -> LaunchFile | None:
+    """Return the options of the commands of a cloud task, or None for another document."""
+    if not isinstance(document.data, dict) or not {"run", "commands"} & document.data.keys():
+        return None
+    from napkin.inputs.launch import shell_options, task_files
+
+    script = task_files.script_of(document)
+    if script is None:
+        return None
+    return task_files.with_lines(shell_options.read(script, document.name, line), text)
 
 
 def _arguments(document: Document) -> Document:

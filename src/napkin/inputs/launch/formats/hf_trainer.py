@@ -6,6 +6,7 @@ from napkin.inputs.launch.accelerate_line import take_accelerate
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter
+from napkin.inputs.launch.hf_blocks import flattened
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype, full_policy
 from napkin.inputs.launch.reading import Reading
@@ -26,16 +27,22 @@ from napkin.inputs.launch.values import Open, flag, number, whole, word
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file names a model with transformers' TrainingArguments and no LLaMA-Factory key."""
-    named = source.has_any("model_name_or_path", "model_name", "model_id")
-    return (
-        named
-        and source.has_any(*ARGUMENTS)
-        and (sum(one in source for one in ARGUMENTS) >= 2 or source.has_any(*OF_TRL))
-        and not source.has_any("finetuning_type", "stage", "base_model")
-    )
+    flat = flattened(source)
+    stated, trl = (sum(one in flat for one in keys) for keys in (ARGUMENTS, OF_TRL))
+    if source.has_any("finetuning_type", "stage", "base_model") or not stated:
+        return False
+    if not flat.has_any("model_name_or_path", "model_name", "model_id"):
+        return source.is_mapping and stated + trl >= ENOUGH
+    return stated >= 2 or trl > 0
 
 
-HALVES = (("max_source_length", "max_target_length"), ("source_max_len", "target_max_len"))
+ENOUGH = 4
+"""Arguments that tell a file without a model, which its program names."""
+HALVES = (
+    ("max_source_length", "max_target_length"),
+    ("source_max_len", "target_max_len"),
+    ("max_input_length", "max_output_length"),
+)
 """Prompt and response of programs that train decoders (the second is qlora.py's); run_summarization.py, which does not,
 is refused."""
 LENGTHS = ("max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size")
@@ -216,6 +223,8 @@ def _loss(reading: Reading) -> None:
 def read_model(reading: Reading) -> None:
     """Read the model under the keys that these programs give it."""
     take_model(reading, "model_name_or_path", "model_name", "model_id")
+    if "model" not in reading.inputs:
+        reading.ask("model", "model_name_or_path")
 
 
 FORMAT = LaunchFormat(
@@ -298,4 +307,5 @@ FORMAT = LaunchFormat(
         "spectrum_config_path unfrozen_parameters": "only the named parameters are trained",
         "optim_target_modules": "optimizer states of these modules are low-rank, which napkin does not model",
     },
+    translated=flattened,
 )

@@ -1,0 +1,31 @@
+"""TrainingArguments that a program nests in blocks of its own: `training:`, `model:`, `lora:`."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.trl import ARGUMENTS
+
+TRAINED = ("training", "training_args", "training_arguments", "training_config", "train", "trainer", "trainer_args")
+ADAPTERS = ("lora", "peft", "peft_config", "lora_config", "qlora", "adapter")
+MODELS = ("model", "model_config", "model_args")
+NAMES = ("name", "name_or_path", "path", "hf_id", "id", "base", "base_model", "model_id", "model_name_or_path")
+OF_ADAPTERS = {"r": "lora_r", "rank": "lora_r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
+QUANTIZED = ("quantization", "quantization_config", "bnb", "bnb_config")
+
+
+def flattened(source: LaunchFile) -> LaunchFile:
+    """Return the source without the blocks in which a program nests TrainingArguments, the model and LoRA."""
+    block = next((one for one in TRAINED if sum(f"{one}.{key}" in source for key in ARGUMENTS) >= 2), None)
+    if block is None or not source.is_mapping:
+        return source
+    names = {block: ""}
+    for one in ADAPTERS:
+        names = {**{f"{one}.{key}": name for key, name in OF_ADAPTERS.items()}, f"{one}.enabled": "use_peft", **names}
+        names[one] = ""
+    for one in MODELS:
+        key = next((f"{one}.{key}" for key in NAMES if f"{one}.{key}" in source.values), None)
+        names = {**({key: "model_name_or_path"} if key else {}), **names, one: ""}
+    found = source.renamed({**names, **dict.fromkeys(QUANTIZED, "")})
+    bases = (value.value for key, value in found.values.items() if key.rpartition(".")[2] == "extends")
+    found.missing = (*found.missing, *(one for one in bases if isinstance(one, str)))
+    return found

@@ -1,0 +1,76 @@
+"""Read the commands of a cloud task's YAML (SkyPilot, dstack) as the script that they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.load import Document
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SKYPILOT = ("resources", "setup", "envs", "num_nodes", "file_mounts", "workdir")
+"""Keys that SkyPilot's tasks have next to `run` (docs.skypilot.co, YAML specification)."""
+_EACH = ("SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE")
+_NODES = ("SKYPILOT_NUM_NODES", "DSTACK_NODES_NUM")
+_ALL = ("DSTACK_GPUS_NUM",)
+"""Variables in which the runner passes the number of GPUs and nodes to the commands."""
+
+
+def script_of(document: Document) -> str | None:
+    """Return the shell script of a task, its variables first, or None for another file."""
+    data = document.data
+    if not isinstance(data, dict):
+        return None
+    listed, run = data.get("commands"), data.get("run")
+    if data.get("type") in ("task", "dev-environment") and isinstance(listed, list):
+        commands = [str(one) for one in listed]
+    elif isinstance(run, str) and any(key in data for key in SKYPILOT):
+        commands = [run]
+    else:
+        return None
+    text = "\n".join(commands)
+    return "\n".join([*_variables(data, text), text, ""])
+
+
+def _variables(data: dict[str, Any], text: str) -> Iterator[str]:
+    """Yield assignments of the task's environment, and of what its resources determine if the commands use it."""
+    found = data.get("envs") or data.get("env") or {}
+    pairs = found.items() if isinstance(found, dict) else (str(one).partition("=")[::2] for one in found)
+    for name, value in pairs:
+        if re.fullmatch(r"[A-Za-z_]\w*", str(name)) and value not in (None, ""):
+            yield f"{name}={_quoted(value)}"
+    each, nodes = _gpus(data.get("resources")), data.get("num_nodes") or data.get("nodes") or 1
+    if each is not None and isinstance(nodes, int):
+        counts = [(_EACH, each), (_NODES, nodes), (_ALL, each * nodes)]
+        yield from (f"{name}={count}" for names, count in counts for name in names if name in text)
+
+
+def _quoted(value: object) -> str:
+    return "'" + str(value).replace("'", "'\\''") + "'"
+
+
+def _gpus(resources: object) -> int | None:
+    """Return the GPUs of a node: `H100:8`, `{H100: 8}`, `{name: H100, count: 8}`; None if no key states them."""
+    if not isinstance(resources, dict):
+        return None
+    stated = resources.get("accelerators", resources.get("gpu"))
+    if isinstance(stated, dict):
+        stated = stated.get("count", next(iter(stated.values()), None))
+        return stated if isinstance(stated, int) else None
+    parts = [part for part in str(stated or "").split(":") if part.isdecimal()]
+    return int(parts[0]) if parts else (1 if isinstance(stated, str) and ".." not in stated else None)
+
+
+def with_lines(source: LaunchFile, text: str) -> LaunchFile:
+    """Return the source with the lines that its options have in the task's own text."""
+    rows = text.splitlines()
+    lines = source.document.lines
+    for (spelled, *_), _line in list(lines.items()):
+        at = next((number for number, row in enumerate(rows, 1) if str(spelled) in row), None)
+        if at is not None:
+            lines[spelled,] = at
+    return source
