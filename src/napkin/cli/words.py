@@ -13,7 +13,7 @@ from napkin.options.registry import OPTIONS
 TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
 HINTED = ("adapter", "max", "min", "precision", "quantized", "task")
-"""The options in VALUES of options/meanings.py, a module loaded only if the value of one of them is not a word of it."""
+"""The options in VALUES of options/meanings.py, a module loaded only for values that these options do not have."""
 
 
 class Words:
