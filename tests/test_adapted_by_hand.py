@@ -148,6 +148,38 @@ def test_quantized_weights_are_expanded_before_each_product() -> None:
     assert whole["step/memory_bound/casts"] == pytest.approx(each * (2 * (L * LAYER + V * H) - none))
 
 
+def test_autocast_casts_frozen_weights_in_every_pass() -> None:
+    """4 bytes read and 2 written, forward and where recomputed, the head's too; what autograd saves is the cast. Those
+    of trained weights are in its cache, and counted with their gradients' sums."""
+    casts = "step/memory_bound/casts"
+    assert parts(lora(), frozen_casts=6)[casts] == pytest.approx(6 * (L * LAYER + V * H))
+    assert parts(lora(), frozen_casts=6, layers_recomputed=1)[casts] == pytest.approx(6 * (2 * L * LAYER + V * H))
+    assert parts(Frozen(HF), frozen_casts=6)[casts] == 0
+    # parts of the loss cast the head's weight by themselves, here 6 bytes each way
+    found = parts(lora(), frozen_casts=6, loss_parts=4, head_copied=6, head_copied_back=6)
+    assert found[casts] == pytest.approx(6 * L * LAYER + 4 * (6 + 6) * V * H)
+
+
+@pytest.mark.parametrize(
+    ("policy", "framework", "moved"),
+    [("amp-bf16", "", 4 + 2), ("bf16-pure", "", 0), ("amp-bf16", "--framework fsdp", 0)],
+)
+def test_which_frozen_weights_are_cast(policy: str, framework: str, moved: int) -> None:
+    """Sharded ones are gathered in 16 bits."""
+    line = f"{EIGHT_B} --lora-rank 8 --seq 512 --precision {policy} --zero {3 if framework else 0} {framework}"
+    found = run_line(f"step {line} --explain --json").data["terms"]
+    assert found.get("bytes_cast", {"value": 0})["value"] == moved
+
+
+def test_parts_of_the_loss_return_no_gradient_to_a_frozen_head() -> None:
+    """256 tokens in each of 16 parts: the 16-bit weight is cast to fp32 (2 + 4 bytes) and back (4 + 2), both ways."""
+    line = (
+        f"{EIGHT_B} --trainer trl --task sft --seq 4096 --lora-rank 8 --precision frozen=bf16,param=fp32,compute=bf16"
+    )
+    assert explained(line, "head/copies/copied_back/bytes") == 16 * 12 * TABLE_8B
+    assert explained(line, "head/copies/copied/bytes") == 16 * 12 * TABLE_8B
+
+
 @pytest.mark.parametrize(
     ("stored", "low", "each"), [("nf4", 0, 2.1 * (0.5625 + 2)), ("nf4", 1, 2.1 * (0.5625 + 2)), ("int8", 0, 1 + 2)]
 )

@@ -162,7 +162,8 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         stacked=1 if setup.implementation.looped in STACKED else 0,
         unrouted=1 if setup.implementation.unrouted else 0,
         wide_stream=where(layout.zero >= 3, 0, 1 if setup.precision.network.autocast else 0),
-        **_parts_of_loss(model, setup),
+        frozen_casts=where(layout.zero >= 3, 0, casts_of_frozen(setup.precision.network)),
+        **_parts_of_loss(setup.trained(model), setup),
         target=layout.target,
         layers_before=before,
         layers_last=last,
@@ -173,7 +174,8 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
 
 
 def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
-    """Return what the step model knows of a loss in parts that are recomputed; nothing of any other."""
+    """Return what the step model knows of a loss in parts that are recomputed; nothing of any other. model: with its
+    frozen operations marked."""
     form = LOSSES.get(setup.implementation.loss)
     if form is None or form.parts is None or form.early:
         return {}
@@ -191,6 +193,14 @@ def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
         "head_copied_back": back,
         "head_gathers": alone * 2 * (parts - 1),
     }
+
+
+def casts_of_frozen(network: Precision) -> Number:
+    """Return the bytes moved per frozen weight that autocast casts from fp32: read as stored, written for the matmul.
+
+    Its cache holds the casts of weights that require a gradient, and of no others (pytorch/pytorch
+    aten/src/ATen/autocast_mode.cpp, cached_cast)."""
+    return sized(1, network.param) + sized(1, network.compute) if network.autocast else 0
 
 
 def host_of(setup: Setup) -> int:

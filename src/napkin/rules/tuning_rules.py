@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.operations.queries import learned_positions
+from napkin.record import replace
 from napkin.rules.case import Configuration
 from napkin.rules.rule import EITHER, INFO, MEMORY, OWN, Gain, Hit, Rule
 from napkin.training.tasks import REFERENCE
@@ -24,6 +25,16 @@ def _quantized(case: Configuration) -> Iterator[Hit]:
     if tuning is not None and tuning.quantized:
         said = f"{tuning.quantized} weights are dequantized for every matmul, and fit in 16 bits"
         yield Hit(said, "quantized", ({"quantized": "none"},))
+
+
+def _wide(case: Configuration) -> Iterator[Hit]:
+    setup, policy = case.setup, case.setup.precision
+    tuning = setup.implementation.tuning
+    if tuning is not None and not tuning.quantized and policy.autocast and not setup.framework.gathers:
+        narrow = replace(policy, name="", frozen=policy.compute)
+        yield Hit(
+            "frozen weights are in fp32, and are cast in every pass", "precision", ({"precision": narrow.stated},)
+        )
 
 
 def _padded(case: Configuration) -> Iterator[Hit]:
@@ -140,5 +151,16 @@ RULES = (
         find=_half,
         gains=OWN,
         sources=("Micikevicius et al. 2018, arXiv:1710.03740, section 3.2", "Kalamkar et al. 2019, arXiv:1905.12322"),
+    ),
+    Rule(
+        "N508",
+        "frozen-weights-in-fp32",
+        "Frozen weights are in fp32",
+        "Nothing is added to frozen weights, so 16 bits keep what the checkpoint has, in half the memory and without "
+        "casts. Libraries load a model by name in fp32 unless a dtype is given.",
+        "llama3-8b --gpus 8 --hardware a100 --lora-rank 16 --seq 1024 --precision amp-bf16",
+        find=_wide,
+        gains=EITHER,
+        sources=("huggingface/trl trl/trainer/utils.py, create_model_from_path: float32 unless a dtype is given",),
     ),
 )

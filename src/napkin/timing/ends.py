@@ -77,8 +77,8 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
     forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
     adapters = tuple(op for stack in model.stacks for op in (*stack.before, *stack.after) if op.role == ADAPTER)
     own = timed(clock, (*outside(model.stacks[-1].after), *adapters), "head", head)
-    if learning.stored:
-        own.expand("head/logits", term.multiply("head/elements", width, local), learning)
+    if learning.stored or not holds_for_all(clock.layout.loss_parts > 0):  # its parts cast the weight by themselves
+        own.frozen("head/logits", term.multiply("head/elements", width, local), learning)
     loss = clock.rate("loss_bytes", clock.rates.loss_bytes, BYTE)
     read = clock.move("head/loss", term.multiply("head/loss/bytes", loss, clock.tokens, local))
     own.add({"matmul": forward, "elementwise": read}, {"matmul": backward})

@@ -105,11 +105,10 @@ class LayerClock(Timer):
     def experts(self, op: RoutedExperts) -> None:
         """Add routed experts, with their tokens exchanged over ep."""
         self.add(*expert_time(self.clock, op, f"{self.kind}/{op.name}"))
-        if op.learning.stored:
-            local = size(f"{self.kind}/{op.name}/local", op.experts / self.clock.layout.ep / self.clock.layout.etp)
-            each = size(f"{self.kind}/{op.name}/matrices", (3 if op.gated else 2) * op.d_model * op.d_ff)
-            elements = term.multiply(f"{self.kind}/{op.name}/elements", local, each)
-            self.expand(f"{self.kind}/{op.name}", elements, op.learning)
+        local = size(f"{self.kind}/{op.name}/local", op.experts / self.clock.layout.ep / self.clock.layout.etp)
+        each = size(f"{self.kind}/{op.name}/matrices", (3 if op.gated else 2) * op.d_model * op.d_ff)
+        elements = term.multiply(f"{self.kind}/{op.name}/elements", local, each)
+        self.frozen(f"{self.kind}/{op.name}", elements, op.learning)
 
     def linear(self, op: LinearLayer) -> None:
         """Add a linear layer, to be timed with those that it is fused with."""
@@ -181,6 +180,18 @@ class LayerClock(Timer):
         each = term.constant("bytes_of_a_sum", 6, BYTE, "16 bits: two read, one written")
         added = clock.move(f"{name}/added", term.multiply(f"{name}/added/bytes", each, local, m, n))
         self.add({"matmul": forward, "elementwise": added}, {"matmul": backward})
+
+    def frozen(self, name: str, elements: Term, learning: Learning) -> None:
+        """Add what a matmul does first to frozen weights: expand those of a stored format, and cast those in fp32 under
+        autocast, forward and where recomputed; autograd saves what it cast."""
+        casts = self.clock.layout.frozen_casts
+        if learning.stored:
+            self.expand(name, elements, learning)
+        elif not learning.trained and (is_array(casts) or casts):
+            each = term.leaf("bytes_cast", casts, BYTE, term.TRUE, "autocast caches the casts of trained weights alone")
+            self.add(
+                {"casts": self.clock.move(f"{name}/cast", term.multiply(f"{name}/cast/bytes", each, elements))}, {}
+            )
 
     def expand(self, name: str, elements: Term, learning: Learning) -> None:
         """Add the traffic of quantized weights that are expanded to 16 bits before a matmul: read as stored and written
@@ -275,8 +286,7 @@ class LayerClock(Timer):
             k, n = local_shape(one, name, clock.tp)
             last, backward = clock.linear(name, rows, k, n, learning=one.learning)
             self.add({"matmul": last}, {"matmul": backward})
-            if one.learning.stored:
-                self.expand(name, term.multiply(f"{name}/elements", k, n), one.learning)
+            self.frozen(name, term.multiply(f"{name}/elements", k, n), one.learning)
             inputs.append(term.multiply(f"{name}/inputs", rows, k))
         elements = (
             term.add(f"{self.kind}/cast_elements", *inputs)

@@ -42,6 +42,7 @@ class StepLayout:
     stacked             1 where each of these takes its weights out of one tensor of all experts' by its index
     unrouted            1 where every expert runs every token
     wide_stream         1 where autocast over fp32 weights keeps the residual stream and its norms in fp32
+    frozen_casts        bytes moved per frozen weight of a linear layer that autocast casts in every pass
     loss_parts          parts of the tokens for which the loss computes the logits again in backward, 0 if it does not
     head_copied, head_copied_back
                         bytes moved per element of the head's weight for each of these, forward and backward
@@ -93,6 +94,7 @@ class StepLayout:
     stacked: Number = 0
     unrouted: Number = 0
     wide_stream: Number = 0
+    frozen_casts: Number = 0
     loss_parts: Number = 0
     head_copied: Number = 0
     head_copied_back: Number = 0
