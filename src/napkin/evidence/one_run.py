@@ -162,7 +162,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         stacked=1 if setup.implementation.looped in STACKED else 0,
         unrouted=1 if setup.implementation.unrouted else 0,
         wide_stream=where(layout.zero >= 3, 0, 1 if setup.precision.network.autocast else 0),
-        frozen_casts=where(layout.zero >= 3, 0, casts_of_frozen(setup.precision.network)),
+        frozen_casts=where(layout.zero >= 3, 0, casts_of_frozen(setup.layers_in)),
         **_parts_of_loss(setup.trained(model), setup),
         target=layout.target,
         layers_before=before,
@@ -195,12 +195,12 @@ def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
     }
 
 
-def casts_of_frozen(network: Precision) -> Number:
+def casts_of_frozen(layers: Precision) -> Number:
     """Return the bytes moved per frozen weight that autocast casts from fp32: read as stored, written for the matmul.
 
     Its cache holds the casts of weights that require a gradient, and of no others (pytorch/pytorch
     aten/src/ATen/autocast_mode.cpp, cached_cast)."""
-    return sized(1, network.param) + sized(1, network.compute) if network.autocast else 0
+    return sized(1, layers.param) + sized(1, layers.compute) if layers.autocast else 0
 
 
 def host_of(setup: Setup) -> int:
