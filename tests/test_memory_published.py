@@ -29,7 +29,8 @@ from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.term import TRUE, leaf
 from napkin.training import optimizers
-from napkin.training.frameworks import COST, EVEN, FRAMEWORKS, FRONT, SLOTS
+from napkin.training.framework import COST, EVEN, FRONT, SLOTS
+from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import OPERATIONS, Recompute

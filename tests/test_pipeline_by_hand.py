@@ -16,7 +16,7 @@ from napkin.footprint.stages import bounds, in_flight, places, shares
 from napkin.operations.model import Model
 from napkin.planning.enlarge import with_layers
 from napkin.record import replace
-from napkin.training.frameworks import COST, EVEN, FRONT, SLOTS
+from napkin.training.framework import COST, EVEN, FRONT, SLOTS
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
 from tests.conftest import model

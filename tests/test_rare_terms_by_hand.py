@@ -60,7 +60,7 @@ from napkin.timing.layer_collectives import tensor_time
 from napkin.timing.layer_weights import layer_weights
 from napkin.timing.step import step, step_of_passes
 from napkin.timing.step_layout import StepLayout
-from napkin.training.frameworks import EVEN, FRONT, SLOTS
+from napkin.training.framework import EVEN, FRONT, SLOTS
 from napkin.training.layout import Layout
 from napkin.training.order import order_of
 from napkin.training.recomputation import Recompute

@@ -25,7 +25,8 @@ from napkin.evidence.teams import source_of
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
 from napkin.planning.verdicts import VERDICTS
-from napkin.training.frameworks import FRAMEWORKS, Framework
+from napkin.training.framework import Framework
+from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent

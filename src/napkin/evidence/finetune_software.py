@@ -16,11 +16,13 @@ from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import replace
-from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.framework import Framework
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.kernels import KERNELS, Kernels, together
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
-from napkin.training.trainers import LOOP, TRAINERS, Trainer
+from napkin.training.trainer import Trainer
+from napkin.training.trainers import LOOP, TRAINERS
 from napkin.training.versions import is_before, is_since
 
 STORED = {

@@ -23,7 +23,8 @@ from napkin.inputs import hardware
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import TRUE, leaf
-from napkin.training.frameworks import ENDS, FIRST, MOST, Framework
+from napkin.training.framework import ENDS, FIRST, Framework
+from napkin.training.frameworks import MOST
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
 

@@ -72,7 +72,8 @@ from napkin.evidence.row_words import (
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import TIMED_KERNELS
 from napkin.evidence.teams import source_of
-from napkin.training.frameworks import FSDP, PLAIN
+from napkin.training.framework import FSDP
+from napkin.training.frameworks import PLAIN
 from napkin.training.precision import POLICIES
 from napkin.training.trainers import TRAINERS
 

@@ -14,7 +14,8 @@ from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
-from napkin.training.frameworks import FRAMEWORKS, FRONT, MOST, SLOTS, Framework, unnamed
+from napkin.training.framework import FRONT, SLOTS, Framework
+from napkin.training.frameworks import FRAMEWORKS, MOST, unnamed
 from napkin.training.kernels import LIGER
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES, Precision

@@ -12,7 +12,7 @@ from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
 from napkin.record import record
 from napkin.training.assigned_stages import held_by
-from napkin.training.frameworks import COST, FRONT, SLOTS
+from napkin.training.framework import COST, FRONT, SLOTS
 from napkin.training.layout import Layout
 from napkin.training.order import Counts, Order
 from napkin.training.setup import Setup

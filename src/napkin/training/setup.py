@@ -8,7 +8,8 @@ from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model
 from napkin.record import record, replace
-from napkin.training.frameworks import PLAIN, Framework
+from napkin.training.framework import Framework
+from napkin.training.frameworks import PLAIN
 from napkin.training.layout import Layout
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision

@@ -23,7 +23,7 @@ from napkin.training.tasks import Passes, passes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.training.trainers import Trainer
+    from napkin.training.trainer import Trainer
 
 
 def read_implementation(inputs: Inputs) -> str:

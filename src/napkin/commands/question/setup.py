@@ -18,7 +18,7 @@ from napkin.operations.queries import undivided
 from napkin.options.layout import EXPERT_LOAD
 from napkin.record import replace
 from napkin.training import optimizer_names
-from napkin.training.frameworks import Framework
+from napkin.training.framework import Framework
 from napkin.training.layout import Layout
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision, precision

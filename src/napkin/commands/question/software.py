@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
-from napkin.training.frameworks import FRAMEWORKS, PLAIN, Framework
+from napkin.training.framework import Framework
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.training.kernels import Kernels
     from napkin.training.tasks import Task
-    from napkin.training.trainers import Trainer
+    from napkin.training.trainer import Trainer
 
 
 def read_named_trainer(inputs: Inputs) -> Trainer | None:

@@ -17,7 +17,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.training.frameworks import FSDP
+from napkin.training.framework import FSDP
 from napkin.training.setup import Setup
 from napkin.units import human
 

@@ -31,10 +31,10 @@ from napkin.training.tasks import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.training.frameworks import Framework
+    from napkin.training.framework import Framework
     from napkin.training.kernels import Kernels
     from napkin.training.precision import Precision
-    from napkin.training.trainers import Trainer
+    from napkin.training.trainer import Trainer
 
 
 def read_task(inputs: Inputs) -> Task:

@@ -11,7 +11,8 @@ from napkin.operations.model import Model
 from napkin.planning.rollout_memory import STATES
 from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, ranks_needed
 from napkin.record import record
-from napkin.training.trainers import LOOP, Trainer
+from napkin.training.trainer import Trainer
+from napkin.training.trainers import LOOP
 
 
 @record

@@ -7,7 +7,7 @@ from napkin.operations.model import Model
 from napkin.planning.rollouts import Engine, RolloutLengths
 from napkin.record import record
 from napkin.training.setup import Setup
-from napkin.training.trainers import Trainer
+from napkin.training.trainer import Trainer
 
 
 @record

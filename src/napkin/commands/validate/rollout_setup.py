@@ -16,7 +16,7 @@ from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.planning.rollouts import RolloutLengths, gathered, packed
 from napkin.record import replace
-from napkin.training.frameworks import Framework
+from napkin.training.framework import Framework
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup, keeps_adapters
@@ -33,7 +33,7 @@ from napkin.training.tasks import (
     forward_passes,
     loss_of,
 )
-from napkin.training.trainers import Trainer
+from napkin.training.trainer import Trainer
 
 COPY, OFF = "copy", "switched off"
 """Words for a separate reference model, and for the model with its adapters switched off."""

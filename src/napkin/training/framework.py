@@ -1,0 +1,157 @@
+"""The record of a training framework: which tensors its code keeps, and its defaults."""
+
+from __future__ import annotations
+
+from napkin.operations.implementations import Implementation
+from napkin.record import record, replace
+from napkin.training.precision import Precision
+
+EVEN, FRONT, SLOTS, COST = "even", "front", "slots", "cost"
+FSDP = ("fsdp-eager", "fsdp-compiled")
+"""The stacks of PyTorch FSDP without and with torch.compile (evidence/software.py)."""
+WORST, FIRST, ENDS = "worst", "first", "ends"
+
+
+@record
+class Edition:
+    """A change in a framework, from year and month `since` on (202504 is April 2025).
+
+    loss      its cross entropy (operations/losses.py)
+    compiled  its cross entropy if the step is compiled
+    divided   its cross entropy with a vocabulary divided over tensor-parallel ranks; "": the framework's
+    """
+
+    since: int
+    loss: str
+    compiled: str
+    source: str
+    divided: str = ""
+
+
+COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fused"), ("prunes", True))
+"""Fields of an `Implementation` under torch.compile, which recomputes elementwise chains in the backward pass from the
+inputs of matmuls and norms (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
+
+
+@record
+class Framework:
+    """A training framework: the tensors that it keeps, and its defaults.
+
+    implementation  key of its implementation of models (implementations.py)
+    attention     its default attention kernel
+    dropout       its default dropout
+    partition     how layers are assigned to pipeline stages. even: as evenly as possible, earlier ones get more ·
+                  front: ⌈L/p⌉ each, the last gets the rest · slots: embedding and head count as one layer each · cost:
+                  by equal shares of the matrix weights of blocks and head
+    accumulator   bytes per element of a buffer that accumulates gradients, in addition to the gradients
+    step_bytes    bytes per element that the optimizer step allocates for its own shard (fp32 gradients, flat copies)
+    step_most     most elements that ZeRO-3 updates at once, 0: all
+    bucket        elements of the bucket for gradient reduction, in the dtype of accumulation
+    interleaves   ZeRO-3 copies a full bucket, so that each rank's parts lie together, before it reduces and scatters it
+    wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
+    gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute dtype
+    ends_apart    embedding and head are separate FSDP units, gathered one at a time
+    frees_last    the last layer's parameters are freed before the loss, like all others (FSDP of torch 1.11 to 2.x; its
+                  successor fully_shard keeps them for the backward pass)
+    keeps_stage   with a pipeline the stage's parameters stay gathered and its gradients unsharded
+    unsynced      gradients of a layer's flat parameter, with its frozen weights, stay unsharded until the last
+                  micro-batch
+    defers        gradients stay unsharded, as they are computed, until the last micro-batch of a step, the only one
+                  that reduces them (torch's no_sync and set_requires_gradient_sync)
+    retains       a checkpointed block whose parameters are frozen leaves its input, and the gradient of that, until the
+                  backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
+                  _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
+    keeps_frozen  gathered blocks whose parameters are frozen stay gathered through the backward pass: torch's FSDP
+                  before 2.1, whose hook after a block's backward pass needs a gradient (pytorch/pytorch pull request
+                  101982, "Reshard frozen params in backward"; meta-llama/llama-cookbook issues 37 and 118)
+    experts_apart  experts are divided over expert-parallel ranks only, and whole on each group of them: FSDP is told
+                  to ignore their modules (foundation-model-stack/fms-acceleration at 876e2ed6, plugins/accelerated-moe,
+                  framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
+                  over world_size // ep_degree)
+    unit_of_adapter  each matrix of an adapter is a separate FSDP unit (peft utils/other.py, fsdp_auto_wrap_policy:
+                  every leaf with a trained weight; the Trainer of transformers and accelerate take it)
+    unit_of_module  ZeRO-3 gathers each module with weights through its own hooks
+                  (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
+    grows         its own script turns on the allocator's expandable segments, which a run by other means need not do
+                  (pytorch/torchtitan run_train.sh, since a5e57e4a9 of October 2024); a row that says neither is either
+    quantizer     whose quantized layers it has (operations/tuning.py, library)
+    pads          the vocabulary is padded to a multiple of this · tp, if a launch line does not say otherwise
+    reference_first  a reference model's passes over all micro-batches of a step run before those of the trained model
+                     (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
+    prints        the figure of memory that its scripts print, if a row does not say which
+    reported      the rank whose memory its log prints: the worst, the first stage, the larger of both ends
+    program       it is a training program itself; no other library runs on it
+    software      the stack whose measured steps are most like its own (evidence/software.py), or ""
+    zero          its default ZeRO stage with several data-parallel ranks
+    staged        it supports pipeline stages
+    differs       fields of the `Implementation` that the framework sets to other values
+    divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, if no edition says otherwise
+    editions      later changes, oldest first; a run without a version uses the newest
+    """
+
+    name: str
+    says: str
+    source: str
+    implementation: str = "hf"
+    attention: str = "flash"
+    dropout: float = 0.0
+    partition: str = EVEN
+    accumulator: int = 0
+    step_bytes: int = 0
+    step_most: int = 0
+    bucket: int = 0
+    interleaves: bool = False
+    wide_gradients: bool = False
+    gathers: bool = False
+    ends_apart: bool = False
+    frees_last: bool = False
+    keeps_stage: bool = False
+    unsynced: bool = False
+    defers: bool = False
+    retains: bool = False
+    keeps_frozen: bool = False
+    experts_apart: bool = False
+    unit_of_adapter: bool = False
+    unit_of_module: bool = False
+    grows: bool = False
+    quantizer: str = "transformers"
+    pads: int = 0
+    reference_first: bool = False
+    prints: str = ""
+    reported: str = WORST
+    program: bool = False
+    software: str = ""
+    zero: int = 0
+    staged: bool = True
+    differs: tuple[tuple[str, object], ...] = ()
+    divided_loss: str = ""
+    editions: tuple[Edition, ...] = ()
+
+    def implements(
+        self, base: Implementation, compiled: bool, divided: bool, version: int | None = None
+    ) -> Implementation:
+        """Return an implementation of a model with the framework's changes.
+
+        compiled  the step runs under torch.compile
+        divided   tensor-parallel ranks divide the vocabulary
+        version   year and month of the framework's code (202412), None for the newest"""
+        changes = dict(self.differs)
+        if compiled:
+            changes |= dict(COMPILED)
+        edition = next((one for one in reversed(self.editions) if version is None or version >= one.since), None)
+        whole = edition.divided if edition is not None and edition.divided else self.divided_loss
+        if divided and whole:
+            changes["loss"] = whole
+        elif edition is not None:
+            changes["loss"] = edition.compiled if compiled else edition.loss
+        return replace(base, **changes)
+
+    def formats(self, policy: Precision) -> Precision:
+        """Return a policy with fp32 master weights with the framework's formats: sharded fp32 parameters that are cast
+        when gathered need no copy; or fp32 gradients with 16-bit parameters."""
+        if policy.master is None:
+            return policy
+        if self.gathers:
+            compute = policy.compute if policy.compute in ("bf16", "fp16") else "bf16"
+            return replace(policy, param="fp32", grad="fp32", compute=compute, master=None)
+        return replace(policy, grad="fp32") if self.wide_gradients else policy

@@ -1,0 +1,168 @@
+"""The record of a fine-tuning library: its defaults for dtypes, checkpointing, engines and sharding."""
+
+from __future__ import annotations
+
+from napkin.record import record, replace
+from napkin.training.framework import FSDP, Framework
+from napkin.training.precision import POLICIES, Precision, named
+from napkin.training.recomputation import Recompute
+from napkin.training.versions import is_before, is_since
+
+PENALIZED = ("rloo", "ppo")
+"""Tasks that compare responses with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
+ENGINES = ("deepspeed", "megatron-core")
+"""Frameworks that keep an fp32 master copy."""
+
+
+@record
+class Trainer:
+    """A library on top of a framework.
+
+    implementation  of the model that it trains, by name
+    full      the policy for training all weights if a run states only "16 bits"
+    adapters  number format of adapters on 16-bit weights      beside_quantized  on quantized ones
+    dropout   default dropout of the adapters' inputs
+    nested    the scales of its 4-bit weights are quantized too by default (bnb_4bit_use_double_quant)
+    experts   experts that are one tensor are quantized to 4 bits with the linear layers
+    autocast  the step runs under autocast
+    widens    tensors that are not quantized are cast to fp32, and every block is checkpointed by default, next to
+              quantized ones (peft's prepare_model_for_kbit_training)
+    checkpoints  every block is checkpointed by default, from version `since` on
+    loss      its cross entropy of texts (operations/losses.py) from version `loss_since` on, "" if it is the model's
+    kernels   that replace parts of the class by default (kernels.py), ""
+    offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
+    framework  default framework, ""        also  others, on which it runs transformers' models
+    divides   default ZeRO stage by framework
+    share     share of each GPU's memory for a colocated inference engine
+    engine    family of the inference engines that it starts, "" if none or unknown
+    ranks     default tensor-parallel ranks of the engine
+    shares    adapters are trained on the engine's own copy of the other weights
+    sleeps    the engine frees its memory during training
+    away      what it offloads to the host while a colocated engine generates
+    unpads    micro-batches of reinforcement learning have no padding
+    packs     default tokens of such a micro-batch, 0 if it packs none     longest  the same in multiples of the longest
+              sequence, as its recipes or guides have it
+    micro     default sequences of such a micro-batch if it packs none
+    group     default responses to a prompt, where the responses of a step are the micro-batches of all ranks; 0: else
+    timer     passes that its timer of log-probabilities holds
+    scores    tasks with logits only for responses, not prompts
+    penalizes a step of reinforcement learning uses a reference by default
+    broadcast byte/s at which it sends all weights to a separate engine, 0 if unknown
+    defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
+              (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
+              1.11)
+    software  the stack whose measured steps are most similar (evidence/software.py)
+    source    citation of its code
+    """
+
+    name: str
+    source: str
+    implementation: str = "hf"
+    full: str = "bf16-pure"
+    adapters: str = "fp32"
+    beside_quantized: str = "fp32"
+    dropout: float = 0.0
+    nested: bool = False
+    experts: bool = False
+    autocast: bool = True
+    widens: bool = False
+    checkpoints: bool = False
+    since: tuple[int, int] = (0, 0)
+    loss: str = ""
+    loss_since: tuple[int, int] = (0, 0)
+    kernels: str = ""
+    offloads: bool = False
+    framework: str = ""
+    also: tuple[str, ...] = ()
+    divides: tuple[tuple[str, int], ...] = ()
+    share: float = 0.5
+    engine: str = ""
+    ranks: int = 1
+    shares: bool = False
+    sleeps: bool = True
+    away: tuple[str, ...] = ()
+    scores: tuple[str, ...] = ()
+    penalizes: tuple[str, ...] = PENALIZED
+    unpads: bool = False
+    packs: int = 0
+    longest: tuple[int, ...] = ()
+    micro: int = 1
+    group: int = 0
+    timer: tuple[str, ...] = ("logprobs",)
+    broadcast: float = 0.0
+    defers: bool = False
+    software: str = "fsdp-eager"
+
+    def runs_on(self, framework: Framework) -> bool:
+        """Return whether the library runs on a framework: its own, or one that wraps the model that it trains."""
+        if framework.name in (self.framework, *self.also):
+            return True
+        wraps = self.implementation == "hf" or framework.implementation == self.implementation
+        return wraps and not framework.program
+
+    def stack_on(self, framework: Framework) -> str:
+        """Return the stack whose measured steps are most similar on a framework: the library's own, whose software is
+        that of the framework it usually has, or the framework's where it runs on another."""
+        own = FSDP[0] if framework.name in self.also else self.software
+        other = framework.software or own
+        foreign = framework.name in self.also or (framework.name != self.framework and other not in FSDP)
+        return other if foreign else self.software
+
+    def stage(self, framework: Framework) -> int:
+        """Return the library's default ZeRO stage on a framework, 0 if it has none."""
+        return dict(self.divides).get(framework.name, 0)
+
+    def on(self, framework: Framework) -> Framework:
+        """Return a framework as the library runs it."""
+        return replace(framework, defers=True) if self.defers and framework.gathers else framework
+
+    def moves(self, recompute: Recompute, offload: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what is kept in host memory: what a run offloads, and checkpoints that the library offloads."""
+        moved = self.offloads and recompute.kind == "full" and "activations" not in offload
+        return (*offload, "activations") if moved else offload
+
+    def micro_batches(self, longest: int) -> tuple[int, ...]:
+        """Return the tokens of a micro-batch of reinforcement learning if a run does not state it, the likely number
+        first; none if the library packs no sequences. longest: tokens of the longest sequence, which always fits."""
+        if not self.packs:
+            return ()
+        found = (self.packs, *(times * longest for times in self.longest))
+        return tuple(dict.fromkeys(max(tokens, longest) for tokens in found))
+
+    def recomputes(self, versions: str = "", quantized: bool = False) -> bool:
+        """Return whether every block is checkpointed by default; versions: of software, as a run states them (`trl
+        0.19.1, transformers 4.53`), the newest without the library's; quantized: of frozen weights."""
+        if quantized and self.widens:
+            return True
+        return self.checkpoints and not is_before(self.name, versions, self.since)
+
+    def loss_in(self, versions: str) -> str:
+        """Return its form of the cross entropy of texts in a run that states these versions of software; "" without its
+        own: runs were published before it as well."""
+        return self.loss if is_since(self.name, versions, self.loss_since) else ""
+
+    def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
+        """Return the policy for training all weights; narrow: the 16-bit dtype.
+
+        Engines with master copies keep theirs (DeepSpeed, Megatron-core). accelerate casts the parameters that FSDP
+        trains to fp32 if the run is under autocast (accelerator.py, prepare_model)."""
+        if framework.name in ENGINES:
+            return POLICIES[f"{narrow}-mixed"]
+        casts = self.autocast if autocast is None else autocast
+        if self.full == "amp-bf16" or (framework.gathers and casts):
+            return replace(POLICIES["amp-bf16"], name=f"amp-{narrow}", compute=narrow)
+        return named(Precision(f"{narrow}-pure", narrow, narrow, narrow, narrow))
+
+    def policy_of_adapters(
+        self, framework: Framework, quantized: bool, narrow: str = "bf16", autocast: bool | None = None, kept: str = ""
+    ) -> Precision:
+        """Return the policy for training adapters on frozen weights, which may be quantized in layers; kept: the
+        adapters' dtype, if known."""
+        if framework.name in ENGINES:
+            return replace(POLICIES[f"{narrow}-mixed"], frozen=narrow)
+        kept = kept or (self.beside_quantized if quantized else self.adapters)
+        casts = self.autocast if autocast is None else autocast
+        frozen = "fp32" if quantized and self.widens else narrow
+        return Precision(
+            "adapters", kept, kept, narrow if casts else kept, kept, frozen="" if frozen == kept else frozen
+        )
