@@ -99,7 +99,24 @@ def load_config(model: str) -> Config:
         path = cached_config(model)
         if path is not None:
             return _of_document(read_json(path, infinite=True), f"{model} (local cache)")
+        if (config := _republished_config(model)) is not None:
+            return config
     return preset_config(preset(model))
+
+
+def _republished_config(model: str) -> Config | None:
+    """Return the Config of a republication whose name states the model and the format of its weights, else None."""
+    from napkin.inputs.presets import base_of, preset
+    from napkin.inputs.republished import republished
+
+    found, base = republished(model), base_of(model)
+    if found is None or base is None or not found.word:
+        return None
+    config = preset_config(preset(base))
+    config.fields = {**config.fields, "quantization_config": dict(found.fields)}
+    apart = ", some modules apart, which the name does not tell" if found.mixed else ""
+    config.notes.append(f"{printable(model, 100)}: {base} with weights in {found.word}, as its name says{apart}")
+    return config
 
 
 def _sniffed(path: str) -> Document:

@@ -57,32 +57,63 @@ def _slug(name: str) -> str | None:
     """Return the preset that a name means."""
     from napkin._tables.models import NAMES, PRESETS
 
-    slug = NAMES.get(spelling(name))
+    slug = NAMES.get(spelling(name)) or NAMES.get(spelling(_untuned(name)))
     organization, slash, _ = name.strip().rpartition("/")
     if slug is None or not slash:
         return slug
-    known = (one.lower() for one in PRESETS[slug].get("hub", ()))
+    known = (one.lower() for one in (*PRESETS[slug].get("hub", ()), *COPIERS))
     return slug if organization.lower() in known else None
+
+
+COPIERS = ("unsloth",)
+"""Organizations that publish copies of others' repositories under the names that these have."""
+TUNED = ("-instruct", "-chat", "-it")
+"""What ends the names of a publisher's tuned models, which have their base's shape."""
+
+
+def _untuned(name: str) -> str:
+    word = name.strip()
+    return next((word[: -len(end)] for end in TUNED if word.lower().endswith(end)), word)
+
+
+def base_of(name: str) -> str | None:
+    """Return the preset that a republication holds in another format, whoever publishes it; None if it is none."""
+    from napkin.inputs.republished import republished
+
+    found = republished(name)
+    last = found.base.rsplit("/", 1)[-1] if found is not None else ""
+    return _slug(last) or _slug(last[5:] if last.lower().startswith("meta-") else last) if last else None
 
 
 def preset(name: str) -> Preset:
     """Return the published architecture with this name or alias, in any spelling."""
-    from napkin._tables.models import NAMES, PRESETS
+    from napkin._tables.models import PRESETS
 
     slug = _slug(name)
     if slug is None:
         shown = "".join(c if c.isprintable() else "?" for c in name[:60])
-        near = NAMES.get(spelling(name))
-        hint = _near(shown.rsplit("/", 1)[-1])
-        if near is not None:
-            publishers = " or ".join(PRESETS[near].get("hub", ())) or PRESETS[near]["organisation"]
-            hint = f"if it is the same as {publishers}'s, write {near}; else give the path of its config.json"
         absent = ", and the local Hugging Face cache does not hold it" if "/" in name else ""
-        raise NapkinError(
-            f"no model is called {shown!r}{absent}",
-            hint or "`napkin models` lists the names; a config.json's path will do too",
-        )
+        raise NapkinError(f"no model is called {shown!r}{absent}", _hint(name, shown))
     return _preset(slug, PRESETS[slug])
+
+
+def _hint(name: str, shown: str) -> str:
+    """Return how to name a model that has no preset: the one that is meant, or how to get its config.json."""
+    from napkin._tables.models import NAMES, PRESETS
+    from napkin.inputs.republished import republished
+
+    fetched = f"`hf download {shown} config.json` fetches its shape, and the name works then" if "/" in name else ""
+    same, near = base_of(name), NAMES.get(spelling(name))
+    if near is not None:
+        publishers = " or ".join(PRESETS[near].get("hub", ())) or PRESETS[near]["organisation"]
+        return f"if it is the same as {publishers}'s, write {near}; else {fetched}"
+    if same is not None and (found := republished(name)) is not None:
+        return f"{found.why}; as a model, write {same}"
+    like = _near(shown.rsplit("/", 1)[-1])
+    if fetched:
+        return f"{fetched}; {like}" if like and like.startswith("did") else fetched
+    usual = "`napkin models` lists the names; `hf download ORG/NAME config.json` makes ORG/NAME one; a path will do too"
+    return like or usual
 
 
 def _near(name: str) -> str | None:
@@ -114,9 +145,16 @@ def _of_like_family(name: str) -> list[str]:
 
     if name[:1].isdigit():
         return list(PRESETS)
-    families = {begins(slug) for slug in PRESETS}
-    like = {begins(name), *nearest(begins(name), families, len(families))}
+    like = {one for one in {begins(slug) for slug in PRESETS} if _is_like(begins(name), one)}
     return [slug for slug in PRESETS if begins(slug) in like]
+
+
+def _is_like(word: str, known: str) -> bool:
+    """Return whether a family's name is meant by a word: itself, its beginning, or a slip of the fingers."""
+    import difflib  # loaded only if something is wrong already
+
+    begins = len(word) > 2 and known.startswith(word)
+    return word == known or begins or difflib.SequenceMatcher(None, word, known).ratio() >= 0.8
 
 
 def presets() -> Iterator[Preset]:

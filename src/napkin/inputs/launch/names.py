@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.values import Open, names
-from napkin.inputs.presets import is_preset, preset
+from napkin.inputs.presets import base_of, is_preset, preset
+from napkin.inputs.republished import republished
+from napkin.options.training import FROZEN_FORMATS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -240,6 +242,8 @@ def _preset_of(plain: str) -> tuple[str | None, bool]:
         found = preset(plain)
         last = plain.rsplit("/", 1)[-1]
         return found.name, "/" in plain or last == plain
+    if (base := base_of(plain)) is not None:
+        return base, False
     word = plain.rsplit("/", 1)[-1].lower().replace("_", "-")
     word = re.sub(r"-(?:(?:coder|math|safeguard)(?=-)|chat(?=-\d))", "", word)
     while word:
@@ -262,6 +266,9 @@ def held_format(name: str) -> str | None:
     bitsandbytes' 4-bit is nf4 with double quantization (unsloth's copies); AWQ and GPTQ are int4, or int8 if they say
     8.
     """
+    stated = republished(name)
+    if stated is not None and stated.word in FROZEN_FORMATS:
+        return stated.word
     found = _HELD.search(name.rpartition("/")[2].lower().replace("_", "-"))
     if found is None:
         return None

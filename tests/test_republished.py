@@ -1,0 +1,80 @@
+"""Names of republications: a published model in another format, and what to do about a name that is unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from napkin.architectures import build
+from napkin.errors import NapkinError
+from napkin.inputs.launch.names import held_format, model_of
+from napkin.inputs.model_file import load_config
+from napkin.inputs.presets import base_of, is_preset
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "word", "each"),
+    [
+        ("unsloth/Llama-3.2-1B-Instruct-bnb-4bit", "llama3.2-1b", "nf4-dq", 0.5 + 1 / 64 + 4 / (64 * 256)),
+        ("unsloth/Qwen3-14B-unsloth-bnb-4bit", "qwen3-14b", "nf4-dq", 0.5 + 1 / 64 + 4 / (64 * 256)),
+        (
+            "Qwen/Qwen2.5-7B-Instruct-AWQ",
+            "qwen2.5-7b",
+            "int4",
+            0.5 + 20 / 8 / 128,
+        ),  # a 16-bit scale, a 4-bit zero point
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", "int8", 1 + 24 / 8 / 128),
+        ("TheBloke/Llama-2-7B-Chat-GPTQ", "llama2-7b", "int4", 0.5 + 20 / 8 / 128),
+        ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "llama3.1-8b", "int4", 0.5 + 20 / 8 / 128),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "llama3.1-8b", "int4", 0.5 + 16 / 8 / 128),
+        ("neuralmagic/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama3.1-8b", "int8", 1.0),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama3.3-70b", "fp8", 1.0),
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "llama3.1-8b", "fp8", 1.0),
+        ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "llama3.3-70b", "nvfp4", 0.5 + 1 / 16),
+    ],
+)
+def test_a_name_states_the_model_and_its_format(name: str, base: str, word: str, each: float) -> None:
+    model = build(load_config(name))
+    assert model.name == base
+    assert model.checkpoint is not None
+    assert (model.checkpoint.format, model.checkpoint.kept) == (word, ("lm_head",))
+    assert model.checkpoint.each == pytest.approx(each, rel=1e-3)
+    assert any(f"weights in {word}" in note for note in model.notes)
+    assert model_of(name)[0] == base
+
+
+def test_a_launch_file_takes_the_same_formats() -> None:
+    assert held_format("nvidia/Llama-3.1-8B-Instruct-FP8") == "fp8"
+    assert held_format("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8") == "int8"
+    assert held_format("meta-llama/Llama-3.1-8B-Instruct") is None
+
+
+def test_copies_and_tuned_models_of_a_publisher() -> None:
+    for name in ("unsloth/Qwen3-4B", "ibm-granite/granite-3.3-8b-instruct", "Qwen/Qwen2-57B-A14B-Instruct"):
+        assert is_preset(name)
+    for name in ("somebody/Qwen3-4B", "somebody/granite-3.3-8b-instruct", "Qwen/Qwen3-4B-Guard"):
+        assert not is_preset(name)
+    assert base_of("somebody/my-own-model-AWQ") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("facebook/galactica-6.7b", "`hf download facebook/galactica-6.7b config.json` fetches its shape"),
+        ("bartowski/Llama-3.2-3B-Instruct-GGUF", "write llama3.2-3b"),
+        ("mlx-community/Qwen2.5-7B-Instruct-8bit", "write qwen2.5-7b"),
+        ("somebody/Qwen3-4B", "if it is the same as Qwen's, write qwen3-4b"),
+        ("galactica-120b", "`hf download ORG/NAME config.json` makes ORG/NAME one"),
+        ("mistrall-7b", "mistral-7b-v0.3"),
+    ],
+)
+def test_a_hint_says_how_to_go_on(name: str, hint: str) -> None:
+    with pytest.raises(NapkinError) as problem:
+        load_config(name)
+    assert hint in (problem.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["google/codegemma-7b", "utter-project/EuroLLM-9B", "EleutherAI/llemma_7b"])
+def test_another_familys_model_is_no_suggestion(name: str) -> None:
+    with pytest.raises(NapkinError) as problem:
+        load_config(name)
+    assert "did you mean" not in (problem.value.hint or "")
