@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from napkin._tables import calibration
+from napkin.errors import NapkinError
 from napkin.evidence.columns import Columns
+from napkin.evidence.finetune_layout import recomputed
 from napkin.evidence.recognize import of_step, recognized
-from napkin.evidence.row_words import schedule_named, share_of_layers
+from napkin.evidence.row_recomputation import recomputation, share_of_layers
+from napkin.evidence.row_words import schedule_named
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import Document
@@ -119,11 +122,81 @@ def test_zero_bubble_leaves_a_third_of_the_bubble() -> None:
         ("full (10 out of 80 layers)", 1, 1 / 8),
         ("block, 8 layers", 1, 8 / 32),
         ("12/32", 1, 3 / 8),
+        ("every 2 layers", 4, 1 / 2),
+        ("every 4th block", 1, 1 / 4),
+        ("every other block", 1, 1 / 2),
+        ("1 in 3 layers", 1, 1 / 3),
+        ("25% of the layers", 4, 1 / 4),
+        ("half of the layers", 4, 1 / 2),
+        ("selective 2", 1, 1 / 2),
+        ("selective (4)", 1, 1 / 4),
     ],
 )
 def test_layers_that_run_again_are_counted(words: str, pp: int, share: float) -> None:
     row = row_of(recompute=words, pp=pp, tp=1)
-    assert (row.recompute, row.recompute_layers, row.why) == ("other", share, "")
+    assert (row.recompute, row.why) == ("other", "")
+    assert row.recompute_layers == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("gradient checkpointing on", "full"),
+        ("gradient_checkpointing=True", "full"),
+        ("activation checkpointing (full)", "full"),
+        ("full activation recompute", "full"),
+        ("AC full", "full"),
+        ("full/uniform/1", "full"),
+        ("uniform, 8 layers", "full"),
+        ("all layers", "full"),
+        ("every layer", "full"),
+        ("selective activation checkpointing", "selective"),
+        ("recompute_granularity=selective", "selective"),
+        ("core_attn", "selective"),
+        ("selective (op)", "selective"),
+        ("SAC", "selective"),
+        ("no gradient checkpointing", "none"),
+        ("without checkpointing", "none"),
+        ("off (none)", "none"),
+        ("", ""),
+        ("layers", ""),
+        ("block", ""),
+        ("minimal", ""),
+        ("full but not attention", ""),
+        ("no selective", ""),
+        ("full (10 of 80 layers)", ""),
+        ("selective (2)", ""),
+    ],
+)
+def test_recomputation_in_words(words: str, kind: str) -> None:
+    """Words that say something else, or how much, are no kind; a count is read by itself."""
+    assert recomputation(words) == kind
+    if "uniform" in words:
+        assert share_of_layers(words, 32) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "period"),
+    [
+        ("full (default of the tool)", "full", 0),
+        ("gradient checkpointing", "full", 0),
+        ("gradient_checkpointing=False", "none", 0),
+        ("every 4 layers", "every", 4),
+        ("half of the layers", "every", 2),
+        ("8 of 32 layers", "every", 4),
+        ("every:3", "every", 3),
+    ],
+)
+def test_recomputation_of_fine_tuning_in_words(words: str, kind: str, period: int) -> None:
+    found = recomputed(words)
+    assert (found.kind, found.k if period else 0) == (kind, period)
+
+
+def test_a_share_that_is_no_period_is_not_modeled() -> None:
+    with pytest.raises(NapkinError, match="38% of its layers"):
+        recomputed("30 of 80 layers")
+    with pytest.raises(NapkinError, match="unknown recomputation"):
+        recomputed("activation_memory_budget 0.1")
 
 
 def test_a_count_of_layers_may_be_of_each_stage() -> None:
@@ -151,6 +224,35 @@ def test_torchtitan_recomputes_unless_it_says_otherwise() -> None:
 def test_what_compiles_is_compiled_whoever_wrote_its_layers() -> None:
     assert row_of(framework="Accelerate, FSDP2, transformers", compile=True).stack == "fsdp-compiled"
     assert row_of(framework="Accelerate, FSDP2, transformers").stack == "fsdp-eager"
+    assert row_of(framework="PyTorch with torch.compile").stack == "fsdp-compiled"
+    assert row_of(framework="transformers", where="notes before torch.compile").stack == "fsdp-eager"
+
+
+@pytest.mark.parametrize("name", ["TRL", "LLaMA-Factory", "ms-swift", "PyTorch Lightning", "our own PyTorch code"])
+def test_libraries_of_pytorchs_layers(name: str) -> None:
+    assert row_of(framework=name).stack == "fsdp-eager"
+
+
+@pytest.mark.parametrize("name", ["ColossalAI", "Fairseq", "a program of ours"])
+def test_software_that_is_not_known_stays_unknown(name: str) -> None:
+    assert row_of(framework=name).stack == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "zero"),
+    [("full_shard auto_wrap", 3), ("zero3", 3), ("ZeRO-2", 2), ("ZeRO stage 1", 1), ("shard_grad_op", 2), ("DDP", 0)],
+)
+def test_sharding_in_words(words: str, zero: int) -> None:
+    row = row_of(framework="transformers", zero=None, fsdp=words)
+    assert (row.zero, row.why) == (zero, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "kernel"),
+    [("PyTorch SDPA", "flash"), ("naive", "eager"), ("memory efficient", "efficient"), ("splash", "flash")],
+)
+def test_attention_in_words(words: str, kernel: str) -> None:
+    assert row_of(attention=words).attention == kernel
 
 
 def test_megatron_before_its_core_by_the_date_of_a_log() -> None:

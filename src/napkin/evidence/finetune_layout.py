@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_lengths import RowLengths, lengths_of
 from napkin.evidence.finetune_software import trainer_of
 from napkin.evidence.row_fields import context_ranks
+from napkin.evidence.row_recomputation import recomputation, share_of_layers
 from napkin.evidence.rows import RowFields
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
-from napkin.training.recomputation import recompute
+from napkin.training.recomputation import Recompute, recompute
 
 DEGREES = ("tp", "pp", "cp", "ep")
 MOST_TOGETHER = 4
@@ -92,9 +95,20 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         zero=zero if dp * cp > 1 or stack == "deepspeed" else 0,
         schedule="interleaved" if chunks > 1 else "1f1b",
         ulysses=context_ranks(row)[1],
-        recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
+        recompute=recomputed(row.text("layout.recompute") or usual),
     )
     return layout, lengths
+
+
+def recomputed(words: str) -> Recompute:
+    """Return what words say is recomputed: of every K-th layer, or of all."""
+    kind, share = recomputation(words), share_of_layers(words, 0)
+    if kind or share is None:
+        return recompute(kind or words, "recompute")
+    period = round(1 / share)
+    if not math.isclose(share * period, 1):
+        raise NapkinError(f"recomputes {share:.0%} of its layers, not every K-th: not modeled")
+    return recompute(f"every:{period}")
 
 
 def _leaves_batch_open(row: RowFields) -> bool:

@@ -37,6 +37,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from napkin.evidence.row_networks import network_of
+from napkin.evidence.row_recomputation import PARTS_RECOMPUTED, RECIPE, recomputation, share_of_layers
 from napkin.evidence.row_words import (
     BINARY,
     CUDNN_9_4,
@@ -55,18 +56,14 @@ from napkin.evidence.row_words import (
     MONTHS,
     OFFLOADED,
     OPEN_PRECISION,
-    PARTS_RECOMPUTED,
     PLAIN_LOSSES,
     PRECISIONS,
     QUANTIZED,
-    RECIPE,
     SHARDERS,
     STACK_WORDS,
     UNITS,
     library_of,
-    recomputation,
     schedule_named,
-    share_of_layers,
     timed_kernel,
 )
 from napkin.evidence.rows import RowFields
@@ -221,8 +218,14 @@ def _source_words(row: RowFields) -> str:
 def stack_of(row: RowFields) -> str:
     """Return the software stack that the words of the row's source and `layout.compile` name, "" if none."""
     words = _source_words(row)
-    found = next((stack for word, stack in STACK_WORDS if word in words), "")
+    found = next((stack for word, stack in STACK_WORDS if word in words), None)
     compiled = row.flag("layout.compile")
+    if compiled is None and COMPILED.search(row.text("layout.framework").lower()):
+        compiled = True
+    if found is None:
+        library = TRAINERS.get(library_of(row.text("layout.framework")))
+        own = TORCH.search(row.text("layout.framework").lower()) or (library and library.implementation == "hf")
+        return FSDP[bool(compiled)] if own else ""
     if found == "megatron-core" and (BEFORE_CORE.search(row.text("source.title")) or (_dated(row) or CORE) < CORE):
         return "megatron"
     if found in ("megatron-core", "megatron-mlperf"):
@@ -253,6 +256,9 @@ def edition(stack: str, words: str) -> str:
     return f"{stack}-2026" if found >= FUSED_EXPERTS else f"{stack}-2024" if found < CUDNN_9_4 else stack
 
 
+COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled\b")
+TORCH = re.compile(r"\b(pytorch|torch|lightning)\b")
+"""Words that name PyTorch's own layers, where none names other software."""
 BEFORE_CORE = re.compile(r"\b20(1\d|2[0-2])\b")
 """Years of Megatron-LM before its core (NVIDIA/Megatron-LM megatron/core, from 2023 on)."""
 CORE = 202301

@@ -105,7 +105,7 @@ PRECISIONS = (
     (("nvfp4", "fp4"), "nvfp4-mixed"),
     (("mxfp8",), "mxfp8-mixed"),
     (("fp8", "float8", "e4m3"), "fp8-mixed"),
-    (("pure bf16", "bf16 pure", "bf16-true"), "bf16-pure"),
+    (("pure bf16", "bf16 pure", "bf16-true", "pure bfloat16", "bfloat16 pure", "pure_bf16"), "bf16-pure"),
     (("bf16", "bfloat16"), "bf16-mixed"),
     (("fp16", "float16", "16-mixed"), "fp16-mixed"),
     (("fp32", "float32", "tf32"), "fp32"),
@@ -114,48 +114,6 @@ PRECISIONS = (
 16-bit formats of what is around them."""
 OPEN_PRECISION = ("unstated", "not stated", "mixed", "mixed precision", "amp")
 """What rows say of a precision that they do not state."""
-RECIPE = "recipe default"
-"""What rows say of flags that are a recipe's, and which their source does not state."""
-RECOMPUTATION = {
-    **dict.fromkeys(("none", "no", "off", "false", "disabled", "no recomputation", "no recompute"), "none"),
-    **dict.fromkeys(("no checkpointing", "no activation checkpointing", "no gradient checkpointing"), "none"),
-    **dict.fromkeys(("full", "yes", "on", "true", "enabled", "all layers", "full recompute"), "full"),
-    **dict.fromkeys(("full recomputation", "full activation checkpointing", "full activation recomputation"), "full"),
-    **dict.fromkeys(("activation checkpointing", "gradient checkpointing", "gradient_checkpointing"), "full"),
-    **dict.fromkeys(("selective", "attention", "selective recompute", "selective recomputation"), "selective"),
-}
-"""Words for what is recomputed."""
-SOME = re.compile(r"layer|block|some|every|except|only|\d+ of |%|per-op|offload")
-"""Words of a remark that say that less is recomputed, or something else."""
-
-
-def recomputation(words: str) -> str:
-    """Return what words for recomputation mean, "" if they are not known. What stands in parentheses is passed over
-    where it says whence (`full (--checkpoint-activations)`), not where it says how much (`full (10 of 80 layers)`)."""
-    head, opened, remark = words.partition(" (")
-    return "" if opened and SOME.search(remark) else RECOMPUTATION.get(head.strip(), "")
-
-
-PARTS_RECOMPUTED = (
-    (("every other layer", "some blocks"), "layers", 0.5),
-    (("custom", "qkv_proj"), "layers", 0.9),  # all but the projections of q, k and v
-    (("per-op",), "matmuls", 0.5),  # every second matmul
-)
-"""Words for what is recomputed of a step, what they count, and its share."""
-COUNTED_LAYERS = re.compile(r"\b(\d+)(?: ?/ ?| (?:out )?of )(\d+)\b|\b(\d+) (?:layers|blocks)\b")
-"""Words that count the layers whose forward pass runs again: `30 of 80 layers`, or `30 layers` of the model's."""
-
-
-def share_of_layers(words: str, layers: int) -> float | None:
-    """Return the share of the layers that words count; None if they count none. layers: of the model, 0 if a count
-    alone may be of each pipeline stage."""
-    found = COUNTED_LAYERS.search(words)
-    if found is None:
-        return None
-    some, every = (int(found[1]), int(found[2])) if found[1] else (int(found[3]), layers)
-    return some / every if 0 < some <= every else None
-
-
 KERNELS = {
     spelling: name
     for name, spellings in {
@@ -169,10 +127,13 @@ KERNELS = {
             "flash_attention_2",
             "flash_attention_3",
             "sdpa",
+            "pytorch sdpa",
+            "torch sdpa",
+            "splash",
         ),
-        "efficient": ("efficient", "xformers", "mem_efficient"),
+        "efficient": ("efficient", "xformers", "mem_efficient", "memory efficient", "memory-efficient"),
         "cudnn": ("cudnn", "te", "transformer engine"),
-        "eager": ("eager", "math", "unfused"),
+        "eager": ("eager", "math", "unfused", "naive", "vanilla"),
     }.items()
     for spelling in spellings
 }
@@ -238,6 +199,7 @@ FSDP = {
     **dict.fromkeys(("true", "fsdp", "fsdp1", "fsdp2", "full_shard", "full", "fully_shard", "hsdp", "hybrid_shard"), 3),
     **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2", "_hybrid_shard_zero2"), 2),
     **dict.fromkeys(("false", "none", "no", "no_shard", "ddp"), 0),
+    **{f"zero{stage}": stage for stage in range(4)},
 }
 """What rows call FSDP's sharding → the ZeRO stage that it is (torch.distributed.fsdp.ShardingStrategy)."""
 HYBRID = ("hsdp", "hybrid_shard", "hybrid_shard_zero2", "_hybrid_shard_zero2")

@@ -3,6 +3,8 @@ time never reaches the prediction."""
 
 from __future__ import annotations
 
+import re
+
 from napkin.evidence.printed import Measured, PrintedDecoder, measured, printed_decoder
 from napkin.evidence.row_fields import accelerator_of, context_ranks, title_of, unread_time
 from napkin.evidence.row_networks import states_bridge
@@ -166,8 +168,10 @@ def _sharding(row: RowFields, node: int | None) -> tuple[int | None, int | None]
 
 
 def fsdp_of(row: RowFields) -> str:
-    """Return the FSDP sharding that a row states, in lower case; "" if none."""
-    return row.text("layout.fsdp").strip().lower().replace("-", "_").replace(" ", "_")
+    """Return the FSDP sharding that a row states, in lower case; "" if none. How modules are wrapped, which Hugging
+    Face's option says next to it, is passed over."""
+    words = re.sub(r"[-_ ]+", "_", row.text("layout.fsdp").strip().lower()).removesuffix("_auto_wrap")
+    return re.sub(r"^zero_(?:stage_)?(?=\d$)", "zero", words)
 
 
 def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> float | None:
