@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 
 import pytest
 
 from napkin.elementwise import next_power
+from napkin.record import replace
+from napkin.training.precision import Precision, precision
 from napkin.training.recomputation import Recompute
 
 from .conftest import Outcome, run_line
@@ -37,6 +40,19 @@ def test_states_by_policy(policy: str, parameters: int, gradients: int, optimize
     assert values["memory/parameters"] == parameters
     assert values["memory/gradients"] == gradients
     assert values["memory/optimizer"] == optimizer + 4 * tensors  # a step counter for each tensor
+
+
+@pytest.mark.parametrize("param", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("compute", ["fp32", "bf16", "fp8"])
+@pytest.mark.parametrize("frozen", ["", "bf16", "fp32"])
+def test_a_policy_is_typed_by_the_parts_that_do_not_follow(param: str, compute: str, frozen: str) -> None:
+    """Omitted, grad, compute and frozen are as param, and states are fp32."""
+    for grad, state, master in itertools.product(("fp32", "bf16"), ("fp32", "bf16"), (None, "fp32")):
+        policy = Precision("own", param, grad, compute, state, master, frozen)
+        read = precision(policy.stated)
+        assert replace(read, name="own", frozen=read.frozen or param) == replace(policy, frozen=frozen or param)
+    shortest = Precision("own", "fp32", "fp32", "bf16", "fp32", frozen="bf16")
+    assert shortest.stated == "param=fp32,compute=bf16,frozen=bf16"
 
 
 @pytest.mark.parametrize(
@@ -334,8 +350,8 @@ def test_experts_that_torch_refuses_are_reported(tmp_path: pathlib.Path) -> None
     fields = {"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 44, "num_hidden_layers": 2}
     fields |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128, "num_local_experts": 4}
     config.write_text(json.dumps(fields | {"num_experts_per_tok": 2, "max_position_embeddings": 128}))
-    for precision, refused in (("bf16-pure", True), ("fp32", False)):
-        notes = run_line(f"memory {config} --gpus 1 --seq 64 --precision {precision} --json").data["notes"]
+    for policy, refused in (("bf16-pure", True), ("fp32", False)):
+        notes = run_line(f"memory {config} --gpus 1 --seq 64 --precision {policy} --json").data["notes"]
         assert any("not a multiple of 16 bytes" in note for note in notes) is refused
 
 

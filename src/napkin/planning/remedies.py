@@ -27,8 +27,8 @@ class Remedy:
 
 
 TRAINER = (
-    *("attention", "optimizer-form", "sp", "quantized", "quantize-experts", "zero", "micro-batch", "recompute"),
-    "lora-rank",
+    *("attention", "optimizer-form", "sp", "frozen", "quantized", "quantize-experts"),
+    *("zero", "micro-batch", "recompute", "lora-rank"),
 )
 """Settings of the trainer: the same GPUs, the same tokens in a step, the same model."""
 GROUPS: tuple[tuple[str, ...], ...] = (
@@ -44,7 +44,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
 """Further groups of axes on the same GPUs, in the order in which they are added."""
 RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
-    *("micro-batch", "zero", "quantize-experts", "quantized", "sp", "loss", "optimizer-form", "attention"),
+    *("micro-batch", "zero", "quantize-experts", "quantized", "frozen", "sp", "loss", "optimizer-form", "attention"),
 )
 """The order in which axes are relaxed: the least desirable changes first, free ones last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))
@@ -166,7 +166,7 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
             yield remedy
 
 
-ADVICE = (LORA, QLORA, "quantized", "quantize-experts", "optimizer", "lora-rank", "recompute", "loss", "seq")
+ADVICE = (LORA, "frozen", QLORA, "quantized", "quantize-experts", "optimizer", "lora-rank", "recompute", "loss", "seq")
 """What practitioners try for fine-tuning, in this order; then host memory."""
 SAME_TRAINING = ("attention", "optimizer-form", "sp", "zero", "micro-batch", "recompute", "loss", "cp")
 """Changes on the same GPUs that do not affect the training; the last two only if the others are not enough."""
@@ -180,7 +180,7 @@ def advice(search: RemedySearch) -> Iterator[Remedy]:
     singles = {name: search.strongest((name,)) for name in (*names, "offload")}
     enough = [name for name in names if search.fits(singles[name])]
     chosen = [singles[name] for name in enough if name != "seq"]
-    if not {LORA, QLORA, "quantized", "quantize-experts"} & set(enough):
+    if not {LORA, "frozen", QLORA, "quantized", "quantize-experts"} & set(enough):
         together = [name for name in names if name != LORA]  # which QLoRA includes
         groups = (search.strongest((*together[:count], "micro-batch")) for count in range(2, len(together) + 1))
         chosen += [choice for choice in groups if search.fits(choice)][:1]

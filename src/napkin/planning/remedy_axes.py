@@ -79,6 +79,9 @@ def _adapter(model: Model, setup: Setup) -> Iterator[Axis]:
         yield Axis(LORA, (lora,), "trains LoRA matrices, not all weights")
         yield Axis(QLORA, (quantized, *more), "trains LoRA matrices on weights rounded to 4 bits")
         return
+    if setup.narrower is not None:
+        narrow = {"precision": setup.narrower.stated}
+        yield Axis("frozen", (narrow,), "nothing: frozen weights in 16 bits, as checkpoints have them")
     if not tuning.quantized:
         yield Axis("quantized", ({"quantized": "nf4"}, {"quantized": "nf4-dq"}), "frozen weights rounded to 4 bits")
     elif model.experts and not tuning.experts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.operations.queries import learned_positions
-from napkin.record import replace
 from napkin.rules.case import Configuration
 from napkin.rules.rule import EITHER, INFO, MEMORY, OWN, Gain, Hit, Rule
 from napkin.training.tasks import REFERENCE
@@ -28,10 +27,8 @@ def _quantized(case: Configuration) -> Iterator[Hit]:
 
 
 def _wide(case: Configuration) -> Iterator[Hit]:
-    setup, policy = case.setup, case.setup.precision
-    tuning = setup.implementation.tuning
-    if tuning is not None and not tuning.quantized and policy.autocast and not setup.framework.gathers:
-        narrow = replace(policy, name="", frozen=policy.compute)
+    narrow = case.setup.narrower
+    if narrow is not None:
         yield Hit(
             "frozen weights are in fp32, and are cast in every pass", "precision", ({"precision": narrow.stated},)
         )

@@ -41,11 +41,12 @@ class Precision:
 
     @property
     def stated(self) -> str:
-        """The policy as typed for --precision, by its parts if it has no name."""
+        """The policy as typed for --precision; if it has no name, by the parts that do not follow from others."""
         if self.name in POLICIES:
             return self.name
+        follows = {"grad": self.param, "compute": self.param, "frozen": self.param, "state": "fp32"}
         parts = {field: getattr(self, field) for field in _FIELDS}
-        return ",".join(f"{field}={value}" for field, value in parts.items() if value)
+        return ",".join(f"{field}={value}" for field, value in parts.items() if value and value != follows.get(field))
 
     @property
     def network(self) -> Precision:

@@ -147,6 +147,15 @@ class Setup:
         return replace(self.precision, param=self.precision.compute)
 
     @property
+    def narrower(self) -> Precision | None:
+        """Return the policy with frozen weights next to adapters in the 16 bits of the matmuls, if they are in fp32 and
+        nothing else decides how layers see them; else None."""
+        tuning, policy = self.implementation.tuning, self.precision
+        if tuning is None or tuning.quantized or not policy.autocast or self.framework.gathers:
+            return None
+        return replace(policy, name="", frozen=policy.compute)
+
+    @property
     def bucket(self) -> Number:
         """Bytes of the bucket in which gradients are reduced, in the dtype of their accumulation."""
         return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
