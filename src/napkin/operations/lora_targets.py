@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator
 from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.operations.base import Operation
-from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lora import (
-    SAVEABLE,
     adapted_lookups,
     kind_on,
     module_of,
@@ -65,36 +63,6 @@ def adapted_layers(targets: tuple[str, ...], model: Model) -> frozenset[int] | N
             )
         found.update(range(int(first), int(last or first) + 1))
     return frozenset(found)
-
-
-def check_layered(tuning: Tuning, model: Model, implementation: Implementation) -> None:
-    """Raise an error for adapters on some layers only that peft puts elsewhere: what is outside of the layers has
-    none, parameters have them in every layer, and experts that are modules are told apart by their own numbers (peft
-    0.21, tuners/tuners_utils.py, check_target_module_exists)."""
-    (stack,) = model.stacks
-    outside = [
-        op for op in (*stack.before, *stack.after) if any(_named(path, tuning) for path in paths_in(op, implementation))
-    ]
-    if outside:
-        raise NapkinError(
-            f"--lora-targets: {outside[0].module} is in no layer, where peft gives it no adapter", "leave it or @ out"
-        )
-    experts = [
-        part.path
-        for op in all_operations(model)
-        for part in op.linear_parts(implementation)
-        if part.copies > 1 and times_rank(part, replace(tuning, method="lora"))
-    ]
-    others = [*experts, *(name for name, _ in tuning.parameters)]
-    if others:
-        raise Refused(
-            f"--lora-targets @: adapters on {others[0]} in some layers are not modeled",
-            "name linear layers outside of the experts",
-        )
-
-
-def _named(path: str, tuning: Tuning) -> bool:
-    return any(path_ends(path, target) for target in tuning.targets)
 
 
 def all_operations(model: Model) -> list[Operation]:
@@ -181,7 +149,7 @@ def _targeted(
             parameters[target] = 1
         elif found:
             modules.append("." + target)
-        elif any(target == op.short.lower() for op in operations if _is_module(op)):
+        elif any(target == op.short.lower() for op in operations if is_module(op)):
             modules.append(target)
         else:
             names = sorted({path.rpartition(".")[2] for path in paths})
@@ -209,7 +177,7 @@ def _known(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:
 
 def _every(operations: list[Operation], implementation: Implementation, mapped: Iterable[str]) -> tuple[str, ...]:
     """Return the names of every linear layer but the head, and of what peft takes for experts."""
-    leaves = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation))
+    leaves = (path.rpartition(".")[2] for path in linear_paths(operations, implementation))
     return tuple(dict.fromkeys((*leaves, *mapped)))
 
 
@@ -272,41 +240,6 @@ def lacking_targets(targets: tuple[str, ...], model: Model, implementation: Impl
     return lacking if len(lacking) < len(targets) else ()
 
 
-HEAD_MODULES = ("classifier", "score", "qa_outputs")
-"""What peft trains in full by itself if its task is classification or question answering (peft 0.21, peft_model.py,
-PeftModelForSequenceClassification, PeftModelForTokenClassification, PeftModelForQuestionAnswering)."""
-
-
-def saved_modules(names: tuple[str, ...], model: Model) -> tuple[str, ...]:
-    """Return what is trained in full next to adapters: the modules named, as peft matches them, by a part of their
-    paths, and the head of a class that scores labels. The embedding and the head of a language model are given by their
-    roles. Raises where a name matches nothing, or what is not modeled."""
-    operations = all_operations(model)
-    heads = [name for name in HEAD_MODULES if model.outputs and any(_inside(op.module, name) for op in operations)]
-    if not names:
-        return tuple(heads)
-    if len(model.stacks) > 1 or model.vision is not None:
-        raise Refused(f"--modules-to-save: {model.name} is not a decoder by itself", "leave it out")
-    found: list[str] = []
-    for name in names:
-        inside = [op for op in operations if _inside(op.module, name)]
-        if not inside:
-            known = sorted({op.module.rpartition(".")[2] for op in operations if _is_module(op)})
-            raise NapkinError(
-                f"--modules-to-save: {model.name} has no linear layer or embedding in {name[:40]!r}",
-                did_you_mean(name, known) or f"one of {', '.join(known)}",
-            )
-        if any(not _is_module(op) for op in inside):
-            raise Refused(f"--modules-to-save {name[:40]}: not modeled", "name linear layers or embeddings")
-        found.append(inside[0].role if inside[0].role in SAVEABLE and not model.outputs else name)
-    return tuple(dict.fromkeys((*found, *heads)))
-
-
-def _inside(path: str, name: str) -> bool:
-    """Return whether a part of a path is named so."""
-    return f".{name}." in f".{path}."
-
-
 def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:
     """Raise an error if a part of a fused parameter is named without the other, as peft does."""
     for fused, some in named.items():
@@ -317,37 +250,7 @@ def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:
             )
 
 
-def check_parameters(tuning: Tuning) -> None:
-    """Raise an error for what peft does not do next to parameters that do not belong to a linear layer (peft 0.21,
-    tuners/lora/layer.py, ParamWrapper)."""
-    if not tuning.parameters:
-        return
-    for asked, option, theirs, instead in (
-        (tuning.magnitude, "--adapter dora", "use_dora=True", "--adapter lora"),
-        (tuning.dropout, f"--lora-dropout {tuning.dropout:g}", "lora_dropout != 0", "--lora-dropout 0"),
-    ):
-        if asked:
-            raise NapkinError(
-                f"{option}: {tuning.parameters[0][0]} is a parameter of no linear layer, where peft refuses it: "
-                f"lora.ParamWrapper does not work with {theirs}",
-                f"name linear layers only in --lora-targets, or {instead}",
-            )
-
-
-def check_runs(tuning: Tuning, model: Model, implementation: Implementation) -> None:
-    """Raise an error for an adapter that peft 0.21 makes and cannot run."""
-    operations = all_operations(model)
-    failing = [part.path for op in operations for part in op.linear_parts(implementation) if part.fails]
-    named = [path for path in failing if times_rank(LinearPart(path, 0, 0), tuning)]
-    if named:
-        others = (path.rpartition(".")[2] for path in _linear_paths(operations, implementation) if path not in failing)
-        raise Refused(
-            f"--lora-rank: peft adapts {named[0]} as one linear layer, and its pass fails: the layer is of groups",
-            f"--lora-targets with some of {', '.join(dict.fromkeys(others))}",
-        )
-
-
-def _is_module(op: Operation) -> bool:
+def is_module(op: Operation) -> bool:
     """Return whether an operation is a linear layer or an embedding of the class."""
     linear = op.linear()
     return bool(op.embeds()) or (linear is not None and not linear.bare)
@@ -356,12 +259,12 @@ def _is_module(op: Operation) -> bool:
 def paths_in(op: Operation, implementation: Implementation) -> Iterator[str]:
     """Yield the paths of what peft can adapt as a module."""
     op = module_of(op)
-    if _is_module(op):
+    if is_module(op):
         yield op.module
     yield from (part.path for part in op.linear_parts(implementation) if not part.parameter)
 
 
-def _linear_paths(operations: list[Operation], implementation: Implementation) -> Iterator[str]:
+def linear_paths(operations: list[Operation], implementation: Implementation) -> Iterator[str]:
     """Yield the paths of the linear layers but the head."""
     for op in operations:
         linear = op.linear()

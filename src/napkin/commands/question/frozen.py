@@ -121,15 +121,9 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     trainer = read_trainer(inputs)
     if trainer.nested and stored == "nf4":
         inputs.note(f"{trainer.name} quantizes the scales of 4-bit weights too by default: --quantized nf4-dq")
-    from napkin.operations.lora_targets import (
-        adapted_layers,
-        check_layered,
-        check_parameters,
-        check_runs,
-        modules_among,
-        resolved,
-        saved_modules,
-    )
+    from napkin.operations.adapter_checks import check_layered, check_parameters, check_runs
+    from napkin.operations.lora_targets import adapted_layers, modules_among, resolved
+    from napkin.operations.saved_modules import saved_modules
 
     library = FRAMEWORKS.get(word, PLAIN).quantizer
     experts = _read_quantized_experts(inputs, model, stored, trainer)
