@@ -104,3 +104,9 @@ def test_a_base_that_is_not_here_leaves_the_defaults_open() -> None:
 def test_keys_of_the_same_name_in_two_blocks_are_both_kept() -> None:
     reading = read(NESTED.replace("  bf16: true", "  bf16: true\n  extra: 1").replace("lora: {", "lora: {extra: 2, "))
     assert {one.key for one in reading.not_modelled} == {"training.extra", "lora.extra"}
+
+
+@pytest.mark.parametrize("odd", ["5", "[1, {a: b}]", "null", "text"])
+def test_an_odd_environment_sets_nothing(odd: str) -> None:
+    text = f"python train.py {ARGUMENTS.replace('$MODEL', 'gpt2')} --bf16"
+    assert read(f"type: task\nenv: {odd}\ncommands: ['{text}']\n").value_of("micro-batch") == 2

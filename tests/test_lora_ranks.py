@@ -55,6 +55,14 @@ def test_layers_of_an_encoder_and_a_decoder_have_their_own_paths() -> None:
     assert run_line(named).values["memory/gradients"] == 4 * (9 * 128 * 4 + 6 * 128)
 
 
+def test_layers_of_a_language_model_next_to_a_tower_have_their_paths() -> None:
+    """Qwen2.5-VL 7B, whose q_proj is 3,584 by 3,584: rank 8 in place of 16 in one layer is 8·(3,584 + 3,584) fewer."""
+    line = "memory qwen2.5-vl-7b --lora-rank 16 --seq 64 --precision fp32 --lora-targets q_proj,v_proj"
+    own = ",model.language_model.layers.3.self_attn.q_proj=8"
+    plain, one = (run_line(f"{line}{more} --json").values["memory/gradients"] for more in ("", own))
+    assert plain - one == 4 * 8 * (3584 + 3584)
+
+
 @pytest.mark.parametrize(
     ("targets", "status", "says"),
     [

@@ -27,6 +27,8 @@ from napkin.operations.lora_ranks import all_paths, numbered_paths  # noqa: E402
 from napkin.operations.model import ENCODER  # noqa: E402
 
 TABLE = ROOT / "src" / "napkin" / "_tables" / "layer_paths.py"
+SEEDS = 16
+"""Drawn configs that are tried for one that has the layers and builds."""
 LEAST = 2
 """Layers of a stack whose path is told from it."""
 
@@ -34,15 +36,22 @@ LEAST = 2
 def paths_of(model_type: str) -> tuple[str, ...]:
     """Return the path of the layers of each stack; () where the class has another form, or the type no decoder or
     encoder by itself."""
-    for seed in range(8):
-        fields = draw(model_type, random.Random(f"{seed} {model_type}"), 0.0).fields
-        model = reading(fields)
+    problem: Exception | None = None
+    for seed in range(SEEDS):
+        try:
+            fields = draw(model_type, random.Random(f"{seed} {model_type}"), 0.0).fields
+            model = reading(fields)
+            built = network(fields)
+        except Exception as one:  # a draw that napkin refuses, or that its class does not build
+            problem = one
+            continue
         if model.vision is None and all(stack.depth >= LEAST for stack in model.stacks):
             break
     else:
+        if problem is not None:
+            raise problem
         return ()
-    modules = {name for name, _ in network(fields).named_modules()}
-    modules |= {name for name, _ in network(fields).named_parameters()}
+    modules = {name for name, _ in built.named_modules()} | {name for name, _ in built.named_parameters()}
     implementation = implementation_of("hf", model.family)
     found = []
     for stack in model.stacks:

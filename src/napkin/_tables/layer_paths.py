@@ -49,6 +49,9 @@ TYPES: dict[tuple[str, ...], frozenset[str]] = {
     ('esm.encoder.layer',): frozenset((
         'esm',
     )),
+    ('esmc.layers',): frozenset((
+        'esmc',
+    )),
     ('fnet.encoder.layer',): frozenset((
         'fnet',
     )),
@@ -63,6 +66,9 @@ TYPES: dict[tuple[str, ...], frozenset[str]] = {
     )),
     ('gte.layers',): frozenset((
         'gte',
+    )),
+    ('ibert.encoder.layer',): frozenset((
+        'ibert',
     )),
     ('layer',): frozenset((
         'pix2struct_text_model',
@@ -114,16 +120,19 @@ TYPES: dict[tuple[str, ...], frozenset[str]] = {
         'glm4v_text',
         'glm5_next_text',
         'glm_ocr_text',
+        'hunyuan_vl_text',
         'mistral4',
         'mistral_large4_text',
         'mllama_text_model',
         'molmo2_text',
+        'muse_glimmer_text',
         'muse_spark_text',
         'paddleocr_vl_text',
         'qwen2_5_vl_text',
         'qwen2_vl_text',
         'qwen3_vl_moe_text',
         'qwen3_vl_text',
+        'step3p5',
         'unlimited_ocr_text',
     )),
     ('model.layers',): frozenset((
@@ -131,6 +140,7 @@ TYPES: dict[tuple[str, ...], frozenset[str]] = {
         'apertus',
         'arcee',
         'aria_text',
+        'axk1',
         'axk2',
         'bailing_hybrid',
         'bamba',
@@ -177,6 +187,7 @@ TYPES: dict[tuple[str, ...], frozenset[str]] = {
         'granitemoeshared',
         'helium',
         'hunyuan_v1_dense',
+        'hunyuan_v1_moe',
         'hy_v3',
         'hy_v4',
         'hyperclovax',
@@ -221,6 +232,7 @@ TYPES: dict[tuple[str, ...], frozenset[str]] = {
         'phi',
         'phi3',
         'phi4_multimodal',
+        'phimoe',
         'qwen2',
         'qwen2_moe',
         'qwen3',
@@ -282,6 +294,9 @@ TYPES: dict[tuple[str, ...], frozenset[str]] = {
     )),
     ('rwkv.blocks',): frozenset((
         'rwkv',
+    )),
+    ('tapas.encoder.layer',): frozenset((
+        'tapas',
     )),
     ('transformer.blocks',): frozenset((
         'mpt',

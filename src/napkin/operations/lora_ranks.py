@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.rank_patterns import is_plain
@@ -20,6 +21,8 @@ from napkin.record import replace
 MOST_PATTERNS = 4096
 """Patterns that are read; more are refused."""
 LARGEST_RANK = 10**6
+WITHIN = "language_model"
+"""What the language model is called in a class with other towers."""
 _ONE_EXPERT = re.compile(r"experts?\W*[_.]\W*(?:\d|\\d)")
 
 Ranks = tuple[tuple[str, int], ...]
@@ -50,6 +53,12 @@ def ranks_among(targets: Iterable[str]) -> Ranks:
     return tuple(found)
 
 
+@lru_cache(4)
+def patterns_of(ranks: Ranks) -> Patterns:
+    """Return the patterns of ranks, which remember what they matched: layouts and suggestions ask the same again."""
+    return Patterns(ranks)
+
+
 class Patterns:
     """Patterns with their ranks."""
 
@@ -58,10 +67,14 @@ class Patterns:
             self._compiled = [(re.compile(rf"(.*\.)?({pattern})$"), rank) for pattern, rank in ranks]
         except re.error as problem:
             raise NapkinError(f"--lora-targets: {problem}", "for example down_proj=8") from None
+        self._places: dict[str, int | None] = {}
 
     def place(self, path: str) -> int | None:
         """Return which pattern gives a module its rank."""
-        return next((at for at, (one, _) in enumerate(self._compiled) if one.match(path)), None)
+        if path not in self._places:
+            found = next((at for at, (one, _) in enumerate(self._compiled) if one.match(path)), None)
+            self._places[path] = found
+        return self._places[path]
 
     def of(self, paths: Iterable[str], before: str = "") -> Ranks:
         """Return (path, rank) of the paths with ranks of their own. before: what the class puts before them."""
@@ -71,14 +84,14 @@ class Patterns:
 
 def with_ranks(model: Model, ranks: Ranks, implementation: Implementation) -> Model:
     """Return a model whose layers know the ranks of their modules."""
-    patterns = Patterns(ranks)
+    patterns = patterns_of(ranks)
     stacks = [_ranked(stack, patterns, implementation, at) for stack, at in _located(model)]
     return replace(model, stacks=tuple(stacks))
 
 
 def ranks_outside(model: Model, ranks: Ranks, implementation: Implementation) -> Ranks:
     """Return (path, rank) of the modules that are in no layer."""
-    return Patterns(ranks).of(path for op in _ends(model) for path in all_paths(op, implementation))
+    return patterns_of(ranks).of(path for op in _ends(model) for path in all_paths(op, implementation))
 
 
 def check_ranks(model: Model, ranks: Ranks, implementation: Implementation) -> tuple[str, ...]:
@@ -90,7 +103,7 @@ def check_ranks(model: Model, ranks: Ranks, implementation: Implementation) -> t
     def adapted(op: Operation) -> Iterator[str]:
         return _adapted_paths(op, implementation, tuning)
 
-    patterns = Patterns(ranks)
+    patterns = patterns_of(ranks)
     used = {patterns.place(path.lower()) for op in _ends(model) for path in adapted(op)}
     within: set[str] = set()
     for stack, at in _located(model):
@@ -121,7 +134,9 @@ def _located(model: Model) -> list[tuple[Stack, str]]:
     from napkin._tables.layer_paths import TYPES
 
     known = next((paths for paths, types in TYPES.items() if model.family in types), ())
-    if model.vision is not None or len(known) != len(model.stacks):
+    # a class with a tower puts its language model elsewhere; the table has those that it was built within
+    apart = model.vision is not None and not all(WITHIN in path.split(".") for path in known)
+    if apart or len(known) != len(model.stacks):
         known = ("",) * len(model.stacks)
     return list(zip(model.stacks, known, strict=True))
 

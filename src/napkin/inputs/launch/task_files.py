@@ -39,8 +39,8 @@ def script_of(document: Document) -> str | None:
 def _variables(data: dict[str, Any], text: str) -> Iterator[str]:
     """Yield assignments of the task's environment, and of what its resources determine if the commands use it."""
     found = data.get("envs") or data.get("env") or {}
-    pairs = found.items() if isinstance(found, dict) else (str(one).partition("=")[::2] for one in found)
-    for name, value in pairs:
+    listed = [str(one).partition("=")[::2] for one in found] if isinstance(found, list) else []
+    for name, value in found.items() if isinstance(found, dict) else listed:
         if re.fullmatch(r"[A-Za-z_]\w*", str(name)) and value not in (None, ""):
             yield f"{name}={_quoted(value)}"
     each, nodes = _gpus(data.get("resources")), data.get("num_nodes") or data.get("nodes") or 1
