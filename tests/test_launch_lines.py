@@ -144,3 +144,30 @@ def test_hydras_folder_is_relative_to_the_program(tmp_path: Path) -> None:
     reading = read_launch(str(script))
     assert reading.value_of("seq") == 4096
     assert not reading.source.missing
+
+
+def test_a_script_that_is_sourced(tmp_path: Path) -> None:
+    (tmp_path / "base.sh").write_text(
+        'COMMON="--per_device_train_batch_size 2 \\\n  --gradient_accumulation_steps 4"\nexport SEQ=512\n'
+    )
+    (tmp_path / "acc.yaml").write_text(
+        "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\nnum_processes: 2\n"
+    )
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "source venv/bin/activate\nsource base.sh\npython -m accelerate.commands.launch --config_file acc.yaml sft.py "
+        "--model_name_or_path gpt2 $COMMON --max_length $SEQ\n"
+    )
+    reading = read_launch(str(script))
+    assert values(reading, "micro-batch", "grad-accum", "seq", "gpus", "zero") == [2, 4, 512, 2, 3]
+    assert not reading.not_modelled
+    script.write_text("source gone.sh\ntorchrun train.py --per_device_train_batch_size 2 --max_length $SEQ --bf16\n")
+    with pytest.raises(NapkinError, match="starts train"):
+        read_launch(str(script))
+    script.write_text(f"source gone.sh\ntorchrun train.py {ARGUMENTS} --gradient_accumulation_steps $ACC\n")
+    assert any(one.key == "source gone.sh" for one in read_launch(str(script)).not_modelled)
+
+
+def test_scripts_that_source_each_other_end(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text(f"source a.sh\nsource a.sh\ntorchrun train.py {ARGUMENTS}\n")
+    assert read_launch(str(tmp_path / "a.sh")).value_of("micro-batch") == 1

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.inputs.launch.reading import Reading
 
+LAUNCHERS = ("accelerate", "accelerate.commands.launch")
 KINDS = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM"}
 """Switches of `accelerate launch` → the configuration file's distributed_type (accelerate/commands/launch.py)."""
 DEEPSPEED = (
@@ -36,7 +37,9 @@ def take_accelerate(reading: Reading) -> bool:
 
     source = reading.source
     linked = take_linked(reading, "config_file") if source.plain("config_file") is not None else None
-    stated = _options(source) if "accelerate" in source.command else {}
+    stated = _options(source) if any(one in source.command for one in LAUNCHERS) else {}
+    if source.plain("m") in LAUNCHERS:
+        reading.told("m")
     if linked is None and "config_file" in source:
         reading.omit("config_file", "the launcher's file was not found; it sets the GPU count and the sharding")
     if linked is None and "distributed_type" not in stated:

@@ -26,6 +26,8 @@ DEFAULTS = ("base.yml",)
 """Files that hold a program's defaults, which their format knows (MaxText)."""
 STARTERS = ("trl", "axolotl", "llamafactory-cli", "litgpt", "tune", "swift", "xtuner", "composer", "oumi")
 """Commands that start training themselves, without a Python file."""
+LAUNCHERS = ("accelerate.commands.launch", "torch.distributed.run", "torch.distributed.launch")
+"""Modules that start a program, whose options before it are the launcher's."""
 FOLDERS_ABOVE = 4
 """Parent folders of a launch script that are searched: scripts are started from the top of their repository."""
 
@@ -46,7 +48,8 @@ def _places(words: Sequence[str]) -> Iterator[int]:
         if named and started and (not before.startswith("-") or before == "--" or option in SWITCHES):
             yield at
         of_python = of_python or os.path.basename(plain) == "xtuner"
-        started = started or plain.endswith(".py") or before == "-m" or os.path.basename(plain) in STARTERS
+        module = before == "-m" and plain not in LAUNCHERS
+        started = started or plain.endswith(".py") or module or os.path.basename(plain) in STARTERS
         before = plain
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from napkin.inputs.launch.shell_conditions import Branch, asks_if_empty, compared
 from napkin.inputs.launch.shell_values import Variables, clean, defaulted, marks, opened
 from napkin.inputs.launch.shell_words import Statement, statements
-from napkin.units import plain
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.S)
 _FLAG = re.compile(r"(?<!\S)(?:(--[A-Za-z][\w.\-]*)|([+~]*[A-Za-z_]\w*\.[\w.\-/@]*=))")
@@ -56,6 +56,8 @@ _SKIPPED = (
     "function",
 )
 MOST_COMMANDS = 200
+MOST_SOURCED = 20
+"""Scripts that one script reads with `source`, each counted as often as it is read."""
 
 
 class Script:
@@ -75,7 +77,8 @@ class Script:
         self.spare: list[tuple[int, list[str]]] = []
         self.undecided: dict[str, str] = {}
         self.exported: set[str] = set()
-        self._stack: list[_Branch] = []
+        self._stack: list[Branch] = []
+        self._sourced = 0
         for one in statements(text):
             self._statement(one)
 
@@ -115,7 +118,7 @@ class Script:
         """Follow if, case and loops. Return whether the statement was one."""
         head = words[0]
         if head == "if":
-            self._stack.append(self._condition(words[1:]) if self._taken else _Branch("if", False))
+            self._stack.append(self._condition(words[1:]) if self._taken else Branch("if", False))
         elif head == "elif" and self._stack:
             top = self._stack[-1]
             decided = top.done
@@ -130,12 +133,12 @@ class Script:
                 self._stack.pop()
         elif head in ("for", "while", "until", "select"):
             counts = head in ("while", "until") and "$#" in " ".join(words)
-            self._stack.append(_Branch(head, None if counts else True, argument="$@" if counts else ""))
+            self._stack.append(Branch(head, None if counts else True, argument="$@" if counts else ""))
             if head in ("for", "select") and len(words) > 1 and words[1].isidentifier():
                 self.variables.forget(words[1], f"${words[1]}, of a loop")
         elif head == "case":
             subject = self.variables.text(words[1]) if len(words) > 1 and self._taken else ""
-            self._stack.append(_Branch("case", False, subject=subject))
+            self._stack.append(Branch("case", False, subject=subject))
             if "in" in words[2:]:
                 self._pattern(words[words.index("in", 2) + 1 :], one)
         elif self._stack and self._stack[-1].kind == "case" and self._stack[-1].waits:
@@ -144,7 +147,7 @@ class Script:
             return False
         return True
 
-    def _condition(self, words: Sequence[str]) -> _Branch:
+    def _condition(self, words: Sequence[str]) -> Branch:
         """Return the branch that an `if` opens.
 
         A test for whether a script argument or an external variable is empty is followed as if it were empty.
@@ -152,12 +155,12 @@ class Script:
         raw = [word for word in words if word not in ("[", "[[", "]", "]]", "test")]
         inverted = bool(raw) and raw[0] == "!"
         texts = [self.variables.text(word) for word in (raw[1:] if inverted else raw)]
-        empty, name = _asks_if_empty(texts)
+        empty, name = asks_if_empty(texts)
         if not name or name in self.variables.texts or words[0] not in ("[", "[[", "test", "!"):
-            return _Branch("if", self._holds(words))
+            return Branch("if", self._holds(words))
         argument = f"${name}" if name.isdigit() else name
         self.undecided.setdefault(f"${name}", "is assumed unset, so the script's defaults apply")
-        return _Branch("if", True if empty is not inverted else None, argument=argument)
+        return Branch("if", True if empty is not inverted else None, argument=argument)
 
     def _else(self) -> None:
         """Switch to the other branch of the innermost `if`."""
@@ -213,7 +216,7 @@ class Script:
             variable = unknown or " ".join(words)[:60]
             self.undecided.setdefault(variable, "decides a branch of the script but is unknown")
             return None
-        found = _compared([text for text, _, _ in texts])
+        found = compared([text for text, _, _ in texts])
         if found is None:
             self.undecided.setdefault(" ".join(words)[:60], "is a condition that napkin does not follow")
             return None
@@ -244,12 +247,30 @@ class Script:
             for statement in statements(inner):
                 self._statement(statement)
             return
+        if words[0] in ("source", ".") and len(words) > 1:
+            self._follow(self.variables.text(words[1]))
+            return
         if words[0] in _SKIPPED or words[0].endswith("()") or len(self.commands) >= MOST_COMMANDS:
             return
         expanded = [part for word in words for part in self._argument(word)]
         (self.spare if self._with_arguments else self.commands).append((one.line, expanded))
         if self._unsure and any(part.startswith("--") for part in expanded):
             self.undecided.setdefault(clean(" ".join(expanded[:3]))[:60], "is started in an undecided branch")
+
+    def _follow(self, written: str) -> None:
+        """Follow a script that `source` reads, if it is beside this one or above it."""
+        from napkin.inputs.launch.settings_files import path_of
+        from napkin.inputs.load import read_text
+
+        plain, _, unknown = marks(written)
+        self._sourced += 1
+        if unknown or plain.startswith(("/", "~")) or self._sourced > MOST_SOURCED:
+            return
+        path = path_of(self.name, plain)
+        if path is None and not plain.endswith("activate"):
+            self.undecided.setdefault(f"source {plain[:50]}", "was not found; it may set what the command passes on")
+        for one in statements(clean(read_text(path))) if path is not None else ():
+            self._statement(one)
 
     def _argument(self, word: str) -> Iterator[str]:
         """Yield a word's expansion, and split a quoted command line (`bash -c "…"`) into words."""
@@ -318,55 +339,3 @@ def _flags(text: str) -> list[str]:
 def _open_option(flag: str, why: str) -> list[str]:
     """Return the words of an option with an unknown value."""
     return [flag + opened(why)] if flag.endswith("=") else [flag, opened(why)]
-
-
-def _asks_if_empty(texts: Sequence[str]) -> tuple[bool, str]:
-    """Return whether a test holds for an empty text, and the argument or variable that is tested.
-
-    The name is "" if the test is not one for emptiness.
-    """
-    sign, sides = True, list(texts)
-    if len(texts) == 2 and texts[0] in ("-z", "-n"):
-        sign, sides = texts[0] == "-z", [texts[1], ""]
-    elif len(texts) == 3 and texts[1] in ("=", "==", "!="):
-        sign, sides = texts[1] != "!=", [texts[0], texts[2]]
-    elif len(texts) == 1:
-        sign, sides = False, [texts[0], ""]
-    unset = re.fullmatch(re.escape(opened("\0")).replace("\0", r"\$([0-9]+|[A-Za-z_]\w*)"), sides[0] if sides else "")
-    return (sign, unset[1]) if unset and len(sides) == 2 and not sides[1] else (sign, "")
-
-
-class _Branch:
-    """An unfinished if, case or loop.
-
-    state     taken, not taken, or unknown (None)     done  a branch was already taken
-    argument  a script argument or external variable that decides by being set (None) or unset (True)
-    """
-
-    def __init__(self, kind: str, state: bool | None, subject: str = "", argument: str = "") -> None:
-        self.kind = kind
-        self.state = state
-        self.argument = argument
-        self.done = bool(state)
-        self.maybe = state is None
-        self.subject = subject
-        self.waits = kind == "case"
-        self.patterns = ""
-
-
-def _compared(words: list[str]) -> bool | None:
-    """Return the result of a test on known texts, or None if napkin does not know the test."""
-    if len(words) == 1:
-        return bool(words[0])
-    if len(words) == 2 and words[0] in ("-z", "-n"):
-        return (not words[1]) is (words[0] == "-z")
-    if len(words) != 3:
-        return None
-    left, sign, right = words
-    if sign in ("=", "==", "!="):
-        return fnmatchcase(left, right) is (sign != "!=")
-    numbers = {"-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">="}
-    a, b = plain(left), plain(right)
-    if sign in numbers and a is not None and b is not None:
-        return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}[sign]
-    return None
