@@ -123,6 +123,12 @@ NEIGHBORS = (
         RECIPE,
         True,
     ),
+    Neighbor(
+        "torchtune's launch line, which names a configuration that torchtune holds",
+        lambda source: _starts("tune")(source) and not str(source.plain("config") or "").endswith((".yaml", ".yml")),
+        "`tune cp NAME FILE` writes it: give that file, and what the line overrides as options",
+        True,
+    ),
     Neighbor("ColossalAI's launch line", _starts("colossalai"), SIZES),
     Neighbor(
         "a configuration of inference or of merging, not of training",

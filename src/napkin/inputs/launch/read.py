@@ -60,7 +60,7 @@ def reading_of(source: LaunchFile) -> Reading:
     shown = ", ".join(list(source.values)[:3])
     raise NapkinError(
         f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})",
-        "formats: " + ", ".join(dict.fromkeys(format.name for format in formats())),
+        SIZES + "; formats: " + ", ".join(dict.fromkeys(format.name for format in formats())),
     )
 
 
