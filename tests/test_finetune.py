@@ -226,7 +226,7 @@ def test_a_card_that_is_not_known_is_the_reason(tmp_path: pathlib.Path, chip: st
         ({"layout": f"{PLAIN}, ulysses: 4"}, "do not divide 1 GPUs"),
         ({"layout": f"{PLAIN}, device_map: auto"}, "states layout.device_map: not modeled"),
         ({"method": f"{LORA}, experts_targeted: targeted"}, "which tensors of the experts"),
-        ({"method": "kind: lora, lora_rank: 16, lora_targets: attention only"}, "attention"),
+        ({"method": "kind: lora, lora_rank: 16, lora_targets: the usual ones"}, "has no linear layer 'the'"),
         ({"layout": f"{PLAIN}, offload: everything"}, "the offload everything is not modeled"),
         ({"layout": f"{PLAIN}, tp: 3"}, "do not divide"),
         ({"layout": f"{PLAIN.replace('stack: none', 'stack: colossal')}"}, "the framework colossal is not modeled"),

@@ -28,7 +28,7 @@ KINDS = (FULL, LORA, DORA)
 """What is trained as its operations."""
 PROJECTED = ("galore", "apollo")
 """Kinds that are optimizers of all weights."""
-NO_ADAPTERS = ("lisa", "llamapro", "longlora", "badam")
+NO_ADAPTERS = ("lisa", "llamapro", "longlora", "badam", "freeze", "bitfit")
 """Kinds that train a part of the network's weights at a time, or new layers of it."""
 OTHER_MEMORY, OTHER_TIME = 1.15, 1.8
 """Relative uncertainty of memory and time of another kind, compared with LoRA of as many parameters. Assumed: kinds

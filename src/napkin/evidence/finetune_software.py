@@ -69,12 +69,18 @@ def _defers_fsdp2(row: RowFields) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
 
 
+NARROW = ((r"fp16|(?<!b)float16|\bhalf\b", "fp16"), (r"bf16|bfloat16", "bf16"))
+"""Words of a precision, and the 16-bit format that they name; the first that occurs holds."""
+
+
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str, usual: str = "bf16") -> Precision:
     """Return the precision policy: as stated, else by the trainer's code. usual: the 16-bit
     format if the row does not say."""
     text = row.text("layout.precision").lower()
     word = text.split(" ")[0].strip("(),")
-    narrow = "fp16" if "fp16" in text else "bf16" if "bf16" in text else usual
+    narrow = next((name for spelling, name in NARROW if re.search(spelling, text)), usual)
+    if word == "tf32":
+        raise NapkinError("the rate of tf32 is not modeled")
     autocast = row.flag("layout.autocast")
     if word == "fp32" or (kind == "full" and word in POLICIES and not word.startswith("amp-")):
         return POLICIES[word]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from napkin.evidence.recognize import Facts
+from napkin.evidence.finetune_software import STORED
+from napkin.evidence.recognize import Fact, Facts
 from napkin.evidence.row_words import library_of
 from napkin.evidence.rows import RowFields
 from napkin.inputs.presets import is_preset
@@ -38,11 +39,94 @@ def within(name: str) -> str:
     return max((one for one in names if is_preset(one)), key=len, default="")
 
 
+TASK_WORDS = {
+    **dict.fromkeys(("supervised fine-tuning", "fine-tuning", "finetuning", "instruction tuning"), "sft"),
+    **dict.fromkeys(("pretraining", "pretrain", "continued pretraining"), "sft"),
+    **dict.fromkeys(("ipo",), "dpo"),
+    **dict.fromkeys(("reward model", "reward modeling", "reward-model", "reward_model"), "rm"),
+    **dict.fromkeys(("dapo", "gspo"), "grpo"),
+}
+"""Words for what is trained on, and the task that runs the same passes: whatever data all tokens are of; another loss
+of the same log-probabilities."""
+LIKE_LORA = {
+    **dict.fromkeys(("qlora", "rslora", "lora+", "loraplus", "pissa", "loftq"), "lora"),
+    **dict.fromkeys(("qdora",), "dora"),
+}
+"""Kinds with LoRA's operations: over quantized weights, with another scale, another rate for B, other first values."""
+OVER_QUANTIZED = dict.fromkeys(("qlora", "qdora"), "nf4")
+"""Kinds whose name says that frozen weights are quantized, and to what by default (Dettmers et al. 2023)."""
+ALL_WEIGHTS = re.compile(
+    r"full( (parameters?|params?|weights?|model))?( (fine ?tun(e|ing)|sft|training|ft))?|fft|all (weights|parameters)"
+)
+NESTED = re.compile(r"double|nested|\bdq\b")
+FORMATS = (
+    (r"\b(gptq|awq)\b(?!.*8)", "int4"),
+    (r"\bnf4\b|\bfp4\b|\b4[ _-]?bits?\b|load_in_4bit", "nf4"),
+    (r"\bint8\b|\b8[ _-]?bits?\b|load_in_8bit", "int8"),
+)
+"""Words of a format of frozen weights: bitsandbytes' two of 4 bits are as large and as slow as each other."""
+ATTENTION, FEED_FORWARD = ("q", "k", "v", "o"), ("gate", "up", "down")
+PARTS = {
+    **dict.fromkeys(("attention", "attn", "self-attention", "qkvo"), ATTENTION),
+    "qkv": ATTENTION[:3],
+    **dict.fromkeys(("mlp", "ffn", "feed-forward"), FEED_FORWARD),
+    **{f"w{name}": (name,) for name in ATTENTION},
+}
+"""Words for several of the modules that have adapters, and Meta's names of those of attention."""
+IDLE = ("only", "layers", "modules", "projections", "and", "")
+
+
 def of_tuning(row: RowFields) -> Facts:
-    """Return the facts that the framework's words state and that have no field."""
+    """Return the facts that words state and that have no field, in the names that the fields have."""
     words = row.text("layout.framework").lower()
     found = {"trainer": library_of(words), "stack": _sharded_by(words)}
-    return {"layout": {field: name for field, name in found.items() if name and not row.text(f"layout.{field}")}}
+    layout: dict[str, Fact] = {field: name for field, name in found.items() if name and not row.text(f"layout.{field}")}
+    said = row.text("task")
+    kind, stored = row.text("method.kind"), row.text("method.quantized") or row.text("method.quantised")
+    method: dict[str, Fact] = {"kind": kind_named(kind)} if kind else {}
+    if named := stored_named(stored) if stored else OVER_QUANTIZED.get(_joined(kind), ""):
+        method["quantized"] = named
+    if not row.text("method.lora_targets_canonical") and (names := targets_named(row.text("method.lora_targets"))):
+        method["lora_targets_canonical"] = names
+    return {"layout": layout, "method": method, "": {"task": task_named(said)} if said else {}}
+
+
+def task_named(words: str) -> str:
+    """Return the task that words name; unknown words as they are."""
+    said = words.strip().lower()
+    return TASK_WORDS.get(said, said)
+
+
+def kind_named(words: str) -> str:
+    """Return what words say is trained: full, or a kind of adapter; unknown words as they are."""
+    said = words.strip().lower()
+    if ALL_WEIGHTS.fullmatch(re.sub(r"[-_ ]+", " ", said)):
+        return "full"
+    return LIKE_LORA.get(_joined(said), said)
+
+
+def _joined(words: str) -> str:
+    return re.sub(r"[-_ ]+", "", words.strip().lower())
+
+
+def stored_named(words: str) -> str:
+    """Return the format of frozen weights that words name, "" if the field's own words do, or they are not known."""
+    said = words.strip().lower()
+    if said in STORED or (said.partition(" (")[0] in STORED and not NESTED.search(said)):
+        return said if said != words else ""
+    found = next((name for spelling, name in FORMATS if re.search(spelling, said)), "")
+    return "nf4-dq" if found == "nf4" and NESTED.search(said) else found
+
+
+def targets_named(words: str) -> str:
+    """Return the modules with adapters where words name several at once, in brackets, or as Meta's code does; "" where
+    the field's own words do."""
+    said = re.sub(r"[\[\]\"']", "", words.strip().lower())
+    parts = [part for part in re.split(r"[\s,+&/]+", said) if part not in IDLE]
+    names = [name for part in parts for name in PARTS.get(part, (part,))]
+    if "(" in said:  # a remark
+        return ""
+    return ",".join(dict.fromkeys(names)) if names != parts or said != words.strip().lower() else ""
 
 
 def _sharded_by(words: str) -> str:

@@ -77,7 +77,7 @@ from napkin.training.trainers import TRAINERS
 Fact = str | float | bool | list[str] | None
 """The canonical value of a field; None: not stated."""
 Facts = dict[str, dict[str, Fact]]
-"""Section of a row → field → value."""
+"""Section of a row → field → value; "": of the row itself."""
 
 
 def recognized(row: RowFields, facts: Callable[[RowFields], Facts]) -> RowFields:
@@ -85,7 +85,7 @@ def recognized(row: RowFields, facts: Callable[[RowFields], Facts]) -> RowFields
     fields = dict(row.fields)
     for section, found in facts(row).items():
         if found:
-            fields[section] = {**row.part(section), **found}
+            fields |= {section: {**row.part(section), **found}} if section else found
     return RowFields(row.document, row.index, fields)
 
 
