@@ -166,3 +166,32 @@ def test_sixteen_bits_in_words(tmp_path: pathlib.Path) -> None:
     assert fp16["predicted"] > 0
     assert all(row["predicted"] == fp16["predicted"] for row in others)
     assert "tf32" in tf32["why"]
+
+
+def memory_of(tmp_path: pathlib.Path, **layout: object) -> float:
+    path = tmp_path / "rows.yaml"
+    usual = {"framework": "Hugging Face Trainer", "micro_batch": 8, "seq": 4096, "packed": True, "precision": "bf16"}
+    measured = {"peak_bytes": 1e10, "what": "allocated"}
+    lora = {"kind": "lora", "lora_rank": 16, "lora_targets_canonical": ALL, "base_dtype": "bf16"}
+    row = fields_of(method=lora, measured=measured, layout={**usual, "recompute": "full", **layout})
+    path.write_text(json.dumps({"schema": "finetune/1", "rows": [row]}))
+    return float(run_line(f"validate {path} --json").data["rows"][0]["predicted"])
+
+
+def test_checkpoints_on_the_host_in_words(tmp_path: pathlib.Path) -> None:
+    """32 layers keep their inputs of 8 · 4,096 tokens of 4,096 elements in 16 bits, but for a few on their way."""
+    whole, moved = memory_of(tmp_path), memory_of(tmp_path, recompute="full (offloaded to the CPU)")
+    kept = 32 * 8 * 4096 * 4096 * 2
+    assert 0.8 * kept < whole - moved < kept
+    assert memory_of(tmp_path, recompute="gradient checkpointing with offload") == moved
+    assert memory_of(tmp_path, offload="activations") == moved
+    assert memory_of(tmp_path, recompute="unsloth") < whole - 0.8 * kept
+
+
+@pytest.mark.parametrize("words", ["CCE", "cut_cross_entropy", "cut-cross-entropy"])
+def test_a_loss_without_logits_by_its_names(tmp_path: pathlib.Path, words: str) -> None:
+    assert memory_of(tmp_path, kernels=words) == memory_of(tmp_path, loss="fused") < memory_of(tmp_path)
+
+
+def test_a_word_within_another_is_none(tmp_path: pathlib.Path) -> None:
+    assert memory_of(tmp_path, kernels="accelerated") == memory_of(tmp_path)

@@ -6,7 +6,7 @@ import re
 
 from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
-from napkin.evidence.row_words import FUSED_LOSSES, OFFLOADED, OLD_TRANSFORMERS, kernel_of_torch, timed_kernel
+from napkin.evidence.row_words import OFFLOADED, OLD_TRANSFORMERS, fuses_loss, kernel_of_torch, timed_kernel
 from napkin.evidence.rows import RowFields
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
@@ -272,7 +272,7 @@ def with_loss(row: RowFields, model: Model, implementation: Implementation, fram
         implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
     if FUSED_NORMS in words:
         return replace(implementation, norms="fused", loss="in-place")
-    if any(word in words for word in FUSED_LOSSES) and "logits kept" not in words:
+    if fuses_loss(words) and "logits kept" not in words:
         return replace(implementation, loss="fused")
     kernels, versions = kernels_of(row), row.text("layout.versions")
     if kernels is not None and kernels.before:
@@ -305,8 +305,9 @@ def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str,
     names = tuple(OFFLOADED.get(name, name) for name in said)
     if any(name not in ("activations", "optimizer", "parameters") for name in names):
         raise NapkinError(f"the offload {text[:40]} is not modeled")
-    if (
-        "unsloth" in row.text("layout.kernels").lower()
-    ):  # LLaMA-Factory and ms-swift take its checkpoints with its kernels
-        trainer = TRAINERS["unsloth"]
+    checkpoints = row.text("layout.recompute").lower()
+    if "offload" in checkpoints:
+        names = tuple(dict.fromkeys((*names, "activations")))
+    if "unsloth" in f"{row.text('layout.kernels')} {checkpoints}".lower():
+        trainer = TRAINERS["unsloth"]  # LLaMA-Factory and ms-swift take its checkpoints with its kernels
     return trainer.moves(again, names)

@@ -47,7 +47,6 @@ from napkin.evidence.row_words import (
     FRAMEWORK_WORDS,
     FULL_TRAINING,
     FUSED_EXPERTS,
-    FUSED_LOSSES,
     FUSES_LOSS,
     KERNELS,
     LIGER_WORD,
@@ -62,6 +61,7 @@ from napkin.evidence.row_words import (
     SHARDERS,
     STACK_WORDS,
     UNITS,
+    fuses_loss,
     library_of,
     schedule_named,
     timed_kernel,
@@ -149,7 +149,7 @@ def _loss(row: RowFields) -> dict[str, Fact]:
         found["chunked_cross_entropy"] = True
     for field in ("loss", "kernels"):
         words = row.text(f"layout.{field}").strip().lower().replace("-", " ")
-        if any(word in words for word in FUSED_LOSSES):
+        if fuses_loss(words):
             found |= {"chunked_cross_entropy": True, field: None}
         elif words.replace(" ", "_") in PLAIN_LOSSES:
             found[field] = None

@@ -7,7 +7,9 @@ import re
 RECIPE = "recipe default"
 """What rows say of flags that are a recipe's, and which their source does not state."""
 NO = frozenset(("none", "no", "off", "false", "disabled", "without"))
-FULL = frozenset(("full", "fully", "yes", "on", "true", "enabled", "uniform", "all", "every", "each"))
+MOVED = frozenset(("unsloth", "offload", "offloaded", "offloading", "cpu"))
+"""Words for checkpoints whose inputs wait on the host: all layers, of which the bytes are read where they matter."""
+FULL = MOVED | {"full", "fully", "yes", "on", "true", "enabled", "uniform", "all", "every", "each"}
 """Words for all of it. Megatron-LM's method `uniform` divides all layers into units, of which each is recomputed."""
 SELECTIVE = frozenset(("selective", "selectively", "sac", "attention", "attn", "core", "op"))
 """Words for a part of each layer, which the software decides: the core of attention, or every second matmul."""
@@ -15,7 +17,7 @@ ACTIVATIONS = frozenset(("activation", "activations", "gradient", "gradients", "
 ACT = ACTIVATIONS | {"checkpoints", "recompute", "recomputation", "recomputed", "recomputing", "remat"}
 """Words for recomputation itself: alone, they say that there is some, of all layers."""
 NEUTRAL = ACT | {"granularity", "method", "mode", "layer", "layers", "of", "the", "only", "is", "with"}
-SOME = re.compile(r"layer|block|some|every|except|only|\d+ of |%|per-op|offload|^\d+\)?$")
+SOME = re.compile(r"layer|block|some|every|except|only|\d+ of |%|per-op|^\d+\)?$")
 """Words of a remark that say that less is recomputed, or something else."""
 
 

@@ -180,8 +180,15 @@ def kernel_of_torch(words: str, versions: str) -> str:
 
 LIGER_WORD = "liger"
 """What names the kernels of linkedin/Liger-Kernel."""
-FUSED_LOSSES = ("liger", "cut cross entropy", "fused", "chunked")
+FUSED_LOSSES = re.compile(r"liger|cut cross entropy|\bcce\b|fused|chunked")
 """Words of losses that materialize no logits."""
+
+
+def fuses_loss(words: str) -> bool:
+    """Return whether words of a loss or of kernels name a loss that materializes no logits."""
+    return FUSED_LOSSES.search(re.sub(r"[-_]", " ", words.lower())) is not None
+
+
 FUSES_LOSS = ("llm-foundry", "llm foundry")
 """Words of software whose loss is a fused kernel by default (mosaicml/llm-foundry llmfoundry/models/mpt/
 modeling_mpt.py: loss_fn fused_crossentropy)."""
