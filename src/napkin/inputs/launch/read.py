@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
@@ -16,7 +17,8 @@ from napkin.inputs.launch.syntax import read_source
 
 MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf deepspeed_chat
     megatron nemo megatron_bridge
-    llamafactory axolotl torchtune torchtitan oumi hyperpod nanotron llm_foundry olmo litgpt maxtext gpt_neox
+    llamafactory axolotl torchtune torchtitan oumi hyperpod
+    arctic_training nanotron llm_foundry olmo litgpt maxtext gpt_neox
     deepspeed accelerate xtuner nanogpt hf_python hf_trainer peft_adapter hf_config
     meta_params"""
 """Format modules in the order in which they are tried, the most specific first."""
@@ -70,7 +72,7 @@ def _of_program(source: LaunchFile) -> str:
 
     written = next(one for one in source.command if one.endswith(".py"))
     path = path_of(source.name, written)
-    return f"give its source: --from {path}; or {SIZES}" if path is not None else SIZES
+    return f"give its source: --from {os.path.normpath(path)}; or {SIZES}" if path is not None else SIZES
 
 
 def merge_into(reading: Reading, other: Reading, key: str) -> None:
