@@ -161,3 +161,92 @@ def test_padded_slots_of_experts_are_a_capacity(words: str, means: float | None)
     line = f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT} --micro-batch-size 8 --num-experts 8 --moe-router-topk 2"
     reading = reading_of(source_of(f"#!/bin/bash\n{line} --expert-model-parallel-size 8 --bf16 {words}\n", "train.sh"))
     assert reading.value_of("capacity-factor") == means
+
+
+@pytest.mark.parametrize(
+    ("words", "loss", "attention"),
+    [
+        ("", None, None),
+        ("--cross-entropy-loss-fusion", "vocabulary", None),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "in-place", None),
+        ("--cross-entropy-fusion-impl te", None, None),  # the implementation of a fusion that is off
+        ("--transformer-impl transformer_engine", None, None),
+        ("--transformer-impl local", None, "eager"),
+        ("--transformer-impl local --use-flash-attn", None, "flash"),
+        ("--transformer-impl local --attention-backend unfused", None, "eager"),
+    ],
+)
+def test_the_fused_loss_and_the_layers_without_a_kernel(words: str, loss: str | None, attention: str | None) -> None:
+    reading = launch(f"--micro-batch-size 4 --bf16 {words}")
+    assert (reading.value_of("loss"), reading.value_of("attention")) == (loss, attention)
+
+
+def test_a_fusion_that_megatron_does_not_have() -> None:
+    with pytest.raises(NapkinError, match="not one of native, te"):
+        launch("--micro-batch-size 4 --cross-entropy-loss-fusion --cross-entropy-fusion-impl liger")
+
+
+def test_the_compiled_loss_holds_another_fp32_tensor_of_all_logits() -> None:
+    """Its parts return new tensors: 16-bit logits, fp32 ones and their exponentials (2 + 4 + 4 bytes) where the loss
+    that works in place has 2 + 4. Two functional tests of Megatron-LM at 93ebf8d7 differ by 391 MiB: 4 x 1,024 tokens,
+    25,216 rows of the vocabulary on a rank, of which 4 bytes are 394 MiB."""
+    line = "memory --from - --hardware h100 --json"
+    words = f"{GPT.replace('--num-layers 24', '--num-layers 2')} --micro-batch-size 4 --bf16 --padded-vocab-size 50432"
+    script = f"torchrun --nproc_per_node 8 pretrain_gpt.py {words} --tensor-model-parallel-size 2"
+    plain, fused = (
+        run_line(line.split(), stdin=f"{script} {more}\n").values["memory/live"]
+        for more in ("", "--cross-entropy-loss-fusion")
+    )
+    assert fused - plain == 4 * 4 * 1024 * 25216
+
+
+def test_ranks_that_divide_an_expert() -> None:
+    """By default those that divide the other layers; a model without experts has none to divide."""
+    line = "--micro-batch-size 4 --tensor-model-parallel-size 2"
+    assert "etp" not in launch(f"{line} --expert-tensor-parallel-size 4").inputs
+    assert launch(f"{line} --num-experts 8 --expert-tensor-parallel-size 4").value_of("etp") == 4
+    assert launch(f"{line} --num-experts 8").value_of("etp") == 2
+
+
+def test_instances_of_the_distributed_optimizer_are_sharding_groups() -> None:
+    """2 instances on 8 GPUs with tp 2: each divides the states over 4 / 2 ranks."""
+
+    def shard(gpus: str, words: str) -> Reading:
+        line = f"torchrun {gpus} pretrain_gpt.py {GPT} --micro-batch-size 4 --tensor-model-parallel-size 2 {words}"
+        return reading_of(source_of(line, "train.sh"))
+
+    many = "--num-distributed-optimizer-instances 2"
+    assert shard("--nproc_per_node 8", f"--use-distributed-optimizer {many}").value_of("dp-shard") == 2
+    assert "dp-shard" not in shard("--nproc_per_node 8", many).inputs  # nothing is divided
+    assert shard("", f"--use-distributed-optimizer {many}").inputs["dp-shard"].value is None
+    odd = shard("--nproc_per_node 8", "--use-distributed-optimizer --num-distributed-optimizer-instances 3")
+    assert any("do not divide 4" in one.why for one in odd.refused)
+
+
+def test_decoders_that_no_class_of_transformers_is() -> None:
+    """Sizes by hand: h 64, 4 layers, f 256, 100 tokens of h each, and where they are learned, 4,096 positions; of a
+    layer 4·h² for attention, 2·h·f for the MLP, two norms; a last norm."""
+    sizes = "num-layers=4 hidden-size=64 num-attention-heads=4 vocab-size=100"
+    plain = "position-embedding-type=none normalization=RMSNorm squared-relu disable-bias-linear"
+    layer = 4 * 64 * 64 + 2 * 64 * 256 + 2 * 64
+    assert parameters(f"{sizes} {plain}") == 6400 + 4 * layer + 64
+    # Nemotron-4's layers: layer norms with biases, ReLU², grouped queries of 2 · 16 for keys and values each
+    nemotron = f"{sizes} position-embedding-type=rope squared-relu disable-bias-linear {UNTIED}"
+    few = "group-query-attention num-query-groups=2"
+    layer = 2 * 64 * 64 + 2 * 64 * 32 + 2 * 64 * 256 + 4 * 64
+    assert parameters(f"{nemotron} {few}") == 2 * 6400 + 4 * layer + 2 * 64
+    # GELU experts of GPT-2's layers, in every second one: 8 of 2·h·f, a router of 8·h, 2·h·128 for the shared one
+    routed = "num-experts=8 moe-router-topk=2 moe-layer-freq=2 moe-shared-expert-intermediate-size=128"
+    words = f"{sizes} disable-bias-linear {routed}"
+    attended, mlp, experts = 4 * 64 * 64 + 4 * 64, 2 * 64 * 256, 8 * 2 * 64 * 256 + 8 * 64 + 2 * 64 * 128
+    assert parameters(words) == 6400 + 4096 * 64 + 4 * attended + 2 * mlp + 2 * experts + 2 * 64
+
+
+def test_squared_relu_and_swiglu_are_what_the_launch_says() -> None:
+    words = "--micro-batch-size 4 --position-embedding-type rope --padded-vocab-size 50304"
+    shapes = {more: launch(f"{words} {more}").config for more in ("--squared-relu --disable-bias-linear", "--swiglu")}
+    assert [
+        (config["model_type"], config["hidden_act"], config["gated"], config["mlp_bias"])
+        for config in shapes.values()
+        if config is not None
+    ] == [("megatron", "relu2", False, False), ("megatron", "silu", True, True)]

@@ -148,6 +148,7 @@ MODULES: dict[str, str] = {
     'mamba2': 'recurrent.mamba',
     'marian': 'encoder_decoders.bart',
     'mbart': 'encoder_decoders.bart',
+    'megatron': 'decoders.megatron',
     'megatron-bert': 'encoders.bert',
     'mellum': 'decoders.qwen',
     'mimo_v2_flash': 'mixtures_of_experts.mimo',

@@ -61,7 +61,7 @@ class Mixture:
     score, upcast, balanced  as in operations.experts.Router
     normalize  whether the chosen scores are divided by their sum, or the field that says so
     balances   output_router_logits adds a loss on how evenly the experts are used
-    function   of the experts, if it is not the dense layers'
+    function   of the experts, if it is not the dense layers'; `gated`: theirs and the shared ones' first matmul is
     routing    reads what is particular about the router
     block      blocks.moe, or what this model has instead
     """
@@ -78,6 +78,7 @@ class Mixture:
     balanced: str = ""
     balances: bool = False
     function: str = ""
+    gated: bool = True
     routing: Routes = lambda config, routing: routing
     block: Feed = blocks.moe
 
@@ -88,18 +89,13 @@ class Mixture:
         shared: Block | None = partial(dense, prefix="shared/") if self.shares_dense and dense is not None else None
         width = self.shared.width(config, inner) if self.shared is not None else 0
         if self.shared is not None and width:
-            shared = partial(
-                blocks.gated_mlp,
-                width=hidden,
-                inner=width,
-                function=function,
-                bias=reading.on(config, bias),
-                fused=self.shared.fused,
-                prefix="shared/",
-            )
+            mlp: Feed = partial(blocks.gated_mlp, fused=self.shared.fused) if self.gated else blocks.plain_mlp
+            biased = reading.on(config, bias)
+            shared = partial(mlp, width=hidden, inner=width, function=function, bias=biased, prefix="shared/")
             shared = blocks.behind_gate(shared, hidden) if self.shared.gated else shared
+        block = self.block if self.gated else partial(self.block, gated=False)
         return partial(
-            self.block, width=hidden, inner=inner, routing=routing, function=self.function or function, shared=shared
+            block, width=hidden, inner=inner, routing=routing, function=self.function or function, shared=shared
         )
 
     def _routing(self, config: Config) -> Routing:

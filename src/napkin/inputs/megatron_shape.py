@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from napkin.errors import NapkinError, Refused, listed
+from napkin.errors import NapkinError, Refused
+from napkin.inputs.load import printable
 from napkin.units import Unreadable, plain, positive_count
 
 Fields = dict[str, object]
@@ -43,25 +44,58 @@ def config_of(shape: Mapping[str, str], length: int | None) -> Fields:
     experts = "num-experts" in shape
     if gated and rotary and shape.get("normalization") == "RMSNorm":
         return _latent(fields, shape) if "multi-latent-attention" in shape else _llama(fields, shape, experts)
-    if not gated and not experts and "num-query-groups" not in shape and "max_position_embeddings" in fields:
+    differs = ("num-query-groups", "kv-channels", "qk-layernorm", "squared-relu", "disable-bias-linear")
+    usual = shape.get("normalization", "LayerNorm") == "LayerNorm" and not any(name in shape for name in differs)
+    if usual and not gated and not experts and "max_position_embeddings" in fields:
         if position == "alibi" and "embed-layernorm" in shape and fields["intermediate_size"] == 4 * hidden:
             return {"model_type": "bloom", "n_layer": layers, "n_head": heads, **fields}
         if position == "learned_absolute":
             return _gpt2(fields, shape.get("attention-head-type") == "multiquery")
-        if rotary and shape.get("normalization", "LayerNorm") == "LayerNorm" and "disable-bias-linear" not in shape:
-            return fields | {"model_type": "gpt_neox", "use_parallel_residual": False, "attention_bias": True}
-    llama = {
-        "--swiglu": gated,
-        "--position-embedding-type rope": rotary,
-        "--normalization RMSNorm": shape.get("normalization") == "RMSNorm",
-    }
-    lacks = [option for option, given in llama.items() if not given]
-    near = f"{listed(lacks)} would make it Llama's; else " if 0 < len(lacks) < len(llama) else ""
-    raise Refused(
-        "the launch's shape is not one of the decoders that napkin builds from a launch: Llama's, Mixtral's, "
-        "DeepSeek-V3's, GPT-2's, GPT-NeoX's, BLOOM's",
-        f"{near}MODEL: a config.json with the same sizes",
+    return _any(fields, shape, experts)
+
+
+def _any(fields: Fields, shape: Mapping[str, str], experts: bool) -> Fields:
+    """Return the fields of a decoder that no class of transformers is. Refuses (3) what that decoder has not."""
+    position = shape.get("position-embedding-type", "learned_absolute")
+    for option in ("multi-latent-attention", "attention-head-type", "moe-shared-expert-gate", "embed-layernorm"):
+        if option in shape:
+            raise Refused(f"--{option} in a decoder of this shape is not read from a launch", "MODEL: a config.json")
+    if position not in ("learned_absolute", "rope", "none"):
+        raise Refused(
+            f"--position-embedding-type {printable(position, 40)} in a decoder of this shape is not read from a launch",
+            "MODEL: a config.json",
+        )
+    if position == "learned_absolute" and "max_position_embeddings" not in fields:
+        raise NapkinError("--max-position-embeddings is missing", "it sizes the table of learned positions")
+    gated, biased = "swiglu" in shape, "disable-bias-linear" not in shape
+    fields["num_key_value_heads"] = (
+        _number(shape, "num-query-groups") if "group-query-attention" in shape else fields["num_attention_heads"]
     )
+    if "kv-channels" in shape:
+        fields["head_dim"] = _number(shape, "kv-channels")
+    fields |= {
+        "model_type": "megatron",
+        "normalization": shape.get("normalization", "LayerNorm"),
+        "position_embedding_type": position,
+        "hidden_act": "silu" if gated else "relu2" if "squared-relu" in shape else "gelu",
+        "gated": gated,
+        "attention_bias": biased or "add-qkv-bias" in shape,
+        "mlp_bias": biased,
+        "qk_layernorm": "qk-layernorm" in shape,
+    }
+    return fields | (_mixed(fields, shape) if experts else {})
+
+
+def _mixed(fields: Fields, shape: Mapping[str, str]) -> Fields:
+    """Return the fields of a mixture of experts in some layers or all."""
+    layers, shared = _whole(fields["num_hidden_layers"]), "moe-shared-expert-intermediate-size"
+    return {
+        "num_experts": _number(shape, "num-experts"),
+        "num_experts_per_tok": _number(shape, "moe-router-topk", 2),
+        "moe_intermediate_size": _number(shape, "moe-ffn-hidden-size", _whole(fields["intermediate_size"])),
+        "moe_shared_expert_intermediate_size": 0 if plain(shape.get(shared, "0")) == 0 else _number(shape, shared),
+        "mlp_layer_types": ["sparse" if kind == "1" else "dense" for kind in _kinds(shape, layers)],
+    }
 
 
 def _llama(fields: Fields, shape: Mapping[str, str], experts: bool) -> Fields:
@@ -148,22 +182,25 @@ def _shared(shape: Mapping[str, str], inner: int) -> int:
     return width // inner
 
 
-def _dense(shape: Mapping[str, str], layers: int) -> int:
-    """Return how many of the first layers have no experts. --moe-layer-freq is N (every Nth layer has experts), or a
-    list such as ([0]*3+[1]*58). Refuses (3) other orders."""
+def _kinds(shape: Mapping[str, str], layers: int) -> str:
+    """Return 1 for each layer with experts and 0 for each other. --moe-layer-freq is N (every Nth layer has experts),
+    or a list such as ([0]*3+[1]*58)."""
     text = re.sub(r"[\s'\"()]", "", shape.get("moe-layer-freq", "1"))
     if text.isdigit():
-        kinds = "".join("1" if i % max(int(text), 1) == 0 else "0" for i in range(layers))
-    else:
-        parts = [_REPEATED.fullmatch(part) for part in text.split("+")]
-        kinds = "".join(
-            found[1].replace(",", "") * min(int(found[2] or 1), layers) for found in parts if found is not None
+        return "".join("1" if i % max(int(text), 1) == 0 else "0" for i in range(layers))
+    parts = [_REPEATED.fullmatch(part) for part in text.split("+")]
+    kinds = "".join(found[1].replace(",", "") * min(int(found[2] or 1), layers) for found in parts if found is not None)
+    if None in parts or len(kinds) != layers:
+        raise NapkinError(
+            f"--moe-layer-freq {shape['moe-layer-freq'][:60]}: is no list of {layers} layers",
+            "for example ([0]*3+[1]*58)",
         )
-        if None in parts or len(kinds) != layers:
-            raise NapkinError(
-                f"--moe-layer-freq {shape['moe-layer-freq'][:60]}: is no list of {layers} layers",
-                "for example ([0]*3+[1]*58)",
-            )
+    return kinds
+
+
+def _dense(shape: Mapping[str, str], layers: int) -> int:
+    """Return how many of the first layers have no experts. Refuses (3) dense layers among those with experts."""
+    kinds = _kinds(shape, layers)
     dense = len(kinds) - len(kinds.lstrip("0"))
     if "0" in kinds[dense:]:
         raise Refused(

@@ -75,8 +75,9 @@ LOSSES = {
     "in-place": Loss(
         2,
         2,
-        source="unslothai/unsloth unsloth/kernels/cross_entropy_loss.py, fms-acceleration's copy of it: 16-bit logits, "
-        "whose gradient is written over them",
+        source="unslothai/unsloth unsloth/kernels/cross_entropy_loss.py, fms-acceleration's copy of it, "
+        "NVIDIA/TransformerEngine transformer_engine/pytorch/triton/cross_entropy.py: 16-bit logits, whose gradient is "
+        "written over them",
     ),
     "in-place-fp32": Loss(
         2,
@@ -101,7 +102,11 @@ LOSSES = {
         "logits of one",
     ),
     "vocabulary": Loss(
-        4, 10, source="Megatron-LM megatron/core/tensor_parallel/cross_entropy.py: fp32 softmax in place, its gradient"
+        4,
+        10,
+        source="NVIDIA/Megatron-LM megatron/core/tensor_parallel/cross_entropy.py (2022): fp32 softmax in place, its "
+        "gradient; megatron/core/fusions/fused_cross_entropy.py, compiled parts that return new tensors: 16-bit and "
+        "fp32 logits and their exponentials; backward, the softmax, its fp32 gradient and that in 16 bits",
     ),
     "sharded": Loss(
         4,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import Key
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import degree, flag, natural, number, whole, word
+from napkin.inputs.launch.values import degree, flag, natural, number, product, whole, word
 
 LAYOUT = (
     Key("tensor_model_parallel_size", "tp", degree, 1),
@@ -120,6 +120,31 @@ def take_division(reading: Reading, zero: int = 0) -> None:
             reading.put("capacity-factor", factor, "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity")
 
 
+def take_expert_slices(reading: Reading, *experts: str) -> None:
+    """Read the ranks that divide an expert: those that divide the other layers, if the file has experts and does not
+    say (arguments.py, validate_args). experts: keys of their number."""
+    if not reading.source.has_any(*experts):
+        reading.inputs.pop("etp", None)  # nothing that it could divide
+    elif (tp := reading.value_of("tp")) is not None:
+        reading.default("etp", tp, "expert_tensor_parallel_size")
+
+
+def take_instances(reading: Reading) -> None:
+    """Read the instances of the distributed optimizer: each divides the states over its part of the data-parallel ranks
+    (parallel_state.py, intra_partial_data_parallel_group_with_cp)."""
+    key = "num_distributed_optimizer_instances"
+    instances = reading.read(key, whole)
+    if not instances or instances == 1 or not reading.value_of("zero"):
+        return
+    gpus, ranks = reading.value_of("gpus"), product([reading.value_of(name) or 1 for name in ("tp", "pp")])
+    if gpus is None:
+        reading.ask("dp-shard", key)
+    elif gpus % (ranks * instances) == 0:
+        reading.derive("dp-shard", gpus // ranks // instances, key)
+    else:
+        reading.contradict(key, f"{instances} instances do not divide {gpus // ranks} data-parallel ranks", "dp-shard")
+
+
 def take_sp(reading: Reading) -> None:
     """Read sequence parallelism. Megatron disables it without tensor parallelism (arguments.py, validate_args)."""
     on = reading.read("sequence_parallel", flag)
@@ -232,8 +257,22 @@ def take_dropout(reading: Reading, default: float | None = 0.1) -> None:
 ATTENTION = {"flash": "flash", "fused": "cudnn", "unfused": "eager", "local": "eager"}
 
 
+FUSED_LOSSES = {"native": "vocabulary", "te": "in-place"}
+"""cross_entropy_fusion_impl → the form of the loss (core/models/common/language_module/language_module.py)."""
+
+
+def take_loss(reading: Reading) -> None:
+    """Read the fused cross entropy; without it, the loss is the framework's own."""
+    on, kind = "cross_entropy_loss_fusion", "cross_entropy_fusion_impl"
+    if not reading.read(on, flag):
+        return
+    form = reading.read(kind, word(FUSED_LOSSES)) or FUSED_LOSSES["native"]
+    reading.derive("loss", form, *[key for key in (on, kind) if key in reading.source])
+
+
 def take_attention(reading: Reading) -> None:
-    """Read the attention kernel; `auto` is assumed to be flash."""
+    """Read the attention kernel; `auto` is assumed to be flash. The layers of --transformer-impl local have one of
+    elementary operations (core/transformer/dot_product_attention.py)."""
     kind = reading.find("attention_backend")
     if kind is not None and str(kind.value).rpartition(".")[2].lower() in ATTENTION:
         reading.put("attention", ATTENTION[str(kind.value).rpartition(".")[2].lower()], "attention_backend")
@@ -241,5 +280,7 @@ def take_attention(reading: Reading) -> None:
         reading.put(
             "attention", "flash", *[k for k in ("use_flash_attn", "use_flash_attention") if k in reading.source]
         )
+    elif reading.source.plain("transformer_impl") == "local":
+        reading.put("attention", "eager", "transformer_impl")
     elif kind is not None:
         reading.assume("attention", "flash", "attention_backend")

@@ -12,9 +12,9 @@ SHAPE = (
     "num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups "
     "group_query_attention kv_channels swiglu "
     "untie_embeddings_and_output_weights vocab_size padded_vocab_size num_experts moe_router_topk moe_ffn_hidden_size "
-    "moe_shared_expert_intermediate_size moe_layer_freq max_position_embeddings position_embedding_type normalization "
-    "disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias q_lora_rank kv_lora_rank qk_head_dim "
-    "qk_pos_emb_head_dim v_head_dim moe_shared_expert_gate moe_num_experts moe_top_k attention_head_type "
+    "moe_shared_expert_intermediate_size moe_layer_freq squared_relu max_position_embeddings position_embedding_type "
+    "normalization disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias q_lora_rank kv_lora_rank "
+    "qk_head_dim qk_pos_emb_head_dim v_head_dim moe_shared_expert_gate moe_num_experts moe_top_k attention_head_type "
     "topk embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern"
 )
 

@@ -58,9 +58,11 @@ def _model(reading: Reading) -> None:
 def _layout(reading: Reading) -> None:
     take_machine(reading)
     core.take_division(reading)
+    core.take_expert_slices(reading, "num_experts", "moe_num_experts")
     gpus, parts = reading.value_of("gpus"), [reading.value_of(name) or 1 for name in ("tp", "pp")]
     if reading.read("moe_expert_model_parallelism", flag) and gpus:  # MegaBlocks: over the data-parallel ranks
         reading.derive("ep", gpus // product(parts) or 1, "moe_expert_model_parallelism")
+    core.take_instances(reading)
     check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
     check_batch(reading, "global_batch_size")
 
@@ -81,6 +83,7 @@ def _others(reading: Reading) -> None:
     core.take_optimizer(reading)
     core.take_dropout(reading)
     core.take_attention(reading)
+    core.take_loss(reading)
 
 
 FORMAT = LaunchFormat(
@@ -103,15 +106,15 @@ FORMAT = LaunchFormat(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
             "recompute_activations recompute_granularity recompute_method recompute_num_layers deepspeed "
             "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism "
-            "moe_expert_capacity_factor moe_pad_expert_input_to_capacity",
-            "gpus zero sp recompute capacity-factor",
+            "moe_expert_capacity_factor moe_pad_expert_input_to_capacity num_distributed_optimizer_instances",
+            "gpus zero dp-shard sp recompute capacity-factor",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,
         ),
         KeyRule(
             "bf16 fp16 fp8_format grad_reduce_in_bf16 optimizer hidden_dropout attention_dropout attention_backend "
-            "use_flash_attn",
-            "precision optimizer dropout attention",
+            "use_flash_attn transformer_impl cross_entropy_loss_fusion cross_entropy_fusion_impl",
+            "precision optimizer dropout attention loss",
             "bf16 with fp32 gradient buffers; default dropout 0.1",
             _others,
         ),

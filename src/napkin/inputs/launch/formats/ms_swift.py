@@ -158,6 +158,7 @@ def _others(reading: Reading) -> None:
     if is_megatron(reading.source):
         core.take_optimizer(reading)
         core.take_attention(reading)
+        core.take_loss(reading)
         if (
             not reading.take("steps", "train_iters", whole)
             and reading.find("num_train_epochs", "max_epochs") is not None

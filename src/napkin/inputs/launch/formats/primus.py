@@ -43,6 +43,7 @@ def _megatron(reading: Reading) -> None:
     core.take_precision(reading, MEGATRON)
     core.take_optimizer(reading)
     core.take_attention(reading)
+    core.take_loss(reading)
     reading.shape.clear()
     for key in megatron_model.SHAPE.split():
         value = reading.find(key)
