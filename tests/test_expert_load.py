@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.conftest import Napkin
@@ -83,3 +85,28 @@ def test_zero_divides_the_states_of_experts_that_tensor_parallel_ranks_repeat(na
     assert whole - divided == pytest.approx(12 * experts * 7 / 8, rel=1e-3)
     for more in ("--etp 8", "--ep 8"):
         assert "--zero has no effect here" in napkin(f"{line} --zero 1 {more}").err
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_scores_that_multiply_within_megatrons_experts(napkin: Napkin, gated: bool) -> None:
+    """Of a row, 16 bits each of what it reads (h), of the first product (2·f if gated, else f) and of what the last
+    product reads (f); without a kernel for the gated activation, also of what the score multiplies (f). Both are
+    h + 3·f. What the last product makes is not kept (megatron/core/transformer/moe/experts.py). Hugging Face's experts
+    keep it, to multiply it: h more. Beside it, some indices and scores of a row: less than 64 bytes."""
+    h, f, tokens = 256, 384, 2 * 128
+
+    def kept(top_k: int, implementation: str) -> float:
+        shape = {
+            "model_type": "megatron", "num_hidden_layers": 1, "hidden_size": h, "num_attention_heads": 4,
+            "vocab_size": 512, "max_position_embeddings": 128, "intermediate_size": f, "moe_intermediate_size": f,
+            "num_experts": 8, "num_experts_per_tok": top_k, "gated": gated, "hidden_act": "silu" if gated else "gelu",
+        }  # fmt: skip
+        line = ["memory", json.dumps(shape), "--seq", "128", "--micro-batch", "2", "--json"]
+        found = napkin([*line, "--implementation", implementation]).values["memory/activations/saved"]
+        return float(found)
+
+    row = (kept(3, "megatron") - kept(2, "megatron")) / tokens
+    assert 0 <= row - 2 * (h + 3 * f) < 64
+    if not gated:
+        other = (kept(3, "hf") - kept(2, "hf")) / tokens
+        assert 0 <= other - 2 * (2 * h + 2 * f) < 64

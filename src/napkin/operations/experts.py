@@ -144,6 +144,8 @@ class Experts(Module):
         products = ExpertProducts(run, self)
         up, bias = self.grouped(products, sent, (self.d_model, first), offsets, "up")
         hidden = self._hidden(run, up, rows * inner, stored)
+        if run.implementation.scores_inside:
+            return self._scored_inside(run, products, hidden, weight, pick, offsets)
         down, second = self.grouped(products, hidden, (inner, self.d_model), offsets, "down", *bias)
         if self.normed:
             down = scaled_norm(run, down, self.d_model)
@@ -152,6 +154,20 @@ class Experts(Module):
         out = tape.record("gather", (out,), ordered, (back,), scratch=out.size)
         total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
         tape.hold(sent, weight, down, order, offsets, *second)  # local variables
+        products.close()
+        return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)
+
+    def _scored_inside(
+        self, run: Lowering, products: ExpertProducts, hidden: Tensor, weight: Tensor, pick: Tensor, offsets: Tensor
+    ) -> Value:
+        """Multiply the hidden elements by the scores, and add what the last product makes of them to each token. A
+        kernel of the gated activation multiplies within itself."""
+        x, tape = run.read(self), run.tape
+        if not (self.gated and run.implementation.swiglu in ONE_KERNEL):
+            hidden = tape.cast(tape.multiply(hidden, weight), hidden.dtype)
+        inner = self.d_ff // run.split.inner
+        down, _ = self.grouped(products, hidden, (inner, self.d_model), offsets, "down")
+        total = tape.record("index_add", (down,), tape.new(x.tensor.count, down.dtype, "summed"), (pick,))
         products.close()
         return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)
 

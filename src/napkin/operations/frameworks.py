@@ -34,7 +34,9 @@ _MEGATRON = replace(
     gather_again=True,
     parallel_loss=True,
     gathers_heads=True,
+    scores_inside=True,
 )
+"""The layers of NVIDIA/Megatron-LM, megatron/core; experts/TEGroupedMLP.forward: scores multiply within the experts."""
 _MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
 _TITAN = replace(_LIBRARY, rotary="kernel", shifted=False, parallel_loss=True)

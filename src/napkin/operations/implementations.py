@@ -160,6 +160,7 @@ class Implementation:
     native_scores  the scores are made in the logits' type: "kept" under autocast too, or "raised" by it; "": in fp32
     shares       divides the chosen scores by their sum
     chosen       runs on the weights of the chosen experts before they leave the router
+    scores_inside  a choice's score multiplies what the expert's last product reads, not what it makes
     fp32_router  the router's weight is stored in fp32; else a matmul in fp32 casts it on every pass
     linear_router  the router is a linear layer of its own, which adapters can target
     router_apart autocast is off in the router
@@ -237,6 +238,7 @@ class Implementation:
     looped_in_4: str = "modules"
     prunes: bool = False
     unrouted: bool = False
+    scores_inside: bool = False
     expert_linears: tuple[str, ...] = ()
     drops: str = ALWAYS
     packed: bool = False
