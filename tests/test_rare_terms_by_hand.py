@@ -378,7 +378,7 @@ def test_the_ends_of_an_interval_are_whole_bytes_outwards() -> None:
     """Live bytes 1001 · 0.9 = 900.9, at least 900; 1001 · 1.2 · 1.015 = 1219.2, at most 1220. One end alone is the
     other one too."""
     live, width = leaf("live", 1001, "byte", TRUE), Width((-0.1, 0.2))
-    low, high = 8_519_680 + 900, 33 * 2**20 + 1220
+    low, high = 8_519_680 + 900, 2 * 8_519_680 + 32 * 2**20 + 1220
     assert reported(live, 1, width).ends["memory/allocated"] == (low, high)
     assert reported(live, 1, width, bounds=("low",)).ends["memory/allocated"] == (low, low + 1)
     assert reported(live, 1, width, bounds=("high",)).ends["memory/allocated"] == (high - 1, high)

@@ -215,16 +215,16 @@ class Ledger:
         is_used = footprint.quantity_of(row) == "memory_used"
         groups = flow.groups * allocator.COMMUNICATION.value
         self.measured, self.live, self.passing = measured, float(rank.live), float(flow.passing)
-        self.apart = float(flow.apart(rank.live))
+        self.apart, self.workspaces = float(flow.apart(rank.live)), float(flow.workspaces)
         self.outside = float(allocator.CONTEXT_EAGER.value + groups) if is_used else 0.0
 
     @property
     def rounding(self) -> float:
-        return (self.measured - allocator.WORKSPACE.value) / self.live - 1
+        return (self.measured - self.workspaces) / self.live - 1
 
     @property
     def allocated(self) -> float:
-        return self.live * (1 + allocator.ROUNDING.value) + allocator.WORKSPACE.value
+        return self.live * (1 + allocator.ROUNDING.value) + self.workspaces
 
     @property
     def caching(self) -> float:

@@ -156,7 +156,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     if kernels is not None:
         implementation = kernels.on(implementation)
     optimizer, form, in_backward = optimizer_of(row)
-    kernel = attention_of(row)
+    kernel, card = attention_of(row), card_of(row)
     setup = Setup(
         implementation,
         layout,
@@ -169,10 +169,10 @@ def fine_tuning(row: RowFields) -> FineTuning:
         in_backward=in_backward,
         task=asked,
         forwards=forward_passes(asked, reference_of(row, asked), teacher_of(row, asked), framework.reference_first),
+        generation="" if card is None else card.generation,
         widths=widths_of(framework.name),
         asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
     )
-    card = card_of(row)
     steps = steps_of(row, layout)
     joined = bool(row.flag("layout.packed")) and row.count("layout.seq") is None and not lengths.varied
     sums = row.count("layout.grad_accum") or row.count("layout.global_batch")

@@ -56,6 +56,14 @@ def accelerator_of(row: RowFields) -> str:
     return words if exact and printed.slug != meant.slug else chip
 
 
+def generation_of(row: RowFields) -> str:
+    """Return the generation of a row's accelerator, "" if it is not known."""
+    try:
+        return hardware.find(accelerator_of(row)).generation
+    except NapkinError:
+        return ""
+
+
 def _without_count(row: RowFields, name: str) -> str:
     return re.sub(rf"^{row.count('hardware.count') or 1} ?[x×*] ?", "", name)
 

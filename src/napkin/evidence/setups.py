@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence.row_fields import CPU_OFFLOADS, unread_memory
+from napkin.evidence.row_fields import CPU_OFFLOADS, generation_of, unread_memory
 from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.row_words import KERNELS, LIGER_WORD, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.evidence.rows import RowFields
@@ -305,4 +305,5 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
         offload=offload_of(row, step, framework),
         framework=framework,
         in_backward=in_backward,
+        generation=generation_of(row),
     )

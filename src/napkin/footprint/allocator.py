@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.elementwise import Number, ceiling, floor, maximum, minimum, where
+from napkin.elementwise import Flag, Number, ceiling, floor, maximum, minimum, where
 from napkin.record import record, replace
 from napkin.term import ASSUMED, SEEN, TRUE, Term, add, leaf, multiply
 from napkin.term import ceiling as rounded_up
-from napkin.training.setup import EXACT, Width
+from napkin.training.setup import EXACT, Setup, Width
 
 
 @record
@@ -32,9 +32,16 @@ ROUNDING = Figure(0.003, 0.0, 0.015, "26 runs of LitGPT's fine-tuning table: all
 WORKSPACE = Figure(
     8_519_680,
     8_519_680,
-    34_603_008,
-    "cuBLAS workspace 4,096 KiB × 2 + 16 KiB × 8; cuBLASLt 1 to 32 MiB (PyTorch PR 120925)",
+    33_554_432,
+    "cuBLAS's for each thread that multiplies: 4,096 KiB × 2 + 16 KiB × 8, from Hopper on 4,096 KiB × 8 "
+    "(pytorch/pytorch aten/src/ATen/cuda/CublasHandlePool.cpp, whose handles are a thread's own; "
+    "getChosenWorkspaceSize); cuBLASLt's, at most that (PyTorch PR 120925)",
 )
+THREADS = 2
+"""Threads of a training step that multiply: one runs the forward pass, autograd's the backward pass."""
+ENGINE_WORKSPACE, STREAMS = 4_194_304, 4
+"""TransformerEngine's workspace before Hopper, and the streams of grouped products, each with its own
+(transformer_engine/pytorch/module/base.py, get_cublas_workspace_size_bytes, get_multi_stream_cublas_workspace)."""
 GAPS = Figure(
     1.16,
     1.08,
@@ -80,16 +87,26 @@ class Flow:
     standing  bytes at the optimizer step: weights, gradients, states and its own buffers
     passing   most bytes that are allocated and freed in a pass: activations, gathered weights, losses
     groups    communicators: one for all ranks, and one for each parallel degree among them
+    workspaces  of matrix products
     """
 
     standing: Number
     passing: Number
     groups: Number
+    workspaces: Number = THREADS * int(WORKSPACE.value)
 
     def apart(self, live: Number) -> Number:
         """Return the bytes that stay in the cache but cannot serve the peak: blocks with the sizes of the optimizer
         step fit no activation, so both remain."""
         return maximum(self.standing + self.passing - live, 0)
+
+
+def workspaces(setup: Setup, routed: Flag) -> Number:
+    """Return the bytes of the workspaces of matrix products. routed: the rank has experts."""
+    wide = setup.generation in ("hopper", "blackwell")
+    of_torch = THREADS * int(WORKSPACE.high if wide else WORKSPACE.value)
+    own = (int(WORKSPACE.high) if wide else ENGINE_WORKSPACE) * setup.framework.engine
+    return of_torch + own + where(routed, STREAMS * own, 0)
 
 
 @record
@@ -132,7 +149,7 @@ def reported(
     if expandable:
         flow = replace(flow, standing=0)
     rounding = _share("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
-    workspace = _leaf("memory/workspace", WORKSPACE)
+    workspace = leaf("memory/workspace", flow.workspaces, "byte", SEEN, WORKSPACE.source)
     allocated = add("memory/allocated", live, rounding, workspace)
     passing = leaf("passing", flow.passing, "byte", TRUE, "bytes that come and go at the peak of a pass")
     apart = leaf(
@@ -154,11 +171,12 @@ def reported(
     figures = allocated, reserved, used
     ends: dict[str, tuple[Number, Number]] = {}
     least: Number = 0
+    products = WORKSPACE.low, flow.workspaces + WORKSPACE.high
     for place, end in enumerate(("low", "high")):
         if end not in bounds:
             continue
         margin = width.live[place]
-        mine = live.value * (1 + margin) * (1 + getattr(ROUNDING, end)) + getattr(WORKSPACE, end)
+        mine = live.value * (1 + margin) * (1 + getattr(ROUNDING, end)) + products[place]
         kept = mine + (flow.apart(live.value) + flow.passing * (getattr(caching, end) - 1)) * (1 + margin)
         beyond = getattr(outside, end) + flow.groups * getattr(COMMUNICATION, end)
         least = least if place else mine + beyond

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, total, where
-from napkin.footprint.allocator import Flow
+from napkin.footprint.allocator import Flow, workspaces
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.stages import Stage
 from napkin.record import record, replace
@@ -142,11 +142,13 @@ class Rank:
         return maximum(*(moment.live for moment in self.moments[:-1]))
 
     def flow(self, setup: Setup) -> Flow:
-        """Return the bytes allocated at the optimizer step, and those allocated and freed in the passes before it."""
+        """Return the bytes allocated at the optimizer step, those allocated and freed in the passes before it, and the
+        workspaces'."""
         *passes, step = self.moments
         bucket = setup.bucket
         passing = maximum(*(moment.passing for moment in passes)) - bucket
         layout = setup.layout
         degrees = (layout.tp, layout.pp, layout.cp, layout.dp)
         parts = total(where(d > 1, where(d < layout.gpus, 1, 0), 0) for d in degrees)
-        return Flow(step.live, passing, where(layout.gpus > 1, 1 + parts, 0))
+        products = workspaces(setup, self.weights.expert > 0)
+        return Flow(step.live, passing, where(layout.gpus > 1, 1 + parts, 0), products)

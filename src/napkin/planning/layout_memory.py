@@ -224,7 +224,8 @@ class _Stages:
         if FEW * len(fit) > len(cells):
             alone = memory.with_moments(step, alone)
             flow = alone.flow(step.setup)
-            flow = Flow(of_cells(flow.standing), of_cells(flow.passing) + waiting, of_cells(flow.groups))
+            standing, passing = of_cells(flow.standing), of_cells(flow.passing) + waiting
+            flow = Flow(standing, passing, of_cells(flow.groups), of_cells(flow.workspaces))
             live = maximum(of_cells(alone.in_passes) + waiting, flow.standing)
             found = _reported(self.setup, live, flow, self.width, of_cells(narrow_copies(self.setup, alone)))
             return spread(found[0], least.shape), spread(found[1], least.shape)

@@ -78,6 +78,7 @@ class Framework:
     pads          the vocabulary is padded to a multiple of this · tp, if a launch line does not say otherwise
     reference_first  a reference model's passes over all micro-batches of a step run before those of the trained model
                      (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
+    engine        linear layers are TransformerEngine's, which has a workspace of its own
     prints        the figure of memory that its scripts print, if a row does not say which
     reported      the rank whose memory its log prints: the worst, the first stage, the larger of both ends
     program       it is a training program itself; no other library runs on it
@@ -117,6 +118,7 @@ class Framework:
     quantizer: str = "transformers"
     pads: int = 0
     reference_first: bool = False
+    engine: bool = False
     prints: str = ""
     reported: str = WORST
     program: bool = False

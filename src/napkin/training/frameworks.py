@@ -47,6 +47,7 @@ FRAMEWORKS: dict[str, Framework] = {
             implementation="megatron",
             wide_gradients=True,
             reference_first=True,
+            engine=True,
         ),
         Framework(
             "deepspeed",

@@ -56,7 +56,7 @@ def wakes(frozen: int | None, recompute: Recompute, implementation: Implementati
 
 @record
 class Setup:
-    """A training step: everything that its memory depends on, except the model and the hardware.
+    """A training step: everything that its memory depends on, except the model and the hardware's memory.
 
     shard    sharding-group size under ZeRO, less than all ranks for HSDP; 0: all ranks
     ema      an EMA of the weights is kept, in the states' dtype
@@ -73,6 +73,7 @@ class Setup:
     compiled the step runs under torch.compile
     task     the training task            forwards  its passes without gradients
     save     how a sharded state is saved (footprint/saving.py)
+    generation  of the GPU: how large the workspaces of its matrix products are
     widths   margins of the figures, on one GPU and on several: if saved tensors were measured on the code, and if not
     """
 
@@ -97,6 +98,7 @@ class Setup:
     task: Task = PRETRAIN
     forwards: tuple[ForwardPass, ...] = ()
     save: str = "sharded"
+    generation: str = ""
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property

@@ -62,6 +62,11 @@ def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
     return _read_figures(inputs, hardware, given) if given else hardware
 
 
+def read_generation(inputs: Inputs) -> str:
+    """Return the generation of the accelerator, "" if none is given."""
+    return find(inputs.text("hardware"), read_hardware_table(inputs)).generation if inputs.has("hardware") else ""
+
+
 def read_of_memory(inputs: Inputs) -> str:
     """Return a hint that names accelerators with about --memory-size of memory, the fastest first among equals."""
     size = float(inputs.number("memory-size"))

@@ -7,6 +7,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.adapters import read_whether_adapted
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized, read_stored_format
 from napkin.commands.question.layout import check_divides, read_context, read_layout
+from napkin.commands.question.machine import read_generation
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
@@ -94,6 +95,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         compiled=compiled,
         task=read_task(inputs),
         forwards=(*read_sampled(inputs, model), *read_forwards(inputs, framework)),
+        generation=read_generation(inputs),
         widths=widths_of(framework.name),
     )
 
