@@ -250,3 +250,36 @@ def test_squared_relu_and_swiglu_are_what_the_launch_says() -> None:
         for config in shapes.values()
         if config is not None
     ] == [("megatron", "relu2", False, False), ("megatron", "silu", True, True)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "pp", "stages", "vp"),
+    [
+        ("Ettt|(tt|)*2L", 4, "3,2,2,0", 1),  # the last stage has the loss alone
+        ("'Et*2|t*2|t*2|tL'", 2, "4,3", None),  # chunks of 2 and 2, and of 2 and 1
+        ("Et|t|t|t|t|tmL", 3, "2,2,2", 2),  # chunks lie one round of stages behind the other
+        ("E,(t*2|)*3,(tt|)*1,L", 5, "2,2,2,2,0", 1),
+    ],
+)
+def test_layers_that_a_layout_assigns_to_stages(layout: str, pp: int, stages: str, vp: int | None) -> None:
+    line = f"--micro-batch-size 4 --pipeline-model-parallel-size {pp} --pipeline-model-parallel-layout"
+    reading = launch(f"{line} {layout if layout.startswith(chr(39)) else repr(layout)}")
+    assert (reading.value_of("stage-layers"), reading.value_of("vp")) == (stages, vp)
+
+
+@pytest.mark.parametrize("layout", ["Ex|tL", "(t|)*999999", "((t|)*99)*99", "E|L"])
+def test_what_is_no_layout_of_the_stages(layout: str) -> None:
+    reading = launch(
+        f"--micro-batch-size 4 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout {layout!r}"
+    )
+    assert reading.inputs["stage-layers"].value is None
+    assert [one.option for one in reading.refused] == ["stage-layers"]
+
+
+def test_ends_that_count_as_a_layer() -> None:
+    """14 layers, the embedding and the loss on 4 stages: 3, 4, 4, 3."""
+    line = "torchrun --nproc_per_node 8 pretrain_gpt.py " + GPT.replace("--num-layers 24", "--num-layers 14")
+    ends = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split --padded-vocab-size 50432"
+    words = f"{line} --micro-batch-size 4 --pipeline-model-parallel-size 4 --bf16 {ends}"
+    found = run_line("memory --from - --hardware h100 --json", stdin=words).data["stages"]
+    assert [one["layers"] for one in found] == [3, 4, 4, 3]

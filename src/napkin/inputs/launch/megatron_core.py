@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key
+from napkin.inputs.launch.megatron_stages import take_stages
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole, word
@@ -41,8 +42,8 @@ NOT_MODELLED = {
     "main_params_dtype exp_avg_dtype exp_avg_sq_dtype": "placement and format of optimizer states",
     "mtp_num_layers mtp_loss_scaling_factor": "multi-token prediction",
     "transformer_impl use_mcore_models use_legacy_models spec transformer_engine": "choice of layer implementation",
-    "pipeline_model_parallel_layout pipeline_model_parallel_comm_backend account_for_*_in_pipeline_split "
-    "microbatch_group_size_per_vp_stage standalone_embedding_stage": "assignment of layers to pipeline stages",
+    "pipeline_model_parallel_comm_backend microbatch_group_size_per_vp_stage "
+    "standalone_embedding_stage": "assignment of layers to pipeline stages",
     "ddp_* grad_reduce_in_fp32 average_in_collective nccl_ub use_nccl* "
     "num_distributed_optimizer_instances": "gradient reduction",
     "window_size softmax_type attention_output_gate": "attention variant or kernel",
@@ -114,6 +115,7 @@ def take_division(reading: Reading, zero: int = 0) -> None:
     _take_sharding(reading, zero)
     take_sp(reading)
     take_recompute(reading)
+    take_stages(reading)
     if reading.read("moe_pad_expert_input_to_capacity", flag):
         factor = reading.read("moe_expert_capacity_factor", number)
         if factor is not None and factor > 0:
