@@ -16,6 +16,7 @@ import yaml
 
 from napkin._tables import calibration, published_steps
 from napkin.counting import conventions, flops, utilization
+from napkin.counting.params import params
 from napkin.errors import NapkinError
 from napkin.evidence import (
     accuracy,
@@ -39,6 +40,7 @@ from napkin.evidence.constants import own_error_of
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, own_error, point, quantile
 from napkin.evidence.machines import constants_of, machine
+from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.priors import CHIP, PRIORS, prior_of
 from napkin.evidence.ranking import nearest_rank, weighted_quantile
 from napkin.evidence.row_models import model_of
@@ -52,6 +54,9 @@ from napkin.inputs.peaks import peak_name
 from napkin.record import replace
 from napkin.training.precision import precision
 from tests.conftest import ROOT, Napkin, preset, run_line
+
+H, F = 256, 384
+"""Width and MLP width of small decoders."""
 
 ROW = """
 schema: steps/1
@@ -273,6 +278,48 @@ def test_the_framework_that_a_library_s_name_says(layout: dict[str, Any], name: 
     """One that trains Hugging Face's classes; a stage of ZeRO without a word for what shards is DeepSpeed's."""
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
     assert (recognize.of_memory(row)["layout"].get("framework") or "") == name
+
+
+@pytest.mark.parametrize(
+    ("layout", "kernel"),
+    [
+        ({"framework": "Megatron-LM, local implementation"}, "eager"),
+        ({"framework": "Megatron-LM, local implementation", "attention": "flash"}, "flash"),
+        ({"framework": "Megatron-LM, transformer_engine"}, ""),
+        ({"framework": "DeepSpeed on a local disk", "zero": 2}, ""),
+    ],
+)
+def test_megatrons_own_layers_have_no_attention_kernel(layout: dict[str, Any], kernel: str) -> None:
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
+    assert recognize.of_memory(row)["layout"].get("attention", "") == kernel
+
+
+@pytest.mark.parametrize(
+    ("changes", "block"),
+    [
+        ({"kv_heads": 2}, (2 * H * H + 2 * H * 2 * 64) + 2 * H * F),
+        ({"kv_heads": 4, "experts": 8, "top_k": 2, "expert_ffn": 96}, 4 * H * H + 8 * H + 8 * 2 * H * 96),
+        (
+            {"gated": True, "kv_heads": 4, "experts": 8, "top_k": 2, "expert_ffn": 96, "shared_ffn": 48},
+            4 * H * H + 8 * H + 8 * 3 * H * 96 + 3 * H * 48,
+        ),
+    ],
+)
+def test_a_rows_shape_keeps_few_key_heads_and_its_experts(changes: dict[str, Any], block: int) -> None:
+    """GPT's MLPs without a gate next to grouped queries or experts, and shared experts: weights of the matrices, by
+    hand. Biases, norms and positions are what is left, less than a hundredth."""
+    usual = {"kv_heads": 4, "head_dim": 64.0, "ffn": F, "vocab": 512, "gated": False, "tied": True}
+    dims = PrintedDecoder("small", 4, H, 4, **{**usual, **changes})
+    counted = float(params(model_of(dims, 8))["params/total"].value)
+    exact = 4 * block + 512 * H
+    assert exact < counted < 1.01 * exact
+
+
+def test_dense_layers_before_those_with_experts() -> None:
+    dims = PrintedDecoder("small", 4, H, 4, 4, 64.0, F, 512, True, True, 8, 2, 96, 0, 1)
+    routed, dense = 8 * H + 8 * 3 * H * 96, 3 * H * F
+    counted = float(params(model_of(dims, 8))["params/total"].value)
+    assert counted == 512 * H + 4 * (4 * H * H + 2 * H) + 3 * routed + dense + H
 
 
 def test_layers_of_a_row_run_ligers_kernels() -> None:

@@ -344,7 +344,11 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
         found["accumulation"] = "fp32"
     if "embedding layers count" in row.text("layout.pp_partition"):
         found["pp_partition"] = "slots"
-    return found | _spellings(row) | _recomputation(row, titan)
+    spelled = _spellings(row)
+    own_layers = framework == "megatron-core" and re.search(r"\blocal\b", row.text("layout.framework").lower())
+    if own_layers and not spelled["attention"]:
+        spelled["attention"] = "eager"  # core/transformer/dot_product_attention.py; a kernel is TransformerEngine's
+    return found | spelled | _recomputation(row, titan)
 
 
 def _dated(row: RowFields) -> int | None:

@@ -20,9 +20,12 @@ APART = 0.02
 
 
 def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
-    """Return the printed dimensions as a config.json of the family that has its parts: Llama, GPT-2 or Mixtral."""
+    """Return the printed dimensions as a config.json of the family that has its parts: Llama, GPT-2 or Mixtral, else of
+    what Megatron-LM builds."""
     if dims.kv_rank or dims.window:
         raise NapkinError("its attention (latent or windowed) is not among the shapes that a table describes fully")
+    if dims.shared_ffn or dims.dense_layers or (not dims.gated and (dims.experts or dims.kv_heads != dims.heads)):
+        return _mixed(dims, seq)
     if not dims.gated:
         return {
             "model_type": "gpt2",
@@ -49,6 +52,32 @@ def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
     if dims.experts:
         config |= {"model_type": "mixtral", "num_local_experts": dims.experts, "num_experts_per_tok": dims.top_k}
         config |= {"intermediate_size": dims.expert_ffn, "sliding_window": None}
+    return config
+
+
+def _mixed(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
+    """Return the dimensions as a config.json of a decoder with few key heads or experts: of the Llama family if its MLPs
+    are gated, else of GPT's."""
+    config: dict[str, object] = {
+        "model_type": "megatron",
+        "hidden_size": dims.hidden,
+        "intermediate_size": dims.ffn or dims.expert_ffn,
+        "num_hidden_layers": dims.layers,
+        "num_attention_heads": dims.heads,
+        "num_key_value_heads": dims.kv_heads,
+        "head_dim": int(dims.head_dim),
+        "vocab_size": dims.vocab,
+        "max_position_embeddings": seq,
+        "tie_word_embeddings": dims.tied,
+    }
+    if dims.gated:
+        config |= {"gated": True, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+        config |= {"normalization": "RMSNorm", "position_embedding_type": "rope"}
+    if dims.experts:
+        config |= {"num_experts": dims.experts, "num_experts_per_tok": dims.top_k}
+        config |= {"moe_intermediate_size": dims.expert_ffn, "moe_shared_expert_intermediate_size": dims.shared_ffn}
+        kinds = ["dense"] * dims.dense_layers + ["sparse"] * (dims.layers - dims.dense_layers)
+        config["mlp_layer_types"] = kinds
     return config
 
 
