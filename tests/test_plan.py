@@ -109,7 +109,7 @@ def brute_force(planner: LayoutQuestion, gpus: int) -> list[tuple[float, float, 
                 continue
             texts = {"model": "gpt2", "tp": tp, "pp": pp, "cp": cp, "zero": zero, "micro-batch": micro, "vp": vp}
             texts |= {"gpus": gpus, "global-batch": request.batch, "recompute": again, "seq": request.seq}
-            texts |= {"implementation": "megatron"}
+            texts |= {"implementation": "megatron", "hardware": "h100"}
             inputs = Inputs(
                 command, {name: OptionText(str(text)) for name, text in texts.items()} | {"sp": OptionText(sp)}
             )

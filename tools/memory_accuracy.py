@@ -97,10 +97,11 @@ def main() -> None:
     rows = facts.memory()
     found = [(row, footprint.compared(row)) for row in rows]
     errors = "".join(f"    {entry!r},\n" for row, one in found if (entry := entry_of(row, one)) is not None)
-    left = "".join(f"    {other!r},\n" for row in rows if (other := unnamed_entry(row)) is not None)
+    large = [row for row in rows if not row.flag("memory.toy")]
+    left = "".join(f"    {other!r},\n" for row in large if (other := unnamed_entry(row)) is not None)
     TABLE.write_text(HEADER + SHAPES.format(errors=errors, unnamed=left), encoding="utf-8")
     importlib.reload(memory_errors)  # the intervals of the page are those of the table that was just written
-    page_ = page([footprint.compared(row) for row in rows], [(row, footprint.unnamed(row)) for row in rows])
+    page_ = page([footprint.compared(row) for row in rows], [(row, footprint.unnamed(row)) for row in large])
     PAGE.write_text(page_, encoding="utf-8")
     print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
 

@@ -158,6 +158,31 @@ ERRORS: tuple[tuple[str, str, bool, str, float], ...] = (
     ('nanotron-8.86b-n2-mem', 'nanotron', False, 'memory_allocated', -0.02155),
     ('nanotron-1.34b-n1-mem', 'nanotron', False, 'memory_allocated', 0.05488),
     ('nanotron-8.86b-n1-mem', 'nanotron', False, 'memory_allocated', -0.03648),
+    ('megatron-test-mcore_te_tp1_pp1_dist_optimizer_no_mmap_bin_files', 'megatron-core', False, 'memory_allocated', 0.002),
+    ('megatron-test-mcore_te_tp1_pp1_resume_torch_dist_dist_optimizer', 'megatron-core', False, 'memory_allocated', 0.00086),
+    ('megatron-test-mcore_te_tp1_pp1_resume_torch_dist_uniform_full_recompute', 'megatron-core', False, 'memory_allocated', -0.00084),
+    ('megatron-test-mcore_te_tp1_pp4_vp1', 'megatron-core', False, 'memory_allocated', -0.00424),
+    ('megatron-test-mcore_te_tp1_pp4_vp1_resume_torch_dist_calculate_per_token_loss', 'megatron-core', False, 'memory_allocated', -0.00687),
+    ('megatron-test-mcore_te_tp1_pp4_vp1_dist_optimizer_overlap_grad_reduce_param_gather_overlap_optimizer', 'megatron-core', False, 'memory_allocated', -0.00275),
+    ('megatron-test-mcore_te_tp4_pp1_dist_optimizer_overlap_grad_reduce_param_gather', 'megatron-core', False, 'memory_allocated', -0.00762),
+    ('megatron-test-mcore_te_tp4_pp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_param_gather', 'megatron-core', False, 'memory_allocated', -0.01418),
+    ('megatron-test-mcore_te_tp2_pp2_resume_torch_dist_ddp_average_in_collective', 'megatron-core', False, 'memory_allocated', -0.01059),
+    ('megatron-test-mcore_te_tp2_pp2_cp2', 'megatron-core', False, 'memory_allocated', -0.01978),
+    ('megatron-test-mcore_te_tp2_pp1_resume_torch_dist_cp2_nondeterministic', 'megatron-core', False, 'memory_allocated', -0.02737),
+    ('megatron-test-mcore_te_tp2_zp_z3_resume_fsdp_dtensor', 'megatron-core', False, 'memory_allocated', -0.00036),
+    ('megatron-test-mcore_tp1_pp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_param_gather', 'megatron-core', False, 'memory_allocated', 0.02211),
+    ('megatron-test-mcore_tp4_pp1_resume_torch_dist', 'megatron-core', False, 'memory_allocated', 0.02002),
+    ('megatron-test-7b_tp4_pp1_memory_speed', 'megatron-core', False, 'memory_allocated', 0.00011),
+    ('megatron-test-7b_tp1_pp4_memory_speed', 'megatron-core', False, 'memory_allocated', -0.00503),
+    ('megatron-test-mcore_te_tp2_pp1_te_8experts2parallel_ddp_average_in_collective', 'megatron-core', False, 'memory_allocated', -0.01884),
+    ('megatron-test-mcore_te_tp2_pp1_te_8experts_etp1_ep4', 'megatron-core', False, 'memory_allocated', 0.00261),
+    ('megatron-test-mcore_te_tp1_pp2_resume_torch_dist_reshard_2x1x4_te_8experts2parallel_dist_optimizer', 'megatron-core', False, 'memory_allocated', 0.03552),
+    ('megatron-test-mcore_te_tp2_pp1_resume_torch_dist_te_8experts2parallel_dist_optimizer', 'megatron-core', False, 'memory_allocated', 0.03228),
+    ('megatron-test-mcore_te_tp2_zp_z3_resume_torch_dist_te_8experts2parallel_top2router', 'megatron-core', False, 'memory_allocated', -0.07947),
+    ('megatron-test-mcore_cp2_pp2_ep2_te_4experts2parallel_nondeterministic', 'megatron-core', False, 'memory_allocated', 0.04622),
+    ('megatron-test-mcore_tp2_cp2_pp2_ep2_te_4experts2parallel', 'megatron-core', False, 'memory_allocated', 0.08281),
+    ('megatron-test-moe_mcore_te_ep8_resume_torch_dist_dist_optimizer', 'megatron-core', False, 'memory_allocated', -0.05698),
+    ('megatron-test-moe_mcore_te_tp4_ep2_etp2_pp2_resume_torch_dist_dist_optimizer', 'megatron-core', False, 'memory_allocated', -0.03641),
 )
 """Row, framework, whether on one GPU, quantity, logarithm of predicted over measured."""
 
@@ -345,6 +370,8 @@ UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
     ('paddle-llama-13b-80g-tp2pp1z1-mem', 'paddle', True, 0.13773, 0.0),
     ('paddle-llama-13b-80g-tp2pp1z2-mem', 'paddle', True, 0.14413, 0.0),
     ('paddle-llama-13b-80g-tp2pp4z1-mem', 'paddle', True, -0.47271, 0.36222),
+    ('megatron-test-7b_tp4_pp1_memory_speed', 'megatron-core', True, 0.07605, 0.0),
+    ('megatron-test-7b_tp1_pp4_memory_speed', 'megatron-core', True, 0.04104, 0.0),
 )
 """Row, framework, whether it says what is recomputed; as if nobody had named the framework, the logarithm of
 predicted over measured, and how far outside the ends of what code may do."""
