@@ -20,7 +20,7 @@ from napkin.evidence.compared import Compared
 from napkin.evidence.ranking import nearest_rank
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields
-from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.setups import FULL, ends_of, framework_of, setup_of, stated_recompute
 from napkin.evidence.teams import source_of
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
@@ -86,6 +86,9 @@ ERRORS: tuple[tuple[str, str, bool, str, float], ...] = (
 {errors})
 \"\"\"Row, framework, whether on one GPU, quantity, logarithm of predicted over measured.\"\"\"
 
+ADAPTED: tuple[str, ...] = {adapted!r}
+\"\"\"Frameworks of which some of these rows train adapters.\"\"\"
+
 UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
 {unnamed})
 \"\"\"Row, framework, whether it says what is recomputed; as if nobody had named the framework, the logarithm of
@@ -97,9 +100,11 @@ def main() -> None:
     rows = facts.memory()
     found = [(row, footprint.compared(row)) for row in rows]
     errors = "".join(f"    {entry!r},\n" for row, one in found if (entry := entry_of(row, one)) is not None)
+    tuned = (framework_of(row) for row in rows if row.text("layout.method") not in FULL)
+    adapted = tuple(sorted({framework.name for framework in tuned if framework is not None}))
     large = [row for row in rows if not row.flag("memory.toy")]
     left = "".join(f"    {other!r},\n" for row in large if (other := unnamed_entry(row)) is not None)
-    TABLE.write_text(HEADER + SHAPES.format(errors=errors, unnamed=left), encoding="utf-8")
+    TABLE.write_text(HEADER + SHAPES.format(errors=errors, adapted=adapted, unnamed=left), encoding="utf-8")
     importlib.reload(memory_errors)  # the intervals of the page are those of the table that was just written
     page_ = page([footprint.compared(row) for row in rows], [(row, footprint.unnamed(row)) for row in large])
     PAGE.write_text(page_, encoding="utf-8")

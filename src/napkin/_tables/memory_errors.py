@@ -186,6 +186,9 @@ ERRORS: tuple[tuple[str, str, bool, str, float], ...] = (
 )
 """Row, framework, whether on one GPU, quantity, logarithm of predicted over measured."""
 
+ADAPTED: tuple[str, ...] = ('litgpt', 'torchtune')
+"""Frameworks of which some of these rows train adapters."""
+
 UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
     ('bloom-200B-h14400-l80-n48-tp8-pp4-mbs1-gbs2040-02-20-mem', 'megatron-deepspeed', True, 0.12715, 0.0),
     ('bloom-200B-h14400-l80-n45-tp8-pp5-mbs1-gbs2043-02-20-mem', 'megatron-deepspeed', True, 0.07225, 0.0),

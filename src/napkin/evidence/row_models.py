@@ -56,8 +56,8 @@ def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
 
 
 def _mixed(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
-    """Return the dimensions as a config.json of a decoder with few key heads or experts: of the Llama family if its MLPs
-    are gated, else of GPT's."""
+    """Return the dimensions as a config.json of a decoder with few key heads or experts: of the Llama family if its
+    MLPs are gated, else of GPT's."""
     config: dict[str, object] = {
         "model_type": "megatron",
         "hidden_size": dims.hidden,

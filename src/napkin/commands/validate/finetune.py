@@ -15,7 +15,6 @@ from napkin.evidence.finetune_rows import FineTuning, fine_tuning, is_judged
 from napkin.evidence.footprint import EXCEEDS
 from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.intervals import DESCRIBED, MEASURED
-from napkin.evidence.margins import widths_of
 from napkin.evidence.published import MAIN
 from napkin.evidence.row_fields import title_of
 from napkin.evidence.row_files import TUNING
@@ -167,11 +166,7 @@ class TunedRow:
         if asked.other:
             return "assumed"
         if quantity.startswith(MEMORY) or asked.hardware is None:
-            return (
-                MEASURED
-                if widths_of(asked.setup.framework.name)[0 if asked.setup.layout.gpus == 1 else 1][0].rows
-                else DESCRIBED
-            )
+            return MEASURED if asked.setup.widths[0 if asked.setup.layout.gpus == 1 else 1][0].rows else DESCRIBED
         return self.step(asked.hardware, self.setup).evidence
 
 
