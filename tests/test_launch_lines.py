@@ -171,3 +171,14 @@ def test_a_script_that_is_sourced(tmp_path: Path) -> None:
 def test_scripts_that_source_each_other_end(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text(f"source a.sh\nsource a.sh\ntorchrun train.py {ARGUMENTS}\n")
     assert read_launch(str(tmp_path / "a.sh")).value_of("micro-batch") == 1
+
+
+def test_prompts_of_a_step_of_trls_grpo() -> None:
+    """Its batch counts responses: 4 × 8 on 3 GPUs are 96, of 6 for each of 16 prompts."""
+    start = "accelerate launch --num_processes 3 grpo.py --model_name_or_path Qwen/Qwen2.5-3B"
+    batch = "--per_device_train_batch_size 4 --gradient_accumulation_steps 8 --max_completion_length 512"
+    assert values(line(f"{start} {batch} --num_generations 6"), "task", "global-batch") == ["grpo", 16]
+    odd = line(f"{start} {batch} --num_generations 7")
+    assert any("not a multiple of 7" in one.why for one in odd.refused)
+    alone = line(f"{start.replace('--num_processes 3', '')} {batch} --num_generations 6")
+    assert "global-batch" not in alone.inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.accelerate_line import take_accelerate
-from napkin.inputs.launch.checks import take_machine
+from napkin.inputs.launch.checks import BATCH, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter
 from napkin.inputs.launch.hf_blocks import flattened
@@ -125,6 +125,20 @@ def framework(reading: Reading) -> None:
             kept = reading.inputs["zero"]
             take_fsdp(reading, "fsdp_config")
             reading.inputs["zero"] = kept
+
+
+def prompts(reading: Reading) -> None:
+    """Read the prompts of a step of GRPO and RLOO, whose batches count responses, where the GPUs are known."""
+    keys = ("micro-batch", "grad-accum", "gpus", "samples-per-prompt")
+    micro, steps, gpus, samples = (reading.value_of(key) for key in keys)
+    if reading.value_of("task") not in ("grpo", "rloo") or not (micro and steps and gpus and samples):
+        return
+    where = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
+    if micro * steps * gpus % samples:
+        what = f"{micro} × {steps} responses on {gpus} GPUs are not a multiple of {samples}"
+        reading.contradict("num_generations", what, *BATCH)
+    else:
+        reading.derive("global-batch", micro * steps * gpus // samples, *where)
 
 
 AUTOCASTS = word({"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None, "false": None})
@@ -273,6 +287,7 @@ FORMAT = LaunchFormat(
             rollout,
         ),
         KeyRule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's flags", framework),
+        KeyRule("num_generations", "global-batch", "GRPO, RLOO: responses of a step / num_generations", prompts),
         KeyRule(
             "torch_dtype dtype bf16 fp16 mixed_precision",
             "precision",
