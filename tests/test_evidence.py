@@ -43,6 +43,7 @@ from napkin.evidence.machines import constants_of, machine
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.priors import CHIP, PRIORS, prior_of
 from napkin.evidence.ranking import nearest_rank, weighted_quantile
+from napkin.evidence.recognize import policy_of
 from napkin.evidence.row_models import model_of
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
@@ -413,6 +414,24 @@ def test_networks_in_words() -> None:
     assert row_networks.network("25 GB/s per GPU", 8) == 25e9
     assert row_networks.network("GPUDirect-TCPX", 8) == 4 * 200e9 / 8 / 8
     assert row_networks.network("carrier pigeons", 8) is None
+    # the rate of a port, of which a node has as many as it usually has
+    assert row_networks.network("InfiniBand NDR 400G", 8) is None
+    assert row_networks.network("NDR 400 Gbit/s per node", 8) == 6.25e9
+    assert row_networks.network("8x NDR 400G", 8) == 50e9
+
+
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [
+        ("AMP bf16", "amp-bf16"),
+        ("fp16 (torch.cuda.amp)", "amp-fp16"),
+        ("AMP O2, fp16", "fp16-mixed"),  # Apex's and NeMo's level with 16-bit weights
+        ("bf16", "bf16-mixed"),
+        ("amp", ""),
+    ],
+)
+def test_amp_is_autocast_over_fp32_weights(words: str, policy: str) -> None:
+    assert policy_of(words) == policy
 
 
 def test_ethernet_of_no_stated_rate_is_refused_between_nodes_only() -> None:

@@ -39,6 +39,7 @@ from collections.abc import Callable, Mapping
 from napkin.evidence.row_networks import network_of
 from napkin.evidence.row_recomputation import PARTS_RECOMPUTED, RECIPE, recomputation, share_of_layers
 from napkin.evidence.row_words import (
+    AUTOCAST,
     BINARY,
     CUDNN_9_4,
     CUDNN_9_4_MLPERF,
@@ -124,7 +125,7 @@ def policy_of(precision: str) -> str:
     words = precision.strip().lower()
     if words in POLICIES or words in ("", *OPEN_PRECISION):
         return words if words in POLICIES else ""
-    if "autocast" in words:
+    if AUTOCAST.search(words):
         return "amp-fp16" if "fp16" in words else "amp-bf16"
     return next((policy for spellings, policy in PRECISIONS if any(word in words for word in spellings)), words)
 

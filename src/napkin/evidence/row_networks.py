@@ -22,6 +22,9 @@ NETWORK_PARTS = re.compile(r"[,;+]| and ")
 OTHER_LINKS = re.compile(r"nvlink|nvswitch|pci|xgmi|infinity fabric|within|intra|storage|management", re.IGNORECASE)
 """Words of what connects the GPUs of one node, or a node with anything but the others."""
 PER_GPU = re.compile(r"\b(?:per|each|a|/) ?(?:gpu|accelerator|device|chip)\b", re.IGNORECASE)
+PORTS = re.compile(r"\b(?:EDR|HDR|NDR|XDR)\d*\b")
+"""Generations of InfiniBand, which name the rate of a port: of one card, where no number of cards is stated."""
+PER_NODE = re.compile(r"\bnodes?\b|\bserver\b|\btotal\b|\baggregate\b", re.IGNORECASE)
 NVLINK = re.compile(r"nvlink|nv ?bridge", re.IGNORECASE)
 ETHERNET = re.compile(r"(?<!over converged )\bethernet\b", re.IGNORECASE)
 TCPX_CARDS = 4 * 200
@@ -60,10 +63,13 @@ def _has_ports(row: RowFields) -> bool:
 
 def network(words: str, node: int) -> float | None:
     """Return byte/s per GPU of `8x 200 Gbit/s … per node`, `4 * 100Gb RoCE`, `400 Gbit/s RDMA per GPU`, `1.6 Tbps` or
-    `TCPX`; of several networks between nodes, of the fastest."""
+    `TCPX`; of several networks between nodes, of the fastest. None where a port's generation is named without a number
+    of cards (`InfiniBand NDR 400G`): the machine's usual ones."""
     rates = []
     for part in NETWORK_PARTS.split(words):
         found = None if OTHER_LINKS.search(part) else RATE.search(part)
+        if found and not found["cards"] and PORTS.search(part) and not (PER_GPU.search(part) or PER_NODE.search(part)):
+            continue  # of one of the node's cards
         if found:
             thousands = 1000 if found["scale"] in "Tt" else 1
             each = float(found["rate"]) * thousands * (1e9 if found["unit"].startswith("B") else GBIT)

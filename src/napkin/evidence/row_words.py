@@ -112,6 +112,8 @@ PRECISIONS = (
 )
 """Words of a precision, and the policy that they name; the first that occurs holds. 8-bit products come before the
 16-bit formats of what is around them."""
+AUTOCAST = re.compile(r"autocast|\bamp\b(?!.*\bo[123]\b)")
+"""Words for torch's autocast over fp32 weights; Apex's and NeMo's AMP at level O2 keeps 16-bit ones."""
 OPEN_PRECISION = ("unstated", "not stated", "mixed", "mixed precision", "amp")
 """What rows say of a precision that they do not state."""
 KERNELS = {
