@@ -10,8 +10,14 @@ import pytest
 from napkin.evidence import published
 from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_rows import fine_tuning
+from napkin.evidence.finetune_software import with_loss
 from napkin.evidence.finetune_words import within
+from napkin.evidence.rows import RowFields
+from napkin.inputs.load import Document
 from napkin.inputs.presets import preset
+from napkin.operations.implementations import HF
+from napkin.training.frameworks import PLAIN as PLAIN_FRAMEWORK
+from tests.conftest import preset as network
 from tests.conftest import run_line
 
 ROW = """- id: {id}
@@ -702,6 +708,21 @@ def test_words_for_the_source_of_a_reference(tmp_path: pathlib.Path, said: str, 
     asked = {"task": "dpo", "model": "llama3.2-1b", "method": method}
     found = validated(tmp_path, *({**asked, "id": one, "measured": measured.format(one)} for one in (said, same)))
     assert found[said, "memory_allocated"]["predicted"] == found[same, "memory_allocated"]["predicted"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "form"),
+    [
+        ("liger_cross_entropy", "in-place"),
+        ("Liger cross-entropy", "in-place"),
+        ("liger_fused_linear_cross_entropy", "fused"),
+        ("liger", "fused"),
+    ],
+)
+def test_ligers_loss_without_the_heads_product_keeps_the_logits(loss: str, form: str) -> None:
+    layout = {"trainer": "none", "stack": "none", "kernels": "liger", "loss": loss}
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
+    assert with_loss(row, network("llama3-8b"), HF, PLAIN_FRAMEWORK).loss == form
 
 
 def test_kernels_that_run_a_norm_at_once_make_a_step_faster(tmp_path: pathlib.Path) -> None:

@@ -191,6 +191,9 @@ def fuses_loss(words: str) -> bool:
     return FUSED_LOSSES.search(re.sub(r"[-_]", " ", words.lower())) is not None
 
 
+IN_PLACE = re.compile(r"liger[ _-]cross[ _-]entropy")
+"""Liger's cross entropy alone, without the head's matmul (src/liger_kernel/ops/cross_entropy.py): the gradient is
+written over the logits."""
 FUSES_LOSS = ("llm-foundry", "llm foundry")
 """Words of software whose loss is a fused kernel by default (mosaicml/llm-foundry llmfoundry/models/mpt/
 modeling_mpt.py: loss_fn fused_crossentropy)."""
