@@ -283,3 +283,14 @@ def test_ends_that_count_as_a_layer() -> None:
     words = f"{line} --micro-batch-size 4 --pipeline-model-parallel-size 4 --bf16 {ends}"
     found = run_line("memory --from - --hardware h100 --json", stdin=words).data["stages"]
     assert [one["layers"] for one in found] == [3, 4, 4, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout $LAYOUT", "stage-layers"),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl $IMPL", "loss"),
+    ],
+)
+def test_what_a_variable_decides_is_asked_for(words: str, option: str) -> None:
+    assert launch(f"--micro-batch-size 4 {words}").inputs[option].value is None

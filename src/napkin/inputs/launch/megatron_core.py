@@ -268,6 +268,9 @@ def take_loss(reading: Reading) -> None:
     on, kind = "cross_entropy_loss_fusion", "cross_entropy_fusion_impl"
     if not reading.read(on, flag):
         return
+    if reading.open_among(kind):
+        reading.ask("loss", kind)
+        return
     form = reading.read(kind, word(FUSED_LOSSES)) or FUSED_LOSSES["native"]
     reading.derive("loss", form, *[key for key in (on, kind) if key in reading.source])
 

@@ -25,6 +25,8 @@ def take_stages(reading: Reading) -> None:
             reading.put(option, True, key)
     written, pp = reading.read(LAYOUT, text), reading.value_of("pp")
     if written is None:
+        if reading.open_among(LAYOUT):
+            reading.ask("stage-layers", LAYOUT)
         return
     chunks = _chunks(written)
     if chunks is None or not pp or len(chunks) % pp:
