@@ -442,14 +442,14 @@ def test_every_framework_weighs_the_same_in_the_width_of_one_never_seen() -> Non
 
 
 def test_a_framework_that_nobody_measured_has_the_errors_of_those_left_out() -> None:
-    low, high = margins.width_of(("deepspeed", False), False, True).live
+    low, high = margins.width_of(("deepspeed", ""), False, True).live
     assert (1 + low) * (1 + high) == pytest.approx(1)
     assert high == pytest.approx(margins.never_seen().high - 1)
-    assert "no published row measured deepspeed" in margins.width_of(("deepspeed", False), False, True).says
-    seen = margins.width_of(("litgpt", False), True, False)
+    assert "no published row measured deepspeed" in margins.width_of(("deepspeed", ""), False, True).says
+    seen = margins.width_of(("litgpt", ""), True, False)
     assert "checked against" in seen.says
     assert seen.live[1] < high / 5
-    plain = margins.width_of(("plain", False), True, True)
+    plain = margins.width_of(("plain", ""), True, True)
     assert plain.live == (0.0, 0.0), "counted tensors, one card: the allocator alone"
 
 
@@ -462,6 +462,14 @@ def test_rows_that_train_all_weights_say_nothing_of_adapters() -> None:
     assert adapted.live[1] > full.live[1]
     assert "adapters on megatron-core" in adapted.says
     assert margins.widths_of("litgpt", True) == margins.widths_of("litgpt", False)
+
+
+def test_rows_in_sixteen_bits_say_nothing_of_matmuls_in_eight() -> None:
+    """torchtitan's rows have some in fp8; Megatron-DeepSpeed's do not."""
+    wide, low = (margins.widths_of("megatron-deepspeed", compute=one)[1][1] for one in ("bf16", "fp8"))
+    assert (wide.rows > 20, low.rows) == (True, 0)
+    assert "fp8 matmuls of megatron-deepspeed" in low.says
+    assert margins.widths_of("torchtitan", compute="fp8") == margins.widths_of("torchtitan")
 
 
 def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> None:
@@ -583,7 +591,7 @@ def test_each_figure_s_ends_lie_within_the_next(name: str, cards: int) -> None:
     """allocated ≤ reserved ≤ used at both ends, each around its own figure, whichever of them runs measured."""
     live = leaf("live", 30 * 10**9, "byte", TRUE)
     flow = allocator.Flow(20 * 10**9, 25 * 10**9, 0 if cards == 1 else 1)
-    found = allocator.reported(live, cards, margins.width_of((name, False), cards == 1, False), flow)
+    found = allocator.reported(live, cards, margins.width_of((name, ""), cards == 1, False), flow)
     figures = [found.ends[f"memory/{one}"] for one in ("allocated", "reserved", "used")]
     for (low, high), term in zip(figures, (found.allocated, found.reserved, found.used), strict=True):
         assert low <= term.value <= high

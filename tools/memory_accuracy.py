@@ -24,6 +24,7 @@ from napkin.evidence.setups import FULL, ends_of, framework_of, setup_of, stated
 from napkin.evidence.teams import source_of
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
+from napkin.formats import COMPUTE_BITS
 from napkin.planning.verdicts import VERDICTS
 from napkin.training.framework import Framework
 from napkin.training.frameworks import FRAMEWORKS
@@ -88,6 +89,8 @@ ERRORS: tuple[tuple[str, str, bool, str, float], ...] = (
 
 ADAPTED: tuple[str, ...] = {adapted!r}
 \"\"\"Frameworks of which some of these rows train adapters.\"\"\"
+LOW: tuple[str, ...] = {low!r}
+\"\"\"Those of which some multiply 8- or 4-bit numbers.\"\"\"
 
 UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
 {unnamed})
@@ -102,9 +105,12 @@ def main() -> None:
     errors = "".join(f"    {entry!r},\n" for row, one in found if (entry := entry_of(row, one)) is not None)
     tuned = (framework_of(row) for row in rows if row.text("layout.method") not in FULL)
     adapted = tuple(sorted({framework.name for framework in tuned if framework is not None}))
+    policies = ((row, POLICIES.get(row.text("layout.policy"))) for row in rows)
+    narrow = (framework_of(row) for row, one in policies if one and COMPUTE_BITS.get(one.compute, 16) < 16)
+    low = tuple(sorted({framework.name for framework in narrow if framework is not None}))
     large = [row for row in rows if not row.flag("memory.toy")]
     left = "".join(f"    {other!r},\n" for row in large if (other := unnamed_entry(row)) is not None)
-    TABLE.write_text(HEADER + SHAPES.format(errors=errors, adapted=adapted, unnamed=left), encoding="utf-8")
+    TABLE.write_text(HEADER + SHAPES.format(errors=errors, adapted=adapted, low=low, unnamed=left), encoding="utf-8")
     importlib.reload(memory_errors)  # the intervals of the page are those of the table that was just written
     page_ = page([footprint.compared(row) for row in rows], [(row, footprint.unnamed(row)) for row in large])
     PAGE.write_text(page_, encoding="utf-8")

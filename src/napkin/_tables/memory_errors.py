@@ -188,6 +188,8 @@ ERRORS: tuple[tuple[str, str, bool, str, float], ...] = (
 
 ADAPTED: tuple[str, ...] = ('litgpt', 'torchtune')
 """Frameworks of which some of these rows train adapters."""
+LOW: tuple[str, ...] = ('torchtitan',)
+"""Those of which some multiply 8- or 4-bit numbers."""
 
 UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
     ('bloom-200B-h14400-l80-n48-tp8-pp4-mbs1-gbs2040-02-20-mem', 'megatron-deepspeed', True, 0.12715, 0.0),

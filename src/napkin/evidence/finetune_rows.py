@@ -170,7 +170,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         task=asked,
         forwards=forward_passes(asked, reference_of(row, asked), teacher_of(row, asked), framework.reference_first),
         generation="" if card is None else card.generation,
-        widths=widths_of(framework.name, implementation.tuning is not None),
+        widths=widths_of(framework.name, implementation.tuning is not None, precision.compute),
         asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
     )
     steps = steps_of(row, layout)

@@ -12,6 +12,7 @@ from functools import cache
 
 from napkin._tables import memory_errors as table
 from napkin.evidence.ranking import conformal, over_sources
+from napkin.formats import COMPUTE_BITS
 from napkin.record import record
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.setup import Width
@@ -73,25 +74,28 @@ def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
     return Margin(math.exp(-half), math.exp(half), 0)
 
 
-_WIDTHS: dict[tuple[str, bool], tuple[tuple[Width, Width], tuple[Width, Width]]] = {}
-"""Cache by framework and whether adapters are trained, because a question evaluates many setups of one."""
+_WIDTHS: dict[tuple[str, str], tuple[tuple[Width, Width], tuple[Width, Width]]] = {}
+"""Cache by framework and what its rows lack, because a question evaluates many setups of one."""
 
 
-def widths_of(name: str, adapted: bool) -> tuple[tuple[Width, Width], tuple[Width, Width]]:
+def widths_of(
+    name: str, adapted: bool = False, compute: str = "bf16"
+) -> tuple[tuple[Width, Width], tuple[Width, Width]]:
     """Return the widths of a framework's steps on one GPU and on several, counted on the implementation and not.
-    adapted: adapters are trained, which not every framework's rows do."""
-    key = name, adapted and name not in table.ADAPTED
+    adapted, compute: adapters are trained, and the format of matmuls, which not every framework's rows have."""
+    low = COMPUTE_BITS.get(compute, 16) < 16 and name not in table.LOW
+    key = name, "adapters on" if adapted and name not in table.ADAPTED else f"{compute} matmuls of" if low else ""
     if key not in _WIDTHS:
         alone, several = ((width_of(key, one, True), width_of(key, one, False)) for one in (True, False))
         _WIDTHS[key] = alone, several
     return _WIDTHS[key]
 
 
-def width_of(of: tuple[str, bool], alone: bool, counted: bool) -> Width:
-    """Return how far the figures of a step of that framework can be from the formulas. of: its name, and whether its
-    rows say nothing of this step; `counted`: what is saved for backward was counted on the implementation itself."""
-    name, other = of
-    asked = () if other else FIGURES
+def width_of(of: tuple[str, str], alone: bool, counted: bool) -> Width:
+    """Return how far the figures of a step of that framework can be from the formulas. of: its name, and what its rows
+    lack of this step; `counted`: what is saved for backward was counted on the implementation itself."""
+    name, lacks = of
+    asked = () if lacks else FIGURES
     measured = {figure: found for figure in asked if (found := margin(name, alone, figure)) is not None}
     if measured:
         nearest = next(iter(measured.values()))
@@ -103,7 +107,7 @@ def width_of(of: tuple[str, bool], alone: bool, counted: bool) -> Width:
         return Width(says="one GPU, a loop around counted code: the allocator's part, and how far traced steps lay")
     found = never_seen()
     where = "one GPU" if alone else "several GPUs"
-    name = "a plain loop around torch" if name == PLAIN.name else f"adapters on {name}" if other else name
+    name = "a plain loop around torch" if name == PLAIN.name else f"{lacks} {name}".strip()
     return Width(
         (found.low - 1, found.high - 1),
         says=f"no published row measured {name} on {where}: the errors on frameworks that were left out",

@@ -96,7 +96,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         task=read_task(inputs),
         forwards=(*read_sampled(inputs, model), *read_forwards(inputs, framework)),
         generation=read_generation(inputs),
-        widths=widths_of(framework.name, implementation.tuning is not None),
+        widths=widths_of(framework.name, implementation.tuning is not None, policy.compute),
     )
 
 

@@ -85,7 +85,7 @@ def setup_of(
             *_sampled(row, task, model),
             *forward_passes(task, reference, None, True),
         ),
-        widths=widths_of(framework.name, implementation.tuning is not None),
+        widths=widths_of(framework.name, implementation.tuning is not None, precision.compute),
     )
     if row.count("layout.micro_batch"):
         return setup
