@@ -211,7 +211,8 @@ def test_other_shapes_of_megatron(words: str, model_type: str) -> None:
 def test_a_shape_that_lacks_a_size_or_is_not_known_is_refused(napkin: Napkin) -> None:
     shape = "memory --num-layers 12 --hidden-size 768 --num-attention-heads 12 --tensor-model-parallel-size 1"
     assert "--vocab-size" in napkin(shape).errors[0]
-    odd = napkin(f"{shape} --vocab-size 1000 --swiglu --normalization LayerNorm")
+    assert "--max-position-embeddings" in napkin(f"{shape} --vocab-size 1000 --swiglu").errors[0]
+    odd = napkin(f"{shape} --vocab-size 1000 --swiglu --position-embedding-type relative")
     assert odd.status == 3
 
 
@@ -251,12 +252,17 @@ def test_no_line_loads_typer(line: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
 
 
-def test_a_shape_near_llamas_says_what_it_lacks(napkin: Napkin) -> None:
-    """Megatron-LM's own defaults are LayerNorm and learned positions, also with --swiglu."""
-    shape = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --vocab-size 32000"
-    found = napkin(f"memory {shape} --micro-batch-size 1 --swiglu --tensor-model-parallel-size 1")
-    assert found.status == 3
-    assert "--position-embedding-type rope and --normalization RMSNorm would make it Llama's" in found.hints[0]
+def test_a_shape_near_llamas_is_what_megatron_builds(napkin: Napkin) -> None:
+    """Megatron-LM's own defaults are LayerNorm, learned positions and biases, also with --swiglu: of the norms, of the
+    two products of attention and of both of the MLP."""
+    width, layers, inner, vocabulary = 4096, 32, 10880, 32000
+    shape = f"--num-layers {layers} --hidden-size {width} --num-attention-heads 32 --seq-length 4096"
+    line = f"memory {shape} --vocab-size {vocabulary} --micro-batch-size 1 --swiglu --tensor-model-parallel-size 1"
+    attention, mlp = 4 * width * width + 4 * width, 3 * width * inner + 2 * inner + width
+    weights = (vocabulary + 4096) * width + layers * (attention + mlp + 4 * width) + 2 * width
+    assert napkin(f"{line} --json").data["values"]["memory/parameters"] == 2 * weights
+    stated = [row for row in napkin(f"{line} -v").out.splitlines() if row.startswith("  tp ")]
+    assert len(stated[0]) < 80, "the long value of MODEL widens no column"
 
 
 def test_hints_for_other_values_are_loaded_for_the_options_that_have_them() -> None:

@@ -8,6 +8,9 @@ from napkin.render.screen import Display
 from napkin.term import ASSUMED, Term, expression
 from napkin.units import human
 
+LONGEST = 60
+"""Characters of a value in the column of values."""
+
 
 def lines_of(answer: Answer) -> list[tuple[str, str, str]]:
     """Return (path, value, expression) of every published quantity, an estimate with its interval."""
@@ -79,19 +82,16 @@ def explained_term(term: Term) -> list[str]:
 
 
 def _inputs(answer: Answer) -> list[str]:
-    """Return a line for every input: its value and where it came from."""
-    rows = [
-        [
-            f"  {name}",
-            human(i.value, i.unit)
-            if isinstance(i.value, (int, float)) and not isinstance(i.value, bool)
-            else str(i.value),
-            i.origin
-            + (f": {i.text}" if i.text not in (None, str(i.value)) else "")
-            + (f" ({i.where})" if i.where else ""),
-        ]
-        for name, i in answer.inputs.items()
-    ]
+    """Return a line for every input: its value and where it came from. A long value, such as a pasted config.json, is
+    last and widens no column."""
+    rows = []
+    for name, i in answer.inputs.items():
+        value = str(i.value)
+        if isinstance(i.value, (int, float)) and not isinstance(i.value, bool):
+            value = human(i.value, i.unit)
+        origin = i.origin + (f": {i.text}" if i.text not in (None, str(i.value)) else "")
+        origin += f" ({i.where})" if i.where else ""
+        rows.append([f"  {name}", value, origin] if len(value) <= LONGEST else [f"  {name}", "", f"{origin}: {value}"])
     return grid(rows) if rows else ["  none"]
 
 
