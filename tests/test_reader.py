@@ -263,6 +263,13 @@ def test_a_shape_near_llamas_is_what_megatron_builds(napkin: Napkin) -> None:
     assert napkin(f"{line} --json").data["values"]["memory/parameters"] == 2 * weights
     stated = [row for row in napkin(f"{line} -v").out.splitlines() if row.startswith("  tp ")]
     assert len(stated[0]) < 80, "the long value of MODEL widens no column"
+    # with rotary positions and RMSNorm, biases alone are more than Llama has
+    llama = f"{line} --position-embedding-type rope --normalization RMSNorm"
+    biases = layers * (4 * width + 2 * inner + width)
+    with_biases, without = (
+        napkin(f"{llama} {more} --json").data["values"]["memory/parameters"] for more in ("", "--disable-bias-linear")
+    )
+    assert with_biases - without == 2 * biases
 
 
 def test_hints_for_other_values_are_loaded_for_the_options_that_have_them() -> None:

@@ -43,7 +43,10 @@ def config_of(shape: Mapping[str, str], length: int | None) -> Fields:
         fields["max_position_embeddings"] = length
     experts = "num-experts" in shape
     if gated and rotary and shape.get("normalization") == "RMSNorm":
-        return _latent(fields, shape) if "multi-latent-attention" in shape else _llama(fields, shape, experts)
+        if "multi-latent-attention" in shape:
+            return _latent(fields, shape)
+        if experts or "disable-bias-linear" in shape:
+            return _llama(fields, shape, experts)
     differs = ("num-query-groups", "kv-channels", "qk-layernorm", "squared-relu", "disable-bias-linear")
     usual = shape.get("normalization", "LayerNorm") == "LayerNorm" and not any(name in shape for name in differs)
     if usual and not gated and not experts and "max_position_embeddings" in fields:
