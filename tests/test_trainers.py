@@ -265,3 +265,20 @@ def test_options_that_may_change_nothing_say_so() -> None:
     refused = run_line("memory llama3-8b --hardware h100 --inference --lora-targets q,v")
     assert refused.status == 2
     assert "--lora-targets has no effect here" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--trainer trl --lora-rank 8", True),
+        ("--trainer trl --lora-rank 8 --precision param=fp32,compute=bf16,frozen=bf16", False),  # stated
+        ("--trainer trl --lora-rank 8 --quantized nf4", False),
+        ("--trainer trl", False),  # all weights are fp32, as it loads them
+        ("--trainer axolotl --lora-rank 8", False),
+    ],
+)
+def test_a_base_that_the_library_would_load_in_fp32_is_assumed_in_sixteen_bits(line: str, says: bool) -> None:
+    found = run_line(f"memory llama3-8b --task sft --hardware h100 --seq 512 {line}").out
+    assert ("base in bf16 (trl's own default is fp32)" in found) is says
+    notes = run_line(f"memory llama3-8b --task sft --hardware h100 --seq 512 {line} --json").data["notes"]
+    assert any("--precision param=fp32,compute=bf16" in note for note in notes) is says

@@ -20,6 +20,7 @@ class Trainer:
 
     implementation  of the model that it trains, by name
     full      the policy for training all weights if a run states only "16 bits"
+    loads     number format in which it loads weights if a run states no dtype; "": the checkpoint's
     adapters  number format of adapters on 16-bit weights      beside_quantized  on quantized ones
     dropout   default dropout of the adapters' inputs
     nested    the scales of its 4-bit weights are quantized too by default (bnb_4bit_use_double_quant)
@@ -59,6 +60,7 @@ class Trainer:
     source: str
     implementation: str = "hf"
     full: str = "bf16-pure"
+    loads: str = ""
     adapters: str = "fp32"
     beside_quantized: str = "fp32"
     dropout: float = 0.0

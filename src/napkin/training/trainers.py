@@ -41,6 +41,7 @@ TRAINERS: dict[str, Trainer] = {
             group=8,
             scores=("grpo", "rloo"),
             full="amp-bf16",
+            loads="fp32",
             beside_quantized="bf16",
             checkpoints=True,
             since=(0, 22),
@@ -125,6 +126,7 @@ TRAINERS: dict[str, Trainer] = {
             "docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
             "235B in 246 to 266",
             full="amp-bf16",
+            loads="fp32",
             checkpoints=True,
             penalizes=(),
             engine="vllm",
@@ -155,6 +157,7 @@ TRAINERS: dict[str, Trainer] = {
             "timer policy_and_reference_logprobs; dtensor_cfg: FSDP2 around transformers' models, whose weights are "
             "loaded in float32; megatron_cfg.distributed_data_parallel_config: use_distributed_optimizer",
             full="amp-bf16",
+            loads="fp32",
             implementation="megatron",
             framework="megatron-core",
             also=("fsdp",),

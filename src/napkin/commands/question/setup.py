@@ -181,6 +181,10 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
         adapters = read_whether_adapted(inputs)
         quantized = bool(read_quantized(inputs))
         usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
+        if adapters and trainer.loads not in ("", usual.frozen) and usual.frozen and "precision" not in inputs:
+            inputs.assume(f"base in {usual.frozen} ({trainer.name}'s own default is {trainer.loads})")
+            wide = replace(usual, name="", frozen=trainer.loads).stated
+            inputs.note(f"{trainer.name} loads a base in {trainer.loads} if no dtype is stated: --precision {wide}")
         inputs.redefault("precision", usual.stated)
         if adapters and trainer.dropout and "dropout" not in inputs:
             inputs.redefault("lora-dropout", f"{trainer.dropout:g}")
