@@ -163,7 +163,7 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
         unrouted=1 if setup.implementation.unrouted else 0,
         wide_stream=where(layout.zero >= 3, 0, 1 if setup.precision.network.autocast else 0),
         frozen_casts=where(layout.zero >= 3, 0, casts_of_frozen(setup.layers_in)),
-        **_parts_of_loss(setup.trained(model), setup),
+        **_parts_of_loss(model, setup),
         target=layout.target,
         layers_before=before,
         layers_last=last,
@@ -174,14 +174,13 @@ def plan_of(model: Model, setup: Setup, stack: software.SoftwareStack, low: bool
 
 
 def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
-    """Return what the step model knows of a loss in parts that are recomputed; nothing of any other. model: with its
-    frozen operations marked."""
+    """Return what the step model knows of a loss in parts that are recomputed; nothing of any other."""
     form = LOSSES.get(setup.implementation.loss)
     if form is None or form.parts is None or form.early:
         return {}
     layout, network = setup.layout, setup.precision.network
     tokens = layout.sequences * (where(layout.target > 0, layout.target, layout.seq) // layout.cp)
-    head = head_of(model)
+    head = head_of(setup.trained(model))
     copied, back = copied_bytes(
         sized(1, network.param), sized(1, network.compute), head is None or head.learning.trained
     )

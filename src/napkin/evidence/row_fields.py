@@ -56,12 +56,18 @@ def accelerator_of(row: RowFields) -> str:
     return words if exact and printed.slug != meant.slug else chip
 
 
+def known_accelerator(row: RowFields) -> hardware.Hardware | None:
+    """Return a row's accelerator, None if napkin does not know it."""
+    try:
+        return hardware.find(accelerator_of(row))
+    except NapkinError:
+        return None
+
+
 def generation_of(row: RowFields) -> str:
     """Return the generation of a row's accelerator, "" if it is not known."""
-    try:
-        return hardware.find(accelerator_of(row)).generation
-    except NapkinError:
-        return ""
+    found = known_accelerator(row)
+    return "" if found is None else found.generation
 
 
 def _without_count(row: RowFields, name: str) -> str:

@@ -37,31 +37,17 @@ def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
             "n_positions": seq,
             "tie_word_embeddings": dims.tied,
         }
-    config: dict[str, object] = {
-        "model_type": "llama",
-        "hidden_size": dims.hidden,
-        "intermediate_size": dims.ffn,
-        "num_hidden_layers": dims.layers,
-        "num_attention_heads": dims.heads,
-        "num_key_value_heads": dims.kv_heads,
-        "head_dim": int(dims.head_dim),
-        "vocab_size": dims.vocab,
-        "max_position_embeddings": seq,
-        "tie_word_embeddings": dims.tied,
-    }
+    config = _sized(dims, seq) | {"model_type": "llama", "intermediate_size": dims.ffn}
     if dims.experts:
         config |= {"model_type": "mixtral", "num_local_experts": dims.experts, "num_experts_per_tok": dims.top_k}
         config |= {"intermediate_size": dims.expert_ffn, "sliding_window": None}
     return config
 
 
-def _mixed(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
-    """Return the dimensions as a config.json of a decoder with few key heads or experts: of the Llama family if its
-    MLPs are gated, else of GPT's."""
-    config: dict[str, object] = {
-        "model_type": "megatron",
+def _sized(dims: PrintedDecoder, seq: int) -> dict[str, object]:
+    """Return the fields that a config.json of either family has, but those of its MLPs."""
+    return {
         "hidden_size": dims.hidden,
-        "intermediate_size": dims.ffn or dims.expert_ffn,
         "num_hidden_layers": dims.layers,
         "num_attention_heads": dims.heads,
         "num_key_value_heads": dims.kv_heads,
@@ -70,6 +56,12 @@ def _mixed(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
         "max_position_embeddings": seq,
         "tie_word_embeddings": dims.tied,
     }
+
+
+def _mixed(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
+    """Return the dimensions as a config.json of a decoder with few key heads or experts: of the Llama family if its
+    MLPs are gated, else of GPT's."""
+    config = _sized(dims, seq) | {"model_type": "megatron", "intermediate_size": dims.ffn or dims.expert_ffn}
     if dims.gated:
         config |= {"gated": True, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
         config |= {"normalization": "RMSNorm", "position_embedding_type": "rope"}

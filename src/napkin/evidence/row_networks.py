@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-from napkin.errors import NapkinError
-from napkin.evidence.row_fields import accelerator_of
+from napkin.evidence.row_fields import known_accelerator
 from napkin.evidence.rows import RowFields
-from napkin.inputs import hardware
 
 GBIT = 1e9 / 8
 """byte/s of a Gbit/s."""
@@ -55,10 +53,8 @@ def states_bridge(row: RowFields) -> bool:
 
 def _has_ports(row: RowFields) -> bool:
     """Return whether a row's accelerator is known to have network ports itself."""
-    try:
-        return hardware.find(accelerator_of(row)).integrated_ports
-    except NapkinError:
-        return False
+    found = known_accelerator(row)
+    return found is not None and found.integrated_ports
 
 
 def network(words: str, node: int) -> float | None:

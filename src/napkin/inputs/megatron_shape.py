@@ -71,12 +71,7 @@ def _any(fields: Fields, shape: Mapping[str, str], experts: bool) -> Fields:
     if position == "learned_absolute" and "max_position_embeddings" not in fields:
         raise NapkinError("--max-position-embeddings is missing", "it sizes the table of learned positions")
     gated, biased = "swiglu" in shape, "disable-bias-linear" not in shape
-    fields["num_key_value_heads"] = (
-        _number(shape, "num-query-groups") if "group-query-attention" in shape else fields["num_attention_heads"]
-    )
-    if "kv-channels" in shape:
-        fields["head_dim"] = _number(shape, "kv-channels")
-    fields |= {
+    fields |= _heads(fields, shape) | {
         "model_type": "megatron",
         "normalization": shape.get("normalization", "LayerNorm"),
         "position_embedding_type": position,
@@ -87,6 +82,14 @@ def _any(fields: Fields, shape: Mapping[str, str], experts: bool) -> Fields:
         "qk_layernorm": "qk-layernorm" in shape,
     }
     return fields | (_mixed(fields, shape) if experts else {})
+
+
+def _heads(fields: Fields, shape: Mapping[str, str]) -> Fields:
+    """Return the number of key heads, and the width of a head if the launch states it."""
+    grouped = "group-query-attention" in shape
+    keys = _number(shape, "num-query-groups") if grouped else fields["num_attention_heads"]
+    width = {"head_dim": _number(shape, "kv-channels")} if "kv-channels" in shape else {}
+    return {"num_key_value_heads": keys, **width}
 
 
 def _mixed(fields: Fields, shape: Mapping[str, str]) -> Fields:
@@ -105,11 +108,7 @@ def _llama(fields: Fields, shape: Mapping[str, str], experts: bool) -> Fields:
     """Return a decoder with RMSNorm, rotary positions and SwiGLU; with experts as Mixtral has them, or as GLM 4.5 where
     the first layers have none or all tokens pass through shared ones."""
     normed, biased = "qk-layernorm" in shape, "add-qkv-bias" in shape
-    fields["num_key_value_heads"] = (
-        _number(shape, "num-query-groups") if "group-query-attention" in shape else fields["num_attention_heads"]
-    )
-    if "kv-channels" in shape:
-        fields["head_dim"] = _number(shape, "kv-channels")
+    fields |= _heads(fields, shape)
     if not experts:
         fields["model_type"] = "qwen3" if normed else "qwen2" if biased else "llama"
         if normed and biased:
