@@ -184,6 +184,7 @@ class Model:
     outputs     of the head, if not the vocabulary (0: the vocabulary)
     max_target  maximum tokens of the decoder, if fewer than the encoder's
     checkpoint  how the published file stores its weights, if they are quantized
+    prompt    learned tokens that the class puts before each sequence
     """
 
     name: str
@@ -204,6 +205,7 @@ class Model:
     max_target: int | None = None
     outputs: int = 0
     checkpoint: Checkpoint | None = None
+    prompt: int = 0
 
     @property
     def logits(self) -> int:

@@ -37,15 +37,13 @@ def _cpmant(config: Config) -> Model:
     buckets = segments * segments + config.integer("position_bias_num_buckets")
     bias = Parameters("distances", (), (("weight", (buckets, heads)),), HEADS)
     rows = sizes.vocabulary + config.integer("prompt_types", least=0) * prompt
-    config.notes.append(
-        f"the class puts {prompt} prompt tokens before each sequence: their FLOPs and memory are not counted"
-    )
-    return decoder_only(
+    model = decoder_only(
         sizes,
         (bias, *embedding(rows, hidden, segments=segments)),
         ((sizes.layers, layer),),
         head(hidden, sizes.vocabulary, norm=RMS, none=sizes.headless),
     )
+    return replace(model, prompt=prompt)
 
 
 CPMANT = Architecture(
