@@ -485,15 +485,16 @@ def test_a_training_step_in_plain_torch_has_the_same_peak(
         assert max(found.moments, key=lambda one: one.live).name == moment
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_a_gpt_block_in_plain_torch_keeps_the_same_bytes(dropout: float) -> None:
+@pytest.mark.parametrize(("dropout", "bias"), [(0.0, True), (0.1, True), (0.1, False)])
+def test_a_gpt_block_in_plain_torch_keeps_the_same_bytes(dropout: float, bias: bool) -> None:
     """nanoGPT's block, written out here, in fp32, where the CPU's kernels keep what CUDA's keep (but for dropout,
     whose fused kernel the CPU does not have: its mask is of the activations' type there)."""
     torch = pytest.importorskip("torch")
     functional, nn = torch.nn.functional, torch.nn
     b, s, a, h = 2, 16, 4, 32
-    qkv, out, up, down = nn.Linear(h, 3 * h), nn.Linear(h, h), nn.Linear(h, 4 * h), nn.Linear(4 * h, h)
-    first, second = nn.LayerNorm(h), nn.LayerNorm(h)
+    sides = ((h, 3 * h), (h, h), (h, 4 * h), (4 * h, h))
+    qkv, out, up, down = (nn.Linear(n, m, bias=bias) for n, m in sides)
+    first, second = nn.LayerNorm(h, bias=bias), nn.LayerNorm(h, bias=bias)
     mask = torch.ones(s, s).tril().view(1, 1, s, s)
 
     def block(x: Any) -> Any:
@@ -506,8 +507,9 @@ def test_a_gpt_block_in_plain_torch_keeps_the_same_bytes(dropout: float) -> None
 
     x = torch.randn(b, s, h, requires_grad=True)
     parameters = [p for module in (qkv, out, up, down, first, second) for p in module.parameters()]
-    kept = _saved_by_torch(lambda: block(x), [*parameters, mask])
-    fields = {"model_type": "gpt2", "n_embd": h, "n_layer": 1, "n_head": a, "vocab_size": 97, "n_positions": s}
+    kept = _saved_by_torch(lambda: block(x), [*(p for p in parameters if p is not None), mask])
+    model_type = "gpt2" if bias else "nanogpt"
+    fields = {"model_type": model_type, "n_embd": h, "n_layer": 1, "n_head": a, "vocab_size": 97, "n_positions": s}
     layouts = Layout(seq=s, micro=b)
     two, one = (
         rank({**fields, "n_layer": n}, layouts, "fp32", "eager", dropout, implementation="nanogpt").saved

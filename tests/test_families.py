@@ -597,4 +597,5 @@ def test_prompt_tokens_of_a_class_count_as_parameters_and_are_refused_in_a_step(
     assert run_line("params - --json", stdin=fields).values["params/total"] == 86_564
     for line in ("flops -", "memory - --seq 64", "memory - --inference", "step - --hardware h100 --seq 64"):
         refused = run_line(line, stdin=fields)
-        assert refused.status == REFUSED and "7 learned tokens before each sequence" in refused.err, line
+        assert refused.status == REFUSED, line
+        assert "7 learned tokens before each sequence" in refused.err, line

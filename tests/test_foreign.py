@@ -130,6 +130,9 @@ def asked(text: Any) -> Outcome:
         (MISTRAL_7B, 7_241_732_096, "Mistral"),
         (MIXTRAL, 46_702_792_704, "Mistral"),
         (GPT2, 124_439_808, "nanoGPT"),
+        # without biases: 12h² of a layer's products and 2h of its norms, two tables, the last norm
+        ({**GPT2, "n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256, "bias": False},
+         6 * (12 * 384**2 + 2 * 384) + (50_257 + 256 + 1) * 384, "nanoGPT"),
         (PYTHIA, 162_322_944, "LitGPT"),
         (MPT, 6_649_286_656, "MosaicML"),
         ("parameters:" + indent(MPT, "  "), 6_649_286_656, "MosaicML"),
@@ -164,7 +167,6 @@ def test_it_is_read_as_the_config_that_it_means(file: Any, total: int, kind: str
         ({**QWEN25_05B, "lm_head_bias": True}, "lm_head_bias"),
         ({"dim": 4096, "n_layers": 64, "n_groups": 8, "vocab_size": 32768}, "config.json"),
         ({**LLAMA3_8B, "moe_args": {"num_experts": 16}}, "config.json"),
-        ({**GPT2, "bias": False}, "bias=False"),
         ({**LLAMA3_8B, "dim": "wide"}, "Meta"),
     ],
 )

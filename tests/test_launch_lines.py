@@ -11,6 +11,7 @@ from napkin.inputs.launch.read import read_launch, reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT, FROM_FILE
 from napkin.inputs.launch.syntax import source_of
+from tests.conftest import run_line
 
 ARGUMENTS = "--model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 1 --max_seq_length 2048"
 
@@ -113,6 +114,19 @@ def test_nanogpts_configuration_on_a_launch_line(tmp_path: Path) -> None:
     assert (reading.shape["layers"], reading.shape["hidden"], reading.value_of("optimizer")) == (36, 1280, "muon")
     script.write_text("torchrun --nproc_per_node=8 train_muon.py config/large.py\n")
     assert read_launch(str(script)).inputs["global-batch"].origin == ASSUMED  # another program counts as it likes
+
+
+def test_nanogpts_options_on_a_launch_line(tmp_path: Path) -> None:
+    """Two layers without biases of 12h² + 2h, two tables and the last norm; an absent file may set what is not said."""
+    options = "--n_layer=2 --n_head=4 --n_embd=128 --block_size=64 --bias=False --batch_size=8"
+    script = tmp_path / "run.sh"
+    script.write_text(f"torchrun --standalone --nproc_per_node=4 train.py {options}\n")
+    reading = read_launch(str(script))
+    assert values(reading, "micro-batch", "seq", "gpus", "precision") == [8, 64, 4, "amp-bf16"]
+    found = run_line(f"params --from {script} --json").values["params/total"]
+    assert found == 2 * (12 * 128**2 + 2 * 128) + (50_304 + 64 + 1) * 128
+    script.write_text(f"torchrun --nproc_per_node=4 train.py config/not_here.py {options}\n")
+    assert values(read_launch(str(script)), "micro-batch", "seq", "precision", "global-batch") == [8, 64, None, None]
 
 
 def test_names_of_modelscope_and_of_modules() -> None:

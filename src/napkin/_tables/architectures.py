@@ -181,6 +181,7 @@ MODULES: dict[str, str] = {
     'musicgen_melody_decoder': 'multimodal.musicgen',
     'mvp': 'encoder_decoders.bart',
     'nanochat': 'decoders.llama',
+    'nanogpt': 'decoders.gpt2',
     'nemotron': 'decoders.gpt_neox',
     'nemotron_h': 'recurrent.nemotron_h',
     'nllb-moe': 'encoder_decoders.bart',

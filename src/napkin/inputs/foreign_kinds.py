@@ -235,11 +235,9 @@ def nanotron(of: ForeignBlock) -> Fields:
 
 
 def nanogpt(of: ForeignBlock) -> Fields:
-    """Read the model_args of nanoGPT (karpathy/nanoGPT, model.py): GPT-2's blocks."""
-    if of.get("bias") is False:
-        raise ValueError("no class of transformers has GPT-2 with bias=False")
+    """Read the model_args of nanoGPT (karpathy/nanoGPT, model.py): GPT-2's blocks, with or without biases."""
     return {
-        "model_type": "gpt2",
+        "model_type": "gpt2" if of.get("bias", True) else "nanogpt",
         "n_layer": of["n_layer"],
         "n_head": of["n_head"],
         "n_embd": of["n_embd"],

@@ -20,7 +20,7 @@ _NANOGPT = replace(
     fp32_loss=False,
     shifted=False,
     crops=True,
-    counted=("gpt2",),
+    counted=("gpt2", "nanogpt"),
 )
 _MEGATRON = replace(
     _LIBRARY,

@@ -61,7 +61,7 @@ def with_settings(source: LaunchFile, read: Callable[[str], LaunchFile]) -> Laun
     found = [(word, path_of(source.name, marks(word)[0])) for word in source.settings]
     if not found and (assigned := _assignments(source, read)) is not None:
         return assigned
-    source.missing = tuple(marks(word)[0] for word, path in found if path is None)
+    source.missing = (*source.missing, *(marks(word)[0] for word, path in found if path is None))
     for word, path in found:
         if path is not None:
             source = _joined(source, read(path), *marks(word)[:2])
@@ -70,12 +70,14 @@ def with_settings(source: LaunchFile, read: Callable[[str], LaunchFile]) -> Laun
 
 def _assignments(source: LaunchFile, read: Callable[[str], LaunchFile]) -> LaunchFile | None:
     """Return a launch line joined with the file of assignments that follows its program (nanoGPT's configurator.py):
-    `torchrun train.py config/train_gpt2.py --batch_size=8`; None if there is no such file."""
+    `torchrun train.py config/train_gpt2.py --batch_size=8`; None if there is none here."""
     from napkin.inputs.launch.formats import nanogpt
 
     programs = [at for at, word in enumerate(source.command[:-1]) if word.endswith(".py")]
     word = source.command[programs[0] + 1] if programs else ""
     path = path_of(source.name, word) if word.endswith(".py") else None
+    if word.endswith(".py") and path is None and nanogpt.is_line(source):
+        source.missing = (word,)
     file = read(path) if path is not None else None
     return _joined(source, file, word, ()) if file is not None and nanogpt.is_this(file) else None
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from napkin.architectures.arrangements import post_norm, pre_norm
 from napkin.architectures.attention import Attention
-from napkin.architectures.blocks import LAYER
+from napkin.architectures.blocks import LAYER, LAYER_NO_BIAS
 from napkin.architectures.decoder import Decoder
 from napkin.architectures.decoder_parts import Embedded, Headed, Inner, activation_in, always, constant, scored
 from napkin.architectures.dimensions import Dimensions, dimensions
@@ -147,6 +147,16 @@ GPT_NEO = Architecture(
         "down": "mlp.c_proj",
     },
 )  # fmt: skip
+# nanoGPT's `bias=False`: no biases in products and norms (karpathy/nanoGPT, model.py); no class of transformers
+NANOGPT = replace(
+    like(
+        GPT2,
+        "nanogpt",
+        build=replace(LIKE_GPT2, norm=LAYER_NO_BIAS, bias=False, out_bias=False, mlp_bias=False, only=()),
+        defaults={"activation_function": "gelu", "vocab_size": 50304},
+    ),
+    config_class="",
+)
 
 
 def _afn(config: Config) -> str:
@@ -210,4 +220,4 @@ CTRL = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (GPT2, GPT_SW3, GPT_BIGCODE, GPT_NEO, OPENAI_GPT, CTRL)
+ARCHITECTURES = (GPT2, GPT_SW3, GPT_BIGCODE, GPT_NEO, NANOGPT, OPENAI_GPT, CTRL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_optimizer
 from napkin.inputs.launch.reading import Reading
@@ -23,13 +24,24 @@ TELLING = ("block_size", "n_layer", "n_embd", "init_from", "max_iters", "gradien
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is nanoGPT's: Python that assigns mostly names of train.py and imports no other library."""
+    """Return whether a file is nanoGPT's: Python that assigns mostly names of train.py and imports no other library, or
+    a line that starts train.py with such names as options."""
+    if source.syntax == "shell":
+        return is_line(source)
     if source.syntax != "python" or not source.has_any(*TELLING):
         return False
     own = source.parts[1] if source.parts else source  # a launch line's own options may be another program's
-    foreign = [key for key in own.values if key not in OWN]
     libraries = [one for one in source.unread if one.startswith(("from ", "import ")) and one != "import time"]
-    return not libraries and len(foreign) <= len(source.values) // 3
+    return not libraries and _mostly_own(own, len(source.values))
+
+
+def is_line(source: LaunchFile) -> bool:
+    """Return whether a launch line starts train.py with nanoGPT's sizes: `train.py --n_layer=24 --bias=False`."""
+    return source.program == "train.py" and source.has_any(*SIZES) and _mostly_own(source, len(source.values))
+
+
+def _mostly_own(source: LaunchFile, keys: int) -> bool:
+    return sum(key not in OWN for key in source.values) <= keys // 3
 
 
 def _model(reading: Reading) -> None:
@@ -89,6 +101,8 @@ def _others(reading: Reading) -> None:
     reading.default("optimizer", "adamw", "device")
     if reading.value_of("optimizer") == "adamw":
         reading.default("optimizer-form", "fused", "device")
+    if reading.source.syntax == "shell":
+        take_machine(reading)
     reading.default("attention", "flash", "flash")
     reading.default("recompute", "none", "model.py")
     if reading.read("eval_only", flag):
