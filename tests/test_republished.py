@@ -78,3 +78,31 @@ def test_another_familys_model_is_no_suggestion(name: str) -> None:
     with pytest.raises(NapkinError) as problem:
         load_config(name)
     assert "did you mean" not in (problem.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Qwen/Qwen2.5-7B-Instrct", "did you mean qwen2.5-7b? else `hf download"),
+        ("llama3-8bb", "did you mean llama3-8b?"),
+        ("gpt-oss-20", "did you mean gpt-oss-20b?"),
+        ("quen3-8b", "did you mean qwen3-8b?"),
+        ("qwen3-30b", "did you mean qwen3-30b-a3b?"),
+        ("bert-bse-uncased", "did you mean bert-base-uncased"),
+        ("falcon3-3b", "falcon3-7b"),  # of its version in another size
+    ],
+)
+def test_a_slip_gets_the_model_that_is_meant(name: str, hint: str) -> None:
+    with pytest.raises(NapkinError) as problem:
+        load_config(name)
+    assert hint in (problem.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "name", ["GLM-4.6", "zai-org/GLM-4.6", "Qwen/Qwen3.5-72B", "llama-5-8b", "openai/gpt-oss-40b", "grok-2", "vit-7b"]
+)
+def test_another_version_is_no_slip(name: str) -> None:
+    with pytest.raises(NapkinError) as problem:
+        load_config(name)
+    assert "did you mean" not in (problem.value.hint or "")
+    assert "hf download" in (problem.value.hint or "")

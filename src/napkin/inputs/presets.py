@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from napkin.errors import NapkinError, did_you_mean, nearest
+from napkin.errors import NapkinError
 from napkin.record import record
 
 TYPE_CHECKING = False
@@ -109,52 +109,24 @@ def _hint(name: str, shown: str) -> str:
         return f"if it is the same as {publishers}'s, write {near}; else {fetched}"
     if same is not None and (found := republished(name)) is not None:
         return f"{found.why}; as a model, write {same}"
-    like = _near(shown.rsplit("/", 1)[-1])
-    if fetched:
-        return f"{fetched}; {like}" if like and like.startswith("did") else fetched
-    usual = "`napkin models` lists the names; `hf download ORG/NAME config.json` makes ORG/NAME one; a path will do too"
-    return like or usual
+    return _near(shown, fetched)
 
 
-def _near(name: str) -> str | None:
-    """Return a hint that names the presets most like a name; where it has a word that none of its family has, such as
-    the vl of qwen2.5-vl-7b, that none is the same model."""
-    family = _of_like_family(name)
-    known = {one for slug in family for one in _words(slug)}
-    strange = {word for word in _words(name) - known if not nearest(word, known)}
-    plain = "-".join(part for part in name.lower().split("-") if part not in strange)
-    meant = nearest(plain, family)
-    if not meant or not strange:
-        return did_you_mean(name, family)
-    return f"a config.json's path will do; only like it by name: {' or '.join(meant)}"
-
-
-def _words(name: str) -> set[str]:
-    """Return the words of a name, without its numbers."""
-    return {word for word in "".join(c if c.isalpha() else " " for c in name.lower()).split() if len(word) > 1}
-
-
-def _of_like_family(name: str) -> list[str]:
-    """Return the presets whose name begins with a word like that of a name: Whisper is not Mistral. A name that begins
-    with a number, `8x7B`, leaves out that word: it may be any family's."""
+def _near(name: str, fetched: str) -> str:
+    """Return a hint that names the model that a name is a slip of, or how to get its config.json (`fetched` for a name
+    with an organization); for a bare name also what has its version or numbers, which may help."""
     from napkin._tables.models import PRESETS
+    from napkin.inputs import near_names
 
-    def begins(text: str) -> str:
-        word = "".join(c if c.isalpha() else " " for c in text.lower()).split()
-        return word[0] if word else ""
-
-    if name[:1].isdigit():
-        return list(PRESETS)
-    like = {one for one in {begins(slug) for slug in PRESETS} if _is_like(begins(name), one)}
-    return [slug for slug in PRESETS if begins(slug) in like]
-
-
-def _is_like(word: str, known: str) -> bool:
-    """Return whether a family's name is meant by a word: itself, its beginning, or a slip of the fingers."""
-    import difflib  # loaded only if something is wrong already
-
-    begins = len(word) > 2 and known.startswith(word)
-    return word == known or begins or difflib.SequenceMatcher(None, word, known).ratio() >= 0.8
+    spelled = {one: slug for slug, fields in PRESETS.items() for one in (slug, *fields["aliases"])}
+    meant = near_names.meant_by(name, spelled)
+    if fetched:
+        return f"did you mean {' or '.join(meant)}? else {fetched}" if meant else fetched
+    if meant or (meant := near_names.relatives_of(name, spelled)):
+        return f"did you mean {' or '.join(meant)}?"
+    if like := near_names.alike_but_for_words(name, spelled):
+        return f"a config.json's path will do; only like it by name: {' or '.join(like)}"
+    return "`napkin models` lists the names; `hf download ORG/NAME config.json` makes ORG/NAME one; a path will do too"
 
 
 def presets() -> Iterator[Preset]:
