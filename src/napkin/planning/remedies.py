@@ -28,9 +28,9 @@ class Remedy:
 
 TRAINER = (
     *("attention", "optimizer-form", "sp", "frozen", "quantized", "quantize-experts"),
-    *("zero", "micro-batch", "recompute", "lora-rank"),
+    *("zero", "micro-batch", "recompute", "lora-rank", "share", "away"),
 )
-"""Settings of the trainer: the same GPUs, the same tokens in a step, the same model."""
+"""Settings of the trainer, and of an engine on its GPUs: the same GPUs, the same tokens in a step, the same model."""
 GROUPS: tuple[tuple[str, ...], ...] = (
     (*TRAINER, "tp"),
     (*TRAINER, "cp"),
@@ -44,7 +44,19 @@ GROUPS: tuple[tuple[str, ...], ...] = (
 """Further groups of axes on the same GPUs, in the order in which they are added."""
 RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
-    *("micro-batch", "zero", "quantize-experts", "quantized", "frozen", "sp", "loss", "optimizer-form", "attention"),
+    *(
+        "micro-batch",
+        "share",
+        "zero",
+        "away",
+        "quantize-experts",
+        "quantized",
+        "frozen",
+        "sp",
+        "loss",
+        "optimizer-form",
+        "attention",
+    ),
 )
 """The order in which axes are relaxed: the least desirable changes first, free ones last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))

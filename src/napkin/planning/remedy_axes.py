@@ -41,15 +41,22 @@ def axes(model: Model, setup: Setup, given: Options, node: int) -> list[Axis]:
     """Return every axis with room for less memory. given: the options of the question, by name; node: the most GPUs
     of a tensor-parallel group."""
     return [
-        *_machine(setup, given),
+        *machine_axes(setup, given),
+        *trainer_axes(model, setup, given, node),
+        *_optimizer(setup),
+        *_sequence(model, setup),
+    ]
+
+
+def trainer_axes(model: Model, setup: Setup, given: Options, node: int) -> list[Axis]:
+    """Return the axes of the layout, the passes and the adapters."""
+    return [
         *_degrees(model, setup, given, node),
         *_sharding(setup, given),
         *_batch(setup),
         *_recomputation(setup),
         *_kernels(model, setup),
         *_adapter(model, setup),
-        *_optimizer(setup),
-        *_sequence(model, setup),
     ]
 
 
@@ -184,8 +191,8 @@ def _experts(model: Model) -> list[int]:
     return [weight.copies for op in operations for weight in op.weights() if weight.shard == EXPERT]
 
 
-def _machine(setup: Setup, given: Options) -> Iterator[Axis]:
-    """Yield more GPUs, as more replicas."""
+def machine_axes(setup: Setup, given: Options, others: int = 0) -> Iterator[Axis]:
+    """Yield more GPUs, as more replicas. others: GPUs that do not train."""
     layout = setup.layout
     levels = []
     for times in (1 << k for k in range(1, DOUBLINGS + 1)):
@@ -195,7 +202,7 @@ def _machine(setup: Setup, given: Options) -> Iterator[Axis]:
         if "dp" in given:
             options = {"dp": str(int(layout.dp) * times), **options}
         if "gpus" in given or "dp" not in given:
-            options = {"gpus": str(int(layout.gpus) * times), **options}
+            options = {"gpus": str(int(layout.gpus) * times + others), **options}
         levels.append(options)
     if levels:
         yield Axis("gpus", tuple(levels), "more GPUs")

@@ -171,14 +171,22 @@ class Engine:
 
     def at_once(self, lengths: RolloutLengths, capacity: Term) -> int:
         """Return how many responses are decoded at a time, at their mean context."""
+        self.check(lengths, capacity)
         each = float(self.cached(lengths.prompt + lengths.response // 2))
         left = float(self.cache(capacity).value)
-        if left < float(self.cached(lengths.most)):
+        return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE
+
+    def holds(self, lengths: RolloutLengths, capacity: Term) -> bool:
+        """Return whether the share has room for the cache of the longest response."""
+        return float(self.cache(capacity).value) >= float(self.cached(lengths.most))
+
+    def check(self, lengths: RolloutLengths, capacity: Term) -> None:
+        """Refuse a share that cannot hold the longest response."""
+        if not self.holds(lengths, capacity):
             raise Refused(
                 f"the engine's share leaves no cache for a response of {lengths.most:,} tokens",
                 "a larger share, --rollout-tp, or more GPUs",
             )
-        return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE
 
     def profiled(self) -> int:
         """Return the bytes of the share reserved for the largest pass: vLLM runs one before it sizes the cache, and
@@ -212,18 +220,18 @@ def _linears(model: Model) -> list[LinearLayer]:
 
 def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int, form: str = FORMAT) -> int:
     """Return the fewest tensor-parallel ranks (a power of two within a node) whose share holds the weights in a number
-    format and the cache of one sequence."""
+    format, the memory of the largest pass and the cache of one sequence."""
     ranks, needed = 1, 0.0
     while ranks <= node and model.heads % ranks == 0:
         engine = Engine(model, ranks, ranks, share, apart=False, form=form)
-        needed = float(engine.weights().value) + engine.cached(longest)
+        needed = float(engine.weights().value) + engine.profiled() + engine.cached(longest)
         if needed <= share * capacity:
             return ranks
         ranks *= 2
     each = "the GPU" if ranks == 2 else f"each of {ranks // 2} GPUs"
     raise Refused(
-        f"the engine has {share:.0%} of {each}; the weights of {model.name} and the cache of one response of "
-        f"{longest:,} tokens need {needed / capacity:.0%}",
+        f"the engine has {share:.0%} of {each}; the weights of {model.name}, its largest pass and the cache of "
+        f"one response of {longest:,} tokens need {needed / capacity:.0%}",
         "a larger share (--rollout colocated:0.7), more GPUs, or --rollout separate:GPUS",
     )
 

@@ -48,7 +48,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     rows = [_row(question, hardware, one, before, why) for one in here]
     question.asked.depends(("host-memory",), search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
     if not tuned:
-        rows.sort(key=_extra)
+        rows.sort(key=extra)
     if more is not None:
         rows.append(_row(question, hardware, more, before, why))
     answer.extra["suggestions"] = rows
@@ -88,7 +88,7 @@ def read_within_host(found: Fit, asked: Inputs, hardware: Hardware, source: str)
     return found if holds(terms_of(found, source), node, there) else HOST_TOO_SMALL
 
 
-def _extra(row: Row) -> float:
+def extra(row: Row) -> float:
     """Return the extra time of a suggestion, for sorting; suggestions without a prediction come last."""
     extra = row.get("extra_time")
     return extra if isinstance(extra, float) else math.inf

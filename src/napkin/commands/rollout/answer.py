@@ -13,8 +13,9 @@ from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.rollout.seconds import spanned
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
-from napkin.errors import DOES_NOT_FIT
+from napkin.errors import DOES_NOT_FIT, UNDECIDED
 from napkin.planning.rollout_memory import RolloutFit, hosted_between
+from napkin.planning.verdicts import NOT
 from napkin.render.answer import Answer
 from napkin.term import TRUE, divide, leaf, multiply
 
@@ -24,9 +25,7 @@ def run_memory(inputs: Inputs) -> Answer:
     for name in ("max", "min", "inference", "snapshot", "tensors", "must-fit"):
         inputs.depends((name,), name == "must-fit", "it applies to a training step only", "leave it out")
     question = read(inputs, timed=False)
-    inputs.depends(("suggestions", "updates", "off-policy-steps"), True)
-    inputs.minor.update(RATES)
-    inputs.because(RATES, "this answer includes no time")
+    inputs.depends(("updates", "off-policy-steps"), True)
     found = question.weighed(source_of(question.model, question.implementation))
     engine, capacity = question.sharing.engine, question.capacity
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]
@@ -39,6 +38,14 @@ def run_memory(inputs: Inputs) -> Answer:
     judge(answer, shown, node, there)
     if inputs.flag("must-fit"):
         answer.status = STATUS[answer.verdict]
+    if inputs.wants("suggestions") and answer.verdict in (NOT, UNDECIDED):
+        from napkin.commands.rollout.remedies import suggest
+
+        inputs.depends(RATES, True)  # what the remedies cost
+        suggest(answer, question)
+    else:
+        inputs.minor.update(RATES)
+        inputs.because(RATES, "only remedies take time, and none is needed")
     answer.screen = screen.of_memory(question, answer, found.phases)
     return answer
 

@@ -79,7 +79,7 @@ def read_engine(
         raise NapkinError(f"--rollout-tp {ranks} does not divide the engine's {gpus:,} GPUs", "one that does")
     if not apart and trainer is LOOP:
         inputs.assume("the engine asleep while training")
-    return Engine(
+    engine = Engine(
         model,
         gpus,
         ranks,
@@ -90,3 +90,5 @@ def read_engine(
         form=form,
         shared=not apart and read_shares(inputs, trainer),
     )
+    engine.check(lengths, hardware.term("capacity", "memory/capacity", "byte"))
+    return engine

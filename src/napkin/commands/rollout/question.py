@@ -40,6 +40,7 @@ class RolloutQuestion:
                 the likely ones for each other size of micro-batch that the library may take, if none is stated
     predictions of an optimizer step over sequences of each mean length; none for memory
     averaged    mean lengths are stated
+    asked       the options as given, to read the same question with other options
     """
 
     model: Model
@@ -52,6 +53,7 @@ class RolloutQuestion:
     stack_named: bool
     confidence: float
     averaged: bool
+    asked: Inputs
 
     @property
     def setup(self) -> Setup:
@@ -133,6 +135,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
         averaged=all(name in inputs for name in MEANS),
+        asked=inputs,
     )
 
 

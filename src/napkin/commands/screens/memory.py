@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
-from napkin.elementwise import Number
+from napkin.commands.screens.suggestions import host_line, would_fit
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
 from napkin.footprint.saving import FULL
 from napkin.planning.verdicts import FITS, Fit
-from napkin.render.answer import Answer, Row, number_in, suggested
+from napkin.render.answer import Answer, Row, suggested
 from napkin.render.figures import interval, size, size_of
-from napkin.render.screen import Bar, Column, Next, Screen, Table, quantities
+from napkin.render.screen import Bar, Next, Screen, quantities
 from napkin.term import Term
 from napkin.training.setup import Setup
 from napkin.units import human
@@ -52,8 +52,6 @@ MOST = {
     "params": "largest model in the shape",
 }
 """Quantity of --max → its name on line 1."""
-MANY = 9
-"""A ratio of times beyond this factor is written as a multiple."""
 
 
 def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
@@ -67,7 +65,7 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
         found.verdict or "",
         quantities(shown),
         [_peak(found), *_remarks(answer, found)],
-        _remedies(remedies, TUNING_REMEDIES if question.setup.tunes else REMEDIES),
+        would_fit(remedies, TUNING_REMEDIES if question.setup.tunes else REMEDIES),
         next=_next(question, found, remedies, answer.verdict),
     )
 
@@ -89,7 +87,7 @@ def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> S
         found.fit.verdict or "",
         quantities([used, *_binding(found), *_rows(found.fit, answer, capacity.value)]),
         [_peak(found.fit)],
-        _remedies(remedies),
+        would_fit(remedies, REMEDIES),
         next=_first(remedies) if remedies else following,
     )
 
@@ -210,38 +208,6 @@ def _split(setup: Setup, stage: int) -> str:
     apart = layout.ep > 1 and stage > layout.zero
     shares = ([f"1/{over:,}"] if over > 1 else []) + ([f"experts 1/{over * int(layout.ep):,}"] if apart else [])
     return f"; {', '.join(shares)} per GPU" if shares else ""
-
-
-def _remedies(rows: Sequence[Row], most: int = REMEDIES) -> Table | None:
-    """Return the suggestions, best first, at most this many."""
-    if not rows:
-        return None
-    columns = (Column("would fit with"), Column("per GPU", True, 1), Column("time", remark=True))
-    return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _slower(row)) for row in rows[:most]])
-
-
-def _slower(row: Row) -> str:
-    """Return the extra time of a suggestion for the same tokens, and whether it trains only LoRA matrices."""
-    trains = ("LoRA only; " if "trains" in row else "") + hosted(row)
-    if not isinstance(row.get("extra_time"), float):
-        return f"{trains}not timed"
-    times = 1 + number_in(row, "extra_time")
-    if times > MANY or 0 < times < 1 / MANY:  # 0: shorter than the precision of what is left
-        return trains + (f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast")
-    return f"{trains}{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
-
-
-def hosted(row: Row) -> str:
-    """Return the host memory that a suggestion uses, as a clause."""
-    if "host" not in row:
-        return ""
-    there = f"of {size(number_in(row, 'host_capacity'))} " if "host_capacity" in row else ""
-    return f"{size(number_in(row, 'host'))} {there}host; "
-
-
-def host_line(host: Number, there: Number) -> str:
-    """Return the line on host memory."""
-    return f"in the host's memory: {size_of(host, there)} per node{' does not fit' if host > there else ''}"
 
 
 def _remarks(answer: Answer, found: Fit) -> list[str]:

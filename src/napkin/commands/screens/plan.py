@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
-from napkin.commands.screens.memory import host_line, hosted
 from napkin.commands.screens.setup import trained_part
+from napkin.commands.screens.suggestions import host_line, hosted
 from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import NOT, VERDICTS
 from napkin.render.answer import Answer, Row, number_in, suggested

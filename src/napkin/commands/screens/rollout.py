@@ -8,8 +8,9 @@ from napkin.commands.next_command import FREE, under
 from napkin.commands.rollout.question import RolloutQuestion
 from napkin.commands.rollout.seconds import RolloutSeconds
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
+from napkin.commands.screens.suggestions import would_fit
 from napkin.errors import DOES_NOT_FIT
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, suggested
 from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Next, Screen, quantities
 from napkin.term import Term
@@ -35,6 +36,8 @@ HOLDS = {
     "memory/parameters": "new weights",
 }
 """Part of a phase's memory → its owner, if not the trainer."""
+REMEDIES = 4
+"""Number of suggestions that are shown."""
 
 
 def _question(question: RolloutQuestion) -> list[str]:
@@ -63,9 +66,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
     rows: list[tuple[str | Bar, ...]] = []
     for one in phases:
         name = one.name.rpartition("/")[2].replace("_", " ")
-        parts = ", ".join(f"{HOLDS.get(part.name, 'trainer')} {size(part.value)}" for part in one.parts if part.value)
-        says = parts if len(one.parts) > 1 and one.name.startswith("memory/phase") else ""
-        rows.append((name, size(one.value, whole), Bar(float(one.value) / whole), says))
+        rows.append((name, size(one.value, whole), Bar(float(one.value) / whole), _owners(one)))
     for path in ("memory/parameters", "memory/models", "memory/optimizer", "memory/activations"):
         if path in terms and terms[path].value:
             value = float(terms[path].value)
@@ -82,10 +83,23 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
         of_it = size(on_host) if there is None else size_of(on_host, float(there.value))
         too_much = " does not fit" if there is not None and on_host > float(there.value) else ""
         remarks.append(f"in the host's memory: {of_it} per node{too_much}")
+    if answer.extra.get("suggestions") == []:
+        remarks.append("Nothing that napkin tries makes it fit: ZeRO, recomputation, LoRA, more GPUs, …")
     ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)
     head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
     following = _after(question, answer.verdict == DOES_NOT_FIT)
-    return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, next=following)
+    more = would_fit(suggested(answer), REMEDIES)
+    return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, more, next=following)
+
+
+def _owners(phase: Term) -> str:
+    """Return the bytes of each owner of a phase's memory; "" if there is one."""
+    held: dict[str, float] = {}
+    for part in phase.parts if phase.name.startswith("memory/phase") else ():
+        owner = HOLDS.get(part.name, "trainer")
+        held[owner] = held.get(owner, 0.0) + float(part.value)
+    parts = [f"{owner} {size(value)}" for owner, value in held.items() if value]
+    return ", ".join(parts) if len(parts) > 1 else ""
 
 
 def _after(question: RolloutQuestion, too_large: bool) -> Next:

@@ -1,0 +1,58 @@
+"""Table of the suggestions that make a step fit: the memory of each, and its extra time; and host memory in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from napkin.elementwise import Number
+from napkin.render.answer import Row, number_in
+from napkin.render.figures import size, size_of
+from napkin.render.screen import Column, Table
+
+LONGEST = 52
+"""Characters of the options of a suggestion that are shown."""
+MANY = 9
+"""A ratio of times beyond this factor is written as a multiple."""
+
+
+def would_fit(rows: Sequence[Row], most: int) -> Table | None:
+    """Return a table of suggestions, best first, at most this many; None if there are none."""
+    if not rows:
+        return None
+    columns = (Column("would fit with"), Column("per GPU", True, 1), Column("time", remark=True))
+    return Table(columns, [(_change(row), size(number_in(row, "used")), _slower(row)) for row in rows[:most]])
+
+
+def _change(row: Row) -> str:
+    """Return the changed options, cut between two of them where the other columns would have no room; --json has
+    all."""
+    shown, *rest = str(row["change"]).split(" --")
+    for piece in rest:
+        if len(f"{shown} --{piece}") > LONGEST:
+            return f"{shown} …"
+        shown = f"{shown} --{piece}"
+    return shown
+
+
+def _slower(row: Row) -> str:
+    """Return the extra time of a suggestion for the same tokens, and whether it trains only LoRA matrices."""
+    trains = ("LoRA only; " if "trains" in row else "") + hosted(row)
+    if not isinstance(row.get("extra_time"), float):
+        return f"{trains}not timed"
+    times = 1 + number_in(row, "extra_time")
+    if times > MANY or 0 < times < 1 / MANY:  # 0: shorter than the precision of what is left
+        return trains + (f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast")
+    return f"{trains}{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
+
+
+def hosted(row: Row) -> str:
+    """Return the host memory that a suggestion uses, as a clause."""
+    if "host" not in row:
+        return ""
+    there = f"of {size(number_in(row, 'host_capacity'))} " if "host_capacity" in row else ""
+    return f"{size(number_in(row, 'host'))} {there}host; "
+
+
+def host_line(host: Number, there: Number) -> str:
+    """Return the line on host memory."""
+    return f"in the host's memory: {size_of(host, there)} per node{' does not fit' if host > there else ''}"

@@ -1,0 +1,60 @@
+"""The ways to reduce the memory of a step of reinforcement learning: those of its trainer, and a smaller engine on the
+same GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from napkin.operations.model import Model
+from napkin.planning.remedy_axes import Axis, Options, machine_axes, trainer_axes
+from napkin.planning.rollout_memory import STATES, Sharing
+from napkin.planning.rollouts import RolloutLengths
+from napkin.record import replace
+from napkin.term import Term
+from napkin.training.setup import Setup
+
+
+def rollout_axes(
+    model: Model,
+    setup: Setup,
+    given: Options,
+    node: int,
+    sharing: Sharing,
+    lengths: RolloutLengths,
+    capacity: Term,
+) -> list[Axis]:
+    """Return every axis of a step of reinforcement learning with room for less memory. sharing: the engine, and what is
+    offloaded while it runs; capacity: of a GPU, in bytes."""
+    engine = sharing.engine
+    return [
+        *machine_axes(setup, given, engine.gpus if engine is not None and engine.apart else 0),
+        *trainer_axes(model, setup, given, node),
+        *_engine(sharing, given, lengths, capacity, node),
+    ]
+
+
+def _engine(sharing: Sharing, given: Options, lengths: RolloutLengths, capacity: Term, node: int) -> Iterator[Axis]:
+    """Yield what an engine on the trainer's GPUs leaves to it: smaller shares that still hold a response, and the
+    trainer's states on the host while responses are generated."""
+    engine = sharing.engine
+    if engine is None or engine.apart:
+        return
+    most = engine.ranks if "rollout-tp" in given else min(node, engine.gpus)
+    ranks = [engine.ranks << i for i in range(most.bit_length()) if engine.ranks << i <= most]
+    shares = [tenths / 10 for tenths in range(9, 0, -1) if tenths / 10 < engine.share]
+    enough = [
+        share
+        for share in shares
+        if any(replace(engine, share=share, ranks=count).holds(lengths, capacity) for count in ranks)
+    ]
+    if enough:
+        yield Axis("share", tuple({"rollout": f"colocated:{one:g}"} for one in enough), "fewer responses at a time")
+    others = [one for one in str(given.get("offload", "")).split(",") if one and one not in STATES]
+    away = [*others, *sharing.away]
+    levels = []
+    for what in STATES:
+        if what not in away:
+            away.append(what)
+            levels.append({"offload": ",".join(away)})
+    if levels:
+        yield Axis("away", tuple(levels), "states moved to the host and back in every step")

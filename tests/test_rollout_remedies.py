@@ -1,0 +1,89 @@
+"""What makes a step of reinforcement learning fit: suggestions of `memory`, asked again as commands of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.planning.verdicts import FITS
+from tests.conftest import run_line
+
+LENGTHS = "--prompt-tokens 256 --response-tokens 1024 --samples-per-prompt 8 --global-batch 16"
+HERE = f"llama3-8b --task grpo --gpus 4 --hardware a100-sxm-80gb {LENGTHS}"
+
+
+def asked(line: str) -> dict[str, Any]:
+    return run_line(f"{line} --json").data
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{HERE} --trainer trl --rollout colocated:0.3",
+        f"{HERE} --trainer verl --rollout colocated:0.6 --recompute none",
+        f"{HERE} --rollout separate:2",
+        f"qwen2.5-7b --task ppo --gpus 2 --hardware a100 --trainer openrlhf --rollout colocated:0.5 {LENGTHS}",
+        f"{HERE} --host-memory 40GiB --rollout colocated:0.8 --zero 3",
+    ],
+)
+def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> None:
+    answer = asked(f"memory {line}")
+    assert answer["verdict"] != FITS
+    assert answer["suggestions"]
+    timed = line.partition(" --host-memory 40GiB")
+    before = asked(f"step {timed[0]}{timed[2]}")["values"]["step/time"]
+    for row in answer["suggestions"]:
+        again = asked(row["command"].removeprefix("napkin "))
+        assert again["verdict"] == FITS, row["change"]
+        assert int(again["values"]["memory/total"]) == row["used"], row["change"]
+        assert int(again["values"].get("memory/host", 0)) == row.get("host", 0), row["change"]
+        after = asked(f"step {timed[0]}{timed[2]} {row['change']}")
+        ratio = after["values"]["step/time"] / before
+        assert row["extra_time"] == pytest.approx(ratio - 1), row["change"]
+        assert row["low"] == pytest.approx(ratio * after["low"]["step/time"] / after["values"]["step/time"] - 1)
+        assert row["high"] == pytest.approx(ratio * after["high"]["step/time"] / after["values"]["step/time"] - 1)
+
+
+def test_a_smaller_engine_is_suggested_only_down_to_what_holds_a_response() -> None:
+    """Of 79.2 GiB: a tenth over 4 ranks has room for 3.7 GiB of weights, 1 GiB of logits and a response; of 40 GiB a
+    tenth over one rank has no room for 15 GiB of weights. An engine awake takes its share from the update too."""
+    line = f"memory {HERE} --trainer trl --zero 3 --rollout colocated:0.3"
+    assert next(row["change"] for row in asked(line)["suggestions"]) == "--rollout colocated:0.1"
+    fixed = [row["change"] for row in asked(f"{line} --rollout-tp 1")["suggestions"]]
+    assert fixed
+    assert not any("colocated:0.1" in change or "colocated:0.2" in change for change in fixed)
+
+
+def test_more_gpus_leave_an_engine_of_its_own_as_it_is() -> None:
+    """Two for the engine, and 2·2ⁿ that train."""
+    answer = asked(f"memory {HERE} --rollout separate:2")
+    (more,) = [row["change"] for row in answer["suggestions"] if "--gpus" in row["change"]]
+    gpus = int(more.split("--gpus ")[1].split()[0])
+    assert gpus - 2 in {4, 8, 16, 32, 64}
+    assert "--rollout" not in more
+
+
+def test_none_is_sought_where_a_step_fits() -> None:
+    answer = asked(f"memory {HERE} --trainer trl --zero 3 --rollout colocated:0.1")
+    assert answer["verdict"] == FITS
+    assert "suggestions" not in answer
+
+
+def test_that_nothing_helps_is_said() -> None:
+    """One response of 20,000 tokens on cards of 12 GiB: all LoRA's states on 4 bits next to logits of 10 GB."""
+    lengths = "--prompt-tokens 256 --response-tokens 20000 --samples-per-prompt 2 --global-batch 1"
+    line = f"memory llama3-8b --task grpo --gpus 4 --hardware rtx-3060 --rollout separate:2 {lengths}"
+    answer = run_line(line)
+    assert "DOES NOT FIT" in answer.out
+    assert "Nothing that napkin tries makes it fit" in answer.out
+
+
+@pytest.mark.parametrize("command", ["memory", "step"])
+def test_an_engine_without_room_for_a_response_is_refused(command: str) -> None:
+    """15 GiB of weights on one card of 12 GiB leave no cache, in memory as in time."""
+    answer = run_line(
+        f"{command} llama3-8b --task grpo --gpus 2 --hardware rtx-3060 --rollout separate:1 --rollout-tp 1 {LENGTHS}"
+    )
+    assert answer.status == 3
+    assert answer.err.startswith("error: the engine's share leaves no cache for a response of 1,280 tokens")
