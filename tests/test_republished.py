@@ -7,8 +7,11 @@ import pytest
 from napkin.architectures import build
 from napkin.errors import NapkinError
 from napkin.inputs.launch.names import held_format, model_of
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.syntax import source_of
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import base_of, is_preset
+from tests.conftest import run_line
 
 
 @pytest.mark.parametrize(
@@ -106,3 +109,18 @@ def test_another_version_is_no_slip(name: str) -> None:
         load_config(name)
     assert "did you mean" not in (problem.value.hint or "")
     assert "hf download" in (problem.value.hint or "")
+
+
+@pytest.mark.parametrize("line", ["--lora-rank 8 --hardware t4 --seq 1024", "--inference --seq 1024"])
+def test_a_name_that_does_not_tell_what_stays_in_16_bits_is_an_assumption(line: str) -> None:
+    """Unsloth's dynamic 4 bits keep modules in 16 bits that only the file lists; plain 4 bits keep the head alone."""
+    name = "unsloth/Llama-3.2-1B-Instruct-{}bnb-4bit"
+    dynamic, plain = (run_line(f"memory {name.format(kind)} {line}").out for kind in ("unsloth-", ""))
+    assert "assumed: nf4-dq weights in every layer" in dynamic
+    assert "in every layer" not in plain
+
+
+def test_a_launch_file_says_it_too() -> None:
+    text = "base_model: unsloth/Llama-3.2-1B-Instruct-unsloth-bnb-4bit\nadapter: qlora\nload_in_4bit: true\nlora_r: 8\n"
+    said = reading_of(source_of(text, "a.yaml")).not_modelled
+    assert any("keeps some modules in 16 bits" in one.why for one in said)

@@ -90,7 +90,7 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     if quantization is not None:
         from napkin.architectures.checkpoint import checkpoint_of
 
-        stored = checkpoint_of(quantization)
+        stored = checkpoint_of(quantization, config.unlisted)
     return replace(model, notes=notes, family=family, vision=seen, checkpoint=stored)
 
 

@@ -26,7 +26,7 @@ MOST_REPEATS = 3
 """Repetitions in a pattern; none of a group. More could take for ever to match."""
 
 
-def checkpoint_of(fields: object) -> Checkpoint | None:
+def checkpoint_of(fields: object, unlisted: bool = False) -> Checkpoint | None:
     """Return how the weights of a file with this quantization_config are stored; None if it is none."""
     if not isinstance(fields, dict):
         return None
@@ -38,7 +38,7 @@ def checkpoint_of(fields: object) -> Checkpoint | None:
     kept = tuple(one for listed in lists for one in listed if isinstance(one, str))
     if found is None or len(kept) > MOST_EXCEPTIONS or not all(map(_is_readable, kept)):
         return Checkpoint(word)
-    return Checkpoint(word, *found, kept)
+    return Checkpoint(word, *found, kept, unlisted)
 
 
 def _is_readable(pattern: str) -> bool:

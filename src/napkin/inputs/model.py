@@ -38,6 +38,7 @@ class Config:
     assumed fields that were not read and that the user states change no count; of nested blocks too
     origins   {field: (value, origin)} of the fields that were read
     notes notes for the answer
+    unlisted  whether a quantized checkpoint keeps modules in 16 bits that nothing here lists
     children  nested blocks that were read as configurations of their own
     unfit     of each field whose value is missing or of another type, where it lies (keys), its spellings, and a value
               with which reading can go on to find what else is wrong; of nested blocks too
@@ -66,6 +67,7 @@ class Config:
         self.assumed: set[str] = set()
         self.origins: dict[str, tuple[Any, str]] = {}
         self.notes: list[str] = []
+        self.unlisted = False
         self.children: list[Config] = []
         self.unfit: list[tuple[tuple[str, ...], list[str], Any]] = []
 

@@ -114,6 +114,7 @@ def _republished_config(model: str) -> Config | None:
         return None
     config = preset_config(preset(base))
     config.fields = {**config.fields, "quantization_config": dict(found.fields)}
+    config.unlisted = found.mixed
     apart = ", some modules apart, which the name does not tell" if found.mixed else ""
     config.notes.append(f"{printable(model, 100)}: {base} with weights in {found.word}, as its name says{apart}")
     return config

@@ -163,12 +163,20 @@ class Checkpoint:
     format  of the matrices of layers; "" where napkin does not know it
     each    bytes of a weight in it, its scales included
     kept    modules in 16 bits, as the file lists them
+    unlisted  there are others, which a name alone does not tell
     """
 
     method: str
     format: str = ""
     each: float = 0.0
     kept: tuple[str, ...] = ()
+    unlisted: bool = False
+
+    @property
+    def assumed(self) -> str:
+        """How the weights of its layers are taken, in words."""
+        where = " in every layer" if self.unlisted else ", as the file"
+        return f"{self.format} weights{where}"
 
 
 @record

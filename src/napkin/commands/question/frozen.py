@@ -54,7 +54,7 @@ def read_stored_format(inputs: Inputs, model: Model) -> None:
     if stored is None or not takes or stored.method not in TRAINED_ON or stored.format not in FROZEN_FORMATS:
         return
     inputs.redefault("quantized", stored.format)
-    inputs.assume(f"{stored.format} weights, as the file")
+    inputs.assume(stored.assumed)
     apart = ", less its exceptions" if stored.kept else ""
     inputs.note(f"frozen weights in {stored.format}, as the checkpoint stores them{apart}; --quantized none: 16 bits")
 

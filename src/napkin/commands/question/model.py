@@ -68,7 +68,7 @@ KEPT_MODELS = 4
 
 def _built(config: Config, ignorable: tuple[str, ...], strict: bool) -> tuple[Config, Model]:
     """Return the model of a config and the config that was read for it; a preset comes from the cache."""
-    asked = (config.name, config.model_type, ignorable, strict)
+    asked = (config.name, config.model_type, config.unlisted, tuple(config.notes), ignorable, strict)
     for known, read, model in _BUILT:
         if known == asked and config.origin == PRESET and read.fields == config.fields:
             return read, model

@@ -23,5 +23,7 @@ def read_weights(inputs: Inputs, model: Model) -> StoredWeights:
             "--dtype says what they take, --dtype int4 for 4 bits",
         )
     inputs.record("dtype", stored.format, "model file")
+    if stored.unlisted:
+        inputs.assume(stored.assumed)
     inputs.note(f"weights as the checkpoint stores them ({stored.method}); --dtype takes another format")
     return StoredWeights(stored.format, stored.each, WIDE, stored.kept)

@@ -281,7 +281,10 @@ def take_model(reading: Reading, *keys: str) -> None:
     value = reading.find(*keys)
     held = held_format(value.value) if value is not None and isinstance(value.value, str) else None
     if held is not None and value is not None:
-        reading.assume("quantized", held, next(key for key in keys if reading.source.get(key) is value))
+        key = next(key for key in keys if reading.source.get(key) is value)
+        reading.assume("quantized", held, key)
+        if (stated := republished(str(value.value))) is not None and stated.mixed:
+            reading.omit(key, f"its file keeps some modules in 16 bits; all layers are counted in {held}")
 
 
 def _take_named(reading: Reading, *keys: str) -> None:
