@@ -75,6 +75,8 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
     [
         ("train-tme", "no such command 'train-tme'", "train-time"),
         ("train-time --gpusx 8", "has no option --gpusx", "--gpus"),
+        ("compare llama3-8b gpt2 --gpus 8", "has no option --gpus", "compare step A --gpus … --against model=B"),
+        ("roofline 64x32x16 --hardware h100", "no model is called", "matmul 64x32x16"),
         ("train-time --params", "--params: its value is missing", "70B"),
         ("--params 3", "--params comes before the command", "COMMAND"),
         ("train-time gpt2 extra", "extra", "MODEL"),

@@ -23,20 +23,23 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
         begun = [name for name in known if name.startswith(spelling)] if len(spelling) > 1 else []
         near = begun[:3] or nearest(spelling, known)  # without the dashes, which all have alike
         close = f"did you mean {' or '.join(OPTIONS[name].shown for name in near)}?" if near else None
-        elsewhere = None if begun and spelling not in OPTIONS else _elsewhere(spelling)
+        elsewhere = None if begun and spelling not in OPTIONS else _elsewhere(command, spelling)
         policy = spelled(spelling, OPTIONS) == "dtype" and "precision" in command.takes
         hint = POLICY if policy else elsewhere or close or f"napkin {command.name} --help lists the options"
     return NapkinError(f"{command.name} has no option {head[:60]}", hint)
 
 
-def _elsewhere(spelling: str) -> str | None:
+def _elsewhere(command: Signature, spelling: str) -> str | None:
     """Return a hint that names the commands with that option, if there are any."""
     from napkin._tables.takes import TAKES
     from napkin.cli.overview import ASKED
 
     name = spelled(spelling, OPTIONS)
     asked = [command for _, commands in ASKED for command in commands]
-    commands = [command for command in asked if name in TAKES.get(command, ())]
+    commands = [one for one in asked if name in TAKES.get(one, ())]
+    if commands and "against" in command.takes:  # of two names, not of a question with options
+        kind = "step" if "step" in commands else commands[0]
+        return f"options need a command: napkin compare {kind} A --{name} … --against model=B (or hardware=B)"
     return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
 
 

@@ -102,6 +102,9 @@ def _hint(name: str, shown: str) -> str:
     from napkin._tables.models import NAMES, PRESETS
     from napkin.inputs.republished import republished
 
+    sides = name.lower().split("x")
+    if len(sides) > 1 and all(side.isdigit() for side in sides):
+        return f"the word matmul comes before a shape: matmul {shown}"
     fetched = f"`hf download {shown} config.json` fetches its shape, and the name works then" if "/" in name else ""
     same, near = base_of(name), NAMES.get(spelling(name))
     if near is not None:
