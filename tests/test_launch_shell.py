@@ -86,3 +86,38 @@ fi
 torchrun pretrain_gpt.py {SIZES} --micro-batch-size 2
 """
     assert reading_of(source_of(text, "train.sh")).value_of("micro-batch") == 2
+
+
+def test_variables_without_a_value_are_said() -> None:
+    """A word of its own behind an option's value may hold any option; one that follows a name is its value."""
+    text = (
+        "accelerate launch --num_processes 4 $ACCELERATE train.py --model_name_or_path Qwen/Qwen2.5-7B \\\n"
+        "  --per_device_train_batch_size 2 $EXTRA_ARGS --num_train_epochs 2 $3 --max_steps $STEPS\n"
+    )
+    reading = reading_of(source_of(text, "run.sh"))
+    said = {one.key: one.why for one in reading.not_modelled if "options that it holds" in one.why}
+    assert list(said) == ["$ACCELERATE", "$EXTRA_ARGS", "$3"]
+    assert reading.value_of("micro-batch") == 2
+    assert reading.value_of("steps") is None
+
+
+def test_one_argument_tells_transformers_trainer() -> None:
+    for line in (
+        "accelerate launch --num_processes 4 train.py --model_name_or_path Qwen/Qwen2.5-7B --bf16",
+        "python train.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 2",
+    ):
+        assert reading_of(source_of(line, "run.sh")).value_of("trainer") == "hf-trainer"
+
+
+def test_hybrid_sharding_divides_within_a_node() -> None:
+    """torch's HYBRID_SHARD without a mesh: one group for each node; open where the GPUs of a node are not told."""
+    line = "torchrun --nproc_per_node 4 --nnodes {} train.py --model_name_or_path Qwen/Qwen2.5-7B --bf16 --max_steps 9"
+    for nodes in ("2", "2:4"):
+        reading = reading_of(source_of(f"{line.format(nodes)} --fsdp 'hybrid_shard auto_wrap'", "run.sh"))
+        assert (reading.value_of("gpus"), reading.value_of("dp-shard")) == (8, 4)
+    text = "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\nmixed_precision: bf16\n"
+    known = reading_of(source_of(f"{text}num_machines: 2\nnum_processes: 16\n", "accelerate.yaml"))
+    assert known.value_of("dp-shard") == 8
+    unknown = reading_of(source_of(text, "accelerate.yaml"))
+    assert "dp-shard" in unknown.inputs
+    assert unknown.value_of("dp-shard") is None

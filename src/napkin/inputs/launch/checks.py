@@ -32,6 +32,18 @@ def take_machine(reading: Reading) -> None:
         reading.derive("gpus", count * machines, *keys)
 
 
+def take_hybrid(reading: Reading, key: str) -> None:
+    """Read the ranks that divide states under HYBRID_SHARD: the GPUs of a node (torch 2.13,
+    distributed/fsdp/_init_utils.py, _init_intra_node_process_group), asked for where the file does not tell them."""
+    nodes = next((one for one in ("num_machines", *NODES) if reading.find(one) is not None), None)
+    machines = reading.read(nodes, lambda value: whole(str(value).split(":")[0])) if nodes else 1
+    gpus = reading.value_of("gpus")
+    if gpus is None or not machines or gpus % machines:
+        reading.ask("dp-shard", key)
+    else:
+        reading.derive("dp-shard", gpus // machines, key, *([nodes] if nodes else []))
+
+
 def take_launcher(reading: Reading) -> None:
     """Read the GPU count of a launch line whose settings are in a file: its options or environment."""
     if not reading.source.parts or reading.inputs.get("gpus") is not None:

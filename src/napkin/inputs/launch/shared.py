@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
+from napkin.inputs.launch.checks import take_hybrid
 from napkin.inputs.launch.settings_files import path_of
 from napkin.inputs.launch.values import calculated, flag, number, whole, word
 from napkin.units import Unreadable
@@ -90,7 +91,7 @@ def take_fsdp(reading: Reading, block: str, version_key: str = "") -> None:
     if reading.find(strategy) is not None and not newer:
         reading.put("zero", reading.read(strategy, word(SHARDING)), strategy)
         if "hybrid" in str(reading.source.plain(strategy)).lower() or str(reading.source.plain(strategy)) in "45":
-            reading.assume("dp-shard", None, strategy)
+            take_hybrid(reading, strategy)
     elif reshard is not None and not isinstance(reshard, bool) and str(reshard).lower() in SHARDING:
         reading.put("zero", SHARDING[str(reshard).lower()], again)
     elif reshard is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -59,7 +60,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
         values[f"sbatch.{what}"] = FileValue(f"#SBATCH --{what.replace('_', '-')}", _scalar(number))
     source = LaunchFile(name, "shell", values, Document(name, None, lines))
     source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
-    source.unread = _unread(script)
+    source.unread = {**_unread(script), **_of_variables(words)}
     if others and not line:
         rest = ", ".join(map(str, others[:10]))
         source.unread[f"line {rest}"] = f"starts training too; --from {name}:{others[0]} reads that command"
@@ -150,6 +151,16 @@ def _unread(script: Script) -> dict[str, str]:
     return said
 
 
+def _of_variables(words: Sequence[str]) -> dict[str, str]:
+    """Return the variables without a value here that may hold options: words of their own, behind no option's name."""
+    said = {}
+    for before, word in itertools.pairwise(("", *words)):
+        plain, _, unknown = marks(word)
+        if unknown and not plain and not (marks(before)[0].startswith("-") and "=" not in before):
+            said[unknown] = "has no value here; options that it holds are not read"
+    return said
+
+
 def _options(words: Sequence[str]) -> dict[str, FileValue]:
     """Return a command's options: `--name value`, `--name=value`, or Hydra's `key=value`."""
     options: dict[str, FileValue] = {}
@@ -191,9 +202,10 @@ def _begins_program(words: Sequence[str], at: int) -> bool:
 
 
 def _values(words: Sequence[str]) -> tuple[object, tuple[str, ...]]:
-    """Return an option's value words. Unknown variables after the value may hold further options and are excluded."""
+    """Return an option's value words. Variables after the value that are unknown or empty may hold further options and
+    are excluded."""
     read = [marks(word) for word in words]
-    while len(read) > 1 and read[-1][2] and not read[-1][0]:
+    while len(read) > 1 and not read[-1][0]:
         read.pop()
     defaulted = tuple(dict.fromkeys(name for _, names, _ in read for name in names))
     unknown = next((what for _, _, what in read if what), "")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.accelerate_line import take_accelerate
-from napkin.inputs.launch.checks import BATCH, take_machine
+from napkin.inputs.launch.accelerate_line import LAUNCHERS, take_accelerate
+from napkin.inputs.launch.checks import BATCH, take_hybrid, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter
 from napkin.inputs.launch.hf_blocks import flattened
@@ -33,9 +33,12 @@ def is_this(source: LaunchFile) -> bool:
         return False
     if not flat.has_any("model_name_or_path", "model_name", "model_id"):
         return source.is_mapping and stated + trl >= ENOUGH
-    return stated >= 2 or trl > 0
+    launched = any(one in source.command for one in LAUNCHERS)
+    return stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
 
 
+UNMISTAKABLE = "per_device_train_batch_size"
+"""The argument that no other library has."""
 ENOUGH = 4
 """Arguments that tell a file without a model, which its program names."""
 HALVES = (
@@ -119,6 +122,8 @@ def framework(reading: Reading) -> None:
         reading.derive("framework", "fsdp", "fsdp")
         stage = next((SHARDING[one] for one in words if one in SHARDING), 3)
         reading.put("zero", stage, "fsdp")
+        if any(one.startswith("hybrid") for one in words):
+            take_hybrid(reading, "fsdp")
         if "offload" in words:
             reading.put("offload", "optimizer,parameters", "fsdp")
         if "fsdp_config" in reading.source:
