@@ -72,7 +72,7 @@ class OtherTools(Words):
 
         found = meaning(means, value, self._ahead())
         if found is None:
-            self._problem(f"{head}: its value is missing", f"for example {head} {next(iter(means))}".rstrip("*# "))
+            self._problem(f"{head}: its value is missing", _example(head, means))
             return
         value = self._ahead() if found.used else value
         self._at += found.used
@@ -161,3 +161,12 @@ class OtherTools(Words):
 
         self._next()
         self.problems.append(misdashed(self.command, head, spelling))
+
+
+def _example(head: str, means: Mapping[str, str]) -> str:
+    """Return a hint for a synonym without its value: what the first of its values means."""
+    word, meaning = next(iter(means.items()))
+    if meaning.startswith(("!", "?")):
+        return meaning[1:]
+    value = "X" if word in ("*", "#") else word
+    return f"{head} {value} is {meaning.replace('{}', 'X')}"

@@ -23,10 +23,30 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
         begun = [name for name in known if name.startswith(spelling)] if len(spelling) > 1 else []
         near = begun[:3] or nearest(spelling, known)  # without the dashes, which all have alike
         close = f"did you mean {' or '.join(OPTIONS[name].shown for name in near)}?" if near else None
+        valued = None if spelled(spelling, OPTIONS) else _as_value(command, spelling)
         elsewhere = None if begun and spelling not in OPTIONS else _elsewhere(command, spelling)
         policy = spelled(spelling, OPTIONS) == "dtype" and "precision" in command.takes
-        hint = POLICY if policy else elsewhere or close or f"napkin {command.name} --help lists the options"
+        hint = POLICY if policy else valued or elsewhere or close or f"napkin {command.name} --help lists the options"
     return NapkinError(f"{command.name} has no option {head[:60]}", hint)
+
+
+def _as_value(command: Signature, spelling: str) -> str | None:
+    """Return a hint for a value that is written as an option: `--unsloth`, `--dora`, `--h100`."""
+    from napkin.inputs import hardware
+    from napkin.training import frameworks, trainers
+
+    for name, known in (("trainer", trainers.TRAINERS), ("framework", frameworks.FRAMEWORKS)):
+        if spelling in known and name in command.takes:
+            return f"--{name} {spelling}"
+    for name in command.takes:
+        if spelling in OPTIONS[name].choices and spelling != "none":
+            return f"--{name} {spelling}"
+    if "hardware" in command.takes and any(c.isdigit() for c in spelling):
+        try:
+            return f"--hardware {spelling}" if hardware.find(spelling) else None
+        except NapkinError:
+            return None
+    return None
 
 
 def _elsewhere(command: Signature, spelling: str) -> str | None:

@@ -38,7 +38,8 @@ def run_matmul_or_linear(inputs: Inputs) -> Answer | None:
                 f"the shape {str(size)[:60]} belongs to {' or '.join(words)}, not to a model",
                 did_you_mean(word, words) or f"napkin {inputs.command.name} {next(iter(words))} …",
             )
-        hint = f"napkin {inputs.command.name} {next(iter(words))} …"
+        example = f"napkin {inputs.command.name} {next(iter(words))} …"
+        hint = f"a model's shape is in its config.json; of {' or '.join(words)}: {example}"
         inputs.because(LINEAR_OPTIONS, f"it belongs to {' or '.join(words)}, not to a model", hint)
         return None
     if "size" in inputs and "size" not in words[word]:

@@ -44,7 +44,7 @@ CHANGES_NOTHING = {
         use-checkpoint-args:0 overwrite-output-dir:0 push-to-hub:0 hub-model-id:1""",
     "how files are loaded": "trust-remote-code:0 use-cache:0 low-cpu-mem-usage:0 revision:1 cache-dir:1 hf-token:1",
     "launcher": """master-addr:1 master-port:1 node-rank:1 machine-rank:1 main-process-ip:1 main-process-port:1
-        rdzv-backend:1 rdzv-endpoint:1 rdzv-id:1 local-rank:1 rank:1 max-restarts:1 standalone:0 tee:1
+        rdzv-backend:1 rdzv-endpoint:1 rdzv-id:1 local-rank:1 max-restarts:1 standalone:0 tee:1
         redirects:1 log-dir:1 distributed-backend:1 distributed-timeout-minutes:1 ddp-timeout:1 local-addr:1
         hostfile:1 include:1 exclude:1 ddp-backend:1 nccl-communicator-config-path:1 role:1""",
 }

@@ -177,6 +177,8 @@ MEANS: dict[str, Mapping[str, str]] = {
         "": "--kernels liger",
         "false": "",
     },
+    "rank r": {"*": "!--lora-rank N is LoRA's rank; a process's rank changes nothing: leave it out"},
+    "full-finetune full-finetuning full-ft": {"": "!--task sft trains all weights without --lora-rank", "false": ""},
     "qlora use-qlora": {"": f"!{_QLORA}", "#": "--quantized nf4 --lora-rank {}", "false": ""},
     "load-in-4bit use-4bit 4bit bnb-4bit in-4bit load-4bit int4 q4": _FOUR_BITS,
     "load-in-8bit use-8bit 8bit bnb-8bit int8 in-8bit load-8bit q8": {"": "--quantized int8", "false": ""},
@@ -254,6 +256,8 @@ MEANS: dict[str, Mapping[str, str]] = {
     "beta kl-coef kl-loss-coef init-kl-coef init-kl-coeff kl-beta": {
         "*": "!leave it out; in reinforcement learning 0 is --reference none, as no reference model runs then"
     },
+    "teacher teacher-model teacher-model-name-or-path teacher-path": {"*": "--reference {}"},
+    "vllm-gpu-memory-utilization rollout-gpu-memory-utilization": {"*": "--rollout colocated:{}"},
     "use-vllm vllm-mode use-sglang": {
         "": "!--rollout colocated:SHARE or separate:GPUS",
         "colocate": "--rollout colocated",

@@ -96,7 +96,7 @@ def read_forwards(inputs: Inputs, framework: Framework) -> tuple[ForwardPass, ..
         return ()
     if not (task.reference or task.rollout):
         why = f"--task {task.name} has no reference model" if inputs.has("task") else "no task has a reference model"
-        inputs.depends(("reference",), False, why, "--task dpo or kto")
+        inputs.depends(("reference",), False, why, "--task dpo, kto, gkd or distill")
         return ()
     adapters = read_whether_adapted(inputs)
     usual = ADAPTERS_OFF if adapters else SAME
