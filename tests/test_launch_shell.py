@@ -121,3 +121,54 @@ def test_hybrid_sharding_divides_within_a_node() -> None:
     unknown = reading_of(source_of(text, "accelerate.yaml"))
     assert "dp-shard" in unknown.inputs
     assert unknown.value_of("dp-shard") is None
+
+
+HF = "--model_name_or_path Qwen/Qwen2.5-7B --bf16 --learning_rate 1e-5"
+
+
+def test_abbreviated_arguments_are_argparses() -> None:
+    """argparse takes `--per_device_train_batch` for the only argument that begins so; `--lora` begins several."""
+    line = f"python train.py {HF} --per_device_train_batch 4 --gradient_accumulation 3 --lora True"
+    reading = reading_of(source_of(line, "run.sh"))
+    assert (reading.value_of("micro-batch"), reading.value_of("grad-accum")) == (4, 3)
+    assert any(one.key == "--lora" for one in reading.not_modelled)
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ("--batch_size 32 --mini_batch_size 8", "micro-batch"),
+        ("--use_deepspeed", "zero"),
+        ("--fsdp $SHARDING", "zero"),
+        ("--epochs $N", "epochs"),
+    ],
+)
+def test_what_a_program_names_itself_is_asked_for(more: str, option: str) -> None:
+    reading = reading_of(source_of(f"torchrun --nproc_per_node 8 train.py {HF} {more}", "run.sh"))
+    assert option in reading.inputs
+    assert reading.value_of(option) is None
+
+
+def test_epochs_have_several_names() -> None:
+    assert reading_of(source_of(f"python train.py {HF} --epochs 5", "run.sh")).value_of("epochs") == 5
+
+
+def test_lengths_in_a_block_of_data() -> None:
+    text = (
+        "model: {name: Qwen/Qwen2.5-7B}\ndata: {max_seq_length: 3072}\ngeneration: {max_length: 99}\n"
+        "training: {per_device_train_batch_size: 2, gradient_accumulation_steps: 4, bf16: true}\npeft: {r: 8}\n"
+    )
+    assert reading_of(source_of(text, "train.yaml")).value_of("seq") == 3072
+
+
+def test_a_megatron_program_of_another_family_is_refused_without_its_kind() -> None:
+    """A fork's pretrain_llama.py builds a Llama from sizes alone; with the options of its kind it is read."""
+    sizes = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --micro-batch-size 1"
+    said = {}
+    for program in ("pretrain_llama.py", "pretrain_gpt.py"):
+        for kind in ("", "--swiglu --normalization RMSNorm"):
+            line = f"torchrun {program} {sizes} --vocab-size 32000 --max-position-embeddings 2048 {kind}"
+            said[program, kind] = [one.key for one in reading_of(source_of(line, "run.sh")).refused]
+    assert said["pretrain_llama.py", ""] == ["pretrain_llama.py"]
+    assert not any(keys for (_, kind), keys in said.items() if kind)
+    assert not said["pretrain_gpt.py", ""]

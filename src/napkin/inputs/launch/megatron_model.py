@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.errors import NapkinError
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.launch.reading import Reading
@@ -17,6 +19,21 @@ SHAPE = (
     "qk_head_dim qk_pos_emb_head_dim v_head_dim moe_shared_expert_gate moe_num_experts moe_top_k attention_head_type "
     "topk embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern"
 )
+
+
+OF_KIND = (
+    "swiglu", "squared_relu", "normalization", "position_embedding_type", "use_rotary_position_embeddings",
+)  # fmt: skip
+"""Options that tell the kind of a decoder apart from its sizes."""
+
+
+def names_family(program: str) -> bool:
+    """Return whether a program is named for a family of models other than GPT: `pretrain_llama.py`."""
+    from napkin.inputs.presets import presets
+
+    firsts = (re.match(r"[a-z]{4,}", one.family.lower()) for one in presets())
+    families = {found[0] for found in firsts if found is not None} - {"megatron"}
+    return bool(set(re.findall(r"[a-z]+", program.lower())) & families)
 
 
 def position_of(reading: Reading) -> str:

@@ -7,6 +7,7 @@ from napkin.inputs.launch.checks import BATCH, take_hybrid, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter
 from napkin.inputs.launch.hf_blocks import flattened
+from napkin.inputs.launch.hf_names import LENGTHS, amount, ask_own, spelled
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype, full_policy
 from napkin.inputs.launch.reading import Reading
@@ -22,7 +23,7 @@ from napkin.inputs.launch.shared import (
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
-from napkin.inputs.launch.values import Open, flag, number, whole, word
+from napkin.inputs.launch.values import flag, whole, word
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -37,6 +38,7 @@ def is_this(source: LaunchFile) -> bool:
     return stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
 
 
+BATCHES = "per_device_train_batch_size|per_device_batch_size|per_gpu_train_batch_size|train_batch_size"
 UNMISTAKABLE = "per_device_train_batch_size"
 """The argument that no other library has."""
 ENOUGH = 4
@@ -48,7 +50,6 @@ HALVES = (
 )
 """Prompt and response of programs that train decoders (the second is qlora.py's); run_summarization.py, which does not,
 is refused."""
-LENGTHS = ("max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size")
 
 
 def rollout(reading: Reading) -> None:
@@ -91,22 +92,6 @@ def seq(reading: Reading) -> None:
             return
     if is_trl(reading):
         reading.default("seq", 1024, "max_length")
-
-
-def amount(reading: Reading) -> None:
-    """Read the length of the run: max_steps wins over epochs unless it is -1."""
-    steps = reading.read("max_steps", number)
-    if steps and steps > 0:
-        reading.put("steps", int(steps), "max_steps")
-        reading.told("num_train_epochs")
-        return
-    if steps is None and isinstance(getattr(reading.find("max_steps"), "value", None), Open):
-        reading.ask("steps", "max_steps")
-    epochs = reading.read("num_train_epochs|num_epochs", number)
-    if epochs:
-        reading.put("epochs", epochs, "num_train_epochs", "num_epochs")
-    else:
-        reading.default("epochs", 3, "num_train_epochs")
 
 
 def framework(reading: Reading) -> None:
@@ -253,7 +238,7 @@ FORMAT = LaunchFormat(
     "training_args.py",
     is_this,
     keys=(
-        Key("per_device_train_batch_size|per_device_batch_size|train_batch_size", "micro-batch", whole, 8),
+        Key(BATCHES, "micro-batch", whole, 8),
         Key("gradient_accumulation_steps", "grad-accum", whole, 1),
     ),
     rules=(
@@ -277,7 +262,12 @@ FORMAT = LaunchFormat(
             "sequence length; GRPO: prompt + completion; TRL's default is 1024",
             seq,
         ),
-        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins unless it is -1; 3 epochs", amount),
+        KeyRule(
+            "max_steps num_train_epochs|num_epochs|epochs|n_epochs",
+            "steps epochs",
+            "max_steps wins unless it is -1; 3 epochs",
+            amount,
+        ),
         KeyRule(
             "use_peft lora_r lora_dropout lora_target_modules trainable lora_modules_to_save modules_to_save use_dora "
             "load_in_4bit load_in_8bit use_bnb_nested_quant q_lora",
@@ -292,6 +282,12 @@ FORMAT = LaunchFormat(
             rollout,
         ),
         KeyRule("deepspeed fsdp fsdp_config", "framework zero offload", "a DeepSpeed file, or FSDP's flags", framework),
+        KeyRule(
+            "use_deepspeed use_fsdp batch_size mini_batch_size micro_batch_size",
+            "micro-batch zero",
+            "names of a program's own leave them open",
+            ask_own,
+        ),
         KeyRule("num_generations", "global-batch", "GRPO, RLOO: responses of a step / num_generations", prompts),
         KeyRule(
             "torch_dtype dtype bf16 fp16 mixed_precision",
@@ -327,5 +323,5 @@ FORMAT = LaunchFormat(
         "spectrum_config_path unfrozen_parameters": "only the named parameters are trained",
         "optim_target_modules": "optimizer states of these modules are low-rank, which napkin does not model",
     },
-    translated=flattened,
+    translated=spelled,
 )

@@ -33,6 +33,8 @@ def _program(reading: Reading) -> None:
     name = reading.source.program
     if any(word in name for word in ("bert", "t5", "vision", "retro", "vlm", "_vl", "llava", "_ict", "multimodal")):
         reading.refuse(name, "not a decoder-only model; napkin builds only decoders from sizes")
+    if megatron_model.names_family(name) and not reading.source.has_any(*megatron_model.OF_KIND):
+        reading.refuse(name, "builds a decoder of its own, whose kind the options do not tell", "model")
     for key in ("hybrid_layer_pattern", "hybrid_override_pattern", "hybrid_attention_ratio"):
         if reading.find(key) is not None:
             reading.refuse(key, "a pattern of Mamba, attention and MLP layers, which napkin does not build from sizes")

@@ -1,0 +1,76 @@
+"""Arguments of Hugging Face's programs under other spellings: abbreviated, in a block of data, or a program's own."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.hf_blocks import flattened
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.stated import DEFAULT
+from napkin.inputs.launch.trl import ARGUMENTS
+from napkin.inputs.launch.values import Open, flag, number
+
+LENGTHS = ("max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size")
+EPOCHS = ("num_train_epochs", "num_epochs", "epochs", "n_epochs")
+SHORTEST = 7
+"""Least letters of an abbreviation: `--train` may be a program's own switch."""
+OWN_BATCHES = ("batch_size", "mini_batch_size", "micro_batch_size", "micro_train_batch_size", "train_bsz_per_gpu")
+"""A program's own names of its batch, of one GPU or of all."""
+OWN_ENGINES = {"use_deepspeed": "deepspeed", "use_fsdp": "fsdp"}
+"""A program's own switches of what shards its states → framework."""
+
+
+def spelled(source: LaunchFile) -> LaunchFile:
+    """Return the source with TrainingArguments' names, whatever the file makes of them."""
+    flat = flattened(source)
+    return _unabbreviated(flat) if flat.syntax == "shell" else _measured(flat)
+
+
+def _measured(source: LaunchFile) -> LaunchFile:
+    """Return the source with the length of its samples under its plain name: `data.max_seq_length`."""
+    inner = [key for key in source.values if key.startswith(("data", "token")) and key.rpartition(".")[2] in LENGTHS]
+    if source.has_any(*LENGTHS) or len(inner) != 1:
+        return source
+    return source.renamed({inner[0]: inner[0].rpartition(".")[2]})
+
+
+def _unabbreviated(source: LaunchFile) -> LaunchFile:
+    """Return the source with TrainingArguments that argparse completes: `--per_device_train_batch 4`
+    (argparse.ArgumentParser, allow_abbrev)."""
+    names = {}
+    for key in source.values:
+        if len(key) < SHORTEST or "_" not in key or key in ARGUMENTS:
+            continue
+        meant = [one for one in ARGUMENTS if one.startswith(key)]
+        if len(meant) == 1 and meant[0] not in source:
+            names[key] = meant[0]
+    return source.renamed(names) if names else source
+
+
+def ask_own(reading: Reading) -> None:
+    """Leave open what a program states under names of its own, whose meaning only its source tells."""
+    micro = reading.inputs.get("micro-batch")
+    batch = next((key for key in OWN_BATCHES if key in reading.source), None)
+    if batch is not None and micro is not None and micro.origin == DEFAULT:
+        reading.ask("micro-batch", batch)
+    engine = next((key for key in OWN_ENGINES if reading.read(key, flag)), None)
+    if engine is not None and reading.value_of("framework") is None:
+        reading.derive("framework", OWN_ENGINES[engine], engine)
+        reading.ask("zero", engine)
+    if reading.open_among("fsdp") and "zero" not in reading.inputs:
+        reading.ask("zero", "fsdp")
+
+
+def amount(reading: Reading) -> None:
+    """Read the length of the run: max_steps wins over epochs unless it is -1."""
+    steps = reading.read("max_steps", number)
+    if steps and steps > 0:
+        reading.put("steps", int(steps), "max_steps")
+        reading.told("num_train_epochs")
+        return
+    if steps is None and isinstance(getattr(reading.find("max_steps"), "value", None), Open):
+        reading.ask("steps", "max_steps")
+    epochs = reading.read("|".join(EPOCHS), number)
+    if epochs:
+        reading.put("epochs", epochs, reading.named(*EPOCHS))
+    else:
+        reading.default("epochs", 3, *EPOCHS)
