@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch import trl
+from napkin.inputs.launch import hf_names, trl
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
 from napkin.inputs.launch.hf_adapter import adapter
@@ -198,7 +198,7 @@ FORMAT = LaunchFormat(
             "1,024; unsloth's from_pretrained: 2,048",
             _seq,
         ),
-        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins; 3 epochs", hf_trainer.amount),
+        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins; 3 epochs", hf_names.amount),
         KeyRule(
             "use_peft lora_r lora_dropout lora_target_modules layers_to_transform lora_modules_to_save use_dora "
             "load_in_4bit load_in_8bit load_in_16bit full_finetuning bnb_4bit_quant_type bnb_4bit_use_double_quant",

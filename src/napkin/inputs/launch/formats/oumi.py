@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch import hf_names
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
@@ -167,7 +168,7 @@ FORMAT = LaunchFormat(
             _task,
         ),
         KeyRule("model.model_max_length training.grpo", "seq", "GRPO: prompt + completion", _seq),
-        KeyRule("training.max_steps training.num_train_epochs", "steps epochs", "max_steps wins", hf_trainer.amount),
+        KeyRule("training.max_steps training.num_train_epochs", "steps epochs", "max_steps wins", hf_names.amount),
         KeyRule(
             "training.use_peft peft.lora_r peft.lora_dropout peft.lora_target_modules peft.q_lora peft.q_lora_bits "
             "peft.bnb_4bit_quant_type peft.use_bnb_nested_quant",
