@@ -592,8 +592,8 @@ def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_
     """
     layout = "seq: 4096, precision: bf16, trainer: hf-trainer, stack: fsdp, zero: 3, loss: fused"
     rows = [
-        {"id": f"v{version}", "count": 2, "layout": f"{layout}, versions: 'transformers {version}.0'"}
-        for version in (4, 5)
+        {"id": name, "count": 2, "layout": f"{layout}, versions: 'transformers {version}'"}
+        for name, version in (("v4", "4.57"), ("v5", "5.0"))
     ]
     found = validated(tmp_path, *rows)
     old, new = (found[version, "memory_allocated"]["predicted"] for version in ("v4", "v5"))

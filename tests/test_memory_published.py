@@ -442,34 +442,34 @@ def test_every_framework_weighs_the_same_in_the_width_of_one_never_seen() -> Non
 
 
 def test_a_framework_that_nobody_measured_has_the_errors_of_those_left_out() -> None:
-    low, high = margins.width_of(("deepspeed", ""), False, True).live
+    low, high = margins.width_of("deepspeed", margins.Asked(), False, True).live
     assert (1 + low) * (1 + high) == pytest.approx(1)
     assert high == pytest.approx(margins.never_seen().high - 1)
-    assert "no published row measured deepspeed" in margins.width_of(("deepspeed", ""), False, True).says
-    seen = margins.width_of(("litgpt", ""), True, False)
+    assert "no published row measured deepspeed" in margins.width_of("deepspeed", margins.Asked(), False, True).says
+    seen = margins.width_of("litgpt", margins.Asked(), True, False)
     assert "checked against" in seen.says
     assert seen.live[1] < high / 5
-    plain = margins.width_of(("plain", ""), True, True)
+    plain = margins.width_of("plain", margins.Asked(), True, True)
     assert plain.live == (0.0, 0.0), "counted tensors, one card: the allocator alone"
 
 
 def test_rows_that_train_all_weights_say_nothing_of_adapters() -> None:
     """LitGPT's and torchtune's rows train adapters too; Megatron-core's do not."""
-    full, adapted = (margins.widths_of("megatron-core", one)[1][1] for one in (False, True))
+    full, adapted = (margins.widths_of("megatron-core", margins.Asked(one))[1][1] for one in (False, True))
     assert full.rows >= 20
     assert adapted.rows == 0
-    assert adapted.live[1] == pytest.approx(margins.never_seen().high - 1)
+    assert adapted.live[1] == pytest.approx(max(margins.never_seen().high, margins.tuned().high) - 1)
     assert adapted.live[1] > full.live[1]
-    assert "adapters on megatron-core" in adapted.says
-    assert margins.widths_of("litgpt", True) == margins.widths_of("litgpt", False)
+    assert "fine-tuning runs" in adapted.says
+    assert margins.widths_of("litgpt", margins.Asked(True)) == margins.widths_of("litgpt")
 
 
 def test_rows_in_sixteen_bits_say_nothing_of_matmuls_in_eight() -> None:
     """torchtitan's rows have some in fp8; Megatron-DeepSpeed's do not."""
-    wide, low = (margins.widths_of("megatron-deepspeed", compute=one)[1][1] for one in ("bf16", "fp8"))
+    wide, low = (margins.widths_of("megatron-deepspeed", margins.Asked(compute=one))[1][1] for one in ("bf16", "fp8"))
     assert (wide.rows > 20, low.rows) == (True, 0)
     assert "fp8 matmuls of megatron-deepspeed" in low.says
-    assert margins.widths_of("torchtitan", compute="fp8") == margins.widths_of("torchtitan")
+    assert margins.widths_of("torchtitan", margins.Asked(compute="fp8")) == margins.widths_of("torchtitan")
 
 
 def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> None:
@@ -591,7 +591,7 @@ def test_each_figure_s_ends_lie_within_the_next(name: str, cards: int) -> None:
     """allocated ≤ reserved ≤ used at both ends, each around its own figure, whichever of them runs measured."""
     live = leaf("live", 30 * 10**9, "byte", TRUE)
     flow = allocator.Flow(20 * 10**9, 25 * 10**9, 0 if cards == 1 else 1)
-    found = allocator.reported(live, cards, margins.width_of((name, ""), cards == 1, False), flow)
+    found = allocator.reported(live, cards, margins.width_of(name, margins.Asked(), cards == 1, False), flow)
     figures = [found.ends[f"memory/{one}"] for one in ("allocated", "reserved", "used")]
     for (low, high), term in zip(figures, (found.allocated, found.reserved, found.used), strict=True):
         assert low <= term.value <= high

@@ -41,6 +41,11 @@ STEPS = (
     Step("serving_shares.py", ("src/napkin/_tables/serving_shares.py",), "what engines reach; reads the calibration"),
     Step("serving_accuracy.py", ("docs/serving-accuracy.md",), "errors of serving; reads what engines reach"),
     Step("rollout_accuracy.py", ("src/napkin/_tables/rollout_errors.py",), "errors of steps that generate responses"),
+    Step(
+        "tuning_memory_accuracy.py",
+        ("src/napkin/_tables/tuning_memory_errors.py",),
+        "how far memory of fine-tuning lies outside the formulas",
+    ),
     Step("memory_accuracy.py", ("src/napkin/_tables/memory_errors.py", "docs/memory.md"), "errors of the memory model"),
     Step("layouts.py", ("docs/plan.md",), "ranks of published layouts; reads both"),
     Step("picture.py", ("docs/images/packages.svg",), "the packages, from the order that the tests assert"),

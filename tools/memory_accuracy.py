@@ -13,9 +13,11 @@ from pathlib import Path
 
 from napkin._tables import memory_errors
 from napkin._tables.traced_steps import TRACED
+from napkin._tables.tuning_memory_errors import OUTSIDE
 from napkin.autograd.tensors import sized
+from napkin.commands.validate.finetune import compared as compared_tuning
 from napkin.errors import NapkinError
-from napkin.evidence import facts, footprint, margins
+from napkin.evidence import facts, footprint, margins, published
 from napkin.evidence.compared import Compared
 from napkin.evidence.ranking import nearest_rank
 from napkin.evidence.row_models import described
@@ -33,6 +35,7 @@ from napkin.training.precision import POLICIES
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src" / "napkin" / "_tables" / "memory_errors.py"
 PAGE = ROOT / "docs" / "memory.md"
+TUNING = ROOT / "configs" / "evidence" / "tuning_memory.yaml"
 RESIDUALS = {
     "BigScience BLOOM 176B": (
         "read by hand from nvidia-smi and printed as whole GB: repeats of one layout differ by 1 to 2 %, rounding adds "
@@ -192,6 +195,9 @@ def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) ->
         verdicts=verdicts,
         count=len(out),
         left=left,
+        tuned=tuned(),
+        sources=margins.SOURCES,
+        outside=f"−{1 - margins.tuned().low:.0%} to +{margins.tuned().high - 1:.0%}",
         never=f"−{1 - margins.never_seen().low:.0%} to +{margins.never_seen().high - 1:.0%}",
         constants=constants,
         learned=learned(facts.memory()),
@@ -315,6 +321,28 @@ def left_out(unnamed: list[tuple[RowFields, Compared]]) -> str:
     return lines
 
 
+def tuned() -> str:
+    """Lines of a table: each source's figures of fine-tuning, predicted with that source left out."""
+    groups: dict[str, list[Compared]] = {}
+    for row in published.read(str(TUNING)).tuning:
+        for one in compared_tuning(row, margins.LEVEL):
+            if one.quantity.startswith("memory") and one.error is not None:
+                groups.setdefault(one.source, []).append(one)
+    lines, shares = "", []
+    for name, members in groups.items():
+        errors = sorted(abs(one.error or 0.0) for one in members)
+        beyond = max(far for _, source, _, far in OUTSIDE if source == name)
+        shares.append(sum(bool(one.covered) for one in members) / len(members))
+        lines += f"| {name} | {len(members)} | {statistics.median(errors):.1%} | {errors[-1]:.1%} "
+        lines += f"| {math.exp(beyond) - 1:.0%} | {shares[-1]:.0%} |\n"
+    error = statistics.stdev(shares) / math.sqrt(len(shares))
+    every = sorted(abs(one.error or 0.0) for members in groups.values() for one in members)
+    lines += (
+        f"| all, each source weighing the same | {len(every)} | {statistics.median(every):.1%} | {every[-1]:.1%} | "
+    )
+    return lines + f"| {statistics.fmean(shares):.0%} ± {error:.0%} |\n"
+
+
 PAGE_TEXT = """# Memory: how it is counted, and how far off
 
 (This page is written by tools/memory_accuracy.py from `napkin validate`'s rows.)
@@ -385,6 +413,17 @@ measured it on one GPU or on several, else those of frameworks held out on rows 
 ({never}). One card and a loop around Hugging Face code whose kept tensors were counted (no `--framework`) has the
 allocator's ranges only. The answer's notes say which of the three it is.
 
+## Fine-tuning
+
+Runs that other people published with enough said to predict them, lengths included
+(`configs/evidence/tuning_memory.yaml`), each predicted with its own source left out. *Outside* is how far a source's
+farthest figure lies outside what the formulas and the allocator's ranges allow by themselves. The interval of a step
+that trains adapters, or has a task, is 90 % of that, each of the {sources} sources weighing the same ({outside}), and
+at least that of a framework that was left out; where the framework's own rows have such steps, it is theirs.
+
+| source | figures | median | worst | outside | intervals cover |
+|---|---|---|---|---|---|
+{tuned}
 ## Constants
 
 | constant | value | range | source |

@@ -8,13 +8,14 @@ import re
 from napkin.architectures import build, implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_adapters import PROJECTED, adapters_of, check_kind
+from napkin.evidence.finetune_defaults import attention_of, context_of, dropout_of, may_be_old
 from napkin.evidence.finetune_layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_software import (
-    attention_of,
     framework_of,
     is_reentrant,
     kernels_of,
+    may_fuse_loss,
     offload_of,
     precisions_of,
     trainer_of,
@@ -22,12 +23,14 @@ from napkin.evidence.finetune_software import (
 )
 from napkin.evidence.finetune_words import within
 from napkin.evidence.machines import bridged
-from napkin.evidence.margins import widths_of
+from napkin.evidence.margins import Asked, widths_of
 from napkin.evidence.published import run_kind_of
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.row_networks import states_bridge
 from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.rows import RowFields
+from napkin.evidence.teams import origin_of
+from napkin.footprint.allocator import CONTEXT, Figure
 from napkin.footprint.submodels import VISION
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
@@ -76,8 +79,10 @@ class FineTuning:
     divisions other degrees on as many GPUs, if the row states none
     adds_up   whether gradients are accumulated over micro-batches is not stated
     other     adapters of another kind, modeled as LoRA with as many parameters
-    wider     with weights in the other dtype that its script may have loaded
+    wider     with weights in the other dtype that its script may have loaded, without a kernel for attention, with a
+              newer loss
     kernel    of attention, as its time takes it; flash: of the version that the software runs
+    context   of CUDA
     """
 
     model: Model
@@ -98,6 +103,7 @@ class FineTuning:
     other: bool = False
     wider: tuple[Setup, ...] = ()
     kernel: str = "flash"
+    context: Figure = CONTEXT
 
 
 RESHARDS = (2, 1)
@@ -110,8 +116,8 @@ READ = {
         modules_to_save load freeze_vit""",
     "layout": """framework trainer stack versions micro_batch grad_accum global_batch local_batch batch seq seq_max
         seq_stated packed padded padding_free tokens_per_micro_batch tokens_per_step precision autocast recompute
-        recompute_detail optimizer optimizer_form attention loss kernels lora_kernels compile offload zero tp pp dp cp
-        ep vp sp ulysses distributed_optimizer vit_recompute""",
+        recompute_detail optimizer optimizer_form attention dropout loss kernels lora_kernels compile offload zero tp pp
+        dp cp ep vp sp ulysses distributed_optimizer vit_recompute""",
 }
 """Fields of a row that are read here, or that neither memory nor time depends on."""
 
@@ -148,6 +154,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
     implementation = with_loss(row, model, implementation_of(name, model.family), framework)
+    fused = may_fuse_loss(row, implementation.loss)
     implementation = replace(implementation, loss=loss_of(asked, implementation.loss, precision))
     if kind != "full":
         tuning = adapters_of(row, model, implementation, other)
@@ -156,7 +163,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     if kernels is not None:
         implementation = kernels.on(implementation)
     optimizer, form, in_backward = optimizer_of(row)
-    kernel, card = attention_of(row), card_of(row)
+    kernel, card, old = attention_of(row, name), card_of(row), may_be_old(row, trainer, name)
     setup = Setup(
         implementation,
         layout,
@@ -164,13 +171,16 @@ def fine_tuning(row: RowFields) -> FineTuning:
         optimizer,
         form,
         "flash" if kernel == "flash2" else kernel,
+        dropout_of(row, model, name),
         framework=framework,
         offload=offload_of(row, trainer, layout.recompute),
         in_backward=in_backward,
         task=asked,
         forwards=forward_passes(asked, reference_of(row, asked), teacher_of(row, asked), framework.reference_first),
         generation="" if card is None else card.generation,
-        widths=widths_of(framework.name, implementation.tuning is not None, precision.compute),
+        widths=widths_of(
+            framework.name, Asked(implementation.tuning is not None, precision.compute, True, origin_of(row))
+        ),
         asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
     )
     steps = steps_of(row, layout)
@@ -193,9 +203,26 @@ def fine_tuning(row: RowFields) -> FineTuning:
         tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
         adds_up=framework.defers and not sums,
         other=other,
-        wider=tuple(replace(setup, precision=one) for one in wider),
+        wider=(
+            *(replace(setup, precision=one) for one in wider),
+            *([_of_2023(setup)] if old else []),
+            *([_with_loss(setup, fused)] if fused else []),
+        ),
         kernel=kernel,
+        context=context_of(row),
     )
+
+
+def _of_2023(setup: Setup) -> Setup:
+    """Return a setup as the releases of 2023 ran it: attention step by step, frozen blocks that stay gathered."""
+    keeps = setup.framework.name == "fsdp" and setup.implementation.tuning is not None
+    return replace(setup, attention="eager", framework=replace(setup.framework, keeps_frozen=keeps))
+
+
+def _with_loss(setup: Setup, loss: str) -> Setup:
+    """Return a setup with another loss of text."""
+    found = loss_of(setup.task, loss, setup.precision)
+    return replace(setup, implementation=replace(setup.implementation, loss=found))
 
 
 def reference_of(row: RowFields, task: Task) -> str:

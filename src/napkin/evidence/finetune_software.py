@@ -6,7 +6,7 @@ import re
 
 from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
-from napkin.evidence.row_words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss, kernel_of_torch, timed_kernel
+from napkin.evidence.row_words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss
 from napkin.evidence.rows import RowFields
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
@@ -23,7 +23,7 @@ from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
 from napkin.training.trainer import Trainer
 from napkin.training.trainers import LOOP, TRAINERS
-from napkin.training.versions import is_before, is_since
+from napkin.training.versions import is_before, is_since, version_of
 
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
@@ -283,6 +283,15 @@ def with_loss(row: RowFields, model: Model, implementation: Implementation, fram
     return replace(implementation, loss=trainer_of(row).loss_in(versions) or implementation.loss)
 
 
+def may_fuse_loss(row: RowFields, loss: str) -> str:
+    """Return the loss of today's release of the kernels that a row names without a version, if `loss` is that of their
+    older ones; else ""."""
+    kernels = kernels_of(row)
+    if kernels is None or not kernels.before or loss != kernels.before:
+        return ""
+    return "" if version_of(kernels.name, row.text("layout.versions")) else kernels.loss
+
+
 SHIFTS_LABELS = (4, 49)
 """The version of transformers from which on labels are shifted and logits stay as they are; before, those of all but
 the last token were copied (huggingface/transformers src/transformers/loss/loss_utils.py, pull request 35646)."""
@@ -291,13 +300,6 @@ the last token were copied (huggingface/transformers src/transformers/loss/loss_
 def _copies_logits(row: RowFields) -> bool:
     """Return whether a row states a version of transformers whose loss copies the logits."""
     return is_before("transformers", row.text("layout.versions"), SHIFTS_LABELS)
-
-
-def attention_of(row: RowFields) -> str:
-    """Return the attention kernel; torch's choice without a mask is that of its version or flash (of no stated
-    version), and so is a kernel of another name."""
-    words = row.text("layout.attention").lower()
-    return kernel_of_torch(words, row.text("layout.versions")) or timed_kernel(words) or "flash"
 
 
 def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from napkin._tables import memory_errors as table
+from napkin._tables.tuning_memory_errors import OUTSIDE
 from napkin.evidence.ranking import conformal, over_sources
 from napkin.formats import COMPUTE_BITS
 from napkin.record import record
@@ -23,6 +24,8 @@ FLOOR = 0.002
 """Minimum interval width, because printed figures have three digits."""
 FIGURES = ("memory_allocated", "memory_reserved", "memory_used")
 LEVEL = 0.9
+SOURCES = len({source for _, source, *_ in OUTSIDE})
+"""Of fine-tuning runs."""
 
 
 @record
@@ -74,29 +77,55 @@ def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
     return Margin(math.exp(-half), math.exp(half), 0)
 
 
-_WIDTHS: dict[tuple[str, str], tuple[tuple[Width, Width], tuple[Width, Width]]] = {}
-"""Cache by framework and what its rows lack, because a question evaluates many setups of one."""
+@cache
+def tuned(level: float = LEVEL, without: tuple[str, str] = ("", "")) -> Margin:
+    """Return how far memory of fine-tuning lies outside the ends of the formulas and the allocator. without: title and
+    thread of a source that is held out."""
+    title, thread = without
+    return _margin(
+        ((source, beyond) for _, source, its, beyond in OUTSIDE if source != title and not (thread and its == thread)),
+        level,
+    )
 
 
-def widths_of(
-    name: str, adapted: bool = False, compute: str = "bf16"
-) -> tuple[tuple[Width, Width], tuple[Width, Width]]:
-    """Return the widths of a framework's steps on one GPU and on several, counted on the implementation and not.
-    adapted, compute: adapters are trained, and the format of matmuls, which not every framework's rows have."""
-    low = COMPUTE_BITS.get(compute, 16) < 16 and name not in table.LOW
-    key = name, "adapters on" if adapted and name not in table.ADAPTED else f"{compute} matmuls of" if low else ""
+@record
+class Asked:
+    """What a step trains, as far as its interval depends on it.
+
+    adapted  adapters are trained, and compute is the format of matmuls, which not every framework's rows have
+    tunes    a model that was trained before is trained further
+    without  title and thread of a source that is held out
+    """
+
+    adapted: bool = False
+    compute: str = "bf16"
+    tunes: bool = False
+    without: tuple[str, str] = ("", "")
+
+
+_WIDTHS: dict[tuple[str, Asked], tuple[tuple[Width, Width], tuple[Width, Width]]] = {}
+"""Cache by framework and what is asked, because a question evaluates many setups of one."""
+
+
+def widths_of(name: str, asked: Asked = Asked()) -> tuple[tuple[Width, Width], tuple[Width, Width]]:  # noqa: B008
+    """Return the widths of a framework's steps on one GPU and on several, counted on the implementation and not."""
+    key = name, asked
     if key not in _WIDTHS:
-        alone, several = ((width_of(key, one, True), width_of(key, one, False)) for one in (True, False))
+        alone, several = (
+            (width_of(name, asked, one, True), width_of(name, asked, one, False)) for one in (True, False)
+        )
         _WIDTHS[key] = alone, several
     return _WIDTHS[key]
 
 
-def width_of(of: tuple[str, str], alone: bool, counted: bool) -> Width:
-    """Return how far the figures of a step of that framework can be from the formulas. of: its name, and what its rows
-    lack of this step; `counted`: what is saved for backward was counted on the implementation itself."""
-    name, lacks = of
-    asked = () if lacks else FIGURES
-    measured = {figure: found for figure in asked if (found := margin(name, alone, figure)) is not None}
+def width_of(name: str, asked: Asked, alone: bool, counted: bool) -> Width:
+    """Return how far the figures of a step of that framework can be from the formulas. `counted`: what is saved for
+    backward was counted on the implementation itself."""
+    low = COMPUTE_BITS.get(asked.compute, 16) < 16 and name not in table.LOW
+    adapters = asked.adapted and name not in table.ADAPTED
+    lacks = "adapters on" if adapters else f"{asked.compute} matmuls of" if low else ""
+    figures = () if lacks else FIGURES
+    measured = {figure: found for figure in figures if (found := margin(name, alone, figure)) is not None}
     if measured:
         nearest = next(iter(measured.values()))
         ends = tuple((f"memory/{f.removeprefix('memory_')}", one.low, one.high) for f, one in measured.items())
@@ -105,8 +134,15 @@ def width_of(of: tuple[str, str], alone: bool, counted: bool) -> Width:
         return Width((nearest.low - 1, nearest.high - 1), ends, rows, words)
     if name == PLAIN.name and alone and counted:
         return Width(says="one GPU, a loop around counted code: the allocator's part, and how far traced steps lay")
-    found = never_seen()
     where = "one GPU" if alone else "several GPUs"
+    if (asked.adapted or asked.tunes) and not low:
+        found = max(tuned(without=asked.without), never_seen(), key=lambda one: one.high)
+        says = (
+            f"how far published fine-tuning runs of {SOURCES} sources lay outside the formulas, at least as far as "
+            f"frameworks that were left out"
+        )
+        return Width((found.low - 1, found.high - 1), says=says)
+    found = never_seen()
     name = "a plain loop around torch" if name == PLAIN.name else f"{lacks} {name}".strip()
     return Width(
         (found.low - 1, found.high - 1),

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from napkin.evidence.row_fields import title_of
+from napkin.evidence.rows import RowFields
 from napkin.inputs.hardware import normal
 
 
@@ -24,6 +26,23 @@ def team_of(model: str) -> str:
     words = f"{normal(model)}-"
     families = ((normal(family), team) for team, listed in table.TEAMS.items() for family in listed)
     return _longest((family, team) for family, team in families if words.startswith(f"{family}-"))
+
+
+THREAD = r"/([\w.-]+?) ?(?:PR|pull request|issue)? ?#(\d+)"
+"""A repository and the number of an issue or pull request in it: `meta-pytorch/torchtune PR#389`, `pytorch/ao#812`."""
+
+
+def thread_of(where: str) -> str:
+    """Return the thread that a row comes from, as `torchtune#389` whoever owns the repository; "" if from none."""
+    import re  # slow to load, and read from rows alone
+
+    found = re.search(THREAD, where, re.IGNORECASE)
+    return "" if found is None else f"{''.join(filter(str.isalnum, found[1].lower()))}#{found[2]}"
+
+
+def origin_of(row: RowFields) -> tuple[str, str]:
+    """Return the title and the thread of a row's source, which its interval leaves out."""
+    return title_of(row), thread_of(row.text("source.where"))
 
 
 def _longest(found: Iterable[tuple[str, str]]) -> str:

@@ -78,6 +78,14 @@ def clamped_swiglu(run: Lowering, up: Tensor, count: Number) -> Tensor:
     return out
 
 
+def _activated_halves(run: Lowering, op: RoutedExperts, both: Tensor, count: Number) -> Tensor:
+    """Return the hidden elements from gate and up that one matmul made."""
+    if op.function == "swiglu_oai":
+        return clamped_swiglu(run, both, count)
+    gate, up = (run.tape.slice(both, count) for _ in range(2))
+    return run.tape.multiply(run.activated(gate, op.function), up)
+
+
 def unrouted_experts(run: Lowering, op: RoutedExperts) -> Value:
     """Every expert runs every token, its score multiplied in first: batched matmuls, and a sum (Llama 4)."""
     x, weights = run.read(op), run.read(op, 1)
@@ -144,8 +152,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
     sent, places = taken(rows)
     if op.gated and run.implementation.looped == "joined":
         both = product(sent, op.d_model, 2 * inner, "up")
-        gate, up = (tape.slice(both, rows * inner) for _ in range(2))
-        hidden = tape.multiply(run.activated(gate, op.function), up)
+        hidden = _activated_halves(run, op, both, rows * inner)
     elif op.gated:
         gate, up = (product(sent, op.d_model, inner, what) for what in ("gate", "up"))
         hidden = tape.multiply(run.activated(gate, op.function), up)

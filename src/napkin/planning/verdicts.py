@@ -79,14 +79,20 @@ def worst_rank(step: PreparedStep) -> Rank:
     return max(ranks, key=lambda rank: rank.live)
 
 
-def evaluate(model: Model, setup: Setup, implementation: str, capacity: Number | None) -> Fit:
+def evaluate(
+    model: Model,
+    setup: Setup,
+    implementation: str,
+    capacity: Number | None,
+    context: allocator.Figure = allocator.CONTEXT,
+) -> Fit:
     """Return a step's memory and whether it fits: `fits` if even the upper end does, `does not fit` if the bytes needed
-    without any cache already exceed the capacity."""
+    without any cache already exceed the capacity. context: of CUDA."""
     step = prepare(model, setup)
     rank = worst_rank(step)
     live = leaf("memory/live", rank.live, "byte", TRUE)
     width = width_of(model, setup, implementation)
-    found = allocator.reported(live, setup.layout.gpus, width, rank.flow(setup))
+    found = allocator.reported(live, setup.layout.gpus, width, rank.flow(setup), context)
     copies = narrow_copies(setup, rank)
     if copies:
         found = replace(found, ends={path: (low, high + copies) for path, (low, high) in found.ends.items()})

@@ -12,7 +12,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
 from napkin.errors import NapkinError, Refused
-from napkin.evidence.margins import widths_of
+from napkin.evidence.margins import Asked, widths_of
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
@@ -24,6 +24,7 @@ from napkin.training.layout import Layout
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.training.setup import Setup, keeps_adapters
+from napkin.training.tasks import PRETRAIN
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:
@@ -76,6 +77,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy)
     implementation = implementation if kernels is None else kernels.on(implementation)
+    asked = Asked(implementation.tuning is not None, policy.compute, read_task(inputs) is not PRETRAIN)
     return Setup(
         implementation,
         layout,
@@ -96,7 +98,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         task=read_task(inputs),
         forwards=(*read_sampled(inputs, model), *read_forwards(inputs, framework)),
         generation=read_generation(inputs),
-        widths=widths_of(framework.name, implementation.tuning is not None, policy.compute),
+        widths=widths_of(framework.name, asked),
     )
 
 

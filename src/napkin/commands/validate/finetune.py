@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from napkin.commands.validate.finetune_memory import MEMORY, fitting, memory_of
 from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_row
-from napkin.errors import UNDECIDED, NapkinError
+from napkin.errors import NapkinError
 from napkin.evidence import one_run
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import deviations
-from napkin.evidence.finetune_adapters import OTHER_MEMORY, OTHER_TIME
+from napkin.evidence.finetune_adapters import OTHER_TIME
 from napkin.evidence.finetune_rows import FineTuning, fine_tuning, is_judged
-from napkin.evidence.footprint import EXCEEDS
 from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.intervals import DESCRIBED, MEASURED
 from napkin.evidence.published import MAIN
@@ -21,18 +21,13 @@ from napkin.evidence.row_files import TUNING
 from napkin.evidence.rows import RowFields, WrongRow
 from napkin.evidence.runs import BENCHMARK
 from napkin.evidence.teams import source_of
-from napkin.footprint import memory
-from napkin.footprint.allocator import GAPS, VARIED
-from napkin.footprint.prepared import prepare
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
-from napkin.planning.verdicts import FITS, NOT, Fit, evaluate
-from napkin.record import record, replace
+from napkin.record import record
 from napkin.timing.goodput import UNBROKEN
 from napkin.training.setup import Setup
 from napkin.training.tasks import TASKS
 
-MEMORY = "memory"
 TIMES = ("tokens_per_second_per_gpu", "samples_per_second", "step_seconds")
 """Quantities of speed; the first that a row states is used, because the others follow from it."""
 PHASES = ("gen_seconds", "logprob_seconds", "update_seconds")
@@ -145,7 +140,7 @@ class TunedRow:
         """Return a quantity with its interval, and for memory the verdict on the run's accelerator."""
         asked = self.asked
         if quantity.startswith(MEMORY):
-            return _memory(asked, self.setup, quantity)
+            return memory_of(asked, self.setup, quantity)
         if asked.hardware is None:
             raise NapkinError("the accelerator is not stated")
         if quantity in PHASES:
@@ -177,25 +172,20 @@ def _question(row: RowFields, inside: bool) -> TunedRow | RolloutRow:
         return rollout_row(row, inside)
     asked = fine_tuning(row)
     source = "" if inside else source_of(title_of(row))
-    return TunedRow(asked, _as_it_ran(asked, source), source)
+    return TunedRow(asked, as_it_ran(asked, source), source)
 
 
-def _as_it_ran(asked: FineTuning, source: str) -> Setup:
+def as_it_ran(asked: FineTuning, source: str) -> Setup:
     """Return the setup of a row. Of the values that it leaves open, take the first that fits its accelerator; of the
     parallel degrees, the fastest that fit, as a practitioner would choose."""
     hardware = asked.hardware
     if asked.oom or asked.room is None:
         return asked.setup
-    ways = _fitting((asked.setup, *asked.otherwise), asked) if asked.otherwise else [asked.setup]
+    ways = fitting((asked.setup, *asked.otherwise), asked) if asked.otherwise else [asked.setup]
     if asked.divisions and hardware is not None:
-        ways = _fitting((asked.setup, *asked.divisions), asked)
+        ways = fitting((asked.setup, *asked.divisions), asked)
         ways.sort(key=lambda one: float(_step(asked, hardware, one, source).step().time.value))
     return ways[0] if ways else asked.setup
-
-
-def _fitting(ways: Iterable[Setup], asked: FineTuning) -> list[Setup]:
-    """Return the setups that can fit the accelerator of a row."""
-    return [one for one in ways if evaluate(asked.model, one, asked.implementation, asked.room).verdict != NOT]
 
 
 def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> one_run.StepPrediction:
@@ -209,7 +199,7 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
     from the fastest to the slowest."""
     asked = row.asked
     seconds, half = _seconds(row, hardware, row.setup, level)
-    others = [_seconds(row, hardware, one, level) for one in _fitting(asked.divisions, asked)]
+    others = [_seconds(row, hardware, one, level) for one in fitting(asked.divisions, asked)]
     shortest = min(time * math.exp(-wide) for time, wide in [(seconds, half), *others]) / seconds
     longest = max(time * math.exp(wide) for time, wide in [(seconds, half), *others]) / seconds
     layout = asked.setup.layout
@@ -243,66 +233,3 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
     likely, least, most = asked.lengths.waits(int(layout.dp), int(layout.sequences), sums)
     wider = math.log(OTHER_TIME) if asked.other else 0.0
     return seconds * likely, half + wider + math.log(most / least) / 2
-
-
-def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
-    """Return the setups that may have the row's peak, the likely one first: with the longest sequences, with
-    accumulated gradients, with other degrees, with wider weights."""
-    lengths = dict.fromkeys(asked.lengths.longest)
-    ways = _fitting((asked.setup, *asked.divisions), asked) if asked.divisions else []
-    others = [one for one in ways if one is not setup]
-    sums = (2, 1) if asked.adds_up else (setup.layout.micro_batches,)
-    return [
-        replace(one, layout=one.layout.replaced(seq=seq, micro_batches=count))
-        for one in (setup, *others, *asked.wider)
-        for count in sums
-        for seq in lengths
-    ]
-
-
-def _gaps(fit: Fit, setup: Setup, varied: float, usual: float) -> float:
-    """Return the bytes that the cache holds because no two micro-batches are as long: of what the passes free, beyond
-    the usual gaps, and of what the optimizer step frees. A buffer of gradients is never freed."""
-    rank = fit.rank
-    freed = 0 if setup.framework.wide_gradients else rank.gradients
-    return (varied - usual) * float(rank.flow(setup).passing) + (varied - 1) * float(freed + rank.moments[-1].passing)
-
-
-def _while_loading(asked: FineTuning, setup: Setup) -> float:
-    """Return the bytes of quantized weights on each GPU if every process loads all of them before they are sharded.
-
-    They are quantized on the GPU, and whether the ranks share the load, a row does not say (accelerate's
-    fsdp_cpu_ram_efficient_loading, zero3_init_flag; peft docs/source/accelerate/fsdp.md)."""
-    tuning = setup.implementation.tuning
-    if tuning is None or not tuning.quantized or setup.framework.program or int(setup.layout.zero) < 3:
-        return 0.0
-    whole = replace(setup, layout=setup.layout.replaced(zero=0), offload=())
-    return float(memory.holding(prepare(asked.model, whole), 0).parameters)
-
-
-def _memory(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, str]:
-    """Return the bytes of the worst GPU. A figure of unstated kind may be anything from allocated to used."""
-    capacity = asked.room
-    name = quantity.removeprefix(f"{MEMORY}_")
-    name = setup.framework.prints if name == "unstated" and setup.framework.prints else name
-    first, last = ("allocated", "used") if name not in ("allocated", "reserved", "used") else (name, name)
-    peaks = _peaks(asked, setup)
-    fits = [evaluate(asked.model, one, asked.implementation, capacity) for one in peaks]
-    factor = OTHER_MEMORY if asked.other else 1.0
-    low = min(fit.reported.ends[f"memory/{first}"][0] for fit in fits) / factor
-    high, needed = (max(fit.reported.ends[f"memory/{one}"][1] for fit in fits) * factor for one in (last, "used"))
-    found = fits[0].reported
-    shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
-    if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
-        shown += _gaps(fits[0], peaks[0], VARIED.value, GAPS.value)
-        gaps = _gaps(fits[0], peaks[0], VARIED.high, GAPS.high)
-        needed, high = needed + gaps, max(high + gaps, capacity or 0)  # until the card is full
-    bound = capacity if capacity is not None and not asked.judged else math.inf
-    value = min(shown, bound)
-    words = {fit.verdict for fit in fits}
-    if words == {NOT} and not asked.judged:
-        raise NapkinError(EXCEEDS)
-    word = words.pop() if len(words) == 1 else UNDECIDED
-    if word == FITS and max(needed, _while_loading(asked, setup)) > (capacity or math.inf):
-        word = UNDECIDED
-    return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), word

@@ -7,9 +7,10 @@ from napkin.commands.validate.rollout_lengths import STREAMED
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_adapters import adapters_of, check_kind
 from napkin.evidence.finetune_software import framework_of, precision_of
-from napkin.evidence.margins import widths_of
+from napkin.evidence.margins import Asked, widths_of
 from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.rows import RowFields
+from napkin.evidence.teams import origin_of
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
@@ -85,7 +86,7 @@ def setup_of(
             *_sampled(row, task, model),
             *forward_passes(task, reference, None, True),
         ),
-        widths=widths_of(framework.name, implementation.tuning is not None, precision.compute),
+        widths=widths_of(framework.name, Asked(adapted, precision.compute, True, origin_of(row))),
     )
     if row.count("layout.micro_batch"):
         return setup

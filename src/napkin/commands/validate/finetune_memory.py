@@ -1,0 +1,89 @@
+"""The memory of rows of measured fine-tuning: of the worst GPU, over what a row leaves open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from napkin.commands.validate.rollout_rows import Interval
+from napkin.errors import UNDECIDED, NapkinError
+from napkin.evidence.finetune_adapters import OTHER_MEMORY
+from napkin.evidence.finetune_rows import FineTuning
+from napkin.evidence.footprint import EXCEEDS
+from napkin.footprint import memory
+from napkin.footprint.allocator import GAPS, VARIED
+from napkin.footprint.prepared import prepare
+from napkin.planning.verdicts import FITS, NOT, Fit, evaluate
+from napkin.record import replace
+from napkin.training.setup import Setup
+
+MEMORY = "memory"
+
+
+def fitting(ways: Iterable[Setup], asked: FineTuning) -> list[Setup]:
+    """Return the setups that can fit the accelerator of a row."""
+    fits = ((one, evaluate(asked.model, one, asked.implementation, asked.room, asked.context)) for one in ways)
+    return [one for one, fit in fits if fit.verdict != NOT]
+
+
+def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
+    """Return the setups that may have the row's peak, the likely one first: with the longest sequences, with
+    accumulated gradients, with other degrees, with wider weights."""
+    lengths = dict.fromkeys(asked.lengths.longest)
+    ways = fitting((asked.setup, *asked.divisions), asked) if asked.divisions else []
+    others = [one for one in ways if one is not setup]
+    sums = (2, 1) if asked.adds_up else (setup.layout.micro_batches,)
+    return [
+        replace(one, layout=one.layout.replaced(seq=seq, micro_batches=count))
+        for one in (setup, *others, *asked.wider)
+        for count in sums
+        for seq in lengths
+    ]
+
+
+def _gaps(fit: Fit, setup: Setup, varied: float, usual: float) -> float:
+    """Return the bytes that the cache holds because no two micro-batches are as long: of what the passes free, beyond
+    the usual gaps, and of what the optimizer step frees. A buffer of gradients is never freed."""
+    rank = fit.rank
+    freed = 0 if setup.framework.wide_gradients else rank.gradients
+    return (varied - usual) * float(rank.flow(setup).passing) + (varied - 1) * float(freed + rank.moments[-1].passing)
+
+
+def _while_loading(asked: FineTuning, setup: Setup) -> float:
+    """Return the bytes of quantized weights on each GPU if every process loads all of them before they are sharded.
+
+    They are quantized on the GPU, and whether the ranks share the load, a row does not say (accelerate's
+    fsdp_cpu_ram_efficient_loading, zero3_init_flag; peft docs/source/accelerate/fsdp.md)."""
+    tuning = setup.implementation.tuning
+    if tuning is None or not tuning.quantized or setup.framework.program or int(setup.layout.zero) < 3:
+        return 0.0
+    whole = replace(setup, layout=setup.layout.replaced(zero=0), offload=())
+    return float(memory.holding(prepare(asked.model, whole), 0).parameters)
+
+
+def memory_of(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, str]:
+    """Return the bytes of the worst GPU. A figure of unstated kind may be anything from allocated to used."""
+    capacity = asked.room
+    name = quantity.removeprefix(f"{MEMORY}_")
+    name = setup.framework.prints if name == "unstated" and setup.framework.prints else name
+    first, last = ("allocated", "used") if name not in ("allocated", "reserved", "used") else (name, name)
+    peaks = _peaks(asked, setup)
+    fits = [evaluate(asked.model, one, asked.implementation, capacity, asked.context) for one in peaks]
+    factor = OTHER_MEMORY if asked.other else 1.0
+    low = min(fit.reported.ends[f"memory/{first}"][0] for fit in fits) / factor
+    high, needed = (max(fit.reported.ends[f"memory/{one}"][1] for fit in fits) * factor for one in (last, "used"))
+    found = fits[0].reported
+    shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
+    if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
+        shown += _gaps(fits[0], peaks[0], VARIED.value, GAPS.value)
+        gaps = _gaps(fits[0], peaks[0], VARIED.high, GAPS.high)
+        needed, high = needed + gaps, max(high + gaps, capacity or 0)  # until the card is full
+    bound = capacity if capacity is not None and not asked.judged else math.inf
+    value = min(shown, bound)
+    words = {fit.verdict for fit in fits}
+    if words == {NOT} and not asked.judged:
+        raise NapkinError(EXCEEDS)
+    word = words.pop() if len(words) == 1 else UNDECIDED
+    if word == FITS and max(needed, _while_loading(asked, setup)) > (capacity or math.inf):
+        word = UNDECIDED
+    return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), word
