@@ -152,6 +152,41 @@ def test_a_closed_stderr_sends_nothing_to_stdout(tmp_path: pathlib.Path) -> None
     assert shell("napkin 2>&-", tmp_path).stdout == b""
 
 
+LIMIT = (
+    "command: train-time\nparams: 70B\ntokens: 15T\ngpus: 1024\nhardware: h100\nmfu: 0.5\nlimits:\n  time: <= 150d\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"),
+    [("ascii", b"\\u00e9\\u03b2\\ud83d\\ude00"), ("latin-1", b"\xe9\\u03b2\\ud83d\\ude00"), ("utf-8", "éβ😀".encode())],
+)
+def test_json_escapes_what_a_stream_cannot_hold(tmp_path: pathlib.Path, encoding: str, written: bytes) -> None:
+    (tmp_path / "éβ😀.yaml").write_text(LIMIT)
+    done = shell("napkin check *.yaml --json", tmp_path, PYTHONIOENCODING=encoding)
+    assert written in done.stdout
+    assert json.loads(done.stdout.decode(encoding))["checks"][0]["file"] == "éβ😀.yaml"
+
+
+@pytest.mark.parametrize("out", ["", "-o answer.json", "--junit answer.xml"])
+def test_a_name_that_is_not_text_is_written_as_an_escape(tmp_path: pathlib.Path, out: str) -> None:
+    """The byte 0xff of a file's name is U+DCFF in Python, which no encoding has."""
+    with open(os.fsencode(tmp_path) + b"/bad\xff.yaml", "w") as file:
+        file.write(LIMIT)
+    done = shell(f"napkin check *.yaml --json {out}", tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    written = (tmp_path / out.split()[1]).read_bytes() if out else done.stdout
+    assert b"bad\\udcff.yaml" in written
+
+
+def test_a_report_that_cannot_be_written_has_the_status_of_one(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "limit.yaml").write_text(LIMIT)
+    for command in ("check limit.yaml", "lint llama3-8b --gpus 8"):
+        done = shell(f"napkin {command} --junit none/report.xml", tmp_path)
+        assert done.returncode == 74, command
+        assert done.stderr.startswith(b"error: --junit: none/report.xml: No such file or directory")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
 def test_json_on_a_stream_that_is_not_utf_8(tmp_path: pathlib.Path, encoding: str) -> None:
     line = "memory llama3-8b --hardware h100 --gpus 8 --zero 3"

@@ -263,6 +263,10 @@ def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) 
     here = target == "-"
     view = Display(width_of(sys.stdout) if here else PIPED, here and wants_color(sys.stdout), **asked)
     text = render(answer, form, view)
+    if form == "json":
+        from napkin.render.json import within
+
+        text = within((sys.stdout.encoding or "utf-8") if here else "utf-8", text)
     if here:
         sys.stdout.write(readable(text, sys.stdout) if form in ("text", "markdown") else text)
     sys.stdout.writelines(f"{line}\n" for line in answer.trailer)
@@ -271,10 +275,10 @@ def _show(answer: Answer, form: str, given: dict[str, OptionText], target: str) 
         _complain(Problems(answer.problems))
     if here:
         return
-    from napkin.render.files import write_whole
+    from napkin.render.files import write_text
 
     try:
-        write_whole(target, text.encode("utf-8"))
+        write_text(target, text)
     except OSError as problem:
         from napkin.inputs.load import printable
 

@@ -8,6 +8,12 @@ import stat
 import tempfile
 
 
+def write_text(path: str, text: str) -> None:
+    """Write a text in UTF-8. What UTF-8 does not have, such as a byte of a file's name, is written as an escape, which
+    is JSON's too. Raises OSError."""
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
+
+
 def write_whole(path: str, data: bytes) -> None:
     """Write to a temporary file, then rename it to the target; a pipe or device is written directly. For a link, its
     target is written; an existing file keeps its mode. Raises OSError."""

@@ -17,6 +17,21 @@ def to_json(answer: Answer, explain: bool = False) -> str:
     return "{\n" + ",\n".join(f"  {_dumps(key)}: {_block(value)}" for key, value in data.items()) + "\n}\n"
 
 
+def within(encoding: str, text: str) -> str:
+    """Return the text of a JSON object with escapes in place of the characters that an encoding lacks: they are in
+    strings, as the rest is ASCII."""
+    lacking = {ord(c): json.dumps(c)[1:-1] for c in set(text) if not _encodes(encoding, c)}
+    return text.translate(lacking) if lacking else text
+
+
+def _encodes(encoding: str, character: str) -> bool:
+    try:
+        character.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def to_data(answer: Answer, explain: bool = False) -> dict[str, object]:
     """Return the JSON object: napkin (the schema), command, inputs, values, units, low, high, verdict, notes, …."""
     found = answer.quantities()

@@ -13,12 +13,12 @@ from napkin.commands.command import WRITTEN, Command, ask, find
 from napkin.commands.first_file import write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.check import screen, shown, words_of
-from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, WRITE_FAILED, NapkinError, Problems
+from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, NapkinError, Problems
 from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome, hold, status_of
 from napkin.inputs.load import STDIN, Document, name_of, printable
 from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.render.findings import PROBLEM, Finding, to_annotations, to_junit
+from napkin.render.findings import PROBLEM, Finding, to_annotations
 from napkin.units import plain
 
 _MOST = 1000
@@ -109,7 +109,9 @@ def run(inputs: Inputs) -> Answer:
         name = _add_file(path, below, found)
         found.seconds[_path(name)] = time.perf_counter() - started
     if inputs.has("junit"):
-        _write_junit(inputs.text("junit"), found)
+        from napkin.commands.junit_file import write_junit
+
+        write_junit(inputs.text("junit"), found.findings, found.seconds, "napkin check")
     marks = inputs.has("annotations") and inputs.text("annotations")
     if not found.held and not marks:
         raise _nothing(found, named)
@@ -256,17 +258,6 @@ def _implied(answer: Answer, command: Command) -> LimitOutcome:
 def _worst(*statuses: int) -> int:
     """Return the status that wins: 3 over 2, 2 over 1, 1 over 4, 4 over 0; 5 over all."""
     return max(statuses, key=(OK, CLOSE, BROKEN, USAGE, REFUSED, ABSENT).index)
-
-
-def _write_junit(path: str, found: Checked) -> None:
-    from napkin.render.files import write_whole
-
-    try:
-        write_whole(path, to_junit(found.findings, found.seconds).encode("utf-8"))
-    except OSError as problem:
-        raise NapkinError(
-            f"--junit: {printable(path)}: {problem.strerror}", "name a file in a folder that exists", WRITE_FAILED
-        ) from None
 
 
 COMMAND = Command(

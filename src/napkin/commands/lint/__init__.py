@@ -17,7 +17,6 @@ from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.rollout.trainer import OF_ENGINE, read_trainer_of_rollout
 from napkin.commands.screens.lint import of_rule, of_rules, screen
 from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
-from napkin.inputs.load import printable
 from napkin.options.data import AMOUNT
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.lint import LINT, OPERATION
@@ -26,7 +25,7 @@ from napkin.options.rollout import ROLLOUT
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
-from napkin.render.findings import to_annotations, to_junit
+from napkin.render.findings import to_annotations
 from napkin.rules.case import Stated
 from napkin.rules.contradictions import refused
 from napkin.rules.judge import contradictions, findings, joined
@@ -64,7 +63,10 @@ def run(inputs: Inputs) -> Answer:
             problems += problem.problems if isinstance(problem, Problems) else (problem,)
     answer = _answer(found, problems, inputs.flag("explain"))
     if inputs.has("junit"):
-        _write_junit(inputs.text("junit"), found)
+        from napkin.commands.junit_file import write_junit
+
+        marks = [mark for one in found for mark in one.marks]
+        write_junit(inputs.text("junit"), marks, _seconds(found), "napkin lint")
     if inputs.has("annotations") and inputs.text("annotations"):
         marks = [one.mark(finding) for one in found for finding in one.findings]
         answer.trailer = to_annotations(marks, os.environ.get("GITHUB_WORKSPACE", ""))
@@ -146,21 +148,12 @@ def _answer(found: Sequence[Linted], problems: Sequence[NapkinError], whys: bool
     return answer
 
 
-def _write_junit(path: str, found: Sequence[Linted]) -> None:
-    """Write the findings as JUnit XML: errors fail, the others pass and are printed."""
-    from napkin.render.files import write_whole
-
-    marks = [mark for one in found for mark in one.marks]
+def _seconds(found: Sequence[Linted]) -> dict[str, float]:
+    """Return the time that each file took; phases are of one file."""
     seconds: dict[str, float] = {}
-    for one in found:  # phases are of one file
+    for one in found:
         seconds[one.read.target.name] = seconds.get(one.read.target.name, 0.0) + one.seconds
-    text = to_junit(marks, seconds, "napkin lint")
-    try:
-        write_whole(path, text.encode("utf-8"))
-    except OSError as problem:
-        raise NapkinError(
-            f"--junit: {printable(path)}: {problem.strerror}", "name a file in a folder that exists"
-        ) from None
+    return seconds
 
 
 COMMAND = Command(
