@@ -173,7 +173,7 @@ def test_what_is_not_understood_is_named() -> None:
     assert {one.key for one in reading.not_modelled} >= {"flux_capacitor", "lora_embedding_kernel"}
     assert "wandb_project" in reading.ignored
     assert "num_epochs" in reading.ignored
-    assert "offload_param" in read(DEEPSPEED)[1].refused[0].key
+    assert any("offload_param" in one.key for one in read(DEEPSPEED)[1].not_modelled)  # read from stage 3 on
     undecided = [one.key for one in read(MEGATRON)[1].not_modelled]
     assert any("DTYPE" in key for key in undecided)
     assert any("import time" in key for key in [one.key for one in read(NANOGPT)[1].not_modelled])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from napkin.errors import NapkinError, Refused
-from napkin.inputs.launch.read import read_launch
+from napkin.inputs.launch.read import read_launch, reading_of
+from napkin.inputs.launch.syntax import source_of
 from tests.conftest import Napkin, run_line
 from tests.test_launch import read
 
@@ -251,3 +252,21 @@ def test_a_line_of_no_program_is_refused(tmp_path: Path) -> None:
         read_launch(f"{path}:2")
     with pytest.raises(NapkinError, match="No such file"):
         read_launch(f"{path}.py:2")
+
+
+def test_the_environments_defaults_are_defaults() -> None:
+    """`os.getenv("NAME", default)` is its default, which the variable overrides; without a default it is open."""
+    text = (
+        "import os, torch\nfrom transformers import TrainingArguments, Trainer, AutoModelForCausalLM\n"
+        'model = AutoModelForCausalLM.from_pretrained(os.getenv("MODEL_ID", "Qwen/Qwen2.5-7B"))\n'
+        'args = TrainingArguments(per_device_train_batch_size=int(os.environ.get("BATCH", "3")),\n'
+        '    gradient_accumulation_steps=int(os.getenv("STEPS")), num_train_epochs=float("2"),\n'
+        "    bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported())\n"
+        "Trainer(model=model, args=args).train()\n"
+    )
+    reading = reading_of(source_of(text, "train.py"))
+    assert [reading.value_of(one) for one in ("model", "micro-batch", "epochs")] == ["qwen2.5-7b", 3, 2]
+    assert reading.inputs["micro-batch"].origin == "default"
+    assert "$BATCH" in reading.inputs["micro-batch"].where
+    assert reading.value_of("grad-accum") is None
+    assert reading.value_of("precision") == "amp-bf16"

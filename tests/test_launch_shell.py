@@ -172,3 +172,23 @@ def test_a_megatron_program_of_another_family_is_refused_without_its_kind() -> N
     assert said["pretrain_llama.py", ""] == ["pretrain_llama.py"]
     assert not any(keys for (_, kind), keys in said.items() if kind)
     assert not said["pretrain_gpt.py", ""]
+
+
+@pytest.mark.parametrize(
+    "more", ["> out.log", "> $LOG/out.log 2>&1", "2>&1", ">> a 2> b", "&> log", "> >(tee -a log) 2>&1", "< in"]
+)
+def test_redirections_are_no_values(more: str) -> None:
+    source = source_of(f"python train.py {HF} --fp16 True --max_steps 9 {more} --x 1 {more} | tee log", "run.sh")
+    assert [source.plain(one) for one in ("fp16", "max_steps", "x")] == [True, 9, 1]
+
+
+def test_a_placeholder_is_a_value() -> None:
+    assert source_of("python train.py --output_dir <path> --bf16", "run.sh").plain("output_dir") == "<path>"
+
+
+def test_the_name_of_a_program_tells_its_task() -> None:
+    def task(program: str) -> object:
+        return reading_of(source_of(f"accelerate launch {program} {HF} --beta 0.1", "run.sh")).value_of("task")
+
+    assert [task(one) for one in ("train_llm_dpo.py", "src/train_orpo.py", "train.py")] == ["dpo", "orpo", None]
+    assert task("compare_dpo_kto.py") is None

@@ -226,12 +226,16 @@ _DOT = re.compile(r"___|(?<=\d)_(?=\d)")
 """A dot of a version or a size in ModelScope's folders (1___5B) and in names of modules (llama3_1, qwen2-1_5b)."""
 
 
+_STEP = re.compile(r"/(?:checkpoint|global_step|step|epoch)[-_]?\d+$")
+"""The folder of a run's checkpoint, below one that is named for the model."""
+
+
 def model_of(name: str) -> tuple[str | None, bool]:
     """Return the preset for a model name, and whether the name includes its publisher.
 
     A copy, chat version or fine-tune is assumed to have the shape of the model that its name begins with.
     """
-    written = name.strip().strip("/")
+    written = _STEP.sub("", name.strip().strip("/"))
     found = _preset_of(written)
     return found if found[0] else _preset_of(_DOT.sub(".", written))
 

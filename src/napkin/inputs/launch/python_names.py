@@ -12,8 +12,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ON_AMPERE = ("is_bfloat16_supported", "is_bf16_supported", "is_torch_bf16_gpu_available", "is_torch_bf16_available")
+ON_AMPERE = (
+    "is_bfloat16_supported", "is_bf16_supported", "is_torch_bf16_gpu_available", "is_torch_bf16_available",
+    "is_available",
+)  # fmt: skip
 """Functions that return True on every GPU since Ampere."""
+NUMBERS = {"int": int, "float": float, "str": str}
 ENUMS = ("torch", "TaskType")
 """Objects whose attributes are values: torch.bfloat16, TaskType.CAUSAL_LM."""
 LONGEST_SHOWN = 60
@@ -99,10 +103,28 @@ class Values:
         if isinstance(node, ast.Call) and called(node) in ON_AMPERE:
             self.conditions.append(f"{called(node)}()")
             return True
+        if isinstance(node, ast.Call) and (default := _environment(node)) is not None:
+            self.conditions.append(f"${default[0]}")
+            return self.of(default[1], depth + 1)
+        if isinstance(node, ast.Call) and called(node) in NUMBERS and len(node.args) == 1 and not node.keywords:
+            return self._number(node, depth)
+        if isinstance(node, ast.BoolOp):
+            parts = [self.of(one, depth + 1) for one in node.values]
+            if all(isinstance(one, bool) for one in parts):
+                return all(parts) if isinstance(node.op, ast.And) else any(parts)
+            return Open(shown(node))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.of(node.operand, depth + 1)
             return Open(shown(node)) if isinstance(inner, Open) else not inner
         return self._computed(node, depth)
+
+    def _number(self, node: ast.Call, depth: int) -> Any:
+        """Return what `int("4096")` or `float("0.1")` is."""
+        inner = self.of(node.args[0], depth + 1)
+        try:
+            return NUMBERS[called(node)](inner) if type(inner) in (str, int, float) else Open(shown(node))
+        except (ValueError, OverflowError):
+            return Open(shown(node))
 
     def _computed(self, node: ast.expr, depth: int) -> Any:
         """Return the result of + - * // on numbers, or of concatenating strings."""
@@ -127,6 +149,13 @@ class Values:
             if all(isinstance(one, (str, int)) for one in parts):
                 return "".join(str(one) for one in parts)
         return Open(shown(node))
+
+
+def _environment(node: ast.Call) -> tuple[str, ast.expr] | None:
+    """Return the variable and the default of `os.getenv("NAME", default)` or `os.environ.get("NAME", default)`."""
+    asks = called(node) == "getenv" or (called(node) == "get" and owner(node) == "environ")
+    name = node.args[0] if len(node.args) == 2 and asks else None
+    return (name.value, node.args[1]) if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
 
 
 def called(node: ast.Call) -> str:

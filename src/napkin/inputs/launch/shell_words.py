@@ -26,6 +26,10 @@ class Statement:
     ends: str = "\n"
 
 
+_REDIRECTION = re.compile(r"(?:\d*>{1,2}[&|]?|\d*<(?=[ \t&])&?|&>{1,2})(?!<)[ \t]*(?=[^\s;|])")
+"""What sends a command's input or output elsewhere; a word follows. `<path>` stands for a value to fill in."""
+
+
 def statements(text: str) -> Iterator[Statement]:
     """Yield the statements of a script in order."""
     at, line, words, begun = 0, 1, [], 1
@@ -50,6 +54,11 @@ def statements(text: str) -> Iterator[Statement]:
             at = length
             yield Statement(tuple(words), begun, here, quoted)
             words, here, quoted, begun = [], None, False, line
+        elif not _compares(words) and (found := _REDIRECTION.match(text, at)) is not None:
+            start = found.end() + (text[found.end()] in "<>")
+            after = _bracket(text, start) if text.startswith("(", start) else _word(text, start)[1]
+            line += text.count("\n", at, after)
+            at = after
         elif (sign := next((one for one in SEPARATORS if text.startswith(one, at)), None)) is not None:
             if words or sign == ";;":
                 yield Statement(tuple(words), begun, ends=sign)
@@ -82,6 +91,11 @@ def _here_document(text: str, start: int, mark: str, dashed: bool) -> tuple[str,
 
 
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
+
+
+def _compares(words: list[str]) -> bool:
+    """Return whether a statement is a condition, in which < and > compare."""
+    return any(word in ("[[", "[") or word.startswith("((") for word in words)
 
 
 def _word(text: str, at: int) -> tuple[str, int]:

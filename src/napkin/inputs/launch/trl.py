@@ -98,6 +98,12 @@ def task_of_program(source: LaunchFile) -> str | None:
     return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", name)), None)
 
 
+def _hinted(program: str) -> str | None:
+    """Return the task that the name of a program of one's own says: `train_llm_dpo.py`."""
+    found = {NAMED[one] for one in re.findall(r"[a-z]+", program.lower()) if one in NAMED and one != "pt"}
+    return found.pop() if len(found) == 1 else None
+
+
 def is_trl(reading: Reading) -> bool:
     """Return whether a file is TRL's, by its keys or its program.
 
@@ -151,6 +157,8 @@ def take_task(reading: Reading) -> None:
         reading.derive("task", "kto", "desirable_weight", "undesirable_weight")
     elif reading.source.has_any("simpo_gamma", "gamma_beta_ratio") or str(reading.source.plain("loss_type")) == "simpo":
         reading.derive("task", "simpo", *reading.written("simpo_gamma", "gamma_beta_ratio", "loss_type"))
+    elif (hinted := _hinted(reading.source.program)) is not None:
+        reading.assume("task", hinted, reading.source.program)
     elif reading.source.has_any("beta", "max_prompt_length", "precompute_ref_log_probs"):
         keys = [k for k in ("beta", "max_prompt_length", "precompute_ref_log_probs") if k in reading.source]
         reading.ask("task", *keys)

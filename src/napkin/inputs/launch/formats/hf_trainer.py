@@ -33,7 +33,7 @@ def is_this(source: LaunchFile) -> bool:
     if source.has_any("finetuning_type", "stage", "base_model") or not stated:
         return False
     if not flat.has_any("model_name_or_path", "model_name", "model_id"):
-        return source.is_mapping and stated + trl >= ENOUGH
+        return (source.is_mapping or source.syntax == "shell") and stated + trl >= ENOUGH
     launched = any(one in source.command for one in LAUNCHERS)
     return stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
 
