@@ -157,13 +157,19 @@ def take_sp(reading: Reading) -> None:
         reading.default("sp", False, "sequence_parallel")
 
 
+CORE = "core_attn"
+"""What Megatron-core calls scores, softmax and their product with values, and recomputes by default."""
+
+
 def take_recompute(
     reading: Reading,
     granularity: str = "recompute_granularity",
     method: str = "recompute_method",
     layers: str = "recompute_num_layers",
+    modules: str = "recompute_modules",
 ) -> None:
-    """Read recomputation: none, selective (core attention), or full, in groups of layers if given."""
+    """Read recomputation: none, selective (core attention; other modules alone are refused), or full, in groups of
+    layers if given."""
     if reading.read("checkpoint_activations", flag):
         reading.put("recompute", "full", "checkpoint_activations")
         return
@@ -179,7 +185,7 @@ def take_recompute(
         reading.default("recompute", "none", granularity)
         return
     if kind == "selective":
-        reading.put("recompute", "selective", granularity)
+        _take_selective(reading, granularity, modules)
         return
     if kind != "full":
         raise reading.source.error(granularity, f"{kind[:40]!r} is neither full nor selective")
@@ -204,6 +210,19 @@ def take_recompute(
         reading.derive("recompute", f"group:{number_of}", *keys)
     else:
         reading.derive("recompute", "full", *keys)
+
+
+def _take_selective(reading: Reading, granularity: str, modules: str) -> None:
+    """Read selective recomputation, which is that of core attention unless modules are named (arguments.py)."""
+    import re
+
+    names = re.findall(r"\w+", str(reading.source.plain(modules) or CORE))
+    if CORE in names:
+        reading.put("recompute", "selective", granularity)
+        return
+    reading.ask("recompute", granularity, modules)
+    why = f"{', '.join(names)[:80]} without {CORE}: which of a layer's modules are recomputed is not modeled"
+    reading.refuse(modules, f"{why}; --recompute none is an upper bound", "recompute")
 
 
 def take_precision(reading: Reading, default: str | None = FP32) -> None:
