@@ -49,7 +49,7 @@ def test_a_smaller_engine_is_suggested_only_down_to_what_holds_a_response() -> N
     """Of 79.2 GiB: a tenth over 4 ranks has room for 3.7 GiB of weights, 1 GiB of logits and a response; of 40 GiB a
     tenth over one rank has no room for 15 GiB of weights. An engine awake takes its share from the update too."""
     line = f"memory {HERE} --trainer trl --zero 3 --rollout colocated:0.3"
-    assert next(row["change"] for row in asked(line)["suggestions"]) == "--rollout colocated:0.1"
+    assert next(row["change"] for row in asked(line)["suggestions"]) == "--rollout colocated:0.1 --rollout-tp 4"
     fixed = [row["change"] for row in asked(f"{line} --rollout-tp 1")["suggestions"]]
     assert fixed
     assert not any("colocated:0.1" in change or "colocated:0.2" in change for change in fixed)

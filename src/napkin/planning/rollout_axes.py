@@ -40,15 +40,17 @@ def _engine(sharing: Sharing, given: Options, lengths: RolloutLengths, capacity:
     if engine is None or engine.apart:
         return
     most = engine.ranks if "rollout-tp" in given else min(node, engine.gpus)
-    ranks = [engine.ranks << i for i in range(most.bit_length()) if engine.ranks << i <= most]
-    shares = [tenths / 10 for tenths in range(9, 0, -1) if tenths / 10 < engine.share]
-    enough = [
-        share
-        for share in shares
-        if any(replace(engine, share=share, ranks=count).holds(lengths, capacity) for count in ranks)
-    ]
-    if enough:
-        yield Axis("share", tuple({"rollout": f"colocated:{one:g}"} for one in enough), "fewer responses at a time")
+    doubled = (engine.ranks << i for i in range(most.bit_length()))
+    ranks = [count for count in doubled if count <= most and engine.gpus % count == 0]
+    smaller = []
+    for share in (tenths / 10 for tenths in range(9, 0, -1) if tenths / 10 < engine.share):
+        tried = (count for count in ranks if replace(engine, share=share, ranks=count).holds(lengths, capacity))
+        enough = next(tried, None)
+        if enough is not None:
+            divided = {"rollout-tp": str(enough)} if enough > engine.ranks else {}
+            smaller.append({"rollout": f"colocated:{share:g}", **divided})
+    if smaller:
+        yield Axis("share", tuple(smaller), "fewer responses at a time")
     others = [one for one in str(given.get("offload", "")).split(",") if one and one not in STATES]
     away = [*others, *sharing.away]
     levels = []
