@@ -196,3 +196,47 @@ def test_prompts_of_a_step_of_trls_grpo() -> None:
     assert any("not a multiple of 7" in one.why for one in odd.refused)
     alone = line(f"{start.replace('--num_processes 3', '')} {batch} --num_generations 6")
     assert "global-batch" not in alone.inputs
+
+
+def test_a_script_that_a_script_runs(tmp_path: Path) -> None:
+    """`bash train.sh 8` sees its arguments and what is exported, not the other variables of its caller."""
+    (tmp_path / "train.sh").write_text(
+        f"BATCH=${{BATCH:-2}}\nSEQ=${{SEQ:-1024}}\n"
+        f"torchrun --nproc_per_node $1 train.py {ARGUMENTS} --gradient_accumulation_steps $2 "
+        "--per_device_train_batch_size $BATCH --max_length $SEQ\n"
+    )
+    (tmp_path / "wrap.sh").write_text('CUDA_VISIBLE_DEVICES=0 numactl "$@"\n')
+    script = tmp_path / "job.slurm"
+    for call in ("bash train.sh 8 3", "exec ./train.sh 8 3", 'srun bash "$(pwd)/train.sh" 8 3'):
+        script.write_text(f"#!/bin/bash\n#SBATCH --nodes=1\nBATCH=16\nexport SEQ=4096\n{call}\n")
+        reading = read_launch(str(script))
+        assert values(reading, "gpus", "grad-accum", "micro-batch", "seq") == [8, 3, 2, 4096], call
+    script.write_text(f"bash wrap.sh torchrun --nproc_per_node 4 train.py {ARGUMENTS} --max_steps 5\n")
+    assert values(read_launch(str(script)), "gpus", "steps") == [4, 5]
+    (tmp_path / "loop.sh").write_text("bash loop.sh\nbash loop.sh\n")
+    with pytest.raises(NapkinError):
+        read_launch(str(tmp_path / "loop.sh"))
+
+
+def test_the_training_command_is_not_an_engines(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "vllm serve Qwen/Qwen3-14B --port 8000 --max-model-len 4096 --gpu-memory-utilization 0.9 --dtype bfloat16 &\n"
+        "accelerate launch --num_processes 3 train.py\n"
+    )
+    with pytest.raises(NapkinError, match=r"starts train\.py"):
+        read_launch(str(script))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "gpus"),
+    [
+        ("torchrun --nproc_per_node 4 --nnodes 2 src/train.py", 8),
+        ("deepspeed --num_gpus 4 src/train.py", 4),
+        ("accelerate launch --num_processes 6 src/train.py", 6),
+        ("NPROC_PER_NODE=2 llamafactory-cli train", 2),
+    ],
+)
+def test_llama_factorys_gpus_on_a_line(launcher: str, gpus: int) -> None:
+    reading = line(f"{launcher} --stage sft --model_name_or_path Qwen/Qwen2.5-7B --finetuning_type lora --bf16")
+    assert values(reading, "trainer", "gpus") == ["llama-factory", gpus]

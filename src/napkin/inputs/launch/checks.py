@@ -45,8 +45,9 @@ def take_hybrid(reading: Reading, key: str) -> None:
 
 
 def take_launcher(reading: Reading) -> None:
-    """Read the GPU count of a launch line whose settings are in a file: its options or environment."""
-    if not reading.source.parts or reading.inputs.get("gpus") is not None:
+    """Read the GPU count of a launch line, where its format has none of its own: its options or environment."""
+    line = reading.source.parts or reading.source.syntax == "shell"
+    if not line or reading.inputs.get("gpus") is not None:
         return
     around = reading.source.environment
     if any(one in reading.source for one in EACH):

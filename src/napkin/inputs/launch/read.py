@@ -14,6 +14,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, StatedOption
 from napkin.inputs.launch.syntax import read_source
+from napkin.inputs.load import printable
 
 MODULES = """primus ms_swift automodel roll open_instruct easy_r1 verl nemo_rl openrlhf deepspeed_chat
     megatron nemo megatron_bridge
@@ -54,10 +55,10 @@ def reading_of(source: LaunchFile) -> Reading:
             f"{source.name}: its settings are in {source.missing[0][:200]}, which was not found",
             "give that file: napkin read --from FILE",
         )
-    if source.syntax == "shell" and source.program:
+    if source.syntax == "shell" and source.command:
+        started = source.program or " ".join([one for one in source.command if one not in ("", "exec")][:2])
         raise NapkinError(
-            f"{source.name}: starts {source.program[:100]}, whose options napkin does not know",
-            _of_program(source),
+            f"{source.name}: starts {printable(started, 100)}, whose options napkin does not know", _of_program(source)
         )
     shown = ", ".join(list(source.values)[:3])
     raise NapkinError(
@@ -70,8 +71,8 @@ def _of_program(source: LaunchFile) -> str:
     """Return a hint for a launch line of an unknown program: its source, if that is beside the line, or options."""
     from napkin.inputs.launch.settings_files import path_of
 
-    written = next(one for one in source.command if one.endswith(".py"))
-    path = path_of(source.name, written)
+    written = next((one for one in source.command if one.endswith(".py")), "")
+    path = path_of(source.name, written) if written else None
     return f"give its source: --from {os.path.normpath(path)}; or {SIZES}" if path is not None else SIZES
 
 

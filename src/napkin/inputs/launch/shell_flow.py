@@ -73,6 +73,7 @@ class Script:
         self.variables = Variables()
         self.variables.texts |= known or {}
         self.variables.used |= set(known or ())
+        self.variables.known |= set(known or ())
         self.commands: list[tuple[int, list[str]]] = []
         self.spare: list[tuple[int, list[str]]] = []
         self.undecided: dict[str, str] = {}
@@ -253,6 +254,8 @@ class Script:
         if words[0] in _SKIPPED or words[0].endswith("()") or len(self.commands) >= MOST_COMMANDS:
             return
         expanded = [part for word in words for part in self._argument(word)]
+        if self._run(expanded):
+            return
         (self.spare if self._with_arguments else self.commands).append((one.line, expanded))
         if self._unsure and any(part.startswith("--") for part in expanded):
             self.undecided.setdefault(clean(" ".join(expanded[:3]))[:60], "is started in an undecided branch")
@@ -271,6 +274,21 @@ class Script:
             self.undecided.setdefault(f"source {plain[:50]}", "was not found; it may set what the command passes on")
         for one in statements(clean(read_text(path))) if path is not None else ():
             self._statement(one)
+
+    def _run(self, words: Sequence[str]) -> bool:
+        """Follow the script that a command runs, if it is here. Return whether it is."""
+        from napkin.inputs.launch.shell_children import child_of, shell_of_its_own
+        from napkin.inputs.load import read_text
+
+        found = child_of(self.name, words) if self._sourced < MOST_SOURCED else None
+        if found is None:
+            return False
+        self._sourced += 1
+        path, arguments = found
+        with shell_of_its_own(self.variables, self.exported | self.variables.known, arguments):
+            for one in statements(clean(read_text(path))):
+                self._statement(one)
+        return True
 
     def _argument(self, word: str) -> Iterator[str]:
         """Yield a word's expansion, and split a quoted command line (`bash -c "…"`) into words."""

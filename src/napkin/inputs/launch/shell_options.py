@@ -31,6 +31,11 @@ OF_SETTINGS = 8
 """Options that a settings file on a launch line counts for, when a script has several commands."""
 LARGEST = 1_000_000
 """Longest script, in characters. Published ones have thousands."""
+TOOLS = (
+    "vllm", "ray", "curl", "wget", "docker", "conda", "mamba", "aws", "gcloud", "kubectl", "hf", "[", "[[", "test",
+    "grep", "sed", "awk", "scontrol",
+)  # fmt: skip
+"""Programs that train nothing themselves."""
 MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
 
 
@@ -85,7 +90,7 @@ class _Command:
     @property
     def weight(self) -> int:
         """How much the command looks like the training program: its options, and a settings file of several."""
-        if "pip" in self.words[:3]:  # python -m pip install
+        if "pip" in self.words[:3] or marks(self.words[0])[0].rsplit("/", 1)[-1] in TOOLS:  # python -m pip install
             return 0
         named = len(named_in(self.words)) if _TRAINS.search(" ".join(self.words)) else 0
         return len(self.options) + OF_SETTINGS * named

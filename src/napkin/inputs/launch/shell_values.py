@@ -50,12 +50,14 @@ class Variables:
     """The variables of a script while it is read.
 
     Arrays are lists of expanded elements.     used  names that were looked up
+    known  names of variables that are set before the script starts
     """
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
         self.arrays: dict[str, list[str]] = {}
         self.used: set[str] = set()
+        self.known: set[str] = set()
 
     def assign(self, name: str, value: str, more: bool = False) -> None:
         """Set a variable, or append to it."""
@@ -176,7 +178,7 @@ class Variables:
         if sign in (":+", "+"):
             return self.text_of(word, depth + 1) if value else ""
         if name in "@*":
-            return ""
+            return self.texts.get("@", "")
         if rest and not rest.startswith("["):
             return opened(f"${{{inner}}}")
         if value is None:

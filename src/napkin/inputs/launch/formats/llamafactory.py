@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.accelerate_line import take_accelerate
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_saved
 from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, take_model, take_optimizer, take_targets
@@ -134,7 +135,7 @@ def _framework(reading: Reading) -> None:
     if core:
         reading.derive("framework", "megatron-core", *core)
         _of_megatron(reading)
-    elif not take_deepspeed_file(reading) and reading.source.plain("fsdp"):
+    elif not take_accelerate(reading) and not take_deepspeed_file(reading) and reading.source.plain("fsdp"):
         reading.derive("framework", "fsdp", "fsdp")
         take_fsdp(reading, "fsdp_config")
 
