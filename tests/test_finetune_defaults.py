@@ -12,6 +12,7 @@ import pytest
 
 from napkin.evidence import margins
 from napkin.evidence.finetune_defaults import attention_of, context_of, dropout_of, may_be_old
+from napkin.evidence.finetune_rows import fine_tuning
 from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.rows import RowFields
 from napkin.evidence.teams import thread_of
@@ -129,6 +130,23 @@ def test_experts_of_gpt_oss_run_one_after_the_other_in_transformers_4(tmp_path: 
     file.write_text("schema: finetune/1\nrows:\n" + "".join(row.format(version=one) for one in ("4.56", "5.0")))
     old, new = (one["predicted"] for one in validated(str(file)))
     assert 0.9 < old / new < 1.3
+
+
+def test_targets_that_a_model_lacks_next_to_others_are_passed_over() -> None:
+    """As peft does: Unsloth's notebook of gpt-oss-20b names seven modules, and prints 3,981,312 trained parameters,
+    those of rank 8 on four of them in 24 layers of 2,880 with 64 heads and 8 key heads of 64."""
+    names = "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"
+    stated = {
+        "task": "sft",
+        "model": {"preset": "gpt-oss-20b"},
+        "method": {"kind": "lora", "lora_rank": 8, "lora_targets": names, "quantized": "nf4"},
+        "layout": {"trainer": "unsloth", "micro_batch": 1, "seq_max": 1024},
+    }
+    asked = fine_tuning(RowFields(Document("rows", None), 0, stated))
+    assert (tuning := asked.setup.implementation.tuning) is not None
+    assert sorted(name.strip(".") for name in tuning.targets) == ["k_proj", "o_proj", "q_proj", "v_proj"]
+    queries, keys = 64 * 64, 8 * 64
+    assert 24 * 8 * (2 * (2880 + queries) + 2 * (2880 + keys)) == 3_981_312
 
 
 def test_a_thread_is_one_source_whoever_owns_its_repository() -> None:

@@ -16,7 +16,7 @@ from napkin.evidence.rows import RowFields
 from napkin.operations.adapter_kinds import KINDS as OTHER_KINDS
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora_targets import found_targets, resolved
+from napkin.operations.lora_targets import found_targets, lacking_targets, resolved
 from napkin.operations.model import Model
 from napkin.operations.roles import ADAPTER
 from napkin.operations.trained import as_trained
@@ -52,11 +52,14 @@ def check_kind(row: RowFields) -> bool:
 
 
 def adapters_of(row: RowFields, model: Model, implementation: Implementation, other: bool) -> Tuning:
-    """Return the adapters of a row. other: of a kind that is taken for LoRA."""
+    """Return the adapters of a row, without names that the model lacks next to others, which peft passes over.
+    other: of a kind that is taken for LoRA."""
     if other and row.text("method.kind") not in KINDS:
         return _of_kind(row, model, implementation) or _like_lora(row, model, implementation)
     tuning = replace(tuning_of(row), magnitude=row.text("method.kind") == DORA)
     targets = targets_of(row, model)
+    lacking = lacking_targets(targets, model, implementation)
+    targets = tuple(name for name in targets if name not in lacking)
     if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names
         apart = (*found_targets(targets, model, implementation), *experts_of(row, model, implementation))
         return resolved(tuning, apart, model, implementation, converts=False)
