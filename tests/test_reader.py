@@ -45,7 +45,7 @@ MEMORY = "memory llama3-8b --hardware h100"
         (f"{MEMORY} --gpu-type a100", "memory llama3-8b --hardware a100"),
         (f"{MEMORY} --gpu 8", f"{MEMORY} --gpus 8"),
         ("train-time --params 7 B --tokens 1 T --within 14 days", "train-time --params 7B --tokens 1T --within 14days"),
-        ("train-time 7B --tokens 1T --cost 2", "train-time 7B --tokens 1T --price 2"),
+        ("train-time 7B --tokens 1T --gpu-cost 2", "train-time 7B --tokens 1T --price 2"),
         ("memory llama3-8b --hardware 8xh100", f"{MEMORY} --gpus 8"),
         ("memory llama3-8b --hardware h100:8", f"{MEMORY} --gpus 8"),
         (f"{MEMORY} --fsdp", f"{MEMORY} --zero 3"),

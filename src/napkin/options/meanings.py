@@ -231,6 +231,13 @@ MEANS: dict[str, Mapping[str, str]] = {
     "ppo": {"": "--task ppo"},
     "rloo": {"": "--task rloo"},
     "reinforce rlhf rl": {"": f"!{_ROLLOUTS}", "*": f"!{_ROLLOUTS}"},
+    "cost total-cost": {"*": "!--price is USD per GPU-hour, --budget USD for the whole run"},
+    "gpu-hours gpu-hrs device-hours": {"*": "!--within: GPU-hours over --gpus"},
+    "spot preemptible on-demand": {"": "!--price: USD per GPU-hour"},
+    "provider cloud instance instance-type machine-type": {
+        "*": "!--hardware, --gpus-per-node and --price say what it has and costs; plan --hardware any compares prices"
+    },
+    "cluster cluster-size": {"#": "--gpus {}", "*": "!--hardware and --gpus"},
     "days": {"*": "--within {}d"},
     "hours": {"*": "--within {}h"},
     "weeks": {"*": "--within {}w"},

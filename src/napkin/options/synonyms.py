@@ -111,7 +111,7 @@ SAME = {
     "within": "deadline time-limit max-time time duration max-duration time-budget target-time training-time wall-time",
     "time": "measured-time elapsed elapsed-time runtime",
     "budget": "max-cost cost-limit max-budget budget-usd usd dollars money total-budget max-price",
-    "price": """cost cost-per-hour price-per-hour price-per-gpu-hour cost-per-gpu-hour cost-per-gpu price-per-gpu
+    "price": """cost-per-hour price-per-hour price-per-gpu-hour cost-per-gpu-hour cost-per-gpu price-per-gpu
         gpu-price gpu-cost gpu-hour-price gpu-hour-cost gpu-price-per-hour gpu-cost-per-hour hourly-rate
         hourly-cost hourly-price usd-per-gpu-hour usd-per-hour dollars-per-hour rental-price""",
     "tokens-per-second": """throughput tokens-per-sec tok-per-sec toks-per-sec tokens-s tok-s token-throughput
