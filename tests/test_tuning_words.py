@@ -195,3 +195,32 @@ def test_a_loss_without_logits_by_its_names(tmp_path: pathlib.Path, words: str) 
 
 def test_a_word_within_another_is_none(tmp_path: pathlib.Path) -> None:
     assert memory_of(tmp_path, kernels="accelerated") == memory_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("liger", True),
+        ("LigerPlugin", True),
+        ("foak-fast-kernels-liger", True),
+        ("TE + triton + fsdp2_prefetch", True),
+        ("apex fused", False),
+        ("foak with kernels of our own", False),
+    ],
+)
+def test_kernels_that_are_not_known_are_refused(tmp_path: pathlib.Path, words: str, read: bool) -> None:
+    row = {
+        "id": "one",
+        "source": {"title": "t", "where": "w", "tier": "A"},
+        "task": "sft",
+        "model": {"name": "llama3-8b"},
+        "hardware": {"accelerator": "A100 80GB", "count": 1},
+        "method": {"kind": "full"},
+        "layout": {"micro_batch": 1, "seq": 512, "precision": "bf16-pure", "framework": "torch", "kernels": words},
+        "measured": {"peak_bytes": 80e9, "what": "allocated"},
+    }
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps({"schema": "finetune/1", "rows": [row]}))
+    (answer,) = run_line(f"validate {file} --json").data["rows"]
+    assert ("predicted" in answer) == read
+    assert read or answer["why"] == f"states layout.kernels: {words}: not modeled"

@@ -243,12 +243,27 @@ def is_reentrant(row: RowFields, trainer: Trainer) -> bool:
 
 
 FUSED_NORMS = "foak"
+KERNEL_WORDS = re.compile(
+    "|".join((*KERNELS, FUSED_NORMS, "none|default|true|kernels?|fast|fused|triton|te|transformer|engine"))
+    + r"|accelerated|baseline|peft|bnb|aadp|moe|scattermoe|granite|ep\d+|padding|free|fsdp2|prefetch"
+    + r"|torch|compile|flash|attention|attn|fa[23]|sdpa|cut|cross|entropy|c?ce|rms|norms?|rope|swiglu|mlp|qkv|lora|o"
+)
+"""Words of `layout.kernels` that are read here or elsewhere, or that say no more than another field."""
 """The word for kernels that run a norm at once, and whose loss writes the gradient over the logits."""
+
+
+def check_kernels(row: RowFields) -> None:
+    """Reject a row with a library of kernels that is not known."""
+    said = row.text("layout.kernels")
+    words = re.split(r"[^a-z0-9]+", said.lower().replace("plugin", " "))
+    if not all(KERNEL_WORDS.fullmatch(one) for one in words if one):
+        raise NapkinError(f"states layout.kernels: {said[:60]}: not modeled")
 
 
 def kernels_of(row: RowFields) -> Kernels | None:
     """Return the library of kernels that a row names, or its trainer has."""
     words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
+    check_kernels(row)
     if FUSED_NORMS in words:
         return None
     named = next((one for name, one in KERNELS.items() if name in words), None)
