@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.syntax import source_of
+from tests.conftest import run_line
 from tests.test_launch import read
 
 OPENRLHF = "python3 -m openrlhf.cli.{} --pretrain Qwen/Qwen3-8B --train_batch_size 64 {}\n"
@@ -79,3 +84,23 @@ def test_rolls_sequence_length_wins_over_its_response_length(more: str, seq: int
     answers have what the prompt leaves."""
     options, _ = read(ROLL.format(more))
     assert (options["seq"], options.get("max-response-tokens")) == (seq, answers)
+
+
+GRPO_LINE = "model_name_or_path: Qwen/Qwen2.5-7B\nper_device_train_batch_size: 16\nnum_generations: 16\nbf16: true\n"
+
+
+def test_trls_prompts_are_as_long_in_both_readings() -> None:
+    """512 tokens by default: the sequence and the longest prompt agree, so that an answer follows."""
+    reading = reading_of(source_of(f"{GRPO_LINE}max_completion_length: 4096\n", "grpo.yaml"))
+    assert (reading.value_of("seq"), reading.value_of("max-prompt-tokens")) == (4608, 512)
+
+
+@pytest.mark.parametrize("key", ["vllm_mode: server", "vllm_server_base_url: http://host:8001", "vllm_mode: colocate"])
+def test_a_server_that_generates_has_gpus_of_its_own(tmp_path: Path, key: str) -> None:
+    """Their number is not in the file: memory asks for it."""
+    path = tmp_path / "grpo.yaml"
+    path.write_text(f"{GRPO_LINE}max_completion_length: 512\nuse_vllm: true\n{key}\n")
+    line = f"memory --from {path} --gpus 8 --hardware h100"
+    outcome = run_line(line)
+    assert ("leaves --rollout open" in outcome.err) == (key != "vllm_mode: colocate")
+    assert "leaves --rollout" not in run_line(f"{line} --rollout separate:2").err

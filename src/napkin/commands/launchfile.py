@@ -60,6 +60,7 @@ NEEDED = frozenset(
         "quantized",
         "lora-rank",
         "lora-targets",
+        "rollout",
         "adapter",
         "freeze-layers",
     ]
@@ -115,7 +116,7 @@ def options_of_launch(
     readings = [read_launch(path) for path in paths]
     reading = combined(readings)
     refused = [one for one in reading.refused if not {one.option, *one.clash} & set(typed)]
-    clashes = tuple(one for one in refused if one.clash and clashing)
+    clashes = tuple(one for one in (*refused, *reading.not_modelled) if one.clash and clashing)
     _check_refused(reading, [one for one in refused if one not in clashes])
     solved = {str(typed[name].text) for name in ("max", "min") if name in typed}
     overruled = solved | {option for option, others in INSTEAD.items() if any(other in typed for other in others)}

@@ -237,6 +237,10 @@ class Reading:
         """
         self._say(self.refused, key, why, options[0], options)
 
+    def disable(self, key: str, why: str, *options: str) -> None:
+        """Report a key without effect next to keys of these options: it changes no answer, and lint names it."""
+        self._say(self.not_modelled, key, why, options[0], options)
+
     def ignore(self, *keys: str) -> None:
         """Record keys that affect neither memory nor time."""
         for key in keys:

@@ -147,9 +147,19 @@ def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
         share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
         reading.derive("rollout", f"colocated:{share:g}", "vllm_mode", "vllm_gpu_memory_utilization")
         reading.take("rollout-tp", "vllm_tensor_parallel_size", degree)
+    elif served := _server(reading):
+        reading.ask("rollout", served)
     weight = reading.read("beta", number)
     if weight is not None:
         reading.derive("reference", _reference(reading) if weight else "none", "beta")
+
+
+def _server(reading: Reading) -> str:
+    """Return the key that says that a vLLM server generates, on GPUs that the file does not count; "" if none."""
+    if str(reading.source.plain("vllm_mode") or "").lower() == "server":
+        return "vllm_mode"
+    keys = (key for key, value in reading.source.values.items() if key.startswith("vllm_server") and value.value)
+    return next(keys, "") if reading.read("use_vllm", flag) else ""
 
 
 def _reference(reading: Reading) -> str:

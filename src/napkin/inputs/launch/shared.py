@@ -138,7 +138,7 @@ def take_deepspeed_block(reading: Reading, block: str, optimizer_key: str, param
         reading.ask("offload", *left)
     for key, least in ((optimizer_key, 1), (param_key, 3)):
         if device_of(reading, key) and stage is not None and stage < least:
-            reading.omit(key, f"has no effect in ZeRO stage {stage}: DeepSpeed reads it from stage {least} on")
+            reading.disable(key, f"has no effect in ZeRO stage {stage}: it needs stage {least}", "zero", "offload")
 
 
 def linked_path(reading: Reading, key: str) -> str | None:

@@ -60,7 +60,7 @@ def rollout(reading: Reading) -> None:
             if key in reading.source and reading.find(key) is not None:
                 reading.told(key)
         engine = [key for key in reading.source.values if key.startswith("vllm") or key == "use_vllm"]
-        of_trl(reading, (0, 256))
+        of_trl(reading, (512, 256))
         for key in engine:
             if all(key not in one.where for one in reading.inputs.values()):
                 reading.omit(key, "settings of the generation engine")
