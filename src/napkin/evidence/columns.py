@@ -24,7 +24,7 @@ from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model
 from napkin.record import fields, record, replace
-from napkin.timing.data_parallel import FUSED_ON_HOST
+from napkin.timing.optimizer import FUSED_ON_HOST
 from napkin.timing.step import StepTime, step
 from napkin.timing.step_layout import IDLE, StepLayout
 from napkin.training.optimizer_step import step_traffic

@@ -24,7 +24,7 @@ from napkin.operations.model import Model
 from napkin.operations.trained import head_of
 from napkin.record import record, replace
 from napkin.term import Term
-from napkin.timing.data_parallel import FUSED_ON_HOST, LOOPED_ON_HOST
+from napkin.timing.optimizer import FUSED_ON_HOST, LOOPED_ON_HOST
 from napkin.timing.rates import Rates
 from napkin.timing.step import OPTIMIZER, StepTime, step_of_passes
 from napkin.timing.step_layout import IDLE, StepLayout

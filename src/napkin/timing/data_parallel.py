@@ -4,7 +4,7 @@ micro-batch."""
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import is_zero, minimum, where
+from napkin.elementwise import is_zero, where
 from napkin.operations.model import Model
 from napkin.operations.trained import head_of, learning_of
 from napkin.record import record
@@ -14,23 +14,6 @@ from napkin.timing.collectives import gathered
 from napkin.timing.layer_weights import Held, table_of
 from napkin.timing.matrix_work import table_work
 from napkin.timing.pipeline import Stages
-
-FUSED_ON_HOST, LOOPED_ON_HOST = 1, 2
-"""Kernels of an optimizer on the host (StepLayout.host)."""
-HOST_RATES = {
-    kernel: term.leaf(
-        "optimizer/host_rate",
-        rate,
-        "byte/s",
-        term.SEEN,
-        f"Ren et al. 2021 (arXiv:2101.06840), table 4: Adam's 30 bytes of 1, 4 and 10 billion parameters in {seconds} "
-        "s on a host of 2 × Xeon 8168",
-    )
-    for kernel, rate, seconds in (
-        (FUSED_ON_HOST, 30 * 15e9 / (0.22 + 1.03 + 2.57), "0.22, 1.03 and 2.57"),
-        (LOOPED_ON_HOST, 30 * 15e9 / (1.39 + 5.71 + 14.76), "1.39, 5.71 and 14.76"),
-    )
-}
 
 LIMITED = (
     "1 where matrices of adapters are units of FSDP: at most two units are in flight, and the host waits for earlier "
@@ -225,13 +208,41 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
     """Return the exposed time of ZeRO-3: all-gathers of parameters in forward and backward, reduce-scatters of
     gradients, in every micro-batch, beyond what overlaps with compute; and the slowdown of compute by the
     collectives."""
-    layout, rates = clock.layout, clock.rates
-    groups = clock.groups
-    each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
+    layout, groups = clock.layout, clock.groups
+    passes, across = _sharded_bytes(clock, shards), _bytes_between_copies(clock, shards)
+    gathers = term.add(
+        "sharded/transfer",
+        clock.transfer("sharded/collectives", passes, clock.bus("sharded/bandwidth", groups.shards)),
+        clock.transfer("sharded/replicas", across, clock.bus("sharded/replicas/bandwidth", groups.copies)),
+    )
+    gathers = term.multiply("sharded/transfer/stack", stack, gathers)
+    behind = term.leaf("gathers_adapters", layout.gathers_adapters, "1", term.GIVEN, LIMITED)
+    together = term.smooth_largest("sharded/joined", work, gathers)
+    one_by_one = term.choose("sharded/with_work", behind, term.add("sharded/serial", work, gathers), together)
+    unhidden = term.subtract("sharded/unhidden", one_by_one, work)
+    disturbed = term.multiply(
+        "sharded/interference",
+        stack,
+        clock.rate("interference", clock.rates.interference),
+        term.divide("sharded/link", passes, clock.link),
+    )
+    shown = term.add("sharded/shown", unhidden, disturbed)
+    if is_zero(layout.head_gathers):
+        return shown
+    share = gathered("sharded/share", shards.ways)
+    again = term.multiply("sharded/head/bytes", size("micro_batches", layout.micro_batches), shards.head_again, share)
+    bus = clock.bus("sharded/bandwidth", groups.shards)
+    return term.add("sharded/with_head", shown, clock.transfer("sharded/head", again, bus))
+
+
+def _sharded_bytes(clock: Clock, shards: Shards) -> Term:
+    """Return the bytes that a rank gathers and scatters in a step under ZeRO-3: trained parameters twice and their
+    gradients, and frozen ones, in every micro-batch."""
     share, expert_share = (
         gathered("sharded/share", shards.ways),
         gathered("sharded/expert_share", shards.expert_ways),
     )
+    each = term.leaf("gradient_bytes", clock.layout.gradient_bytes, PER_PARAM, term.GIVEN)
     trained = term.multiply(
         "sharded/trained",
         term.add("sharded/bytes_of_a_parameter", term.multiply("sharded/gathered", TWO, gathered_size(clock)), each),
@@ -246,46 +257,31 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
         term.multiply("sharded/frozen/dense", shards.frozen.dense, share),
         term.multiply("sharded/frozen/experts", shards.frozen.experts, expert_share),
     )
-    passes = term.multiply(
+    return term.multiply(
         "sharded/bytes",
-        size("micro_batches", layout.micro_batches),
+        size("micro_batches", clock.layout.micro_batches),
         term.add("sharded/bytes_of_a_micro_batch", trained, frozen),
     )
-    copies = groups.copies.ranks
+
+
+def _bytes_between_copies(clock: Clock, shards: Shards) -> Term:
+    """Return the bytes of gradients that a rank reduces, once a step, with the ranks of the other groups that hold its
+    shard."""
+    copies = clock.groups.copies.ranks
     expert_copies = term.divide("expert_copies", shards.expert_replicas, shards.expert_ways)
-    own = own_parts("sharded/own", shards)
-    across = term.multiply(
+    dense, experts = own_parts("sharded/own", shards)
+    return term.multiply(
         "sharded/replicas/bytes",
         TWO,
-        each,
+        term.leaf("gradient_bytes", clock.layout.gradient_bytes, PER_PARAM, term.GIVEN),
         term.add(
             "sharded/replicas/parameters",
-            term.multiply("sharded/replicas/dense", own[0], gathered("sharded/replicas/share", copies)),
-            term.multiply("sharded/replicas/experts", own[1], gathered("sharded/replicas/expert_share", expert_copies)),
+            term.multiply("sharded/replicas/dense", dense, gathered("sharded/replicas/share", copies)),
+            term.multiply(
+                "sharded/replicas/experts", experts, gathered("sharded/replicas/expert_share", expert_copies)
+            ),
         ),
     )
-    gathers = term.add(
-        "sharded/transfer",
-        clock.transfer("sharded/collectives", passes, clock.bus("sharded/bandwidth", groups.shards)),
-        clock.transfer("sharded/replicas", across, clock.bus("sharded/replicas/bandwidth", groups.copies)),
-    )
-    gathers = term.multiply("sharded/transfer/stack", stack, gathers)
-    behind = term.leaf("gathers_adapters", layout.gathers_adapters, "1", term.GIVEN, LIMITED)
-    together = term.smooth_largest("sharded/joined", work, gathers)
-    one_by_one = term.choose("sharded/with_work", behind, term.add("sharded/serial", work, gathers), together)
-    unhidden = term.subtract("sharded/unhidden", one_by_one, work)
-    disturbed = term.multiply(
-        "sharded/interference",
-        stack,
-        clock.rate("interference", rates.interference),
-        term.divide("sharded/link", passes, clock.link),
-    )
-    shown = term.add("sharded/shown", unhidden, disturbed)
-    if is_zero(layout.head_gathers):
-        return shown
-    again = term.multiply("sharded/head/bytes", size("micro_batches", layout.micro_batches), shards.head_again, share)
-    bus = clock.bus("sharded/bandwidth", groups.shards)
-    return term.add("sharded/with_head", shown, clock.transfer("sharded/head", again, bus))
 
 
 def data_time(clock: Clock, replicated: Term, sharded: Term) -> Term:
@@ -299,36 +295,4 @@ def own_parts(name: str, shards: Shards) -> tuple[Term, Term]:
     return (
         term.divide(f"{name}/dense", shards.dense, shards.ways),
         term.divide(f"{name}/experts", shards.experts, shards.expert_ways),
-    )
-
-
-def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
-    """Return the time for the optimizer step to move the bytes of its shard, and of its matrix work. ZeRO divides both
-    over the replicas."""
-    layout = clock.layout
-    none = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
-    own = term.choose(
-        "optimizer/parameters", none, shards.weights, term.add("optimizer/own", *own_parts("optimizer/own", shards))
-    )
-    each = term.leaf("optimizer/bytes_of_a_parameter", layout.optimizer_bytes, PER_PARAM, term.TRUE, "optimizers.py")
-    slowness = clock.rate("optimizer/slowness", clock.rates.optimizer_slowness)
-    if layout.host:
-        return host_time(clock, term.multiply("optimizer/bytes", each, own))
-    moved = clock.move("optimizer/moved", term.multiply("optimizer/bytes", each, own))
-    if layout.works is None:
-        return term.multiply("step/optimizer", stack, slowness, moved)
-    divided = term.divide("optimizer/works/own", shards.works, shards.ways)
-    works = term.choose("optimizer/works", none, shards.works, divided, "ZeRO gives each matrix to one rank")
-    both = term.add("optimizer/both", term.multiply("optimizer/elementwise", slowness, moved), works)
-    return term.multiply("step/optimizer", stack, both)
-
-
-def host_time(clock: Clock, each: Term) -> Term:
-    """Return the time in which hosts update the states of their GPUs, `each` bytes of one GPU. Gradients are copied
-    behind the backward pass and parameters behind the update (section 4.1 of the source)."""
-    layout = clock.layout
-    gpus = layout.tp * layout.pp * layout.dp * layout.cp
-    sharing = term.leaf("optimizer/gpus_of_a_host", minimum(gpus, clock.rates.node), "1", term.GIVEN)
-    return term.divide(
-        "step/optimizer", term.multiply("optimizer/host_bytes", each, sharing), HOST_RATES[int(layout.host)]
     )

@@ -23,10 +23,11 @@ from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import SECOND, Clock, size
-from napkin.timing.data_parallel import data_time, optimizer_time, reduction_time, sharded_time, shards_of
+from napkin.timing.data_parallel import data_time, reduction_time, sharded_time, shards_of
 from napkin.timing.ends import entries, entry_time, head_time
 from napkin.timing.layer import LayerTime, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
+from napkin.timing.optimizer import optimizer_time
 from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
 from napkin.timing.slowest_stage import LayerRuns
