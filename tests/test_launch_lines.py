@@ -226,6 +226,11 @@ def test_the_training_command_is_not_an_engines(tmp_path: Path) -> None:
     )
     with pytest.raises(NapkinError, match=r"starts train\.py"):
         read_launch(str(script))
+    script.write_text(
+        f"curl --max-time 5 --retry 3 --retry-delay 1 --output x --location http://host\n"
+        f"ray job submit --address http://127.0.0.1:8265 -- python train.py {ARGUMENTS}\n"
+    )
+    assert read_launch(str(script)).value_of("model") == "llama2-7b"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch.settings_files import named_in
+from napkin.inputs.launch.shell_children import PROGRAMS
 from napkin.inputs.launch.shell_flow import Script
 from napkin.inputs.launch.shell_values import clean, marks
 from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar, check_size
@@ -35,7 +36,7 @@ TOOLS = (
     "vllm", "ray", "curl", "wget", "docker", "conda", "mamba", "aws", "gcloud", "kubectl", "hf", "[", "[[", "test",
     "grep", "sed", "awk", "scontrol",
 )  # fmt: skip
-"""Programs that train nothing themselves."""
+"""Programs that train nothing themselves, unless they start one that does."""
 MATTERS = {"PYTORCH_CUDA_ALLOC_CONF": "the allocator's settings", "PYTORCH_ALLOC_CONF": "the allocator's settings"}
 
 
@@ -90,7 +91,9 @@ class _Command:
     @property
     def weight(self) -> int:
         """How much the command looks like the training program: its options, and a settings file of several."""
-        if "pip" in self.words[:3] or marks(self.words[0])[0].rsplit("/", 1)[-1] in TOOLS:  # python -m pip install
+        plain = [marks(word)[0] for word in self.words]
+        starts = any(word.endswith(PROGRAMS) for word in plain[1:])  # ray job submit -- python train.py
+        if "pip" in plain[:3] or (plain[0].rsplit("/", 1)[-1] in TOOLS and not starts):  # python -m pip install
             return 0
         named = len(named_in(self.words)) if _TRAINS.search(" ".join(self.words)) else 0
         return len(self.options) + OF_SETTINGS * named
