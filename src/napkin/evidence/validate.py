@@ -24,8 +24,12 @@ from napkin.evidence.printed import block_weights
 from napkin.evidence.step_rows import StepRow
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs import hardware
-from napkin.record import replace
+from napkin.record import record, replace
 from napkin.training.precision import POLICIES
+
+TYPE_CHECKING = False  # mypy takes it as true; numpy is slow to load
+if TYPE_CHECKING:
+    from napkin.evidence.columns import Columns
 
 
 def weights_of(row: StepRow) -> float:
@@ -72,69 +76,80 @@ def _of_kernel(row: StepRow, source: str, seconds: float, generation: str) -> fl
     return math.log(seconds / float(newer.predict(newer.values(constants(source)))[0]))
 
 
+@record
+class _Predicted:
+    """The seconds of a row's step, half the width of their interval in log space, and the class of its evidence."""
+
+    seconds: float
+    half: float
+    evidence: str
+
+
 def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) -> list[Compared]:
     """Predict each row with constants fitted without its source, unless `in_sample`."""
+    from napkin.evidence.columns import Columns
+
+    columns = Columns(rows)
+    predicted = _predicted(columns, level, in_sample)
+    return [_compared(row, predicted.get(row.id), columns.why.get(row.id, "")) for row in rows]
+
+
+def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Predicted]:
+    """Return the prediction of each row that can be predicted, by its id."""
     import numpy as np
 
     from napkin._tables import calibration
-    from napkin.evidence.columns import Columns
-    from napkin.evidence.fit import in_quantity
 
-    columns = Columns(rows)
     sources = ["" if in_sample else row.source_key for row in columns.kept]
     sets = {source: columns.values(constants(source)) for source in set(sources)}
     seconds = columns.predict(np.stack([sets[source] for source in sources])) if sources else np.empty(0)
     growth = Growth(*calibration.GROWTH)
     sigmas = {source: spreads(source) for source in set(sources)}
     factors: dict[tuple[str, str], float] = {}
-    rests: dict[str, str] = {}
     places = _Places(map(seen_step, calibration.SEEN))
     predicted = {}
-    for row, source, value in zip(columns.kept, sources, seconds, strict=True):
+    for row, source, value in zip(columns.kept, sources, map(float, seconds), strict=True):
         at = point_of(row)
-        kind = rests[row.id] = class_of(at, calibration.SEEN, source)
+        kind = class_of(at, calibration.SEEN, source)
         if (source, kind) not in factors:
             factors[source, kind] = quantile(level, calibration.SEEN, growth, source, kind)
         half = factors[source, kind] * growth.at(
             places.nearest(at, source), at.experts, own_error_of(at, sigmas[source])
         )
-        host = _share_of_host(row, source, float(value))
-        kernel = _of_kernel(row, source, float(value), at.generation)
-        predicted[row.id] = (float(value), widened(half, deviations(level), host=host, kernel=kernel))
-    answers = []
-    for row in rows:
-        found = row.measured
-        quantity = found.quantity if found else "step_seconds"
-        given = found.value if found else None
-        group = row.source_key or row.source
-        if row.id not in predicted or found is None:
-            why = row.why or columns.why.get(row.id, "prints no quantity of one GPU")
-            answers.append(Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group))
-            continue
-        value, half = predicted[row.id]
-        if not 0 < value < math.inf:
-            why = "its shape or layout is not one that can run"
-            answers.append(Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group))
-            continue
-        ends = sorted(in_quantity(value * math.exp(sign * half), row) for sign in (-1, 1))
-        middle = in_quantity(value, row)
-        answers.append(
-            Compared(
-                row.id,
-                quantity,
-                middle,
-                ends[0],
-                ends[1],
-                given,
-                row.source,
-                "",
-                "",
-                row.suspect,
-                group,
-                evidence=rests[row.id],
-            )
+        host, kernel = _share_of_host(row, source, value), _of_kernel(row, source, value, at.generation)
+        predicted[row.id] = _Predicted(value, widened(half, deviations(level), host=host, kernel=kernel), kind)
+    return predicted
+
+
+def _compared(row: StepRow, predicted: _Predicted | None, why: str) -> Compared:
+    """Return a row's measurement next to its prediction, or the reason why there is none."""
+    from napkin.evidence.fit import in_quantity
+
+    found = row.measured
+    quantity, given = (found.quantity, found.value) if found else ("step_seconds", None)
+    group = row.source_key or row.source
+    if predicted is None or found is None:
+        why = row.why or why or "prints no quantity of one GPU"
+    elif 0 < predicted.seconds < math.inf:
+        ends = sorted(in_quantity(predicted.seconds * math.exp(sign * predicted.half), row) for sign in (-1, 1))
+        middle = in_quantity(predicted.seconds, row)
+        return Compared(
+            row.id,
+            quantity,
+            middle,
+            ends[0],
+            ends[1],
+            given,
+            row.source,
+            "",
+            "",
+            row.suspect,
+            group,
+            evidence=predicted.evidence,
         )
-    return answers
+    else:
+        why = "its shape or layout is not one that can run"
+    return Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group)
 
 
 class _Places:
