@@ -411,7 +411,7 @@ what the other frameworks' rows lay outside theirs.
 `napkin memory` takes its interval from the same errors: those of the framework where at least five published rows
 measured it on one GPU or on several, else those of frameworks held out on rows that state what is recomputed
 ({never}). One card and a loop around Hugging Face code whose kept tensors were counted (no `--framework`) has the
-allocator's ranges only. The answer's notes say which of the three it is.
+allocator's ranges only. The answer's notes say which it is.
 
 ## Fine-tuning
 

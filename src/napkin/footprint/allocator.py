@@ -97,7 +97,8 @@ class Flow:
 
     def apart(self, live: Number) -> Number:
         """Return the bytes that stay in the cache but cannot serve the peak: blocks with the sizes of the optimizer
-        step fit no activation, so both remain."""
+        step fit no activation, so both remain. At the least none does: a large block is split for a smaller tensor
+        (c10/cuda/CUDACachingAllocator.cpp, should_split)."""
         return maximum(self.standing + self.passing - live, 0)
 
 
@@ -177,7 +178,8 @@ def reported(
             continue
         margin = width.live[place]
         mine = live.value * (1 + margin) * (1 + getattr(ROUNDING, end)) + products[place]
-        kept = mine + (flow.apart(live.value) + flow.passing * (getattr(caching, end) - 1)) * (1 + margin)
+        held = flow.apart(live.value) if place else 0  # the allocator may split such blocks
+        kept = mine + (held + flow.passing * (getattr(caching, end) - 1)) * (1 + margin)
         beyond = getattr(outside, end) + flow.groups * getattr(COMMUNICATION, end)
         least = least if place else mine + beyond
         measured = {name: factors[place] for name, *factors in width.figures}
