@@ -36,6 +36,7 @@ from napkin.evidence import (
     teams,
 )
 from napkin.evidence.columns import Columns
+from napkin.evidence.compared import Compared
 from napkin.evidence.constants import own_error_of
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, own_error, point, quantile
@@ -82,8 +83,8 @@ def rows_of(tmp_path: pathlib.Path, text: str) -> list[StepRow]:
 
 def test_the_shipped_evidence_is_read_whole() -> None:
     rows = facts.steps()
-    assert len(rows) == 767
-    assert sum(1 for row in rows if not row.why) >= 708
+    assert len(rows) == 846
+    assert sum(1 for row in rows if not row.why) >= 787
     assert all(row.why for row in rows if row.measured is None)
     assert len({row.id for row in rows}) == len(rows)
     assert {row.stack for row in rows if not row.why} - {""} <= set(software.STACKS)  # "": software of its own
@@ -173,6 +174,9 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"stack": "ddp", "compile": True}, "", {"stack": "fsdp-compiled"}),
         ({"stack": "deepspeed", "framework": "Megatron-DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
         ({"framework": "DeepSpeed, transformers"}, "", {"stack": "fsdp-eager"}),
+        # a benchmark compiles where its authors' do: torchtitan's and fms's, not everybody's
+        ({"framework": "open_lm (PyTorch FSDP)"}, "OpenLM, benchmarks", {"stack": "fsdp-eager"}),
+        ({"framework": "PyTorch FSDP"}, "IBM fms-fsdp training benchmarks", {"stack": "fsdp-compiled"}),
         (
             {},
             "MosaicML LLM Foundry, tables",
@@ -566,6 +570,26 @@ def test_intervals_cover_what_they_say_and_widen_with_distance() -> None:
     assert constants.half_width(far, 0.9)[0] > 1.3 * constants.half_width(near, 0.9)[0]
 
 
+def test_no_constant_is_learnt_from_a_row_that_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its accelerator has no factor, its source's constants are everybody's, and its error is among those of intervals;
+    another measured time of it moves no fit."""
+    judging = {row.source_key for row in facts.steps() if row.judges}
+    learnt = {row.source_key for row in facts.steps() if not row.judges and not row.why and not row.suspect}
+    only = judging - learnt
+    assert {"xtuner", "internlm", "primus"} <= only
+    assert f"{CHIP}MI300X" not in chips.factors()
+    for source in only:
+        assert constants.constants(source) == constants.constants()
+        assert any(entry[1] == source for entry in calibration.SEEN)
+    monkeypatch.syspath_prepend(f"{ROOT}/tools")
+    import calibrate
+
+    problem = calibrate.problem()
+    judges = np.array([row.judges for row in problem.columns.kept])
+    assert judges.sum() > 70
+    assert not problem.weights(problem.counted)[judges].any()
+
+
 def test_a_row_never_predicts_itself() -> None:
     rows = [row for row in facts.steps() if row.id.startswith("tpu-trillium-llama3.1-8b")]
     out, inside = steps(rows), steps(rows, in_sample=True)
@@ -703,15 +727,27 @@ def test_no_fused_attention_before_it_was_published() -> None:
 
 
 def test_the_intervals_of_each_class_cover_what_they_say() -> None:
-    """90 % of held-out steps, sources weighing the same, within two standard errors for each class."""
+    """90 % of held-out steps, sources weighing the same, within two standard errors: at least that for each class, and
+    no more than that for classes that share a quantile, because less evidence never narrows an interval."""
     found = [one for one in steps(facts.steps()) if one.covered is not None and not one.suspect]
+    growth = Growth(*calibration.GROWTH)
+    pools: dict[float, list[str]] = {}
     for kind in CLASSES:
-        groups: dict[str, list[bool]] = {}
-        for one in found:
-            if one.evidence == kind:
-                groups.setdefault(one.group, []).append(bool(one.covered))
-        each = [statistics.fmean(covered) for covered in groups.values()]
-        assert abs(statistics.fmean(each) - 0.9) < 2 * statistics.stdev(each) / math.sqrt(len(each)), kind
+        mean, error = share_covered([one for one in found if one.evidence == kind])
+        assert mean > 0.9 - 2 * error, kind
+        pools.setdefault(quantile(0.9, calibration.SEEN, growth, kind=kind), []).append(kind)
+    for kinds in pools.values():
+        mean, error = share_covered([one for one in found if one.evidence in kinds])
+        assert mean < 0.9 + 2 * error, kinds
+
+
+def share_covered(found: list[Compared]) -> tuple[float, float]:
+    """Return the share of rows inside their intervals, sources weighing the same, and its standard error."""
+    groups: dict[str, list[bool]] = {}
+    for one in found:
+        groups.setdefault(one.group, []).append(bool(one.covered))
+    each = [statistics.fmean(covered) for covered in groups.values()]
+    return statistics.fmean(each), statistics.stdev(each) / math.sqrt(len(each))
 
 
 def test_point_of_a_published_row() -> None:

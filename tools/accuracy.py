@@ -35,7 +35,8 @@ makes the same comparison row by row, and `napkin validate FILE` for rows of you
 so that neither the row nor its neighbours help to predict it. That is the figure to expect for software and a cluster
 that napkin never saw. **Inside** means: the source is in the fit, as it is for everybody who uses that software.
 A prediction uses what a planner knows beforehand: shapes, layout, hardware, software. It never reads a row's stated
-MFU, FLOP/s or time. Rows that look inconsistent are predicted and shown, but neither counted nor learned from.
+MFU, FLOP/s or time. Rows that look inconsistent are predicted and shown, but neither counted nor learned from. Rows
+that were predicted before anything was fitted to them stay out of every fit (`judges: true`): they judge the intervals.
 The form of the model was chosen with all rows in view; leaving a source out takes it from the constants, not from that.
 """
 

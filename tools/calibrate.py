@@ -44,7 +44,7 @@ def problem() -> Problem:
         columns,
         [row.source_key for row in columns.kept],
         {name: prior_of(name)[:2] for name in columns.constants if name not in ("one", "zero")},
-        np.array([not row.suspect for row in columns.kept]),
+        np.array([not (row.suspect or row.judges) for row in columns.kept]),
     )
 
 
@@ -176,7 +176,7 @@ def fitted(fit: ConstantsFit) -> dict[str, float]:
 
 
 def calibrated(found: Problem) -> Calibration:
-    """Fit all rows, and all but each source in turn."""
+    """Fit all rows, and all but each source in turn. Rows that only judge are predicted with a fit of the others."""
     whole = found.fit(rounds=40, report=lambda line: print("all sources:", line, flush=True))
     constants = {name: value for name, (value, _, _) in PRIORS.items()} | fitted(whole)
     spreads = {name: spread for name, (_, spread, _) in PRIORS.items()} | _spreads(found, whole)
@@ -185,14 +185,14 @@ def calibrated(found: Problem) -> Calibration:
     errors = np.full(len(found.columns.kept), np.nan)
     for source in sorted(set(found.sources.tolist()) - {""}):
         mask = found.sources != source
-        part = found.fit(mask, start=whole.log)
+        part = found.fit(mask, start=whole.log) if found.counted[~mask].any() else whole
         without[source] = fitted(part)
         unknown = np.log(without[source][UNKNOWN]) - part.log[found.names.index(UNKNOWN)]
         of_unknown = np.array([unknown * (row.stack not in software.STACKS) for row in found.columns.kept])
         spreads_without[source] = _spreads(found, part)
         errors[~mask] = (found.log_predicted(part.log) + of_unknown - found.log_truth)[~mask]
         print(f"without {source}: median error {np.median(np.abs(errors[~mask])):.1%}", flush=True)
-    kept = [index for index in range(len(found.columns.kept)) if found.counted[index]]
+    kept = [index for index, row in enumerate(found.columns.kept) if not row.suspect]
     rows = [found.columns.kept[index] for index in kept]
     points, sources = [point_of(row) for row in rows], found.sources[kept]
     far = np.array(

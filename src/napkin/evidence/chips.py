@@ -19,7 +19,7 @@ def factors() -> frozenset[str]:
     figures: dict[str, tuple[str, float, float | None]] = {}
     rows: dict[str, Counter[tuple[str, float, float | None]]] = {}
     for row in facts.steps():
-        if row.why or row.shape is None:
+        if row.why or row.shape is None or row.judges:
             continue
         try:
             card = hardware.find(row.chip)

@@ -236,10 +236,9 @@ def stack_of(row: RowFields) -> str:
     if found == FSDP[False] and compiled:
         return FSDP[True]
     if found == "fsdp-compiled":
-        if (
-            compiled is None
-        ):  # torchtitan compiles from its 2024-12 notes on; its first page, and fms before 2024-05, do not
-            compiled = "benchmark" in words and "docs/performance.md" not in words
+        if compiled is None:
+            named = "benchmark" in words and COMPILES.search(words) is not None
+            compiled = named and "docs/performance.md" not in words
         return "fsdp-compiled" if compiled else "fsdp-eager"
     return found
 
@@ -258,6 +257,8 @@ def edition(stack: str, words: str) -> str:
 
 
 COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled\b")
+COMPILES = re.compile(r"\b(torchtitan|fms)\b")
+"""Whose benchmarks compile: torchtitan from its notes of December 2024 on, not on its first page; fms from May 2024."""
 TORCH = re.compile(r"\b(pytorch|torch|lightning)\b")
 """Words that name PyTorch's own layers, where none names other software."""
 BEFORE_CORE = re.compile(r"\b20(1\d|2[0-2])\b")

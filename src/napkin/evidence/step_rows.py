@@ -37,6 +37,7 @@ class StepRow:
     attention          its kernel, "" for the software's own
     newer_attention    that of a later release of the software, where the row leaves the release open
     hosts              the host updates the optimizer's states, by a fused kernel
+    judges             whether no constant is learnt from it: it only judges the intervals
     why                what is missing for a prediction, if anything is"""
 
     id: str
@@ -78,6 +79,7 @@ class StepRow:
     optimizer: str
     hosts: bool
     measured: Measured | None
+    judges: bool = False
     suspect: str = ""
     note: str = ""
     why: str = ""
@@ -133,6 +135,7 @@ def step_row(row: RowFields) -> StepRow:
         optimizer=name_of(row),
         hosts=row.part("layout").get("optimizer_offload") is True,
         measured=found,
+        judges=bool(row.flag("judges")),
         suspect=row.text("suspect"),
         note=row.text("note"),
         why=why,
