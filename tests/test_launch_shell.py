@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from napkin.errors import NapkinError
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.syntax import source_of
@@ -141,6 +142,7 @@ def test_abbreviated_arguments_are_argparses() -> None:
         ("--use_deepspeed", "zero"),
         ("--fsdp $SHARDING", "zero"),
         ("--epochs $N", "epochs"),
+        ("--reward_model_name_or_path a/b", "task"),
     ],
 )
 def test_what_a_program_names_itself_is_asked_for(more: str, option: str) -> None:
@@ -192,3 +194,14 @@ def test_the_name_of_a_program_tells_its_task() -> None:
 
     assert [task(one) for one in ("train_llm_dpo.py", "src/train_orpo.py", "train.py")] == ["dpo", "orpo", None]
     assert task("compare_dpo_kto.py") is None
+
+
+def test_a_program_with_axolotls_names_is_not_axolotl() -> None:
+    """alpaca-lora's programs have base_model and micro_batch_size too, and a length and adapters of their own."""
+    line = "python sft.py --base_model Qwen/Qwen2.5-7B --micro_batch_size 4 --max_length 2048 --lora_r 64 --seed 2"
+    with pytest.raises(NapkinError, match=r"starts sft\.py"):
+        reading_of(source_of(line, "run.sh"))
+
+
+def test_accumulation_has_several_names() -> None:
+    assert reading_of(source_of(f"python train.py {HF} --grad_accum 16", "run.sh")).value_of("grad-accum") == 16

@@ -159,6 +159,8 @@ def take_task(reading: Reading) -> None:
         reading.derive("task", "simpo", *reading.written("simpo_gamma", "gamma_beta_ratio", "loss_type"))
     elif (hinted := _hinted(reading.source.program)) is not None:
         reading.assume("task", hinted, reading.source.program)
+    elif (reward := next((key for key in reading.source.values if key.startswith("reward_model")), None)) is not None:
+        reading.ask("task", reward)
     elif reading.source.has_any("beta", "max_prompt_length", "precompute_ref_log_probs"):
         keys = [k for k in ("beta", "max_prompt_length", "precompute_ref_log_probs") if k in reading.source]
         reading.ask("task", *keys)

@@ -41,7 +41,9 @@ HALF = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": 
 
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is axolotl's YAML."""
+    """Return whether a file is axolotl's YAML; a line that starts a program of one's own with such options is not."""
+    if source.syntax == "shell" and source.program:
+        return False
     return "base_model" in source and source.has_any("micro_batch_size", "sequence_len", "sample_packing", "adapter")
 
 

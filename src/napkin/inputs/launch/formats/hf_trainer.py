@@ -39,6 +39,7 @@ def is_this(source: LaunchFile) -> bool:
 
 
 BATCHES = "per_device_train_batch_size|per_device_batch_size|per_gpu_train_batch_size|train_batch_size"
+SUMS = "gradient_accumulation_steps|grad_accum|grad_accum_steps|grad_acc_steps|accumulation_steps"
 UNMISTAKABLE = "per_device_train_batch_size"
 """The argument that no other library has."""
 ENOUGH = 4
@@ -239,7 +240,7 @@ FORMAT = LaunchFormat(
     is_this,
     keys=(
         Key(BATCHES, "micro-batch", whole, 8),
-        Key("gradient_accumulation_steps", "grad-accum", whole, 1),
+        Key(SUMS, "grad-accum", whole, 1),
     ),
     rules=(
         KeyRule(
