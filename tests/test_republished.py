@@ -76,7 +76,7 @@ def test_a_hint_says_how_to_go_on(name: str, hint: str) -> None:
     assert hint in (problem.value.hint or "")
 
 
-@pytest.mark.parametrize("name", ["google/codegemma-7b", "utter-project/EuroLLM-9B", "EleutherAI/llemma_7b"])
+@pytest.mark.parametrize("name", ["google/txgemma-9b", "utter-project/EuroLLM-9B", "EleutherAI/llemma_7b"])
 def test_another_familys_model_is_no_suggestion(name: str) -> None:
     with pytest.raises(NapkinError) as problem:
         load_config(name)

@@ -37,10 +37,10 @@ class NameParts:
         return self.numbers[0] if self.numbers and not self.units[0] else ""
 
 
-def parts_of(name: str) -> NameParts:
-    """Return the words and numbers of a name without its organization."""
+def parts_of(name: str, typed: bool = False) -> NameParts:
+    """Return the words and numbers of a name without its organization. typed: it may hold slips."""
     found = [one for one in _PARTS.findall(name.lower().rpartition("/")[2]) if one != "a"]
-    words = [one for one in found if one[0].isalpha() and not _is_tuned(one)]
+    words = [one for one in found if one[0].isalpha() and not (_is_tuned(one) if typed else one in _TUNED)]
     numbers = [one for one in found if one[0].isdigit()]
     plain = [one.rstrip("bmk") for one in numbers]
     return NameParts(tuple(words), tuple(plain), tuple(a != b for a, b in zip(plain, numbers, strict=True)))
@@ -56,8 +56,10 @@ def meant_by(name: str, spelled: Mapping[str, str]) -> list[str]:
 
     spelled  a model's name or alias → the model
     """
-    own = parts_of(name)
+    own = parts_of(name, typed=True)
     mine = _digits(own)
+    if not own.words and not name[:1].isdigit():
+        return []
 
     def same(other: NameParts) -> bool:
         its = _digits(other)
@@ -69,13 +71,15 @@ def meant_by(name: str, spelled: Mapping[str, str]) -> list[str]:
 
 def relatives_of(name: str, spelled: Mapping[str, str]) -> list[str]:
     """Return models of the same words and version in other sizes, the likest first."""
-    own = parts_of(name)
+    own = parts_of(name, typed=True)
+    if not own.words:
+        return []
     return _likest(name, spelled, lambda one: one.version == own.version and _of_like_words(own, one))
 
 
 def alike_but_for_words(name: str, spelled: Mapping[str, str]) -> list[str]:
     """Return models with all numbers of a name and some of its words: qwen2.5-7b for qwen2.5-omni-7b."""
-    own = parts_of(name)
+    own = parts_of(name, typed=True)
 
     def fits(one: NameParts) -> bool:
         more = {*own.words} - {*one.words}
