@@ -29,6 +29,8 @@ from napkin.evidence import (
     prices,
     published,
     recognize,
+    recognize_memory,
+    recognize_steps,
     row_networks,
     runs,
     setups,
@@ -44,7 +46,7 @@ from napkin.evidence.machines import constants_of, machine
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.priors import CHIP, PRIORS, prior_of
 from napkin.evidence.ranking import nearest_rank, weighted_quantile
-from napkin.evidence.recognize import policy_of
+from napkin.evidence.recognize_steps import policy_of
 from napkin.evidence.row_models import model_of
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
@@ -127,9 +129,9 @@ def test_no_word_of_the_shipped_evidence_is_read() -> None:
 def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
     table = published_steps
     for row in facts.expanded(table.ROWS, table.SOURCES, table.MODELS):
-        assert step_row(recognize.recognized(row, recognize.of_step)) == step_row(row)
+        assert step_row(recognize.recognized(row, recognize_steps.of_step)) == step_row(row)
     for row in facts.memory():
-        read = recognize.recognized(row, recognize.of_memory)
+        read = recognize.recognized(row, recognize_memory.of_memory)
         assert footprint.compared(read) == footprint.compared(row)
 
 
@@ -234,13 +236,13 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
 )
 def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict[str, Any]) -> None:
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout, "source": {"title": source}})
-    assert recognize.of_step(row)["layout"] == wanted
+    assert recognize_steps.of_step(row)["layout"] == wanted
 
 
 def test_offloads_in_memory_are_read_by_their_names() -> None:
     row = RowFields(Document("rows.yaml", None), 0, {"layout": {"offload": "optim, params", "loss": "chunked"}})
     assert (
-        recognize.of_memory(row)["layout"].items()
+        recognize_memory.of_memory(row)["layout"].items()
         >= {
             "offload": None,
             "optimizer_offload": True,
@@ -282,7 +284,7 @@ def test_the_framework_of_a_row_of_memory(layout: dict[str, Any], name: str) -> 
 def test_the_framework_that_a_library_s_name_says(layout: dict[str, Any], name: str) -> None:
     """One that trains Hugging Face's classes; a stage of ZeRO without a word for what shards is DeepSpeed's."""
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
-    assert (recognize.of_memory(row)["layout"].get("framework") or "") == name
+    assert (recognize_memory.of_memory(row)["layout"].get("framework") or "") == name
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_the_framework_that_a_library_s_name_says(layout: dict[str, Any], name: 
 )
 def test_megatrons_own_layers_have_no_attention_kernel(layout: dict[str, Any], kernel: str) -> None:
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
-    assert recognize.of_memory(row)["layout"].get("attention", "") == kernel
+    assert recognize_memory.of_memory(row)["layout"].get("attention", "") == kernel
 
 
 @pytest.mark.parametrize(
@@ -332,7 +334,7 @@ def test_layers_of_a_row_run_ligers_kernels() -> None:
     layout = {"framework": "DeepSpeed, transformers, Liger-Kernel", "tp": 1, "dp": 8, "zero": 3, "micro_batch": 1}
     for changes, norms in (({}, "own"), ({"framework": "DeepSpeed", "loss": "fused"}, "reference")):
         fields = {"layout": {**layout, **changes}, "model": {"preset": "llama3.1-8b", "seq": 4096}}
-        row = recognize.recognized(RowFields(Document("rows.yaml", None), 0, fields), recognize.of_memory)
+        row = recognize.recognized(RowFields(Document("rows.yaml", None), 0, fields), recognize_memory.of_memory)
         framework = setups.framework_of(row)
         assert framework is not None
         code = setups.code_for(row, framework, preset("llama3.1-8b"))
@@ -442,7 +444,7 @@ def test_ethernet_of_no_stated_rate_is_refused_between_nodes_only() -> None:
     for count, fabric in ((16, "ethernet"), (8, None)):
         hardware = {"count": count, "per_node": 8, "interconnect": "Ethernet, no InfiniBand"}
         row = RowFields(Document("rows.yaml", None), 0, {"layout": {}, "hardware": hardware})
-        assert recognize.of_step(row)["hardware"].get("fabric") == fabric
+        assert recognize_steps.of_step(row)["hardware"].get("fabric") == fabric
 
 
 @pytest.mark.parametrize(
@@ -723,7 +725,7 @@ def test_no_fused_attention_before_it_was_published() -> None:
     """Unnamed software of 2021 writes its scores; of 2023 it is taken to be fused."""
     for title, kernel in (("A report of 2021-05-12", "eager"), ("A report of 2023", None)):
         row = RowFields(Document("rows.yaml", None), 0, {"layout": {}, "source": {"title": title}})
-        assert recognize.of_step(row)["layout"].get("attention") == kernel
+        assert recognize_steps.of_step(row)["layout"].get("attention") == kernel
 
 
 def test_the_intervals_of_each_class_cover_what_they_say() -> None:

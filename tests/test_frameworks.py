@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from napkin.architectures import implementation_of
-from napkin.evidence.recognize import of_memory
+from napkin.evidence.recognize_memory import of_memory
 from napkin.evidence.rows import RowFields
 from napkin.inputs.load import Document
 from napkin.training.frameworks import FRAMEWORKS, PLAIN

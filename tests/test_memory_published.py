@@ -15,7 +15,8 @@ from napkin.errors import NapkinError
 from napkin.evidence import facts, footprint, margins, setups
 from napkin.evidence.compared import Compared
 from napkin.evidence.ranking import conformal, nearest_rank, over_sources
-from napkin.evidence.recognize import of_memory, recognized
+from napkin.evidence.recognize import recognized
+from napkin.evidence.recognize_memory import of_memory
 from napkin.evidence.row_models import depth_from, described
 from napkin.evidence.rows import RowFields
 from napkin.footprint import allocator, memory

@@ -11,7 +11,8 @@ import pytest
 from napkin.evidence.generic import decoder
 from napkin.evidence.preset_dimensions import dimensions_of
 from napkin.evidence.printed import printed_decoder
-from napkin.evidence.recognize import of_step, recognized
+from napkin.evidence.recognize import recognized
+from napkin.evidence.recognize_steps import of_step
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import Document

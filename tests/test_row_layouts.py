@@ -11,7 +11,8 @@ from napkin._tables import calibration
 from napkin.errors import NapkinError
 from napkin.evidence.columns import Columns
 from napkin.evidence.finetune_layout import recomputed
-from napkin.evidence.recognize import of_step, recognized
+from napkin.evidence.recognize import recognized
+from napkin.evidence.recognize_steps import of_step
 from napkin.evidence.row_recomputation import recomputation, share_of_layers
 from napkin.evidence.row_words import schedule_named
 from napkin.evidence.rows import RowFields

@@ -11,7 +11,8 @@ import pytest
 from napkin.evidence.columns import kernel_of
 from napkin.evidence.priors import PRIORS
 from napkin.evidence.published import read
-from napkin.evidence.recognize import of_step, recognized
+from napkin.evidence.recognize import recognized
+from napkin.evidence.recognize_steps import of_step
 from napkin.evidence.row_words import timed_kernel
 from napkin.evidence.rows import RowFields
 from napkin.evidence.software import stack

@@ -16,7 +16,9 @@ from __future__ import annotations
 from napkin.errors import NapkinError, Problems
 from napkin.evidence.finetune_words import of_tuning
 from napkin.evidence.preset_dimensions import dimensions_of
-from napkin.evidence.recognize import of_memory, of_step, recognized
+from napkin.evidence.recognize import recognized
+from napkin.evidence.recognize_memory import of_memory
+from napkin.evidence.recognize_steps import of_step
 from napkin.evidence.row_files import MEMORY, RUNS, SERVING, STEPS, TUNING, read_rows
 from napkin.evidence.rows import RowFields
 from napkin.evidence.step_rows import StepRow, step_row

@@ -1,4 +1,4 @@
-"""Turn a row of published memory into the setup of its framework, from the row's fields (recognize.py fills them)."""
+"""Turn a row of published memory into the setup of its framework, from the row's fields (recognize_memory.py fills them)."""
 
 from __future__ import annotations
 
