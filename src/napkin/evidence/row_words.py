@@ -1,4 +1,5 @@
-"""Words by which prose names software, kernels, schedules, formats and units: what recognize_steps.py and recognize_memory.py look for."""
+"""Words by which prose names software, kernels, schedules, formats and units: what recognize_steps.py and
+recognize_memory.py look for."""
 
 from __future__ import annotations
 

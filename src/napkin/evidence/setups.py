@@ -1,4 +1,5 @@
-"""Turn a row of published memory into the setup of its framework, from the row's fields (recognize_memory.py fills them)."""
+"""Turn a row of published memory into the setup of its framework, from the row's fields, which
+recognize_memory.py fills."""
 
 from __future__ import annotations
 
