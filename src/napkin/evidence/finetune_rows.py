@@ -3,14 +3,13 @@ required fields that are missing, raise an error with the reason; an ambiguous f
 
 from __future__ import annotations
 
-import re
-
-from napkin.architectures import build, implementation_of
+from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_adapters import PROJECTED, adapters_of, check_kind
 from napkin.evidence.finetune_defaults import attention_of, context_of, dropout_of, may_be_old
 from napkin.evidence.finetune_layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetune_lengths import RowLengths
+from napkin.evidence.finetune_models import card_of, is_judged, model_of, reference_of, room_of, teacher_of
 from napkin.evidence.finetune_software import (
     framework_of,
     is_reentrant,
@@ -21,28 +20,22 @@ from napkin.evidence.finetune_software import (
     trainer_of,
     with_loss,
 )
-from napkin.evidence.finetune_words import within
-from napkin.evidence.machines import bridged
 from napkin.evidence.margins import Asked, widths_of
 from napkin.evidence.published import run_kind_of
-from napkin.evidence.row_fields import accelerator_of
-from napkin.evidence.row_networks import states_bridge
 from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.rows import RowFields
 from napkin.evidence.teams import origin_of
 from napkin.footprint.allocator import CONTEXT, Figure
 from napkin.footprint.submodels import VISION
-from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
-from napkin.inputs.launch import names as names_of_files
-from napkin.inputs.model_file import load_config
-from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.record import record, replace
+from napkin.training.framework import Framework
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup, keeps_adapters
-from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, TASKS, Task, forward_passes, loss_of
+from napkin.training.tasks import TASKS, Task, forward_passes, loss_of
+from napkin.training.trainer import Trainer
 from napkin.training.versions import is_before
 
 SCORED = Task("seq_cls", scalar=True)
@@ -52,16 +45,6 @@ PREDICTED = {
     **{name: TASKS[name] for name in ("sft", "dpo", "orpo", "simpo", "kto", "rm", "gkd")},
 }
 """Tasks of rows that train on samples."""
-REFERENCES = {
-    "second copy": SAME,
-    "frozen copy": SAME,
-    "copy": SAME,
-    "adapters switched off": ADAPTERS_OFF,
-    "adapters off": ADAPTERS_OFF,
-    "precomputed": NONE,
-    "none": NONE,
-}
-"""Row words for the source of a reference's log-probabilities."""
 
 
 @record
@@ -133,29 +116,17 @@ def check_understood(row: RowFields) -> None:
 def fine_tuning(row: RowFields) -> FineTuning:
     """Return a row as a question. Refused if something is missing, or stated and not understood."""
     check_understood(row)
-    task, kind = row.text("task"), row.text("method.kind")
-    if kind in PROJECTED:  # an optimizer of all weights
-        kind = "full"
-    asked = PREDICTED.get(task)
-    if asked is None:
-        raise NapkinError(f"the task {task[:40]} is not predicted")
-    if asked.generates and "colocate" in row.text("rl.mode"):
-        raise NapkinError("what an engine on the same GPUs takes is not stated")
+    asked, kind = _task_of(row), _kind_of(row)
     other = check_kind(row)
     model, trainer = model_of(row), trainer_of(row)
-    stack = row.text("layout.stack").lower()
-    framework = framework_of(row, stack, trainer)
-    if framework.name == "fsdp" and kind != "full" and is_reentrant(row, trainer):
-        framework = replace(framework, retains=True)
-    if framework.name == "fsdp" and kind != "full" and is_before("torch", row.text("layout.versions"), RESHARDS):
-        framework = replace(framework, keeps_frozen=True)
+    framework = _framework_of(row, trainer, kind)
     name = framework.implementation if framework.implementation != "hf" else trainer.implementation
     precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
-    implementation = with_loss(row, model, implementation_of(name, model.family), framework)
-    fused = may_fuse_loss(row, implementation.loss)
-    implementation = replace(implementation, loss=loss_of(asked, implementation.loss, precision))
+    plain = with_loss(row, model, implementation_of(name, model.family), framework)
+    fused = may_fuse_loss(row, plain.loss)
+    implementation = replace(plain, loss=loss_of(asked, plain.loss, precision))
     if kind != "full":
         tuning = adapters_of(row, model, implementation, other)
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
@@ -163,7 +134,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     if kernels is not None:
         implementation = kernels.on(implementation)
     optimizer, form, in_backward = optimizer_of(row)
-    kernel, card, old = attention_of(row, name), card_of(row), may_be_old(row, trainer, name)
+    kernel, card = attention_of(row, name), card_of(row)
     setup = Setup(
         implementation,
         layout,
@@ -183,8 +154,11 @@ def fine_tuning(row: RowFields) -> FineTuning:
         ),
         asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
     )
-    steps = steps_of(row, layout)
-    joined = bool(row.flag("layout.packed")) and row.count("layout.seq") is None and not lengths.varied
+    others = [replace(setup, precision=one) for one in wider]
+    if may_be_old(row, trainer, name):
+        others.append(_of_2023(setup))
+    if fused:
+        others.append(_with_loss(setup, fused))
     sums = row.count("layout.grad_accum") or row.count("layout.global_batch")
     return FineTuning(
         model,
@@ -193,24 +167,48 @@ def fine_tuning(row: RowFields) -> FineTuning:
         room_of(row, card),
         name,
         trainer.stack_on(framework),
-        steps,
+        steps_of(row, layout),
         lengths,
         bool(row.flag("measured.oom")),
         is_judged(row),
-        joined,
+        bool(row.flag("layout.packed")) and row.count("layout.seq") is None and not lengths.varied,
         run_kind_of(row),
         _otherwise(row, setup),
         tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
         adds_up=framework.defers and not sums,
         other=other,
-        wider=(
-            *(replace(setup, precision=one) for one in wider),
-            *([_of_2023(setup)] if old else []),
-            *([_with_loss(setup, fused)] if fused else []),
-        ),
+        wider=tuple(others),
         kernel=kernel,
         context=context_of(row),
     )
+
+
+def _task_of(row: RowFields) -> Task:
+    """Return the task, one that trains on samples."""
+    task = row.text("task")
+    asked = PREDICTED.get(task)
+    if asked is None:
+        raise NapkinError(f"the task {task[:40]} is not predicted")
+    if asked.generates and "colocate" in row.text("rl.mode"):
+        raise NapkinError("what an engine on the same GPUs takes is not stated")
+    return asked
+
+
+def _kind_of(row: RowFields) -> str:
+    """Return what is trained: full, or a kind of adapter."""
+    kind = row.text("method.kind")
+    return "full" if kind in PROJECTED else kind  # an optimizer of all weights
+
+
+def _framework_of(row: RowFields, trainer: Trainer, kind: str) -> Framework:
+    """Return the framework, as its version and the trainer's checkpoints make it keep frozen blocks."""
+    framework = framework_of(row, row.text("layout.stack").lower(), trainer)
+    if framework.name != "fsdp" or kind == "full":
+        return framework
+    if is_reentrant(row, trainer):
+        framework = replace(framework, retains=True)
+    old = is_before("torch", row.text("layout.versions"), RESHARDS)
+    return replace(framework, keeps_frozen=True) if old else framework
 
 
 def _of_2023(setup: Setup) -> Setup:
@@ -225,28 +223,6 @@ def _with_loss(setup: Setup, loss: str) -> Setup:
     return replace(setup, implementation=replace(setup.implementation, loss=found))
 
 
-def reference_of(row: RowFields, task: Task) -> str:
-    """Return the source of a reference's log-probabilities."""
-    if task.teacher:
-        return row.text("rl.teacher")
-    said = row.text("rl.reference").partition(" (")[0]
-    if task.reference and said not in REFERENCES:
-        raise NapkinError(
-            f"where the reference is: {said[:60]}" if said else "the source of the reference is not stated"
-        )
-    return REFERENCES.get(said, NONE)
-
-
-def teacher_of(row: RowFields, task: Task) -> Model | None:
-    """Return the model whose distribution is learned; None if a task has none."""
-    if not task.teacher:
-        return None
-    name = row.text("rl.teacher").rpartition("/")[2]
-    if not is_preset(name):
-        raise NapkinError(f"no preset has the shape of its teacher: {name[:60] or 'not stated'}")
-    return build(load_config(name))
-
-
 def _otherwise(row: RowFields, setup: Setup) -> tuple[Setup, ...]:
     """Return alternative setups of a run that does not fit as its row is read, from what the row leaves open."""
     found = []
@@ -257,58 +233,3 @@ def _otherwise(row: RowFields, setup: Setup) -> tuple[Setup, ...]:
         last = found[-1] if found else layout
         found.append(last.replaced(recompute=recompute("full", "recompute")))
     return tuple(replace(setup, layout=one) for one in found)
-
-
-STORED_WORDS = re.compile(r"[-_ ]+(linearized|bnb|nf4|nvfp4|bf16|fp8|gptq|awq|int4|int8|4bit)$", re.IGNORECASE)
-"""The last word of a checkpoint's name that says how its weights are stored."""
-
-
-def model_of(row: RowFields) -> Model:
-    """Return the preset that a row names: whoever published its copy, however that is stored, whatever it was trained
-    for (`-hf`, `Base`, `Instruct`), and with what it says of it (`OPT-13B actor, OPT-350M critic`,
-    `GPT-J 6B (compared)`) left out."""
-    said = row.text("model.name").rpartition("/")[2]
-    bare = said.partition(" (")[0].partition(" actor")[0].replace(" family", "")
-    names = [row.text("model.preset"), said, bare]
-    while STORED_WORDS.search(bare):
-        bare = STORED_WORDS.sub("", bare)
-        names.append(bare)
-    names += [names_of_files.model_of("-".join(bare.split()))[0] or "", within(bare)]
-    for name in names:
-        if name and is_preset(name):
-            return build(load_config(name))
-    raise NapkinError(f"no preset has the shape of {row.text('model.name')[:60] or 'its model'}")
-
-
-def card_of(row: RowFields) -> Hardware | None:
-    """Return the accelerator; None if it is not stated."""
-    text = accelerator_of(row)
-    if not text:
-        return None
-    try:
-        card = hardware.find(text)
-        return bridged(card) if states_bridge(row) else card
-    except NapkinError:
-        if re.match(r"\d+ ?G", text):  # a size alone
-            return None
-        raise
-
-
-BYTES = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes", "driver_mib")
-"""Fields of `measured` that hold the memory of a GPU."""
-
-
-def is_judged(row: RowFields) -> bool:
-    """Return whether a row says that the run was out of memory, or nothing of its memory but that it fit: it was not,
-    it ran, or a card that it ran on."""
-    out, said = row.flag("measured.oom"), row.part("measured")
-    ran = out is False or row.flag("measured.ran") or said.get("card_gib_at_most") is not None
-    return bool(out) or (bool(ran) and all(said.get(name) is None for name in BYTES))
-
-
-def room_of(row: RowFields, card: Hardware | None) -> float | None:
-    """Return the bytes of a GPU that a run had: those of its accelerator, at most those of the card that the row says
-    it ran on (`card_gib_at_most`); None if it states neither."""
-    most = row.positive("measured.card_gib_at_most")
-    stated = [float(card.capacity)] if card is not None else []
-    return min([*stated, *([most * 2**30] if most else [])], default=None)

@@ -12,7 +12,8 @@ from napkin.evidence import one_run
 from napkin.evidence.compared import Compared
 from napkin.evidence.constants import deviations
 from napkin.evidence.finetune_adapters import OTHER_TIME
-from napkin.evidence.finetune_rows import FineTuning, fine_tuning, is_judged
+from napkin.evidence.finetune_models import is_judged
+from napkin.evidence.finetune_rows import FineTuning, fine_tuning
 from napkin.evidence.goodput import PUBLISHED
 from napkin.evidence.intervals import DESCRIBED, MEASURED
 from napkin.evidence.published import MAIN

@@ -6,7 +6,7 @@ import math
 import re
 
 from napkin.errors import NapkinError
-from napkin.evidence.finetune_rows import model_of
+from napkin.evidence.finetune_models import model_of
 from napkin.evidence.finetune_software import trainer_of
 from napkin.evidence.response_lengths import answers_within, prompts_within
 from napkin.evidence.rows import RowFields

@@ -15,7 +15,7 @@ from napkin.commands.validate.rollout_question import AskedStep
 from napkin.commands.validate.rollout_setup import degrees_of, setup_of
 from napkin.errors import NapkinError
 from napkin.evidence import one_run
-from napkin.evidence.finetune_rows import BYTES, card_of, is_judged, model_of, room_of
+from napkin.evidence.finetune_models import BYTES, card_of, is_judged, model_of, room_of
 from napkin.evidence.finetune_software import trainer_of
 from napkin.evidence.machines import gpus_per_node, machine
 from napkin.evidence.row_fields import title_of
