@@ -62,6 +62,16 @@ def take_accelerate(reading: Reading) -> bool:
     return True
 
 
+def ask_sharding(reading: Reading) -> bool:
+    """Leave open what the launcher's file sets where it was not found. Return whether that is so."""
+    if not any(one in reading.source.command for one in LAUNCHERS) or reading.source.plain("config_file") is None:
+        return False
+    for name in ("gpus", "zero"):
+        if name not in reading.inputs:
+            reading.ask(name, "config_file")
+    return True
+
+
 def _options(source: LaunchFile) -> Mapping[str, FileValue]:
     """Return the launcher's options by the keys of its configuration file."""
     found: dict[str, FileValue] = {}

@@ -19,7 +19,7 @@ def take_machine(reading: Reading) -> None:
     """Read the GPU count, nodes × processes per node, from the launcher or the #SBATCH lines."""
     nodes = next((key for key in NODES if reading.find(key) is not None), None)
     each = next((key for key in EACH if reading.find(key) is not None), None)
-    if each is None:
+    if _take_slots(reading) or each is None:
         return
     count = reading.read(each, whole)
     machines = reading.read(nodes, lambda value: whole(str(value).split(":")[0])) if nodes else 1
@@ -30,6 +30,23 @@ def take_machine(reading: Reading) -> None:
         reading.derive("gpus", count, each)
     else:
         reading.derive("gpus", count * machines, *keys)
+
+
+def _take_slots(reading: Reading) -> bool:
+    """Read the GPUs that DeepSpeed's launcher selects: `--include localhost:0,1@worker-1:0,2`. Return whether it does.
+
+    A host without slots counts all of its GPUs, and --exclude leaves the rest, which the line does not tell
+    (deepspeed/launcher/runner.py, parse_resource_filter).
+    """
+    key = next((one for one in ("include", "exclude") if reading.find(one) is not None), None)
+    if key is None or "deepspeed" not in reading.source.command:
+        return False
+    hosts = [one.partition(":")[2].split(",") for one in str(reading.source.plain(key)).split("@")]
+    if key == "include" and all(slot.strip().isdecimal() for slots in hosts for slot in slots):
+        reading.derive("gpus", sum(map(len, hosts)), key)
+    else:
+        reading.ask("gpus", key)
+    return True
 
 
 def take_hybrid(reading: Reading, key: str) -> None:

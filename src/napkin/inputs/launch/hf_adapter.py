@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.inputs.launch.reading import Reading
 
+RANKS = ("lora_r", "lora_rank", "peft_lora_r", "lora_dim")
+"""Spellings of LoRA's rank; the third is TRL's before 0.8 (examples/scripts/sft.py)."""
 SWITCHES = ("use_peft", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
 MODES = "train_mode|training_mode|tuning_mode|tuning_type|train_type|finetuning_mode|finetune_type"
 """Keys that name the method in one word."""
@@ -44,19 +46,19 @@ def adapter(reading: Reading) -> None:
         reading.ask("adapter", switch)
     elif on or (on is None and method in ("lora", "qlora")):
         _lora(reading, switch)
-    elif on is None and method is None and reading.find("lora_r", "lora_rank") is not None:
+    elif on is None and method is None and reading.find(*RANKS) is not None:
         _lora(reading, switch)
-        reading.assume("adapter", reading.value_of("adapter"), reading.named("lora_r", "lora_rank"))
+        reading.assume("adapter", reading.value_of("adapter"), reading.named(*RANKS))
     if method is not None:
         reading.told(reading.named(*MODES.split("|")))
     if on is False or method == "full":
-        reading.told("lora_r", "lora_rank", "lora_dropout", *TARGETS.split("|"))
+        reading.told(*RANKS, "lora_dropout", *TARGETS.split("|"))
     _quantization(reading, method)
 
 
 def _lora(reading: Reading, switch: str) -> None:
     rank, targets = (64, "all") if switch == "lora_enable" else (16, None)  # LLaVA's train.py and its derivatives
-    take_lora(reading, "lora_r|lora_rank", TARGETS, rank, targets)
+    take_lora(reading, "|".join(RANKS), TARGETS, rank, targets)
     # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
     take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
     take_excluded(reading, "lora_exclude_modules|exclude_modules|peft_config.exclude_modules")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.launch.hf_blocks import flattened
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
@@ -9,12 +11,21 @@ from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.trl import ARGUMENTS
 from napkin.inputs.launch.values import Open, flag, number
 
-LENGTHS = ("max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size")
+LENGTHS = (
+    "max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size", "seq_length",
+    "seq_len", "max_len", "cutoff_len",
+)  # fmt: skip
 EPOCHS = ("num_train_epochs", "num_epochs", "epochs", "n_epochs")
+GROUPED_TASKS = ("grpo", "rloo")
 SHORTEST = 7
 """Least letters of an abbreviation: `--train` may be a program's own switch."""
 OWN_BATCHES = ("batch_size", "mini_batch_size", "micro_batch_size", "micro_train_batch_size", "train_bsz_per_gpu")
 """A program's own names of its batch, of one GPU or of all."""
+OWN_LENGTH = re.compile(r"(?:^|_)(?:len|length|maxlen)$")
+PARTS = re.compile(r"prompt|completion|response|target|answer|query|gen|new|min|eval")
+"""A program's own names of the length of its samples, and words of lengths that are not."""
+OWN_BITS = re.compile(r"(?:^|_)(?:quant\w*|load_in\w*)_n?bits?$")
+"""A program's own names of the bits of the frozen weights, which do not tell the format."""
 OWN_ENGINES = {"use_deepspeed": "deepspeed", "use_fsdp": "fsdp"}
 """A program's own switches of what shards its states → framework."""
 
@@ -52,12 +63,26 @@ def ask_own(reading: Reading) -> None:
     batch = next((key for key in OWN_BATCHES if key in reading.source), None)
     if batch is not None and micro is not None and micro.origin == DEFAULT:
         reading.ask("micro-batch", batch)
+    _ask_sizes(reading)
     engine = next((key for key in OWN_ENGINES if reading.read(key, flag)), None)
     if engine is not None and reading.value_of("framework") is None:
         reading.derive("framework", OWN_ENGINES[engine], engine)
         reading.ask("zero", engine)
     if reading.open_among("fsdp") and "zero" not in reading.inputs:
         reading.ask("zero", "fsdp")
+
+
+def _ask_sizes(reading: Reading) -> None:
+    """Leave open the sequence length and quantization that a program states under names of its own."""
+    given = {key: str(one.value) for key, one in reading.source.values.items()}
+    length = reading.inputs.get("seq")
+    if length is not None and length.origin == DEFAULT and reading.value_of("task") not in GROUPED_TASKS:
+        own = [key for key in given if OWN_LENGTH.search(key) and not PARTS.search(key) and given[key].isdecimal()]
+        if own:
+            reading.ask("seq", *own)
+    bits = next((key for key in given if OWN_BITS.search(key) and given[key] in ("4", "8")), None)
+    if bits is not None and "quantized" not in reading.inputs:
+        reading.ask("quantized", bits)
 
 
 def amount(reading: Reading) -> None:

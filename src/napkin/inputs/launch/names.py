@@ -197,11 +197,14 @@ def matched_targets(pattern: str) -> list[str] | None:
 def take_targets(reading: Reading, key: str, value: object) -> None:
     """Read LoRA targets as peft matches them: a list, names in a string, or a regular expression.
 
-    A variable leaves them open. The names themselves are kept next to napkin's words for them: on a model that lacks
-    a module peft passes over its name.
+    A variable leaves them open, and so do listed words with commas. The names themselves are kept next to napkin's
+    words for them: on a model that lacks a module peft passes over its name.
     """
     if isinstance(value, Open):
         reading.ask("lora-targets", key)
+        return
+    if isinstance(value, list) and any("," in str(one) for one in value):
+        reading.ask("lora-targets", key, given=" ".join(str(one) for one in value))
         return
     if not isinstance(value, str) or not re.search(r"[|\\*+]", value):
         listed: list[str] | None = names(value)

@@ -80,6 +80,7 @@ class TrainingProgram:
         }
         self.written: list[tuple[str, ast.Attribute, ast.expr, Call | None]] = []
         self.calls = self._all_calls(tree)
+        self.loaded = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
         self.shared: set[str] = set()
         """Arguments that belong to the program's other trainers."""
 
@@ -99,6 +100,10 @@ class TrainingProgram:
         """Return the class that a call instantiates, or the trainer class that it derives from."""
         word = called(call.node)
         return self.bases.get(word, word)
+
+    def is_idle(self, call: Call) -> bool:
+        """Return whether a call's result is assigned to names that the program never uses."""
+        return bool(call.targets) and not self.loaded & set(call.targets)
 
     def of_kind(self, table: dict[str, str]) -> list[Call]:
         return [one for one in self.calls if self.kind(one) in table]

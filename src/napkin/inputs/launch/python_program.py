@@ -101,18 +101,32 @@ def _configs(program: TrainingProgram, trainer: Call | None, configs: list[Call]
 
 
 def _take_writes(program: TrainingProgram, tree: ast.Module, configs: list[Call]) -> None:
-    """Add attributes that are assigned after construction: `training_args.max_steps = 100`."""
+    """Add attributes that are assigned after construction: `training_args.max_steps = 100`, or by setattr."""
     names = {name: one for one in configs for name in one.targets}
     for one in ast.walk(tree):
-        if not isinstance(one, ast.Assign):
-            continue
-        for target in one.targets:
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in names:
-                call = names[target.value.id]
-                value = Values((call.outer, call.names)).of(one.value)
-                if target.value.id in program.shared:
-                    value = Open("the name is shared with another trainer's arguments")
-                program.add(target.attr, f"{target.value.id}.{target.attr}", value, one.lineno)
+        for name, key, node in _writes(one):
+            if name not in names:
+                continue
+            known = Values((names[name].outer, names[name].names))
+            attribute, value = known.of(key), known.of(node)
+            if not isinstance(attribute, str):
+                raise Refused(f"{program.name}:{node.lineno}: {name} takes settings by setattr under names", ELSEWHERE)
+            if name in program.shared:
+                value = Open("the name is shared with another trainer's arguments")
+            program.add(attribute, f"{name}.{attribute}", value, node.lineno)
+
+
+def _writes(node: ast.AST) -> list[tuple[str, ast.expr, ast.expr]]:
+    """Return the attributes that a node sets on names: the name, the attribute's and the value."""
+    if isinstance(node, ast.Assign):
+        targets = [one for one in node.targets if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name)]
+        return [
+            (one.value.id, ast.Constant(one.attr), node.value) for one in targets if isinstance(one.value, ast.Name)
+        ]
+    if isinstance(node, ast.Call) and called(node) == "setattr" and len(node.args) == 3:
+        owned, key, value = node.args
+        return [(owned.id, key, value)] if isinstance(owned, ast.Name) else []
+    return []
 
 
 def _take_trainer(program: TrainingProgram, trainer: Call) -> None:
@@ -165,8 +179,10 @@ def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
         program.take(Call(one.node, "get_peft_model", one.names, one.outer, one.sure), OF_LORA)
         program.add("use_peft", "get_peft_model", True if one.sure else Open("a branch"), one.node.lineno)
     for one in program.of_kind(ADAPTERS):
+        if program.is_idle(one):
+            continue
         program.add("peft_class", called(one.node), ADAPTERS[called(one.node)], one.node.lineno)
-    configs = [one for one in program.calls if called(one.node) == "LoraConfig"]
+    configs = [one for one in program.calls if called(one.node) == "LoraConfig" and not program.is_idle(one)]
     given = [_argument(trainer, "peft_config")] if trainer is not None else []
     for word, at in (("get_peft_model", 1), ("add_adapter", 0)):
         takers = [one for one in program.calls if called(one.node) == word and one not in fast]
@@ -185,7 +201,7 @@ def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
 
 def _take_formats(program: TrainingProgram) -> None:
     """Add the BitsAndBytesConfig that the model is loaded with; mark it unread if it is not written out."""
-    configs = [one for one in program.calls if called(one.node) == "BitsAndBytesConfig"]
+    configs = [one for one in program.calls if called(one.node) == "BitsAndBytesConfig" and not program.is_idle(one)]
     stated = program.values.pop(QUANTIZED, None)
     for one in configs:
         program.take(one)

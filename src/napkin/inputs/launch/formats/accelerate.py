@@ -121,10 +121,14 @@ def _precision(reading: Reading) -> None:
         reading.ask("precision", "mixed_precision")
 
 
+IDLE_BACKENDS = ("no", "false", "none", "eager")
+"""Backends that generate no code: `eager` runs the extracted graph with PyTorch's own operations."""
+
+
 def _compile(reading: Reading) -> None:
     for key in ("dynamo_config.dynamo_backend", "dynamo_backend"):
         value = reading.source.plain(key)
-        if value is not None and str(value).lower() not in ("no", "false", "none"):
+        if value is not None and str(value).lower() not in IDLE_BACKENDS:
             reading.put("compile", True, key)
 
 
@@ -154,7 +158,9 @@ FORMAT = LaunchFormat(
         KeyRule(
             "mixed_precision", "precision", "FSDP upcasts trained weights: amp-bf16; DeepSpeed: bf16-mixed", _precision
         ),
-        KeyRule("dynamo_config.dynamo_backend dynamo_backend", "compile", "a backend other than NO", _compile),
+        KeyRule(
+            "dynamo_config.dynamo_backend dynamo_backend", "compile", "a backend other than NO and EAGER", _compile
+        ),
     ),
     ignored=f"""downcast_bf16 deepspeed_config.zero3_save_16bit_model deepspeed_config.deepspeed_multinode_launcher
         deepspeed_config.zero3_init_flag deepspeed_config.deepspeed_hostfile gpu_ids enable_cpu_affinity

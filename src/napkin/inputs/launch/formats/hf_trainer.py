@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.accelerate_line import LAUNCHERS, take_accelerate
+from napkin.inputs.launch.accelerate_line import LAUNCHERS, ask_sharding, take_accelerate
 from napkin.inputs.launch.checks import BATCH, take_hybrid, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter
@@ -101,7 +101,7 @@ def framework(reading: Reading) -> None:
     reading.take("gpus", "num_processes", whole)
     if take_accelerate(reading):
         return
-    if take_deepspeed_file(reading):
+    if take_deepspeed_file(reading) or ask_sharding(reading):
         return
     words = str(reading.source.plain("fsdp") or "").lower().split()
     if words and words != ["false"]:

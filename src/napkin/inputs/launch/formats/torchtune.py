@@ -101,11 +101,12 @@ def _targets(reading: Reading, block: str) -> None:
 
 
 def _layout(reading: Reading) -> None:
-    """Infer the recipe, which the file does not name, from keys that only one recipe has.
+    """Read the recipe from the launch line, else infer it from keys that only one recipe has.
 
     The distributed recipe shards everything, the single-device recipe nothing.
     """
     source = reading.source
+    recipe = next((one for one in source.command if one.removesuffix(".py").endswith("_single_device")), None)
     shared = [
         key
         for key in (
@@ -131,6 +132,8 @@ def _layout(reading: Reading) -> None:
     if shared:
         key = "fsdp_reshard_after_forward" if whole_layers is not None else shared[0]
         reading.derive("zero", 2 if whole_layers is False else 3, key)
+    elif recipe is not None:
+        reading.derive("gpus", 1, "device")
     elif _one_device(reading):
         reading.assume(
             "gpus", 1, "optimizer._component_", *(["optimizer_in_bwd"] if "optimizer_in_bwd" in source else [])

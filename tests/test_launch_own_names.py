@@ -1,0 +1,109 @@
+"""What programs state in names and ways of their own: setattr, unused objects, a batch's length, a launcher's GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from napkin.errors import Refused
+from napkin.inputs.launch.read import read_launch, reading_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
+
+PROGRAM = """
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from trl import DPOConfig, DPOTrainer
+bnb = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+lora = LoraConfig(r=8, target_modules=["q_proj"])
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B"{loaded})
+args = DPOConfig("out")
+{after}
+DPOTrainer(model=model, args=args, train_dataset=data{passed}).train()
+"""
+LINE = "{launcher} train.py --model_name_or_path Qwen/Qwen2.5-0.5B --per_device_train_batch_size 2 --bf16 True {more}\n"
+
+
+def python(loaded: str = "", after: str = "", passed: str = "") -> Reading:
+    return reading_of(source_of(PROGRAM.format(loaded=loaded, after=after, passed=passed), "train.py"))
+
+
+def shell(launcher: str, more: str = "") -> Reading:
+    return reading_of(source_of(LINE.format(launcher=launcher, more=more), "train.sh"))
+
+
+def test_setattr_sets_an_argument_as_an_assignment_does() -> None:
+    for after in ("setattr(args, 'per_device_train_batch_size', 4)", "args.per_device_train_batch_size = 4"):
+        assert python(after=after).value_of("micro-batch") == 4
+    assert python().value_of("micro-batch") == 8  # TrainingArguments' default
+    assert python(after="setattr(other, 'per_device_train_batch_size', 4)").value_of("micro-batch") == 8
+    with pytest.raises(Refused, match="setattr"):
+        python(after="for key in given:\n    setattr(args, key, given[key])")
+
+
+def test_objects_that_a_program_makes_and_never_uses_set_nothing() -> None:
+    assert python().value_of("quantized") is None
+    assert "adapter" not in python().inputs
+    assert python(loaded=", load_in_8bit=True").value_of("quantized") == "int8"
+    both = python(loaded=", quantization_config=bnb", passed=", peft_config=lora")
+    assert (both.value_of("quantized"), both.value_of("lora-rank")) == ("nf4", 8)
+
+
+@pytest.mark.parametrize(
+    ("more", "option", "value"),
+    [
+        ("--seq_length 512", "seq", 512),
+        ("--use_peft True --peft_lora_r 64", "lora-rank", 64),
+        ("--use_peft True --sample_length 512", "seq", None),
+        ("--use_peft True --max_prompt_length 512", "seq", 1024),  # a part of TRL's default
+        ("--use_peft True --group_by_length True", "seq", 1024),
+        ("--use_peft True --quantization_bit 8", "quantized", None),
+        ('--use_peft True --lora_target_modules "q_proj", "v_proj"', "lora-targets", None),
+        ('--use_peft True --lora_target_modules "q_proj" "v_proj"', "lora-targets", "q,v"),
+    ],
+)
+def test_sizes_under_a_programs_own_names_are_read_or_asked_for(more: str, option: str, value: object) -> None:
+    stated = shell("python", more).inputs[option]
+    assert stated.value == value
+
+
+@pytest.mark.parametrize(
+    ("launcher", "gpus"),
+    [
+        ("deepspeed --include localhost:0,1", 2),
+        ("deepspeed --include worker-0:0,1,2,3@worker-1:0", 5),
+        ("deepspeed --include worker-0@worker-1:0", None),
+        ("deepspeed --exclude localhost:0", None),
+        ("deepspeed --num_gpus 4", 4),
+    ],
+)
+def test_deepspeed_selects_gpus_of_hosts(launcher: str, gpus: int | None) -> None:
+    assert shell(launcher).inputs["gpus"].value == gpus
+
+
+def test_a_launcher_file_that_is_not_here_leaves_the_sharding_open(napkin: Napkin) -> None:
+    reading = shell("accelerate launch --num_processes 4 --config_file absent.yaml")
+    assert reading.value_of("gpus") == 4
+    assert reading.inputs["zero"].value is None
+    assert shell("accelerate launch --config_file absent.yaml").inputs["gpus"].value is None
+    assert "zero" not in shell("accelerate launch --num_processes 4").inputs
+
+
+def test_the_eager_backend_generates_no_code() -> None:
+    assert shell("accelerate launch --num_processes 4 --use_fsdp --dynamo_backend eager").value_of("compile") is None
+    assert shell("accelerate launch --num_processes 4 --use_fsdp --dynamo_backend inductor").value_of("compile") is True
+
+
+def test_the_recipe_of_a_torchtune_line_tells_its_gpus(tmp_path: Path) -> None:
+    settings = tmp_path / "own.yaml"
+    settings.write_text(
+        "model:\n  _component_: torchtune.models.llama2.lora_llama2_7b\n  lora_attn_modules: ['q_proj', 'v_proj']\n"
+        "  lora_rank: 8\nbatch_size: 2\ngradient_accumulation_steps: 8\ndtype: bf16\ndevice: cuda\n"
+        "optimizer:\n  _component_: torch.optim.AdamW\nenable_activation_checkpointing: True\n"
+    )
+    line = tmp_path / "run.sh"
+    line.write_text("tune run lora_finetune_single_device --config own.yaml\n")
+    assert read_launch(str(line)).value_of("gpus") == 1
+    assert "zero" not in read_launch(str(line)).inputs
+    assert read_launch(str(settings)).inputs["gpus"].value is None
