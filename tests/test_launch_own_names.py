@@ -107,3 +107,46 @@ def test_the_recipe_of_a_torchtune_line_tells_its_gpus(tmp_path: Path) -> None:
     assert read_launch(str(line)).value_of("gpus") == 1
     assert "zero" not in read_launch(str(line)).inputs
     assert read_launch(str(settings)).inputs["gpus"].value is None
+
+
+OWN = """
+import argparse, missing_library
+from dataclasses import dataclass, field
+@dataclass
+class TrainingArguments(transformers.TrainingArguments):
+    optim: str = field(default="paged_adamw_32bit")
+    model_max_length: int = field(default=512, metadata={"help": "tokens"})
+    num_train_epochs: float = compute()
+parser = argparse.ArgumentParser()
+parser.add_argument("--gradient_accumulation_steps", type=int, default=4)
+parser.add_argument("--gradient-checkpointing", action="store_true")
+parser.add_argument("--bf16", default=False)
+"""
+
+
+def test_defaults_of_a_program_beside_its_line_hold_in_place_of_the_librarys(tmp_path: Path) -> None:
+    line = tmp_path / "run.sh"
+    line.write_text(LINE.format(launcher="torchrun --nproc_per_node 2", more=""))
+    assert read_launch(str(line)).value_of("grad-accum") == 1  # TrainingArguments' default
+    (tmp_path / "train.py").write_text(OWN)
+    reading = read_launch(str(line))
+    expected = {
+        "grad-accum": 4,
+        "seq": 512,
+        "optimizer": "paged-adamw",
+        "recompute": "none",
+        "epochs": 3,
+        "micro-batch": 2,
+    }
+    assert {name: reading.value_of(name) for name in expected} == expected
+    plain = shell("torchrun").value_of("precision")
+    assert reading.value_of("precision") == plain  # --bf16 of the line wins
+    (tmp_path / "train.py").write_text(OWN + "parser.add_argument('--lora_r', default=32)\n")
+    assert "adapter" not in read_launch(str(line)).inputs
+    line.write_text(LINE.format(launcher="python", more="--use_lora True"))
+    assert read_launch(str(line)).value_of("lora-rank") == 32
+    line.write_text(LINE.format(launcher="python", more="--max_seq_len 256 --optim adamw_torch"))
+    assert [read_launch(str(line)).value_of(name) for name in ("seq", "optimizer")] == [256, "adamw"]
+    for text in ("def broken(", OWN + "parser.add_argument('--optim', default='sgd')", OWN.replace("512", "-1")):
+        (tmp_path / "train.py").write_text(text)
+        assert read_launch(str(line)).value_of("seq") == 256

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+from napkin.inputs.launch.hf_adapter import RANKS, SWITCHES
 from napkin.inputs.launch.hf_blocks import flattened
+from napkin.inputs.launch.program_defaults import with_defaults
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
-from napkin.inputs.launch.trl import ARGUMENTS
+from napkin.inputs.launch.trl import ARGUMENTS, GROUPED
 from napkin.inputs.launch.values import Open, flag, number
 
 LENGTHS = (
@@ -17,6 +19,22 @@ LENGTHS = (
 )  # fmt: skip
 EPOCHS = ("num_train_epochs", "num_epochs", "epochs", "n_epochs")
 GROUPED_TASKS = ("grpo", "rloo")
+DEFAULTED = (
+    ("per_device_train_batch_size", "per_device_batch_size"),
+    ("gradient_accumulation_steps", "grad_accum_steps"),
+    ("num_train_epochs", "num_epochs", "epochs"),
+    ("model_max_length", *(one for one in LENGTHS if one != "model_max_length")),
+    ("optim",),
+    ("gradient_checkpointing",),
+    ("bf16",),
+    ("fp16",),
+    ("torch_dtype",),
+    ("attn_implementation",),
+)
+"""Arguments whose defaults in a program of one's own hold in place of the library's, each with its spellings."""
+SAMPLED = (("num_generations",), ("max_prompt_length",), ("max_completion_length",), ("beta",))
+ADAPTED = (("lora_rank", *(one for one in RANKS if one != "lora_rank")), ("lora_dropout",))
+"""The same, of programs that generate samples, and of lines that name an adapter."""
 SHORTEST = 7
 """Least letters of an abbreviation: `--train` may be a program's own switch."""
 OWN_BATCHES = ("batch_size", "mini_batch_size", "micro_batch_size", "micro_train_batch_size", "train_bsz_per_gpu")
@@ -33,7 +51,11 @@ OWN_ENGINES = {"use_deepspeed": "deepspeed", "use_fsdp": "fsdp"}
 def spelled(source: LaunchFile) -> LaunchFile:
     """Return the source with TrainingArguments' names, whatever the file makes of them."""
     flat = flattened(source)
-    return _unabbreviated(flat) if flat.syntax == "shell" else _measured(flat)
+    if flat.syntax != "shell":
+        return _measured(flat)
+    groups = [*DEFAULTED, *(SAMPLED if flat.has_any(*GROUPED) else ())]
+    groups += ADAPTED if flat.has_any(*SWITCHES, *RANKS) else ()
+    return with_defaults(_unabbreviated(flat), groups)
 
 
 def _measured(source: LaunchFile) -> LaunchFile:
