@@ -22,9 +22,10 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.plan.search_space import read_layouts
 from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
+from napkin.elementwise import divisors
 from napkin.errors import NapkinError
 from napkin.evidence import one_run
-from napkin.planning.grid import chunks, divisors, grid
+from napkin.planning.grid import chunks, grid
 from napkin.planning.layout_memory import used_bytes
 from napkin.planning.layout_time import Times
 from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
@@ -162,6 +163,9 @@ def test_every_layout_of_the_grid_passes_the_rules_of_step() -> None:
 def test_divisors_andchunks() -> None:
     assert divisors(12, 12) == [1, 2, 3, 4, 6, 12]
     assert divisors(12, 4) == [1, 2, 3, 4]
+    assert divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
+    assert divisors(10**15, 7) == [1, 2, 4, 5]
+    assert len(divisors(10**9)) == 100  # 2⁹·5⁹
     assert chunks(80, 1) == [1]
     assert chunks(80, 4) == [1, 2, 4, 5, 10, 20]
     assert chunks(126, 16) == [1, 2, 4]  # 8 layers in the fullest stages; 16 · 8 is above 126

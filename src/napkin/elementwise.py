@@ -289,3 +289,10 @@ def total(values: Iterable[Number]) -> Number:
         if value.__class__ is not int or value:
             result = result + value if result.__class__ is not int or result else value
     return result
+
+
+def divisors(n: int, most: int | None = None) -> list[int]:
+    """Return the divisors of n, up to `most` if it is given, ascending."""
+    last = n if most is None else min(n, most)
+    small = [d for d in range(1, min(last, math.isqrt(n)) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d < n and n // d <= last]

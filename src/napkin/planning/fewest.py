@@ -7,6 +7,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
+from napkin.elementwise import divisors
 from napkin.errors import BROKEN, NapkinError
 from napkin.record import record
 
@@ -54,17 +55,12 @@ def machines(node: int, unit: int = 1, replicas: int | None = None, group: int =
     """
     of_group = unit * group
     if replicas is not None and replicas % group == 0:
-        numbers = [of_group * ranks for ranks in _divisors(replicas // group)]
+        numbers = [of_group * ranks for ranks in divisors(replicas // group)]
         usual = [n for n in numbers if n % node == 0 or node % n == 0]
         return [*usual, *(n for n in numbers if not usual or n > usual[-1])]
     inside = {math.lcm(1 << i, of_group) for i in range(node.bit_length()) if 1 << i < node}
     step = math.lcm(node, of_group)
     return [*sorted(n for n in inside if n < step), *range(step, max(LIMIT, step) + 1, step)]
-
-
-def _divisors(n: int) -> list[int]:
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return sorted({*small, *(n // d for d in small)})
 
 
 def fewest(is_enough: Callable[[int], bool], counts: Sequence[int], parts: int | None = None) -> Fewest:

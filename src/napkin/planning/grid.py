@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from napkin.elementwise import divisors
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided, unshared_heads
 from napkin.options.layout import FIELDS
@@ -71,11 +72,6 @@ class Request:
 
     def allows(self, degree: str, value: int) -> bool:
         return self.only.get(degree, value) == value and value <= self.below.get(degree, value)
-
-
-def divisors(n: int, most: int) -> list[int]:
-    """Return the divisors of n up to `most`, ascending."""
-    return [d for d in range(1, min(n, most) + 1) if n % d == 0]
 
 
 @record

@@ -79,7 +79,7 @@ def _runs(stated: Stated, **degrees: int) -> bool:
 def _layers(stated: Stated) -> Iterator[Hit]:
     pp, vp, depth = stated.number("pp"), stated.number("vp"), stated.model.stacks[-1].depth
     if pp * vp > depth:
-        near = nearest(vp, [n for n in range(1, depth // pp + 1) if (depth // pp) % n == 0]) if pp <= depth else []
+        near = nearest(vp, divisors(depth // pp)) if pp <= depth else []
         stages = [{"pp": str(n)} for n in nearest(pp, divisors(depth)) if _leaves_replicas(stated, pp=n)]
         chunks = [{"vp": str(n)} for n in near]
         yield Hit(f"pp {pp} × vp {vp} is more than {depth} layers", "pp", tuple(chunks or stages))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from napkin import elementwise
+
 NEAR = 4
 """Number of nearby values that are suggested for one that does not divide."""
 LARGEST = 10**6
-"""For larger integers only the divisor 1 is returned: no one uses as many ranks, layers or tokens."""
+"""Largest divisor that is suggested: no one uses as many ranks, layers or tokens."""
 
 
 def halves(degree: int) -> list[int]:
@@ -20,8 +22,8 @@ def halves(degree: int) -> list[int]:
 
 
 def divisors(whole: int) -> list[int]:
-    """Return every divisor of a number, ascending."""
-    return [n for n in range(1, whole + 1) if whole % n == 0] if whole <= LARGEST else [1]
+    """Return the divisors of a number that may be suggested, ascending."""
+    return elementwise.divisors(whole, LARGEST)
 
 
 def nearest(wanted: int, values: Iterable[int]) -> list[int]:
