@@ -259,7 +259,7 @@ def page() -> str:
         "## The constants\n",
         f"{len(calibration.CONSTANTS)} constants, {families} of them factors of software. Priors come from kernel\n"
         "measurements, datasheets and code; the steps move them (maximum a posteriori, robust, a random factor for\n"
-        "each software of a source). `host_unit` and `host_module` are fitted to steps of fine-tuning (tuning.yaml).\n"
+        "each software of a source). `host_module` is fitted to steps of fine-tuning (tuning.yaml).\n"
         "A wide ± says that no row pins it.\n",
         constants(),
         TAIL,
