@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from napkin.options.command_line import option_piece
 from napkin.planning.remedy_axes import LORA, QLORA, Axis, Options
 from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record
@@ -24,6 +25,11 @@ class Remedy:
     options: Options
     fit: Fit
     costs: tuple[str, ...]
+
+    @property
+    def change(self) -> str:
+        """The options as they are typed."""
+        return " ".join(option_piece(name, text) for name, text in self.options.items())
 
 
 TRAINER = (
@@ -44,19 +50,8 @@ GROUPS: tuple[tuple[str, ...], ...] = (
 """Further groups of axes on the same GPUs, in the order in which they are added."""
 RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
-    *(
-        "micro-batch",
-        "share",
-        "zero",
-        "away",
-        "quantize-experts",
-        "quantized",
-        "frozen",
-        "sp",
-        "loss",
-        "optimizer-form",
-        "attention",
-    ),
+    *("micro-batch", "share", "zero", "away", "quantize-experts", "quantized", "frozen", "sp", "loss"),
+    *("optimizer-form", "attention"),
 )
 """The order in which axes are relaxed: the least desirable changes first, free ones last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))

@@ -176,9 +176,13 @@ class Engine:
         left = float(self.cache(capacity).value)
         return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE
 
+    def needs(self, longest: int) -> float:
+        """Return the bytes of a GPU's share with which it can generate one sequence of this many tokens."""
+        return float(self.weights().value) + self.profiled() + self.cached(longest)
+
     def holds(self, lengths: RolloutLengths, capacity: Term) -> bool:
-        """Return whether the share has room for the cache of the longest response."""
-        return float(self.cache(capacity).value) >= float(self.cached(lengths.most))
+        """Return whether the share has room for the longest response."""
+        return self.needs(lengths.most) <= self.share * float(capacity.value)
 
     def check(self, lengths: RolloutLengths, capacity: Term) -> None:
         """Refuse a share that cannot hold the longest response."""
@@ -224,7 +228,7 @@ def ranks_needed(model: Model, capacity: float, share: float, longest: int, node
     ranks, needed = 1, 0.0
     while ranks <= node and model.heads % ranks == 0:
         engine = Engine(model, ranks, ranks, share, apart=False, form=form)
-        needed = float(engine.weights().value) + engine.profiled() + engine.cached(longest)
+        needed = engine.needs(longest)
         if needed <= share * capacity:
             return ranks
         ranks *= 2

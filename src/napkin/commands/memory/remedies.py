@@ -14,7 +14,6 @@ from napkin.evidence.machines import gpus_per_node
 from napkin.footprint.memory import least_states
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.options.command_line import option_piece
 from napkin.planning.remedies import HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, advice, remedies, with_more_gpus
 from napkin.planning.remedy_axes import Axis, Options, axes
 from napkin.planning.step_memory import terms_of
@@ -62,8 +61,12 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
 
 def read_axes(asked: Inputs, model: Model, setup: Setup, hardware: Hardware) -> list[Axis]:
     """Return every way to reduce the memory of a step that the options leave open."""
-    given = {name: one.text for name, one in asked.given.items() if isinstance(one.text, (str, bool))}
-    return axes(model, setup, given, gpus_per_node(hardware))
+    return axes(model, setup, read_given(asked), gpus_per_node(hardware))
+
+
+def read_given(asked: Inputs) -> Options:
+    """Return the texts of the given options that are one text or a flag."""
+    return {name: one.text for name, one in asked.given.items() if isinstance(one.text, (str, bool))}
 
 
 def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) -> Fit | str | None:
@@ -131,7 +134,7 @@ def on_host(question: MemoryQuestion, one: Remedy, hardware: Hardware) -> dict[s
 def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace | None, why: str) -> Row:
     """Return one suggestion as a row; without extra_time, `untimed` says why."""
     row: dict[str, str | float | int | list[str]] = {
-        "change": " ".join(option_piece(name, text) for name, text in one.options.items()),
+        "change": one.change,
         "used": int(one.fit.reported.used.value),
         "costs": list(one.costs),
         "command": command_line(question, one),

@@ -15,7 +15,6 @@ from napkin.commands.plan.rows import run_of
 from napkin.commands.question.layout import degrees
 from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
-from napkin.options.command_line import option_piece
 from napkin.planning.layouts import Scored, chosen_on
 from napkin.planning.remedies import ADVICE, HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, advice
 from napkin.planning.remedy_axes import Options
@@ -79,7 +78,7 @@ class _Changed:
     def row(self, one: Remedy) -> Row:
         """Return one suggestion: the changes, the memory per GPU, and the time of the recommended layout."""
         row: dict[str, Cell] = {
-            "change": " ".join(option_piece(name, text) for name, text in one.options.items()),
+            "change": one.change,
             "used": int(one.fit.reported.used.value),
         }
         if "lora-rank" in one.options and self.question.layouts.request.setup.implementation.tuning is None:

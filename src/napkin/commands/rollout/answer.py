@@ -42,7 +42,7 @@ def run_memory(inputs: Inputs) -> Answer:
         from napkin.commands.rollout.remedies import suggest
 
         inputs.depends(RATES, True)  # what the remedies cost
-        suggest(answer, question)
+        suggest(answer, question, found)
     else:
         inputs.minor.update(RATES)
         inputs.because(RATES, "only remedies take time, and none is needed")

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import holds, host_of, read_host
-from napkin.commands.memory.remedies import TRAINS_LORA, extra
+from napkin.commands.memory.remedies import TRAINS_LORA, extra, read_given
 from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.rollout.seconds import spanned
 from napkin.errors import NapkinError
 from napkin.evidence.machines import gpus_per_node
 from napkin.footprint.memory import least_states
-from napkin.options.command_line import option_piece
 from napkin.planning.remedies import HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, remedies, with_more_gpus
 from napkin.planning.remedy_axes import Options
 from napkin.planning.rollout_axes import rollout_axes
@@ -33,14 +32,13 @@ class _Held:
     room: float | None
 
 
-def suggest(answer: Answer, question: RolloutQuestion) -> None:
-    """Add suggestions: those on the same GPUs, the fastest first, then one with more GPUs."""
-    tried = _Changed(question)
-    given = {name: one.text for name, one in question.asked.given.items() if isinstance(one.text, (str, bool))}
+def suggest(answer: Answer, question: RolloutQuestion, fit: RolloutFit) -> None:
+    """Add suggestions: those on the same GPUs, the fastest first, then one with more GPUs. fit: memory as asked."""
+    tried = _Changed(question, fit)
     found = rollout_axes(
         question.model,
         question.setup,
-        given,
+        read_given(question.asked),
         gpus_per_node(question.hardware),
         question.sharing,
         question.lengths,
@@ -62,10 +60,10 @@ def suggest(answer: Answer, question: RolloutQuestion) -> None:
 class _Changed:
     """The question with some options changed."""
 
-    def __init__(self, question: RolloutQuestion) -> None:
+    def __init__(self, question: RolloutQuestion, fit: RolloutFit) -> None:
         self.question, self.inputs = question, question.asked
         self.held: dict[Changes, _Held] = {}
-        self.before, self.why = self._seconds({})
+        self.before, self.why = self._seconds({}, fit)
 
     def evaluated(self, options: Options) -> Fit | str | None:
         """Return the memory of the update, with the verdict on the entire step; TOO_LARGE if its states alone are more
@@ -87,11 +85,11 @@ class _Changed:
         self.held[tuple(options.items())] = _Held(found, host_of(kept, node), room)
         return replace(found.update, verdict=found.verdict)
 
-    def _seconds(self, options: Options) -> tuple[tuple[float, float, float] | None, str]:
-        """Return the seconds of a step with their interval, or the reason why it is not timed."""
+    def _seconds(self, options: Options, fit: RolloutFit) -> tuple[tuple[float, float, float] | None, str]:
+        """Return the seconds of a step with their interval, or the reason why it is not timed. fit: its memory."""
         try:
             asked = read(self.inputs.changed(options))
-            found = asked.timed(asked.weighed())
+            found = asked.timed(fit)
         except NapkinError as problem:
             return None, problem.message
         return (float(found[0].time.value), *spanned(found, asked.confidence, asked.stack_named)["step/time"]), ""
@@ -105,7 +103,7 @@ class _Changed:
         """Return one suggestion: the changes, the memory per GPU, and the extra time of a step."""
         held = self.held[tuple(one.options.items())]
         row: dict[str, Cell] = {
-            "change": " ".join(option_piece(name, text) for name, text in one.options.items()),
+            "change": one.change,
             "used": int(held.fit.total.value),
             "costs": list(one.costs),
             "command": self._line(one, held),
@@ -116,7 +114,7 @@ class _Changed:
                 row["host_capacity"] = int(held.room)
         if "lora-rank" in one.options and self.question.setup.implementation.tuning is None:
             row["trains"] = TRAINS_LORA
-        after, why = self._seconds(one.options)
+        after, why = self._seconds(one.options, held.fit)
         if self.before is None or after is None:
             return {**row, "untimed": why or self.why}
         ratio, low, high = (seconds / self.before[0] for seconds in after)

@@ -8,7 +8,7 @@ from napkin.commands.next_command import FREE, under
 from napkin.commands.rollout.question import RolloutQuestion
 from napkin.commands.rollout.seconds import RolloutSeconds
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
-from napkin.commands.screens.suggestions import would_fit
+from napkin.commands.screens.suggestions import host_line, would_fit
 from napkin.errors import DOES_NOT_FIT
 from napkin.render.answer import Answer, suggested
 from napkin.render.figures import interval, size, size_of
@@ -79,10 +79,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term])
         remarks.append(f"the engine: weights {weights}, tp {engine.ranks}, cache {size(left.value)}")
     if "memory/host" in terms:
         there = terms.get("memory/host/capacity")
-        on_host = float(terms["memory/host"].value)
-        of_it = size(on_host) if there is None else size_of(on_host, float(there.value))
-        too_much = " does not fit" if there is not None and on_host > float(there.value) else ""
-        remarks.append(f"in the host's memory: {of_it} per node{too_much}")
+        remarks.append(host_line(terms["memory/host"].value, None if there is None else there.value))
     if answer.extra.get("suggestions") == []:
         remarks.append("Nothing that napkin tries makes it fit: ZeRO, recomputation, LoRA, more GPUs, …")
     ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)

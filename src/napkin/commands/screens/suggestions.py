@@ -53,6 +53,8 @@ def hosted(row: Row) -> str:
     return f"{size(number_in(row, 'host'))} {there}host; "
 
 
-def host_line(host: Number, there: Number) -> str:
-    """Return the line on host memory."""
+def host_line(host: Number, there: Number | None) -> str:
+    """Return the line on host memory. there: its size, None if it is not given."""
+    if there is None:
+        return f"in the host's memory: {size(host)} per node"
     return f"in the host's memory: {size_of(host, there)} per node{' does not fit' if host > there else ''}"
