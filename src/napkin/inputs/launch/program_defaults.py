@@ -21,14 +21,13 @@ def with_defaults(source: LaunchFile, groups: Iterable[tuple[str, ...]]) -> Laun
     """
     from napkin.inputs.launch.settings_files import path_of
 
-    written = next((one for one in source.command if one.endswith(".py")), "")
-    path = path_of(source.name, written) if source.syntax == "shell" and written else None
+    path = path_of(source.name, source.script) if source.syntax == "shell" and source.script else None
     stated = _declared(path) if path is not None else {}
     added = {}
     for group in groups:
         values = [(name, value) for name in group for value in stated.get(name, ())]
         if len(values) == 1 and _is_plain(values[0][1]) and not source.has_any(*group):
-            added[group[0]] = FileValue(f"{written.rpartition('/')[2]}: {values[0][0]}", values[0][1])
+            added[group[0]] = FileValue(f"{source.program}: {values[0][0]}", values[0][1])
     if not added:
         return source
     found = source.renamed({})

@@ -71,8 +71,7 @@ def _of_program(source: LaunchFile) -> str:
     """Return a hint for a launch line of an unknown program: its source, if that is beside the line, or options."""
     from napkin.inputs.launch.settings_files import path_of
 
-    written = next((one for one in source.command if one.endswith(".py")), "")
-    path = path_of(source.name, written) if written else None
+    path = path_of(source.name, source.script) if source.script else None
     return f"give its source: --from {os.path.normpath(path)}; or {SIZES}" if path is not None else SIZES
 
 

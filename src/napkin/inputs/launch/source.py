@@ -77,9 +77,14 @@ class LaunchFile:
         return isinstance(self.document.data, dict)
 
     @property
+    def script(self) -> str:
+        """The Python program that a launch line starts, as the line writes its path; "" if none."""
+        return next((one for one in self.command if one.endswith(".py")), "")
+
+    @property
     def program(self) -> str:
-        """The file name of the Python program that a launch line starts; "" if none."""
-        return next((one.rsplit("/", 1)[-1] for one in self.command if one.endswith(".py")), "")
+        """The file name of that program."""
+        return self.script.rsplit("/", 1)[-1]
 
     def has_all(self, *keys: str) -> bool:
         return all(key in self for key in keys)
