@@ -75,7 +75,11 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
     [
         ("train-tme", "no such command 'train-tme'", "train-time"),
         ("train-time --gpusx 8", "has no option --gpusx", "--gpus"),
-        ("compare llama3-8b gpt2 --gpus 8", "has no option --gpus", "compare step A --gpus … --against model=B"),
+        (
+            "compare llama3-8b gpt2 --gpus 8",
+            "has no option --gpus",
+            "napkin compare step A --gpus … --against model=B, or hardware=B",
+        ),
         ("roofline 64x32x16 --hardware h100", "no model is called", "matmul 64x32x16"),
         ("memory gpt2 --dora", "no option --dora", "--adapter dora"),
         ("memory gpt2 --unsloth", "no option --unsloth", "--trainer unsloth"),

@@ -59,7 +59,7 @@ def _elsewhere(command: Signature, spelling: str) -> str | None:
     commands = [one for one in asked if name in TAKES.get(one, ())]
     if commands and "against" in command.takes:  # of two names, not of a question with options
         kind = "step" if "step" in commands else commands[0]
-        return f"options need a command: napkin compare {kind} A --{name} … --against model=B (or hardware=B)"
+        return f"napkin compare {kind} A --{name} … --against model=B, or hardware=B"
     return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.screens.setup import trained_part
-from napkin.commands.screens.suggestions import host_line, hosted
+from napkin.commands.screens.suggestions import host_line, hosted, joined
 from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import NOT, VERDICTS
 from napkin.render.answer import Answer, Row, number_in, suggested
@@ -122,11 +122,11 @@ def _advised(rows: Sequence[Row]) -> Table | None:
 
 def _pace(row: Row) -> str:
     """Return the time of the run or a step with a suggestion, and its host memory."""
-    trains = "; LoRA only" if "trains" in row else ""
+    trains = "LoRA only" if "trains" in row else ""
     if "untimed" in row:
-        return f"{hosted(row)}not timed{trains}"
-    what = "time" if "time" in row else "step/time"
-    return f"{hosted(row)}{human(number_in(row, what), 'second', 3)}{trains}; {layout_words(row)}"
+        return joined(hosted(row), "not timed", trains)
+    seconds = human(number_in(row, "time" if "time" in row else "step/time"), "second", 3)
+    return joined(seconds, trains, hosted(row), layout_words(row))
 
 
 def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], most: int) -> Table:

@@ -35,22 +35,33 @@ def _change(row: Row) -> str:
 
 
 def _slower(row: Row) -> str:
-    """Return the extra time of a suggestion for the same tokens, and whether it trains only LoRA matrices."""
-    trains = ("LoRA only; " if "trains" in row else "") + hosted(row)
-    if not isinstance(row.get("extra_time"), float):
-        return f"{trains}not timed"
+    """Return whether a suggestion trains only LoRA matrices, its extra time for the same tokens, and its host
+    memory."""
+    trains = "LoRA only" if "trains" in row else ""
+    if isinstance(row.get("extra_time"), float):
+        return joined(trains, _time(row), hosted(row))
+    return joined(trains, hosted(row), "not timed")
+
+
+def joined(*clauses: str) -> str:
+    """Return the clauses that are not empty as a remark, of which a narrow screen shows the first."""
+    return "; ".join(clause for clause in clauses if clause)
+
+
+def _time(row: Row) -> str:
+    """Return the extra time of a suggestion, with its interval unless it is a multiple."""
     times = 1 + number_in(row, "extra_time")
     if times > MANY or 0 < times < 1 / MANY:  # 0: shorter than the precision of what is left
-        return trains + (f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast")
-    return f"{trains}{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
+        return f"{times:,.0f} × as long" if times > 1 else f"{1 / times:,.0f} × as fast"
+    return f"{times - 1:+.0%} ({number_in(row, 'low'):+.0%} to {number_in(row, 'high'):+.0%})"
 
 
 def hosted(row: Row) -> str:
-    """Return the host memory that a suggestion uses, as a clause."""
+    """Return the host memory that a suggestion uses, as a clause; "" if none."""
     if "host" not in row:
         return ""
     there = f"of {size(number_in(row, 'host_capacity'))} " if "host_capacity" in row else ""
-    return f"{size(number_in(row, 'host'))} {there}host; "
+    return f"{size(number_in(row, 'host'))} {there}host"
 
 
 def host_line(host: Number, there: Number | None) -> str:
