@@ -1050,6 +1050,25 @@ def test_norms_and_rotary_embeddings_of_a_reference_class_are_several_kernels() 
     assert found - once == pytest.approx(norms + rotated)
 
 
+@pytest.mark.parametrize(
+    ("how", "forward", "backward"),
+    [
+        ({}, 4 + 2 + 4 + 4 + 6, 4 + 4 + 2 + 8 + 6 + 6),
+        ({"pairing": "interleaved"}, 20, 30),
+        ({"upcast": True, "once": True}, 6 + 8 + 4 + 8 + 8 + 12 + 6, 6 + 8 + 8 + 4 + 16 + 12 + 12 + 6),
+        ({"upcast": True, "first": True}, 6 + 8 + 6 + 4 + 8 + 8 + 12 + 6, 6 + 8 + 8 + 4 + 16 + 12 + 12 + 6 + 6),
+        ({"upcast": True}, 6 + 8 + 2 + 4 + 6 + 8 + 12 + 6, 6 + 8 + 8 + 6 + 2 + 8 + 6 + 12 + 6),
+        ({"upcast": True, "fused": True}, 6 + 8 + 6, 6 + 8 + 6),
+        ({"fused": True}, 4, 4),
+        ({"pairing": "complex"}, 0, 0),
+    ],
+)
+def test_bytes_of_the_kernels_of_a_rotation(how: dict[str, Any], forward: int, backward: int) -> None:
+    """An element in 16 bits: a cast to or from fp32 is 6, a product 4, a sum 6, half negated 2, halves joined 4, two
+    halves written into zeros 8; in fp32 twice as many of each."""
+    assert Rotary("r", ("x",), 2, 8, 8, **how).elementary() == (16 * forward, 16 * backward)
+
+
 def test_layer_norms_of_a_reference_class_are_one_kernel() -> None:
     once, found = (parts(PLAIN, elementary=on)["step/memory_bound/elementwise"] for on in (0, 1))
     assert found == once

@@ -103,10 +103,11 @@ class Rope:
     narrow: bool = False
     once: bool = False
     first: bool = False
+    fused: bool = False
 
     def __call__(self, name: str, source: str, heads: int, head_dim: int, role: str = "") -> Rotary:
         how = (self.dim, self.pairing, self.upcast, self.table, self.wide, self.narrow, self.once, self.first)
-        return Rotary(name, (source,), heads, head_dim, *how, role=role)
+        return Rotary(name, (source,), heads, head_dim, *how, fused=self.fused, role=role)
 
 
 @record

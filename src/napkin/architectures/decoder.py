@@ -161,7 +161,7 @@ def _attention(config: Config, of: Decoder, sizes: Dimensions) -> Attention:
     rope = None
     if of.rotary is not None:
         dim = reading.rotary_dim(config, sizes.head_dim, of.rotary.part)
-        rope = Rope(dim, of.rotary.pairing, of.rotary.upcast, once=of.rotary.once)
+        rope = Rope(dim, of.rotary.pairing, of.rotary.upcast, once=of.rotary.once, fused=of.rotary.fused)
     usual = Attention(
         Heads(sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim),
         QkvProjections(bias=on(config, of.bias), out_bias=on(config, of.out_bias), fused=of.fused),

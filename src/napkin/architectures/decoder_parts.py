@@ -24,12 +24,13 @@ Vary = Callable[[Attention, Plan], Attention]
 @record
 class RotaryPositions:
     """Rotary positions: how elements are paired, the part of a head that rotates if no field says so, and whether
-    the rotation runs in fp32 (`once` as in operations.rotary.Rotary)."""
+    the rotation runs in fp32 (`once` and `fused` as in operations.rotary.Rotary)."""
 
     pairing: str = "half"
     part: float = 1.0
     upcast: bool = False
     once: bool = False
+    fused: bool = False
 
 
 @record

@@ -32,6 +32,7 @@ class Rotary(Elementwise):
     narrow   the result is cast back to the type that was rotated
     once     if it is computed in fp32, values are cast before both products, not for each
     first    for each, but before the halves are rotated, not after
+    fused    the class calls one kernel, with what is rotated cast to fp32 for it if `upcast`
     """
 
     heads: int
@@ -44,6 +45,7 @@ class Rotary(Elementwise):
     narrow: bool = False
     once: bool = False
     first: bool = False
+    fused: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
         return 4 * self.heads * self.head_dim, 4 * self.heads * self.head_dim
@@ -51,11 +53,20 @@ class Rotary(Elementwise):
     def elementary(self) -> tuple[Number, Number]:
         """Forward: product with cos, half negated, halves joined, product with sin, sum. Backward: both products, the
         negated half, the gradients of both halves written into zeros, and two sums (transformers
-        models/llama/modeling_llama.py, apply_rotary_pos_emb)."""
-        if self.pairing != "half" or self.upcast:
+        models/llama/modeling_llama.py, apply_rotary_pos_emb). In fp32 a cast before, of each product's operand unless
+        `once` or `first`, and one after."""
+        if self.pairing not in ("half", "interleaved"):
             return 0, 0
         every = self.heads * self.dim
-        return (4 + 2 + 4 + 4 + 6) * every, (4 + 4 + 2 + 8 + 6 + 6) * every
+        wide = 4 if self.upcast else 2
+        cast = wide + 2 if self.upcast else 0
+        if self.fused:
+            return (2 * cast + 2 * wide) * every, (2 * cast + 2 * wide) * every
+        half = wide if self.once or self.first else 2
+        casts = (2 if self.once else 3) * cast
+        forward = 2 * wide + half + 2 * half + 2 * wide + 3 * wide + casts
+        backward = 4 * wide + half + 4 * half + 3 * half + 3 * wide + casts
+        return forward * every, backward * every
 
     def angles(self) -> tuple[int, int]:
         return self.dim, self.table
@@ -65,9 +76,10 @@ class Rotary(Elementwise):
         tape = run.tape
         stream = "fp32" if tape.autocast else tape.compute
         tensor = x.tensor
-        if run.implementation.rotary == "kernel":
-            out = tape.new(tensor.count, tensor.dtype, "rotated")
-            return Value(tape.record("rotary", (tensor,), out), x.width, x.divided, x.gathered)
+        if run.implementation.rotary == "kernel" or self.fused:
+            wide = tape.cast(tensor, "fp32") if self.fused and self.upcast else tensor
+            out = tape.record("rotary", (wide,), tape.new(tensor.count, wide.dtype, "rotated"))
+            return Value(tape.cast(out, tensor.dtype), x.width, x.divided, x.gathered)
         if run.implementation.rotary == "table":
             cos, sin = rotary_table(run, self, stream)
         else:
