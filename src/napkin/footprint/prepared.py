@@ -130,8 +130,9 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
         layout.ulysses,
     )
     shape = shape_of(model, layout)
+    implementation = setup.running
     asked = (
-        setup.implementation,
+        implementation,
         setup.tower,
         shape,
         split,
@@ -148,7 +149,7 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
             if known is model and before == asked:
                 return run
     asleep = _part_asleep(tower_part(model), reach.untouched)
-    submodels = submodels_of(model, setup.implementation, setup.tower, shape, split, asleep)
+    submodels = submodels_of(model, implementation, setup.tower, shape, split, asleep)
     if len(submodels) == 1:
         submodels = [replace(submodels[0], before=stack.before, patterns=len(stack.patterns))]
     run = activations.forward(stack, submodels, *asked[4:8], begins=reach.begins and reach.untouched == stack.depth)

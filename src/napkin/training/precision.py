@@ -34,6 +34,12 @@ class Precision:
         return network == "fp32" and self.compute not in ("fp32", "tf32")  # tf32 reads fp32 tensors as they are
 
     @property
+    def within_autocast(self) -> bool:
+        """Whether the step runs under autocast: matmuls of fp32 parameters, of the network or of adapters next to it,
+        run in 16 bits."""
+        return self.param == "fp32" and self.compute not in ("fp32", "tf32")
+
+    @property
     def gathered(self) -> str:
         """The format in which ranks gather sharded parameters: autocast's, to which FSDP casts its shards
         (torch/distributed/fsdp, MixedPrecision), else their own."""

@@ -134,6 +134,12 @@ class Setup:
         return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
 
     @property
+    def running(self) -> Implementation:
+        """Return the implementation as the step runs it: under autocast the cross entropy casts 16-bit logits to fp32
+        (aten/src/ATen/autocast_mode.h, AT_FORALL_FP32), those of 16-bit weights next to adapters too."""
+        return replace(self.implementation, fp32_loss=self.implementation.fp32_loss or self.precision.within_autocast)
+
+    @property
     def compute(self) -> str:
         """Return the number format of the network's matmuls, without adapters."""
         return self.precision.network.compute
