@@ -57,7 +57,7 @@ def adapters_of(row: RowFields, model: Model, implementation: Implementation, ot
     if other and row.text("method.kind") not in KINDS:
         return _of_kind(row, model, implementation) or _like_lora(row, model, implementation)
     tuning = replace(tuning_of(row), magnitude=row.text("method.kind") == DORA)
-    targets = targets_of(row, model)
+    targets = targets_of(row, model, implementation)
     lacking = lacking_targets(targets, model, implementation)
     targets = tuple(name for name in targets if name not in lacking)
     if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names
@@ -75,14 +75,16 @@ def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tu
     stated, said = row.count("method.trainable_params"), row.count("method.lora_rank")
     for size in dict.fromkeys((said or kind.usual, kind.usual, *(2**power for power in range(11)))):
         tuning = replace(tuning_of(row, rank=size), method=kind.name, rank=size)
-        tuning = resolved(tuning, _targets_of_kind(row, model), model, implementation)
+        tuning = resolved(tuning, _targets_of_kind(row, model, implementation), model, implementation)
         if stated is None or _trained_elements(model, implementation, tuning) == stated:
             return tuning
     return None
 
 
-def _targets_of_kind(row: RowFields, model: Model) -> tuple[str, ...]:
-    return targets_of(row, model) if row.text("method.lora_targets_canonical") else usual_targets(model)
+def _targets_of_kind(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
+    if not row.text("method.lora_targets_canonical"):
+        return usual_targets(model)
+    return targets_of(row, model, implementation)
 
 
 def _trained_elements(model: Model, implementation: Implementation, tuning: Tuning) -> int:
@@ -100,7 +102,8 @@ def _trained_elements(model: Model, implementation: Implementation, tuning: Tuni
 
 def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:
     """Return LoRA of the rank that has as many parameters as the row states."""
-    one = resolved(replace(tuning_of(row, rank=1), rank=1), _targets_of_kind(row, model), model, implementation)
+    targets = _targets_of_kind(row, model, implementation)
+    one = resolved(replace(tuning_of(row, rank=1), rank=1), targets, model, implementation)
     stated = row.count("method.trainable_params")
     if stated is None:
         return replace(one, rank=default_rank(row))

@@ -10,7 +10,7 @@ from napkin.evidence.row_words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fus
 from napkin.evidence.rows import RowFields
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
-from napkin.operations.lora_targets import ALL_LINEAR, DEFAULT
+from napkin.operations.lora_targets import ALL_LINEAR, DEFAULT, has_modules
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning
@@ -207,19 +207,27 @@ def usual_targets(model: Model) -> tuple[str, ...]:
     return (DEFAULT,) if model.family in DEFAULTS else USUAL_TARGETS
 
 
-def targets_of(row: RowFields, model: Model) -> tuple[str, ...]:
-    """Return the names of the modules with adapters; if a row leaves them open, its library's default."""
+def targets_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
+    """Return the names of the modules with adapters: those that the run gave them, if the class has all of them, else
+    the parts of a layer that they stand for; if a row leaves them open, its library's default."""
     text = _targets_text(row).replace(" (+ head)", ",lm_head")
+    given = row.text("method.lora_targets")
+    if given and has_modules(tuple(_names(given)), model, implementation):
+        text = given
     if not text and not row.text("method.lora_target_parameters"):
         wide = row.text("layout.stack").lower() == "megatron-core" or trainer_of(row).name in WIDE_TRAINERS
         return (ALL_LINEAR,) if wide else usual_targets(model)
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")
-    names = tuple(re.split(r"[\s,]+", ",".join(filter(None, (text.strip(), parameters)))))
+    names = tuple(_names(",".join(filter(None, (text, parameters)))))
     if any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
         raise NapkinError(f"which modules have adapters is not understood: {text[:60]}")
     return names
+
+
+def _names(text: str) -> list[str]:
+    return re.split(r"[\s,]+", text.strip())
 
 
 def experts_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:

@@ -220,6 +220,12 @@ def found_targets(targets: tuple[str, ...], model: Model, implementation: Implem
     return found or targets
 
 
+def has_modules(targets: tuple[str, ...], model: Model, implementation: Implementation) -> bool:
+    """Return whether every target names a module of the class."""
+    paths = [path for op in all_operations(model) for path in paths_in(op, implementation)]
+    return all(any(path_ends(path, target) for path in paths) for target in targets)
+
+
 PARTS = frozenset(("q", "k", "v", "o", "gate", "up", "down", "qkv"))
 """napkin's words for the parts of a layer, which are no module's name."""
 
