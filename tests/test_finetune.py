@@ -191,6 +191,15 @@ def test_adapters_of_a_row_that_names_no_modules_are_where_peft_puts_them(
     assert found["a", "memory_allocated"]["predicted"] == found["b", "memory_allocated"]["predicted"]
 
 
+def test_modules_are_those_that_the_run_named_if_the_class_has_them(tmp_path: pathlib.Path) -> None:
+    """A fused projection has one adapter, where the parts of a layer that a row also states are three."""
+    method = "kind: lora, lora_rank: 8, lora_targets: '{}', lora_targets_canonical: '{}'"
+    names = {"both": ("c_attn,w1", "q,k,v,up"), "named": ("c_attn,w1", ""), "parts": ("c_attn", "qkv,up")}
+    rows = [{"id": one, "model": "qwen-7b", "method": method.format(*said)} for one, said in names.items()]
+    found = {one: row["predicted"] for (one, what), row in validated(tmp_path, *rows).items() if "memory" in what}
+    assert found["both"] == found["named"] > found["parts"]
+
+
 def test_transformers_before_4_49_copied_the_logits(tmp_path: pathlib.Path) -> None:
     """All but each sequence's last: 4 bytes of the vocabulary's 128,256 more for each other token at the loss."""
     layout = f"{PLAIN}, autocast: false".replace("4096", "64")

@@ -206,6 +206,7 @@ MODULES: dict[str, str] = {
     'plbart': 'encoder_decoders.bart',
     'pp_formulanet_text': 'multimodal.behind_images',
     'prophetnet': 'encoder_decoders.prophetnet',
+    'qwen': 'decoders.qwen1',
     'qwen2': 'decoders.qwen',
     'qwen2_5_omni_text': 'decoders.qwen',
     'qwen2_5_vl_text': 'decoders.qwen',

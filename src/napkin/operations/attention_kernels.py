@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import WEIGHT, Tensor, promoted, select
 from napkin.elementwise import Number, ceil_div, is_array, minimum
 from napkin.operations.facts import AttentionCost
-from napkin.operations.implementations import ALIBI, ALWAYS, CUDNN, EFFICIENT, FLASH, PADDING
+from napkin.operations.implementations import ALIBI, ALWAYS, CUDNN, EFFICIENT, FLASH, PADDING, WITHOUT_FLASH
 from napkin.operations.lowering import Lowering
 
 EFFICIENT_ROWS = 32
@@ -108,6 +108,8 @@ def is_masked(run: Lowering, op: AttentionCost) -> bool:
     given = run.implementation.kernel_mask
     if op.merged or op.own_mask or op.anywhere or (op.window is not None and given == "windows"):
         return True
+    if given == WITHOUT_FLASH:
+        return run.attention != FLASH
     if given in ("", ALWAYS, PADDING):
         return given != ""
     return cuts_keys(run, op)

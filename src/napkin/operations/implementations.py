@@ -52,7 +52,7 @@ QKV, ROTATED, FOLDED, SCORES, MASKED = "qkv", "rotated", "folded", "scores", "ma
 ATTENDED, SUMMED, INNER, IN_DROPOUT = "attended", "summed", "inner", "in dropout"
 """What variables can hold."""
 
-ALWAYS, ALIBI, NEVER = "always", "alibi", "never"
+ALWAYS, ALIBI, NEVER, WITHOUT_FLASH = "always", "alibi", "never", "without flash"
 
 
 CUT_AS_GIVEN, CUT_IN_FP32 = "given", "fp32"
@@ -87,8 +87,9 @@ class Implementation:
     Attention kernels
     kernels      attention kernels that the implementation can call
     kernel_mask  the explicit mask that torch's scaled_dot_product_attention gets. "": none · long: windows that are not
-                 longer than the sequence · windows: every window · always: the causal mask too · padding: the mask of
-                 each sequence's tokens, one row for all queries
+                 longer than the sequence · windows: every window · always: the causal mask too · without flash: so too,
+                 but with the flash kernel, which is not torch's · padding: the mask of each sequence's tokens, one row
+                 for all queries
     passes       positional arguments of each layer next to the stream, which its checkpoint keeps. masks: attention's,
                  one for each window · ids: one row of positions · padding: an encoder's mask of its tokens · pairs: an
                  fp32 mask of the pairs of tokens of each sequence · angles: sines and cosines. What a gradient passes
