@@ -4,6 +4,7 @@ step model of `napkin step`."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import holds, host_of, keeps, read_node
@@ -19,10 +20,8 @@ from napkin.planning.remedy_axes import Axis, Options, axes
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record
-from napkin.render.answer import Answer, Row
+from napkin.render.answer import Answer, Cell, Row
 from napkin.training.setup import Setup
-
-TRAINS_LORA = "LoRA matrices, not all weights"
 
 
 @record
@@ -132,19 +131,39 @@ def on_host(question: MemoryQuestion, one: Remedy, hardware: Hardware) -> dict[s
 
 
 def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace | None, why: str) -> Row:
-    """Return one suggestion as a row; without extra_time, `untimed` says why."""
-    row: dict[str, str | float | int | list[str]] = {
-        "change": one.change,
-        "used": int(one.fit.reported.used.value),
-        "costs": list(one.costs),
-        "command": command_line(question, one),
-    }
-    if "offload" in one.options:
-        row |= on_host(question, one, hardware)
-    if "lora-rank" in one.options and question.setup.implementation.tuning is None:
-        row["trains"] = TRAINS_LORA
+    """Return one suggestion as a row."""
     after, problem = _pace(question, one.options, hardware, one.fit.step.setup)
-    if before is None or after is None:
-        return {**row, "untimed": problem or why}
-    ratio, factor = after.token / before.token, math.exp(after.half)
-    return {**row, "extra_time": ratio - 1, "low": ratio / factor - 1, "high": ratio * factor - 1}
+    extra_time = None
+    if before is not None and after is not None:
+        ratio, factor = after.token / before.token, math.exp(after.half)
+        extra_time = ratio, ratio / factor, ratio * factor
+    return suggestion(
+        one,
+        int(one.fit.reported.used.value),
+        command_line(question, one),
+        on_host(question, one, hardware) if "offload" in one.options else {},
+        extra_time if extra_time is not None else problem or why,
+        trains_all=question.setup.implementation.tuning is None,
+    )
+
+
+def suggestion(
+    one: Remedy,
+    used: int,
+    line: str,
+    host: Mapping[str, int],
+    time: tuple[float, float, float] | str,
+    *,
+    trains_all: bool,
+) -> Row:
+    """Return one suggestion as a row.
+
+    used: bytes of a GPU; line: the command that asks it; host: bytes of a node's host, and its size; time: ratio to the
+    time of the question with its interval, or why it is not timed; trains_all: the question trains every weight"""
+    row: dict[str, Cell] = {"change": one.change, "used": used, "costs": list(one.costs), "command": line, **host}
+    if trains_all and "lora-rank" in one.options:
+        row["trains"] = "LoRA matrices, not all weights"
+    if isinstance(time, str):
+        return {**row, "untimed": time}
+    ratio, low, high = time
+    return {**row, "extra_time": ratio - 1, "low": low - 1, "high": high - 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import holds, host_of, read_host
-from napkin.commands.memory.remedies import TRAINS_LORA, extra, read_given
+from napkin.commands.memory.remedies import extra, read_given, suggestion
 from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.rollout.seconds import spanned
 from napkin.errors import NapkinError
@@ -17,7 +17,7 @@ from napkin.planning.rollout_axes import rollout_axes
 from napkin.planning.rollout_memory import RolloutFit, hosted_between
 from napkin.planning.verdicts import Fit
 from napkin.record import record, replace
-from napkin.render.answer import Answer, Cell, Row
+from napkin.render.answer import Answer, Row
 from napkin.term import Term
 
 Changes = tuple[tuple[str, "str | bool"], ...]
@@ -102,20 +102,19 @@ class _Changed:
     def row(self, one: Remedy) -> Row:
         """Return one suggestion: the changes, the memory per GPU, and the extra time of a step."""
         held = self.held[tuple(one.options.items())]
-        row: dict[str, Cell] = {
-            "change": one.change,
-            "used": int(held.fit.total.value),
-            "costs": list(one.costs),
-            "command": self._line(one, held),
-        }
+        host = {}
         if held.host is not None and "offload" in one.options:
-            row["host"] = int(held.host.value)
-            if held.room is not None:
-                row["host_capacity"] = int(held.room)
-        if "lora-rank" in one.options and self.question.setup.implementation.tuning is None:
-            row["trains"] = TRAINS_LORA
+            host = {"host": int(held.host.value)} | ({} if held.room is None else {"host_capacity": int(held.room)})
         after, why = self._seconds(one.options, held.fit)
-        if self.before is None or after is None:
-            return {**row, "untimed": why or self.why}
-        ratio, low, high = (seconds / self.before[0] for seconds in after)
-        return {**row, "extra_time": ratio - 1, "low": low - 1, "high": high - 1}
+        time: tuple[float, float, float] | str = why or self.why
+        if self.before is not None and after is not None:
+            ratio, low, high = (seconds / self.before[0] for seconds in after)
+            time = ratio, low, high
+        return suggestion(
+            one,
+            int(held.fit.total.value),
+            self._line(one, held),
+            host,
+            time,
+            trains_all=self.question.setup.implementation.tuning is None,
+        )
