@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from napkin.options.ranges import values
+from napkin.options.ranges import read, values
 from napkin.options.registry import OPTIONS
 from tests.conftest import Napkin
 
@@ -36,6 +36,18 @@ RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.
 )
 def test_values_of_a_list_or_range(option: str, text: str, expected: list[Any]) -> None:
     assert values(OPTIONS[option], text, "--over") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [("256..16e84", 16 * 10**84), ("1..1e80:x1e70", 10**80), ("1..1e61:1e60", 10**61), ("1..1e58", 10**58)],
+)
+def test_every_value_of_a_range_is_read_again(text: str, last: int) -> None:
+    """Doubling 256 up to 1.6e85 passes numbers of more digits than a person types."""
+    option = OPTIONS["gpus"]
+    found: list[Any] = [read(option, str(value), "--over") for value in values(option, text, "--over")]
+    assert (found[0], found[-1]) == (int(text.split("..")[0]), last)
+    assert found == sorted(set(found))
 
 
 def test_rows_are_the_answers_of_the_single_questions(napkin: Napkin) -> None:

@@ -29,10 +29,12 @@ _SUFFIX = {"second": "s", "byte": "B", "byte/s": "B/s", "FLOP/s": "FLOP/s", "wat
 
 
 def written(option: Option, value: float) -> str:
-    """Write a value in base units as its option reads it: 86400 seconds as `86400s`."""
+    """Write a value in base units as its option reads it: 86400 seconds as `86400s`; a whole number of more digits than
+    an option reads, to the precision of fp64."""
     whole = isinstance(value, int) or value.is_integer()
     number = str(int(value)) if whole and abs(value) < 1e15 else repr(value)
-    return number + _SUFFIX.get(option.unit, "")
+    suffix = _SUFFIX.get(option.unit, "")
+    return (number if len(number + suffix) <= units.LONGEST else repr(float(value))) + suffix
 
 
 def is_whole(option: Option) -> bool:

@@ -7,6 +7,7 @@ from napkin.units.numbers import (
     BINARY,
     DECIMAL,
     EXAMPLES,
+    LONGEST,
     Unreadable,
     at_least_one,
     count,
@@ -38,8 +39,8 @@ from napkin.units.quantities import (
 )
 
 __all__ = [
-    "BINARY", "DECIMAL", "EXAMPLES", "NUMBER_FORMATS", "OUT_OF_RANGE", "SECONDS", "Unreadable", "at_least_one",
-    "bandwidth", "bytes_each", "combine", "compute_rate", "count", "degree", "dollars", "duration",
+    "BINARY", "DECIMAL", "EXAMPLES", "LONGEST", "NUMBER_FORMATS", "OUT_OF_RANGE", "SECONDS", "Unreadable",
+    "at_least_one", "bandwidth", "bytes_each", "combine", "compute_rate", "count", "degree", "dollars", "duration",
     "duration_unit", "exact", "exponents",
     "figures", "fraction", "human", "number", "number_format", "plain", "positive", "positive_count", "power_draw",
     "probability", "quantity", "ratio", "root", "same", "shape", "size", "words",
