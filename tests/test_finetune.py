@@ -614,7 +614,8 @@ def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_
     ]
     more = validated(tmp_path, *others)
     assert more["open", "memory_allocated"]["predicted"] == old
-    assert more["second", "memory_allocated"]["predicted"] == new
+    copied = 4 * 16 * ((4096 + 4096) + (4096 + 1024))  # of a block's adapters, for their reduction
+    assert 0.9 < (more["second", "memory_allocated"]["predicted"] - new) / copied <= 1.01
     assert more["loop", "memory_allocated"]["predicted"] < old
 
 
@@ -755,14 +756,16 @@ def test_what_peft_refuses_next_to_experts_in_one_tensor_is_refused(asked: str, 
 
 def test_fsdp_under_the_trainers_loop_holds_all_gradients_until_the_last_micro_batch() -> None:
     """transformers' Trainer runs all micro-batches but the last under accelerate's no_sync, so that each GPU holds the
-    gradients of the complete model in bf16; the update finds its eighth in fp32. FSDP by itself divides each."""
+    gradients of the complete model in bf16; the update finds its eighth in fp32. FSDP by itself divides each, the final
+    norm's and the head's when the backward pass is over."""
     line = "memory llama3.1-8b --task sft --gpus 8 --zero 3 --framework fsdp --precision amp-bf16 --hardware h100"
     params = 8_030_261_248
     deferred = run_line(f"{line} --trainer trl --grad-accum 2 --json").values
     assert deferred["memory/at/backward/gradients"] == 2 * params
     assert deferred["memory/at/step/gradients"] == pytest.approx(4 * params / 8, rel=1e-6)
     for other in ("--trainer trl --grad-accum 1", "--recompute full --grad-accum 2"):
-        assert run_line(f"{line} {other} --json").values["memory/at/backward/gradients"] <= 4 * params / 8 * (1 + 1e-6)
+        found = run_line(f"{line} {other} --json").values["memory/at/backward/gradients"]
+        assert found - 2 * (128256 + 1) * 4096 <= 4 * params / 8 * (1 + 1e-6)
 
 
 def test_the_longest_of_joined_micro_batches_is_nearer_to_the_mean(tmp_path: pathlib.Path) -> None:

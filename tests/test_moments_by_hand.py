@@ -197,6 +197,40 @@ def test_the_head_s_part_of_a_tied_gradient_waits_for_the_embedding_s() -> None:
     assert dict(gradients(DENSE, micro_batches=2).parts_after(0))["of_a_tied_head"] == 0
 
 
+@pytest.mark.parametrize(
+    ("framework", "changes", "root", "reduced"),
+    [
+        ("fsdp", {"dp": 4}, 2 * (TABLE + H), 2 * LAYER),
+        ("fsdp", {"dp": 4, "micro_batches": 2}, 2 * (TABLE + H), 2 * LAYER),
+        ("fsdp", {"dp": 4, "micro_batches": 2, "defers": True}, 0, 0),
+        ("fsdp", {"dp": 4, "micro_batches": 1, "defers": True}, 2 * (TABLE + H), 2 * LAYER),
+        ("fsdp", {"dp": 1}, 0, 0),
+        ("torchtitan", {"dp": 4}, 0, 4 * LAYER),
+        ("plain", {"dp": 4}, 0, 0),
+    ],
+)
+def test_gradients_that_fsdp_has_not_divided_yet(
+    framework: str, changes: dict[str, Any], root: float, reduced: float
+) -> None:
+    """Those of the root unit, the final norm's and the head's, until the backward pass is over, and the copy of the
+    last block's that is being reduced: in bf16 as they were computed, or in torchtitan's fp32."""
+    found = gradients(DENSE, framework, policy="amp-bf16", zero=3, **changes)
+    assert (dict(found.parts_after(0))["of_the_root"], found.reduced) == (root, reduced)
+
+
+def test_only_a_block_before_another_leaves_a_copy_to_reduce() -> None:
+    one = model(**{**LLAMA, "num_hidden_layers": 1})
+    assert gradients(one, "fsdp", policy="amp-bf16", dp=4, zero=3).reduced == 0
+
+
+def test_the_copy_of_a_block_s_gradients_is_there_in_the_next_backward_pass() -> None:
+    step = step_of(DENSE, "fsdp", policy="amp-bf16", dp=4, zero=3)
+    found = rank_of(step, 0)
+    moments = Moments(step, found, parts_of(step, found.stage))
+    corner = next(iter(layer_peaks(step, found.stage, 4, moments.gradients.after)))
+    assert dict(moments.backward(corner).made["temporaries"])["reduced_gradients"] == 2 * LAYER
+
+
 WAITING: tuple[dict[str, Any], ...] = ({}, {"micro_batches": 2}, {"micro_batches": 2, "pp": 2}, {"in_backward": True})
 
 

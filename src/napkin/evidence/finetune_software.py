@@ -53,6 +53,8 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     framework = FRAMEWORKS[stack]
     if _is_fsdp2(row) and not _defers_fsdp2(row):
         return framework
+    if not _is_fsdp2(row):
+        framework = replace(framework, reduced_in=framework.reduced_in if framework.program else "")
     if "scattermoe" in row.text("layout.kernels").lower():
         framework = replace(framework, experts_apart=True)
     return trainer.on(framework)

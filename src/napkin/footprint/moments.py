@@ -169,6 +169,7 @@ class Moments:
         temporaries = (
             ("referred_to", self.through_backward - self.references.freed_masks(peak.masks)),
             ("added_gradient", gradients.added),
+            ("reduced_gradients", gradients.reduced),
             ("loss", self.losses),
             ("leaf", peak.leaf),
             ("shared_between_layers", peak.lent),

@@ -13,6 +13,7 @@ from napkin.footprint.rank import Made, Rank
 from napkin.footprint.saved_activations import made_once_bytes, mask_bytes, shared_kv_bytes
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import MASKS
+from napkin.training.framework import COMPUTE
 
 Parts = Sequence[tuple[Number, LocalWeights]]
 """The weights of a rank, as (count, weights of one): memory.parts_of."""
@@ -24,6 +25,7 @@ class Gradients:
     standing  bytes that live through the passes
     added     a layer's new gradient, before it is added to the accumulated one
     first     bytes from the backward pass of the head
+    reduced   of a block's gradients, copied for a reduction that is under way
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
@@ -39,6 +41,7 @@ class Gradients:
             unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
             self.standing = self.standing + unsynced * total(n * size for n, size in flat)
             self.added = unsynced * maximum(0, *(size for _, size in flat))
+        deferred: Number = 0
         if setup.framework.defers:
             width = sized(1, setup.precision.gathered)
             deferred = where(sharded & (self.shards > 1) & (setup.layout.micro_batches > 1), 1, 0)
@@ -53,13 +56,29 @@ class Gradients:
         # the head's part of a tied embedding's gradient waits for the embedding's own
         one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0) if step.model.tied else 0
         self._waits = product(one_stage, setup.lets_go)
+        reduces = where((setup.layout.zero >= 3) & (self.shards > 1), 1, 0) - deferred
+        computed = sized(1, setup.precision.gathered)
+        self._of_root: Number = 0
+        if setup.framework.root_last:
+            self._of_root = rank.stage.last * product(reduces, weights.head.gradients(computed))
+        self.reduced: Number = 0
+        if setup.framework.reduced_in:
+            width = computed if setup.framework.reduced_in == COMPUTE else sized(1, setup.framework.reduced_in)
+            blocks = parts[1 : 1 + len(step.run.layers)]
+            several = where(total(n for n, _ in blocks) > 1, 1, 0)
+            self.reduced = product(reduces * several, maximum(0, *(part.gradients(width) for _, part in blocks)))
 
     def parts_after(self, made: Number) -> Made:
         """Return the gradients that exist after gradients of `made` bytes have been computed."""
         new = product(self._whole, made)
         if not is_zero(self._sharded):
             new = new + self._sharded * ceil_div(made, self.shards)
-        return ("through_the_passes", self.standing), ("of_a_tied_head", self._waits), ("new", new)
+        return (
+            ("through_the_passes", self.standing),
+            ("of_a_tied_head", self._waits),
+            ("of_the_root", self._of_root),
+            ("new", new),
+        )
 
     def after(self, made: Number) -> Number:
         """Return the bytes that exist after gradients of `made` bytes have been computed."""

@@ -10,6 +10,7 @@ EVEN, FRONT, SLOTS, COST = "even", "front", "slots", "cost"
 FSDP = ("fsdp-eager", "fsdp-compiled")
 """The stacks of PyTorch FSDP without and with torch.compile (evidence/software.py)."""
 WORST, FIRST, ENDS = "worst", "first", "ends"
+COMPUTE = "compute"
 
 
 @record
@@ -51,6 +52,13 @@ class Framework:
     wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute dtype
     ends_apart    embedding and head are separate FSDP units, gathered one at a time
+    root_last     embedding, final norm and head are FSDP's root unit, whose gradients stay unsharded until the backward
+                  pass is over (accelerate utils/dataclasses.py, set_auto_wrap_policy: TRANSFORMER_BASED_WRAP wraps the
+                  blocks; torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _root_post_backward_final_callback)
+    reduced_in    format in which fully_shard copies a block's gradients for their reduction, compute for that in which
+                  they were computed; "" if nothing copies them, as in FSDP's first version, which reduces the flat
+                  gradient. The copy stays until the next block's is made
+                  (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, reduce_scatter_states)
     frees_last    the last layer's parameters are freed before the loss, like all others (FSDP of torch 1.11 to 2.x; its
                   successor fully_shard keeps them for the backward pass)
     keeps_stage   with a pipeline the stage's parameters stay gathered and its gradients unsharded
@@ -105,6 +113,8 @@ class Framework:
     wide_gradients: bool = False
     gathers: bool = False
     ends_apart: bool = False
+    root_last: bool = False
+    reduced_in: str = ""
     frees_last: bool = False
     keeps_stage: bool = False
     unsynced: bool = False

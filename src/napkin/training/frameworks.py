@@ -5,7 +5,7 @@ The formulas of memory.py are the same for all; a record says which tensors exis
 
 from __future__ import annotations
 
-from napkin.training.framework import COST, ENDS, FIRST, FRONT, Edition, Framework
+from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Edition, Framework
 
 PLAIN = Framework("plain", "one loop around torch", "torch.optim, torch.autograd")
 FRAMEWORKS: dict[str, Framework] = {
@@ -83,6 +83,8 @@ FRAMEWORKS: dict[str, Framework] = {
             zero=3,
             staged=False,
             gathers=True,
+            root_last=True,
+            reduced_in=COMPUTE,
             unit_of_adapter=True,
         ),
         Framework(
@@ -108,6 +110,7 @@ FRAMEWORKS: dict[str, Framework] = {
             implementation="torchtitan",
             program=True,
             gathers=True,
+            reduced_in="fp32",
             keeps_stage=True,
             grows=True,
             divided_loss="dtensor",
