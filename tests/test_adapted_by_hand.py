@@ -131,6 +131,20 @@ def test_bytes_that_adapters_move() -> None:
     assert dropped - found == pytest.approx(L * T * 10 * F - T * 5 * F)
 
 
+def test_4_bit_layers_return_what_they_make_in_the_format_of_what_they_read() -> None:
+    """Under autocast over fp32 norms: the joined q, k and v cast the stream to 16 bits, o attention's result, gate and
+    up the stream, and down the product, and each casts its result back: 6 bytes an element, and again for the
+    gradients, of which the first layer's q, k and v have none. What lies between them is moved in fp32."""
+    frozen = lora(replace(LORA, quantized="nf4", library="transformers"))
+    narrow, wide = (parts(frozen, wide_stream=on) for on in (0, 1))
+    first = H + QKV
+    width = first + (HEADS * D + H) + (2 * H + 2 * F) + (F + H)
+    casts = "step/memory_bound/casts"
+    assert wide[casts] - narrow[casts] == pytest.approx(6 * T * (2 * L * width - first))
+    between = "layer/elementwise/forward"
+    assert wide[between] == pytest.approx(2 * narrow[between])
+
+
 def test_quantized_weights_are_expanded_before_each_product() -> None:
     """Read as they are stored and written in 16 bits: forward, for the inputs' gradient, and where recomputed; NF4's
     lookups take 2.1 times as long as the bytes (arXiv:2604.02556: 2.0 to 2.2)."""

@@ -47,7 +47,7 @@ Operations = tuple[Operation, ...]
 
 @record
 class FusedLinear:
-    """Linear layers that run as one GEMM: d_in → the sum of their d_out."""
+    """Linear layers that run as one GEMM: d_in → the sum of their d_out. parts: how many."""
 
     name: str
     reads: tuple[str, ...]
@@ -55,6 +55,7 @@ class FusedLinear:
     d_in: Number
     d_out: Number
     learning: Learning = ALL
+    parts: int = 1
 
     @property
     def reads_encoder(self) -> bool:
@@ -83,6 +84,7 @@ def fuse_linears(layers: Iterable[LinearLayer]) -> list[FusedLinear]:
             together[0].d_in,
             sum(one.d_out for one in together),
             together[0].learning,
+            len(together),
         )
         for together in alike.values()
     ]

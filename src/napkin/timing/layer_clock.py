@@ -109,6 +109,9 @@ class LayerClock(Timer):
         each = size(f"{self.kind}/{op.name}/matrices", (3 if op.gated else 2) * op.d_model * op.d_ff)
         elements = term.multiply(f"{self.kind}/{op.name}/elements", local, each)
         self.frozen(f"{self.kind}/{op.name}", elements, op.learning)
+        rows = term.multiply(f"{self.kind}/{op.name}/routed_rows", self.clock.tokens, size("top_k", op.top_k))
+        width = (3 if op.gated else 2) * (op.d_model + op.d_ff)
+        self.returned(f"{self.kind}/{op.name}", op.learning, rows, size(f"{self.kind}/{op.name}/width", width))
 
     def linear(self, op: LinearLayer) -> None:
         """Add a linear layer, to be timed with those that it is fused with."""
@@ -206,6 +209,17 @@ class LayerClock(Timer):
         seconds = self.clock.move(f"{name}/expanded", moved)
         self.add({"casts": seconds}, {"casts": seconds} if learning.inputs and expansion.again else {})
 
+    def returned(self, name: str, learning: Learning, rows: Term, width: Term) -> None:
+        """Add the casts of quantized linear layers that read a stream in fp32: of what they read to 16 bits and of what
+        they make back, and of the gradients of both (bitsandbytes nn/modules.py, Linear4bit.forward, inp_dtype).
+        width: elements of a row, read and made."""
+        wide = self.clock.layout.wide_stream
+        if not learning.stored or not (is_array(wide) or wide):
+            return
+        each = term.leaf(f"{name}/returned/cast", where(wide > 0, 6, 0), BYTE, term.TRUE, "16 and 32 bits")
+        seconds = self.clock.move(f"{name}/returned", term.multiply(f"{name}/returned/bytes", each, rows, width))
+        self.add({"casts": seconds}, {"casts": seconds} if learning.inputs else {})
+
     def gemms(self, op: Operation) -> None:
         """Add any other operation's GEMMs: routers, block-diagonal ones, chunked scans. Tensor parallelism divides
         their heads or blocks."""
@@ -246,6 +260,7 @@ class LayerClock(Timer):
         """Add the traffic of elementwise operations; tensors that tensor parallelism divides have 1/t of the size."""
         operations = tuple(operations)
         divided = divided_outputs(operations)
+        stored = any(one.learning.stored for one in self.linears)  # what they make is as wide as the stream
         clock = self.clock
         moved: tuple[list[Term], list[Term]] = ([], [])
         exact: tuple[list[Term], list[Term]] = ([], [])
@@ -259,7 +274,7 @@ class LayerClock(Timer):
                 if (is_array(each) or each) and (way == "forward" or op.learning.runs):
                     name = f"{self.kind}/{op.name}/{way}/bytes"
                     in_stream = op.normalizes() or op.residual() is not None
-                    wide = where(clock.layout.wide_stream > 0, 2, 1) if in_stream and not several else 1
+                    wide = where(clock.layout.wide_stream > 0, 2, 1) if (in_stream or stored) and not several else 1
                     per_token = term.leaf(
                         f"{name}/per_token", wide * each, BYTE, term.TRUE, "16 bits, under autocast 32"
                     )
@@ -287,6 +302,8 @@ class LayerClock(Timer):
             last, backward = clock.linear(name, rows, k, n, learning=one.learning)
             self.add({"matmul": last}, {"matmul": backward})
             self.frozen(name, term.multiply(f"{name}/elements", k, n), one.learning)
+            read = term.multiply(f"{name}/read", size(f"{name}/layers", one.parts), k)
+            self.returned(name, one.learning, rows, term.add(f"{name}/read_and_made", read, n))
             inputs.append(term.multiply(f"{name}/inputs", rows, k))
         elements = (
             term.add(f"{self.kind}/cast_elements", *inputs)
