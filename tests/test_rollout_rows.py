@@ -114,6 +114,7 @@ def test_answers_are_timed_as_the_engine_that_generates_them(tmp_path: pathlib.P
         (SAMPLED.replace("on policy,", "switch,"), "overlap"),
         (SAMPLED.replace("response_length_mean: 1000, ", ""), "how long its responses are"),
         (SAMPLED.replace("prompts: 64, ", ""), "how many responses"),
+        (SAMPLED.replace("group: 8, ", ""), "how many responses a prompt has"),
     ],
 )
 def test_what_is_not_stated_is_the_reason(tmp_path: pathlib.Path, rl: str, why: str) -> None:
@@ -201,6 +202,23 @@ def test_of_streamed_answers_only_the_update_is_known(tmp_path: pathlib.Path) ->
     found = validated(tmp_path, task="grpo", layout=GRPO, rl=asked, measured=f"{UPDATE}, gen_seconds: 9")
     assert "the wait for them" in found["gen_seconds"]["why"]
     assert found["update_seconds"]["predicted"] > 0
+
+
+def test_no_step_waits_for_the_longest_of_streamed_answers(tmp_path: pathlib.Path) -> None:
+    """Each is trained on when it ends, so a higher limit changes nothing; where the next answers as a whole are
+    generated meanwhile, each of 12,288 tokens more takes a decoding step, which reads 16.06 GB of weights at 3.35 TB/s
+    at most."""
+
+    def step(mode: str, longest: int) -> float:
+        asked = SAMPLED.replace(
+            "on policy,", f"{mode}, trainer_gpus: 4, rollout_gpus: 4, response_length_max: {longest},"
+        )
+        layout = f"{GRPO}, micro_batch: 1"
+        found = validated(tmp_path, task="grpo", layout=layout, rl=asked, measured="step_seconds: 60")
+        return float(found["step_seconds"]["predicted"])
+
+    assert step("fully async", 16384) == pytest.approx(step("fully async", 4096))
+    assert step("1-step Off", 16384) > step("1-step Off", 4096) + 12288 * 16.06e9 / 3.35e12
 
 
 def test_models_of_rewards_and_values_that_a_row_names_run_in_its_step(tmp_path: pathlib.Path) -> None:

@@ -40,6 +40,7 @@ class RolloutLengths:
     answers   responses per prompt              prompts   prompts per step
     updates   optimizer steps per step, each on a part of the responses
     behind    steps by which responses may be older than the weights; 0: generation and training alternate
+    streamed  whether they are trained on as they end, while the engine is kept full: no step waits for its longest one
     """
 
     prompt: int
@@ -50,6 +51,7 @@ class RolloutLengths:
     longest_prompt: int = 0
     updates: int = 1
     behind: int = 0
+    streamed: bool = False
 
     @property
     def mean(self) -> int:
@@ -247,7 +249,8 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
     answers = -(-lengths.prompts * lengths.answers // engines)
     at_once = engine.at_once(lengths, capacity)
     setup = engine.setup
-    steps = decoding_steps(answers, at_once, lengths.response, lengths.longest, max(lengths.behind, 1))
+    longest = lengths.response if lengths.streamed else lengths.longest
+    steps = decoding_steps(answers, at_once, lengths.response, longest, max(lengths.behind, 1))
     decoded = answers * (lengths.response - 1)
     in_mean = max(round(decoded / float(steps.value)), 1) if decoded else 1
     tokens = Tokens(lengths.prompt, lengths.response)

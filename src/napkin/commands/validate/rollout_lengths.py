@@ -24,16 +24,31 @@ grpo_trainer.py, OpenRLHF without --async_train)."""
 BEHIND = re.compile(r"(\d{1,9})-step off|one-step")
 """Words for runs whose responses may be this many steps older than the weights."""
 STREAMED = ("fully async", "fully_async", "separate_async")
-"""Words for runs that generate continuously, on separate GPUs."""
+"""Words for runs that generate continuously, on separate GPUs (verl docs/advance/fully_async.md: responses are put in a
+queue as they end, and those in flight are finished, or go on with new weights, while the trainer works)."""
+
+
+COMPARED = ("grpo", "rloo")
+"""Tasks that compare several responses to a prompt."""
+
+
+def streams(row: RowFields) -> bool:
+    """Return whether responses are trained on as they end, and the engine generates all the time."""
+    return _mode_of(row).startswith(STREAMED)
+
+
+def _mode_of(row: RowFields) -> str:
+    """Return a row's words for how generation and training overlap."""
+    return (row.text("rl.on_policy") or row.text("rl.mode")).lower()
 
 
 def behind_of(row: RowFields) -> int:
     """Return by how many steps responses may be older than the weights. Raises an error for other kinds of overlap."""
-    said = (row.text("rl.on_policy") or row.text("rl.mode")).lower()
+    said = _mode_of(row)
     if said in SYNCHRONOUS:
         return 0
     found = BEHIND.search(said)
-    if found is None and not said.startswith(STREAMED):
+    if found is None and not streams(row):
         raise NapkinError(f"how its phases overlap is not modeled: {said[:40]}")
     return int(found[1] or 1) if found is not None else 1
 
@@ -75,6 +90,8 @@ def _batch_of(row: RowFields) -> tuple[int, int, int]:
             prompts, group, mini = usual[0], group or usual[1], mini or usual[2]
         if prompts is None:
             samples, group = _of_micro_batches(row, group)
+        elif group is None and row.text("task") in COMPARED:
+            raise NapkinError("how many responses a prompt has is not stated")
         else:
             samples = prompts * (group or 1)
     return samples, group or 1, row.count("layout.global_batch") or (mini or 0) * (group or 1)
@@ -103,4 +120,5 @@ def _lengths(
         prompts=samples // group,
         updates=max(samples // step, 1) if step else 1,
         behind=behind_of(row),
+        streamed=streams(row),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures import build, implementation_of
-from napkin.commands.validate.rollout_lengths import STREAMED
+from napkin.commands.validate.rollout_lengths import streams
 from napkin.errors import NapkinError
 from napkin.evidence.finetune_adapters import adapters_of, check_kind
 from napkin.evidence.finetune_software import framework_of, precision_of
@@ -96,7 +96,7 @@ def setup_of(
 def _takes_logprobs(row: RowFields) -> bool:
     """Return whether the trainer takes the engine's log-probabilities: what verl does where responses are generated all
     the time (docs/advance/fully_async.md, rollout_correction.bypass_mode), unless it is decoupled from them."""
-    return row.text("rl.mode").lower().startswith(STREAMED) and not row.flag("rl.decoupled")
+    return streams(row) and not row.flag("rl.decoupled")
 
 
 DEGREES = ("tp", "pp", "cp", "ep")
