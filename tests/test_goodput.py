@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 
 import pytest
 
 from napkin.evidence.constants import deviations
 from napkin.evidence.failures import FAILURES, HOUR, published
 from napkin.evidence.goodput import PUBLISHED
+from napkin.evidence.goodput import published as goodput_of
 from napkin.term import fold, leaf
 from napkin.timing.goodput import Goodput
 from napkin.timing.interruptions import CheckpointWrite, Interruptions, useful
@@ -178,3 +180,28 @@ def test_energy_by_measured_draw_and_a_regions_grid(napkin: Napkin) -> None:
     assert napkin(f"{line} --power measured --hardware a100").status == 3
     assert napkin(f"{line} --region atlantis").status == 2
     assert napkin(f"{line} --region us-west1 --carbon-intensity 0.1").status == 2
+
+
+def test_benchmarks_of_fine_tuning_evaluate_more_often(napkin: Napkin) -> None:
+    """Llama 2 70B with LoRA in MLPerf's logs: samples until the target over samples a second at the median step, over
+    the seconds from start to target. On 4 to 384 GPUs of v4.0 and 4 to 512 of v5.0 the share has its own interval."""
+    runs = (
+        (3072, 1.9694, 1765.5),
+        (3072, 0.9807, 3558.5),
+        (3072, 2.4738, 1414.5),
+        (3072, 2.7184, 1289.2),
+        (6144, 16.4244, 430.6),
+        (3072, 33.2487, 106.3),
+        (3072, 5.3844, 639.5),
+        (7296, 248.3797, 33.6),
+        (3402, 37.7553, 103.8),
+    )
+    shares = [samples / rate / seconds for samples, rate, seconds in runs]
+    tuned = goodput_of("benchmark", tunes=True)
+    low, high = tuned.ends(deviations(0.9))
+    assert median(shares) == pytest.approx(float(tuned.share.value), abs=0.005)
+    assert all(low < share < high for share in shares)
+    line = "train-time llama3-8b --gpus 8 --hardware h100 --seq 8192 --run-kind benchmark"
+    assert napkin(f"{line} --tokens 25M --json").values["goodput"] == PUBLISHED["benchmark"].share.value
+    tuning = f"{line} --task sft --lora-rank 16 --samples 3072 --sample-tokens 8192"
+    assert napkin(f"{tuning} --json").values["goodput"] == tuned.share.value

@@ -34,17 +34,17 @@ def read_goodput(
     kind = inputs.text_or_none("run-kind") or PRODUCTION
     if "goodput" in inputs.given:
         return Goodput(inputs.term("goodput"), run_kind=kind)
-    from napkin.evidence.goodput import PUBLISHED, note
+    from napkin.evidence.goodput import note, published
 
-    published = PUBLISHED[kind]
+    found = published(kind, trained is not None and trained[1].tunes)
     if kind == PRODUCTION and not of_runs:
-        return _read_predicted(inputs, published, trained)
+        return _read_predicted(inputs, found, trained)
     whole = "the MFU of published runs has their failures in it" if of_runs else f"a {kind} is too short for failures"
     hint = "napkin plan, or a layout (--tp, --zero, …), predicts failures" if of_runs else "leave it out"
     inputs.because(OF_FAILURES, whole, hint)
-    inputs.note(note(published))
-    inputs.record("goodput", published.share.value, "evidence")
-    return published
+    inputs.note(note(found))
+    inputs.record("goodput", found.share.value, "evidence")
+    return found
 
 
 def _read_predicted(inputs: Inputs, published: Goodput, trained: tuple[Model, Setup] | None) -> Goodput:

@@ -14,7 +14,7 @@ from napkin.evidence.constants import deviations
 from napkin.evidence.finetune_adapters import OTHER_TIME
 from napkin.evidence.finetune_models import is_judged
 from napkin.evidence.finetune_rows import FineTuning, fine_tuning
-from napkin.evidence.goodput import PUBLISHED
+from napkin.evidence.goodput import published as goodput_of
 from napkin.evidence.intervals import DESCRIBED, MEASURED
 from napkin.evidence.published import MAIN
 from napkin.evidence.row_fields import title_of
@@ -208,7 +208,7 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
     if quantity == "run_seconds":
         if not asked.steps:
             raise NapkinError("how many steps the run took is not stated")
-        goodput = PUBLISHED[BENCHMARK] if asked.run_kind == BENCHMARK else UNBROKEN
+        goodput = goodput_of(BENCHMARK, tunes=True) if asked.run_kind == BENCHMARK else UNBROKEN
         _, value = goodput.run(asked.steps, seconds)
         least, most = (goodput.half_width(abs(math.log(end)), deviations(level)) for end in (shortest, longest))
         return value, value / math.exp(least), value * math.exp(most)
