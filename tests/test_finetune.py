@@ -675,11 +675,11 @@ def test_a_run_is_as_long_as_its_samples(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_benchmark_s_time_has_its_evaluations_in_it(tmp_path: pathlib.Path) -> None:
-    """0.93 of the time to a target are steps, as in the logs of MLPerf's pre-training."""
+    """0.88 of the time to a target are steps, as in the logs of MLPerf's fine-tuning (tests/test_goodput.py)."""
     layout, times = f"{PLAIN}, global_batch: 4", "step_seconds: 5, run_seconds: 100, samples: 64"
     found = validated(tmp_path, {"id": "mlperf-a", "layout": layout, "measured": times})
     step = found["mlperf-a", "step_seconds"]["predicted"]
-    assert found["mlperf-a", "run_seconds"]["predicted"] == pytest.approx(16 * step / 0.93)
+    assert found["mlperf-a", "run_seconds"]["predicted"] == pytest.approx(16 * step / 0.88)
 
 
 def test_samples_of_unknown_length_that_are_packed_attend_to_themselves(tmp_path: pathlib.Path) -> None:
