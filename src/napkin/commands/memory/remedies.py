@@ -23,6 +23,9 @@ from napkin.record import record
 from napkin.render.answer import Answer, Cell, Row
 from napkin.training.setup import Setup
 
+TRAINS_LORA = "LoRA matrices, not all weights"
+"""What a suggestion with LoRA trains of a question that trains every weight."""
+
 
 @record
 class Pace:
@@ -162,7 +165,7 @@ def suggestion(
     time of the question with its interval, or why it is not timed; trains_all: the question trains every weight"""
     row: dict[str, Cell] = {"change": one.change, "used": used, "costs": list(one.costs), "command": line, **host}
     if trains_all and "lora-rank" in one.options:
-        row["trains"] = "LoRA matrices, not all weights"
+        row["trains"] = TRAINS_LORA
     if isinstance(time, str):
         return {**row, "untimed": time}
     ratio, low, high = time
