@@ -37,7 +37,8 @@ def test_every_rule_fires_on_its_example_and_not_on_the_mended_one(rule: Law) ->
 
 def test_numbers_and_names_are_unique_and_in_their_groups() -> None:
     assert len({rule.number for rule in EVERY}) == len({rule.name for rule in EVERY}) == len(EVERY)
-    assert all(rule.number.startswith("N4") and rule.severity == ERROR for rule in CONTRADICTIONS)
+    assert all(rule.number.startswith("N4") for rule in CONTRADICTIONS)
+    assert {rule.number for rule in CONTRADICTIONS if rule.severity != ERROR} == {"N497"}  # the run works
 
 
 def test_the_price_of_a_bubble_by_hand() -> None:

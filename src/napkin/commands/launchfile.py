@@ -78,6 +78,7 @@ class Launch:
     notes: list[str]
     assumed: list[str]
     clashes: tuple[Said, ...] = ()
+    idle: tuple[Said, ...] = ()
 
     def add_to(self, answer: Answer) -> None:
         """Note in an answer what the files leave open, and name the files in the next command that it proposes."""
@@ -116,7 +117,8 @@ def options_of_launch(
     readings = [read_launch(path) for path in paths]
     reading = combined(readings)
     refused = [one for one in reading.refused if not {one.option, *one.clash} & set(typed)]
-    clashes = tuple(one for one in (*refused, *reading.not_modelled) if one.clash and clashing)
+    clashes = tuple(one for one in refused if one.clash and clashing)
+    idle = tuple(one for one in reading.not_modelled if one.clash and clashing)
     _check_refused(reading, [one for one in refused if one not in clashes])
     solved = {str(typed[name].text) for name in ("max", "min") if name in typed}
     overruled = solved | {option for option, others in INSTEAD.items() if any(other in typed for other in others)}
@@ -141,14 +143,14 @@ def options_of_launch(
     for option, (value, place) in ((name, one) for each in readings for name, one in pace(each.source).items()):
         if option in command.names and option not in typed:
             given.setdefault(option, OptionText(str(value), FROM_FILE, place, shared=True))
-    if problems and not clashes:
+    if problems and not clashes and (not idle or "model" in {*given, *typed}):
         raise problems[0] if len(problems) == 1 else Problems(problems)
     _agree(given, reading, typed)
     assumed = [*_assumed(reading, given), *assumed]
     notes = [f"{one.key} is not modeled: {one.why}" for one in reading.not_modelled]
     if notes:
         assumed.append(f"{len(notes)} keys not modeled (napkin read)")
-    return Launch(paths, frozenset(typed), given, notes, assumed, clashes)
+    return Launch(paths, frozenset(typed), given, notes, assumed, clashes, idle)
 
 
 def with_launch(command: Command, options: dict[str, OptionText]) -> tuple[dict[str, OptionText], Launch | None]:

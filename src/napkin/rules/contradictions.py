@@ -299,10 +299,19 @@ RULES = (
         sources=("datasheets, in hardware_specs.yaml with a citation for each",),
     ),
     Contradiction(
+        "N497",
+        "key-without-effect",
+        "A key has no effect, because of another key of its file",
+        "The program reads the key and does not use it: DeepSpeed's offload_param below stage 3, for example.",
+        "",
+        find=lambda _: (),
+        sources=("the file's format: docs/launch-files.md",),
+    ),
+    Contradiction(
         "N498",
         "file-contradicts-itself",
         "Keys of a file contradict each other",
-        "A file states values that cannot all hold, or an option that another option disables.",
+        "A file states values that cannot all hold.",
         "",
         find=lambda _: (),
         severity=ERROR,
@@ -319,6 +328,11 @@ RULES = (
         sources=("the refusal itself, which `napkin memory` with the same options prints",),
     ),
 )
+
+
+def idle(message: str, option: str, where: str) -> BrokenRule:
+    """Return the finding on a key that another key of its file disables. where: file, line and key."""
+    return BrokenRule(RULES[-3], Hit(message, option, where=where), {}, Gain())
 
 
 def clash(message: str, option: str, where: str) -> BrokenRule:

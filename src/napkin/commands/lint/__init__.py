@@ -87,9 +87,12 @@ def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
         asked = read_trainer_of_rollout(asked)
         inputs.depends(OF_ENGINE, True)
         read = replace(read, inputs=asked)
-    clashes = tuple(one for one in read.clashes if wanted(one.rule) and not read.is_ignored(one))
-    if clashes and "model" not in asked.given:
-        return _read_impossible(inputs, read, None, clashes)
+    clashes, idle = (
+        tuple(one for one in listed if wanted(one.rule) and not read.is_ignored(one))
+        for listed in (read.clashes, read.idle)
+    )
+    if (clashes or idle) and "model" not in asked.given:
+        return _read_impossible(inputs, read, None, (*clashes, *idle))
     stated = read_stated(asked)
     broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)]) or clashes
     if broken:
@@ -105,7 +108,7 @@ def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     inputs.adopt(asked)
     ask = read_ask(asked, case)
     every = findings(case, [rule for rule in RULES if wanted(rule)], ask)
-    found = tuple(one for one in every if not read.is_ignored(one))
+    found = (*(one for one in every if not read.is_ignored(one)), *idle)
     together = joined(case, found, ask)
     if setup.task.rollout:  # its batch counts prompts, and no change is one of the batch
         found = tuple(_with_same_batch(one) for one in found)

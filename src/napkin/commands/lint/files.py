@@ -15,7 +15,7 @@ from napkin.inputs.load import name_of, read_text
 from napkin.options.registry import OPTIONS
 from napkin.record import record
 from napkin.rules.comments import Ignores
-from napkin.rules.contradictions import clash
+from napkin.rules.contradictions import clash, idle
 from napkin.rules.rule import BrokenRule
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
@@ -50,13 +50,14 @@ class Place:
 @record
 class ReadTarget:
     """A configuration as read. notes: on what its files state and napkin does not model; ignores: by file; clashes:
-    keys that contradict each other; phase: the name of the run's phase, "" for the entire run."""
+    keys that contradict each other; idle: keys without effect; phase: the name of the run's phase, "" for the whole."""
 
     target: Target
     inputs: Inputs
     notes: tuple[str, ...] = ()
     ignores: Mapping[str, Ignores] = MappingProxyType({})
     clashes: tuple[BrokenRule, ...] = ()
+    idle: tuple[BrokenRule, ...] = ()
     phase: str = ""
 
     @property
@@ -159,7 +160,8 @@ def _read_launch(
         return ReadTarget(target, asked, ignores=ignores, phase=phase)
     asked.assumed += launch.assumed
     clashes = tuple(clash(f"{one.key}: {one.why}", one.option, one.place) for one in launch.clashes)
-    return ReadTarget(target, asked, tuple(launch.notes), ignores, clashes, phase)
+    without_effect = tuple(idle(f"{one.key}: {one.why}", one.option, one.place) for one in launch.idle)
+    return ReadTarget(target, asked, tuple(launch.notes), ignores, clashes, without_effect, phase)
 
 
 def _is_run_file(path: str) -> bool:
