@@ -68,7 +68,7 @@ def _screen(reading: Reading) -> Screen:
     ):
         parts += [f"{number} {what}"] if number else []
     rows = [
-        (name, "asked" if one.value is None else _written(one.value), one.origin, one.where)
+        (name, "asked" if one.value is None else _written(one.value), one.origin, _first(one.where))
         for name, one in reading.inputs.items()
     ]
     if reading.shape:
@@ -87,6 +87,19 @@ def _screen(reading: Reading) -> Screen:
 def _ending(path: str) -> str:
     """Return a path for one line; a long path is cut at the front, because its end identifies the file."""
     return path if len(path) <= LONGEST_PATH else f"…{path[1 - LONGEST_PATH :]}"
+
+
+LONGEST_WHERE = 44
+"""Characters of the keys that the table shows for an option; the JSON has all."""
+
+
+def _first(where: str) -> str:
+    """Return as many keys as fit, at least one."""
+    keys = where.split(", ")
+    while len(keys) > 1 and len(", ".join(keys)) > LONGEST_WHERE:
+        keys.pop()
+    shown = ", ".join(keys)
+    return shown if shown == where else f"{shown}, …"
 
 
 LONGEST_SHOWN = 200

@@ -63,8 +63,15 @@ def places(written: str) -> Iterator[str]:
 
 def is_composed(source: LaunchFile) -> bool:
     """Return whether a file has a `defaults:` list in Hydra's form."""
-    listed = source.document.data.get("defaults") if source.is_mapping else None
-    return isinstance(listed, list) and all(isinstance(one, str) or _is_choice(one) for one in listed)
+    return source.is_mapping and bool(_entries(source.document.data))
+
+
+def _entries(data: dict[str, Any]) -> list[Any]:
+    """Return the entries of a `defaults:` list, or of one file's name (NeMo RL); [] for another form."""
+    listed = data.get("defaults")
+    entries = [listed] if isinstance(listed, str) and listed.endswith((".yaml", ".yml")) else listed
+    is_list = isinstance(entries, list) and all(isinstance(one, str) or _is_choice(one) for one in entries)
+    return list(entries) if is_list and entries is not None else []
 
 
 def _is_choice(entry: object) -> bool:
@@ -90,7 +97,7 @@ def _composed(
         raise NapkinError(f"{source.name}: its defaults name more than {MOST} files", "name each file once")
     own = {key: value for key, value in source.document.data.items() if key not in ("defaults", "hydra")}
     result: dict[str, Any] = {}
-    entries = source.document.data["defaults"] if is_composed(source) else []
+    entries = _entries(source.document.data)
     for entry in entries if "_self_" in entries else [*entries, "_self_"]:
         if entry == "_self_":
             _merge(result, own)

@@ -30,6 +30,10 @@ EXPERTS = (
 )
 
 
+SCALE = "global_parameter_scale"
+"""The key that multiplies the sizes of a model without a name: a power of two."""
+
+
 MIXTURES = {"mixtral": 2, "qwen3_moe": 3, "deepseek": 5}
 """Decoder blocks with experts → how many entries of EXPERTS they need."""
 
@@ -45,25 +49,41 @@ def read_model(reading: Reading) -> None:
         reading.put("model", found, "model_name") if found else reading.ask("model", "model_name", given=name)
         for key in changed:
             reading.refuse(key, "changes the model named by model_name")
-    elif changed:
+    elif changed or SCALE in reading.source:
         _described(reading)
     else:
         reading.ask("model", "model_name")
 
 
+def _scales(reading: Reading) -> dict[str, int]:
+    """Return what global_parameter_scale multiplies each dimension by: heads and MLP, width and layers double in turn
+    (get_individual_scales, types.py)."""
+    scale = reading.read(SCALE, whole) or 1
+    doublings = scale.bit_length() - 1
+    if 2**doublings != scale:
+        raise reading.source.error(SCALE, f"{scale} is not a power of two")
+    cycles, rest = divmod(doublings, 3)
+    layers, heads, hidden = 2**cycles, 2 ** (cycles + (rest > 0)), 2 ** (cycles + (rest > 1))
+    widths = dict.fromkeys(("heads", "kv_heads", "ffn", "expert_ffn"), heads)
+    return {"layers": layers, "hidden": hidden, **widths}
+
+
 def _described(reading: Reading) -> None:
+    scales = _scales(reading)
     latent = reading.source.plain("attention_type") == "mla"
     for name, key, default in SIZES:
         stated = reading.read(key, whole)
-        if name == "head_dim" and (latent or (stated is None and "base_config" not in reading.source)):
+        launched = "base_config" in reading.source or reading.source.syntax == "shell"
+        if name == "head_dim" and (latent or (stated is None and not launched)):
             continue
-        reading.dimension(name, stated or default, key)
+        reading.dimension(name, (stated or default) * scales.get(name, 1), key)
     for name, key in EXPERTS:
-        reading.dimension(name, reading.read(key, whole), key)
+        count = reading.read(key, whole)
+        reading.dimension(name, count and count * scales.get(name, 1), key)
     acts = names(reading.source.plain("mlp_activations") or ["silu", "linear"])
     reading.dimension("gated", len(acts) > 1, "mlp_activations")
     reading.dimension("tied", bool(reading.read("logits_via_embedding", flag)), "logits_via_embedding")
-    reading.describe(*(key for _, key, _ in SIZES), "decoder_block")
+    reading.describe(*(key for _, key, _ in SIZES), SCALE, "decoder_block")
     reading.build(lambda: _config(reading))
 
 

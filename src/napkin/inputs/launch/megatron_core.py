@@ -278,6 +278,13 @@ def take_dropout(reading: Reading, default: float | None = 0.1) -> None:
 ATTENTION = {"flash": "flash", "fused": "cudnn", "unfused": "eager", "local": "eager"}
 
 
+FLASH = (
+    "use_flash_attn", "use_flash_attention", "use_flash_attn_v1", "use_flash_attn_v2", "use_flash_attn_triton",
+    "use_flash_attn_builder",
+)  # fmt: skip
+"""Switches of flash attention; those with a version are Megatron-DeepSpeed's."""
+
+
 FUSED_LOSSES = {"native": "vocabulary", "te": "in-place"}
 """cross_entropy_fusion_impl → the form of the loss (core/models/common/language_module/language_module.py)."""
 
@@ -300,10 +307,8 @@ def take_attention(reading: Reading) -> None:
     kind = reading.find("attention_backend")
     if kind is not None and str(kind.value).rpartition(".")[2].lower() in ATTENTION:
         reading.put("attention", ATTENTION[str(kind.value).rpartition(".")[2].lower()], "attention_backend")
-    elif reading.read("use_flash_attn|use_flash_attention", flag):
-        reading.put(
-            "attention", "flash", *[k for k in ("use_flash_attn", "use_flash_attention") if k in reading.source]
-        )
+    elif any(reading.read(key, flag) for key in FLASH):
+        reading.put("attention", "flash", *[key for key in FLASH if key in reading.source])
     elif reading.source.plain("transformer_impl") == "local":
         reading.put("attention", "eager", "transformer_impl")
     elif kind is not None:

@@ -11,13 +11,13 @@ from napkin.inputs.launch.shapes import vocabulary_of
 from napkin.inputs.launch.values import Open, flag, natural, whole
 
 SHAPE = (
-    "num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups "
+    "num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups num_key_value_heads "
     "group_query_attention kv_channels swiglu "
     "untie_embeddings_and_output_weights vocab_size padded_vocab_size num_experts moe_router_topk moe_ffn_hidden_size "
     "moe_shared_expert_intermediate_size moe_layer_freq squared_relu max_position_embeddings position_embedding_type "
     "normalization disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias q_lora_rank kv_lora_rank "
     "qk_head_dim qk_pos_emb_head_dim v_head_dim moe_shared_expert_gate moe_num_experts moe_top_k attention_head_type "
-    "topk embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern"
+    "topk num_experts_switch embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern"
 )
 
 
@@ -94,12 +94,15 @@ def vocabulary_flag(reading: Reading) -> dict[str, str]:
 def _take_experts(reading: Reading) -> None:
     """Read the number of experts and the experts per token.
 
-    Megatron-DeepSpeed and MegaBlocks default to top-1, Megatron-core to top-2.
+    Megatron-DeepSpeed, its Switch layers (SwitchMLP, transformer.py) and MegaBlocks default to top-1, Megatron-core to
+    top-2.
     """
-    key = reading.named("num_experts", "moe_num_experts")
+    key = reading.named("num_experts", "moe_num_experts", "num_experts_switch")
     found = reading.find(key)
     if found is None:
         return
+    if reading.source.plain("mlp_type") == "residual":
+        reading.refuse("mlp_type", "a dense MLP beside the experts of each layer, which napkin does not build", "model")
     if isinstance(found.value, list):
         reading.refuse(key, "layers with different numbers of experts")
         return
@@ -108,7 +111,7 @@ def _take_experts(reading: Reading) -> None:
         reading.told(key)
         return
     reading.dimension("experts", number_of, key)
-    own = reading.source.has_any("moe_num_experts", "moe_expert_parallel_size", "topk")
+    own = reading.source.has_any("moe_num_experts", "moe_expert_parallel_size", "topk", "num_experts_switch")
     tops = ("moe_router_topk", "moe_top_k", "topk")
     reading.dimension("top_k", reading.read("|".join(tops), whole) or (1 if own else 2), *tops)
 
@@ -124,6 +127,8 @@ def derived_flags(reading: Reading) -> dict[str, str]:
         every, layers = reading.read("expert_interval", whole) or 2, int(reading.shape.get("layers") or 0)
         kinds = ["1" if (layer + 1) % every == 0 else "0" for layer in range(layers)]
         flags["moe-layer-freq"] = f"[{','.join(kinds)}]"
+    if "num_key_value_heads" in reading.source and reading.shape.get("kv_heads"):
+        flags |= {"group-query-attention": "True", "num-query-groups": str(reading.shape["kv_heads"])}
     return flags | {"position-embedding-type": position_of(reading)}
 
 
@@ -147,7 +152,7 @@ def take_shape(reading: Reading) -> None:
     ffn = reading.read("ffn_hidden_size", whole)
     if hidden and not reading.source.has_any("hybrid_layer_pattern", "hybrid_override_pattern"):
         reading.dimension("ffn", ffn or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden), "ffn_hidden_size")
-    groups = reading.read("num_query_groups", natural)
+    groups = reading.read("num_query_groups|num_key_value_heads", natural)  # the second: Megatron-DeepSpeed
     if reading.source.plain("attention_head_type") == "multiquery":  # BigCode's fork of Megatron-LM
         groups = 1
     grouped = groups and reading.read("group_query_attention", flag) is not False
@@ -155,7 +160,7 @@ def take_shape(reading: Reading) -> None:
         reading.dimension(
             "kv_heads",
             groups if grouped else reading.shape["heads"],
-            "num_query_groups",
+            *[key for key in ("num_query_groups", "num_key_value_heads") if key in reading.source],
             "group_query_attention",
             "attention_head_type",
         )

@@ -50,6 +50,9 @@ def reading_of(source: LaunchFile) -> Reading:
             take_launcher(reading)
             return reading.finish()
     refuse_neighbor(source, told=False)
+    block = _wrapped(source)
+    if block:
+        return reading_of(source.renamed({block: ""}))
     if source.missing:
         raise NapkinError(
             f"{source.name}: its settings are in {source.missing[0][:200]}, which was not found",
@@ -65,6 +68,19 @@ def reading_of(source: LaunchFile) -> Reading:
         f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})",
         SIZES + "; formats: " + ", ".join(dict.fromkeys(format.name for format in formats())),
     )
+
+
+def _wrapped(source: LaunchFile) -> str:
+    """Return the one block of a project's own file that is a framework's file; "" if there is none, or several."""
+    if not source.is_mapping:
+        return ""
+    blocks = dict.fromkeys(key.partition(".")[0] for key in source.values if "." in key)
+    found = [one for one in blocks if _is_known(source.under(one)) and _is_known(source.renamed({one: ""}))]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_known(source: LaunchFile) -> bool:
+    return any(format.is_this(source) for format in formats())
 
 
 def _of_program(source: LaunchFile) -> str:

@@ -66,6 +66,7 @@ class Reading:
         self.unbuilt: NapkinError | None = None
         self.given_model: str | None = None
         self.unsized: list[str] = []
+        self._sizes: list[str] = []
         self._told: set[str] = set()
         self._covered: set[str] = set()
         self._said: set[tuple[int, str]] = set()
@@ -145,6 +146,9 @@ class Reading:
         if origin in (FROM_FILE, DERIVED) and option not in BY_PRESENCE and self.open_among(*keys):
             value = None
         present = self.written(*keys)
+        if origin == DERIVED and not present and value is not None and self._is_unstated(option, *keys):
+            origin = DEFAULT  # the framework's own value of a key that the file omits
+            value = None if self.source.missing else value
         variables: list[str] = []
         for key in keys:
             found = self.source.values.get(key)
@@ -155,6 +159,10 @@ class Reading:
         place = self.source.place(keys[0]) if keys and keys[0] in self.source.values else self.source.name
         self.inputs[option] = StatedOption(value, origin, ", ".join(where), place)
         self._told.update(keys)
+
+    def _is_unstated(self, option: str, *keys: str) -> bool:
+        """Return whether an option rests on keys of its format that the file does not have."""
+        return option not in BY_PRESENCE and bool(keys) and all(key in self.format.looked for key in keys)
 
     def derive(self, option: str, value: object, *keys: str) -> None:
         """Set an option computed from several keys."""
@@ -194,6 +202,7 @@ class Reading:
     def dimension(self, name: str, value: int | bool | None, *keys: str) -> None:
         """Record a dimension of the model."""
         self.unsized += self.open_among(*keys)
+        self._sizes += [key for key in keys if key in self.source and key not in self._sizes]
         if value is not None:
             self.shape[name] = value
         self._told.update(keys)
@@ -207,7 +216,8 @@ class Reading:
         words = f"{layers or '?'} layers of {hidden or '?'}"
         if self.shape.get("experts"):
             words += f", {self.shape['experts']} experts"
-        self.put("model", words, *(key for key in keys if key in self.source), origin=origin)
+        stated = dict.fromkeys((*(key for key in keys if key in self.source), *self._sizes))
+        self.put("model", words, *stated, origin=origin)
 
     def build(self, how: Callable[[], Mapping[str, object] | None]) -> None:
         """Keep the model's config.json, or the reason napkin cannot build it."""
@@ -283,6 +293,7 @@ class Reading:
 
     def finish(self) -> Reading:
         """Classify every key that set no option as ignored, not modeled or refused."""
+        from napkin.inputs.launch.dimension_names import sizes_model
         from napkin.inputs.launch.harmless import is_harmless
 
         held = self.inputs.get("quantized")
@@ -310,10 +321,18 @@ class Reading:
                 self.omit(key, f"{value.value.text[:60]} is set elsewhere")
             elif key in looked:
                 self.ignore(key)
+            elif sizes_model(key) and self.value_of("model") is not None:
+                entry = self.inputs["model"]
+                self.inputs["model"] = StatedOption(None, entry.origin, f"{entry.where}, {key}", entry.place)
+                self.config, self.unbuilt, self.shape = None, None, {}
+                self.refuse(key, f"sizes the model, and napkin does not know it in {self.format.says}", "model")
             else:
                 self.omit(key, UNKNOWN)
         for name in self.source.missing:
-            self.omit(name, "was not found; it sets what the launch line does not")
+            if self.source.is_mapping:
+                self.omit("defaults", f"{name[:80]} was not found; it sets what this file does not")
+            else:
+                self.omit(name, "was not found; it sets what the launch line does not")
         for key, why in self.source.unread.items():
             if key not in self._told | self._covered:
                 self.omit(key, why)

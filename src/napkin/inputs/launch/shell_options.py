@@ -30,6 +30,8 @@ LAUNCHERS = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 """Variables that launchers read and that have no equivalent option."""
 OF_SETTINGS = 8
 """Options that a settings file on a launch line counts for, when a script has several commands."""
+OF_LIST = 6
+"""Options in the variables of a script without a training command that make it a list of options."""
 LARGEST = 1_000_000
 """Longest script, in characters. Published ones have thousands."""
 TOOLS = (
@@ -65,7 +67,8 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     for what, number in slurm.items():
         values[f"sbatch.{what}"] = FileValue(f"#SBATCH --{what.replace('_', '-')}", _scalar(number))
     source = LaunchFile(name, "shell", values, Document(name, None, lines))
-    source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
+    if not words[0].startswith("-"):  # a list of options starts no program
+        source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
     source.unread = {**_unread(script), **_of_variables(words)}
     if others and not line:
         rest = ", ".join(map(str, others[:10]))
@@ -109,7 +112,7 @@ class _Command:
 def _chosen(script: Script, name: str, line: int) -> tuple[Sequence[str], Mapping[str, FileValue], list[int]]:
     """Return the words and options of the training command, and the lines of other runs of its program."""
     _check_whole(script, name)
-    for commands in (script.commands, script.spare):
+    for commands in (script.commands, script.spare, _held(script)):
         found = [_Command(at, words, _options(words)) for at, words in commands]
         if any(one.weight for one in found):
             break
@@ -125,6 +128,14 @@ def _chosen(script: Script, name: str, line: int) -> tuple[Sequence[str], Mappin
         if line < best.line or (last is not None and line >= last):
             raise NapkinError(f"{name}:{line}: no command starts here", f"omit the line: --from {name}")
     return best.words, best.options, [one.line for one in runs if one is not best and one.options != best.options]
+
+
+def _held(script: Script) -> list[tuple[int, list[str]]]:
+    """Return the options that a script keeps in variables for another one to pass on: `ARGS=(--num-layers 32)`."""
+    texts = {name: text.split() for name, text in script.variables.texts.items()}
+    lists = [words for words in (*texts.values(), *script.variables.arrays.values()) if any(map(_is_option, words))]
+    words = [word for one in lists for word in one]
+    return [(1, words)] if len(_options(words)) >= OF_LIST else []
 
 
 def _check_whole(script: Script, name: str) -> None:

@@ -138,6 +138,10 @@ class Variables:
                 end = _closed(text, at + 1)
                 result.append(self._arithmetic(text[at + 3 : end - 2], depth))
                 at = end
+            elif text.startswith("$[", at) and "]" in text[at:]:  # the old form of $((…))
+                end = text.index("]", at) + 1
+                result.append(self._arithmetic(text[at + 2 : end - 1], depth))
+                at = end
             elif text.startswith("$(", at):
                 end = _closed(text, at + 1)
                 result.append(self._output(text[at:end], depth))

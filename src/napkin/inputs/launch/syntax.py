@@ -19,8 +19,8 @@ _DOTTED = re.compile(r"^[ \t]*[\w\-]+(?:\.[\w\-]+)+[ \t]*=[ \t]*\S|^[ \t]*[\w\-]
 _YAML_KEY = re.compile(r"^(?:- )?[\"']?[\w./\-]+[\"']?\s*:(?:\s|$)", re.M)
 _SHELL = re.compile(
     r"^#!.*\b(?:ba|z|da)?sh\b|^#SBATCH|^(?:export )?[A-Za-z_]\w*\+?=\(|^\s*(?:export|set -|source) ?\w*|"
-    r"^\s*(?:[A-Z_]+=\S*\s+)*(?:srun|torchrun|deepspeed|accelerate launch|python3?|bash|swift|mpirun|ray job submit|"
-    r"llamafactory-cli|xtuner|trl|axolotl|litgpt|oumi|openrlhf\.cli\S*|uv run|tune run)\s|"
+    r"^\s*(?:[A-Z_]+=\S*\s+)*(?:srun|nohup|numactl|torchrun|deepspeed|accelerate launch|python3?|bash|swift|mpirun|"
+    r"ray job submit|llamafactory-cli|xtuner|trl|axolotl|litgpt|oumi|openrlhf\.cli\S*|uv run|tune run)\s|"
     r"^[A-Za-z_]\w*=\S*$|^\s*--[a-z][\w.\-]*",
     re.M,
 )
@@ -99,7 +99,7 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
     if _is_yaml(text):
         from napkin.inputs.launch import yaml_words
 
-        document = yaml_words.read(text, name)
+        document = yaml_words.read(_filled(text), name)
         task = _task(document, text, line)
         return task if task is not None else of_mapping(_arguments(document), "yaml")
     if _is_python(text):
@@ -115,9 +115,18 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
     return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
 
 
+_TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*([A-Za-z_][\w.]*)\s*(?:\|\s*default\(([^(){}|]*?)\)\s*)?-?\}\}")
+"""A place of a template (Jinja): `{{ name }}`, `{{ name | default(8) }}`."""
+
+
+def _filled(text: str) -> str:
+    """Return a template with references in its places: what fills them is set elsewhere."""
+    return _TEMPLATE.sub(lambda at: f"${{oc.env:{at[1]},{at[2]}}}" if at[2] else f"${{{at[1]}}}", text)
+
+
 def _task(document: Document, text: str, line: int) -> LaunchFile | None:
     """Return the options of the commands of a cloud task, or None for another document."""
-    if not isinstance(document.data, dict) or not {"run", "commands"} & document.data.keys():
+    if not isinstance(document.data, dict) or not {"run", "commands", "apiVersion"} & document.data.keys():
         return None
     from napkin.inputs.launch import shell_options, task_files
 

@@ -1,4 +1,4 @@
-"""Read the commands of a cloud task's YAML (SkyPilot, dstack) as the script that they are."""
+"""Read the commands of a cloud task's YAML (SkyPilot, dstack, Kubernetes) as the script that they are."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ def script_of(document: Document) -> str | None:
     if not isinstance(data, dict):
         return None
     listed, run = data.get("commands"), data.get("run")
+    if isinstance(data.get("apiVersion"), str) and "kind" in data:
+        scripts = list(dict.fromkeys(_of_container(one) for one in _containers(data)))
+        return "\n".join([*filter(None, scripts), ""]) if any(scripts) else None
     if data.get("type") in ("task", "dev-environment") and isinstance(listed, list):
         commands = [str(one) for one in listed]
     elif isinstance(run, str) and any(key in data for key in SKYPILOT):
@@ -36,12 +39,46 @@ def script_of(document: Document) -> str | None:
     return "\n".join([*_variables(data, text), text, ""])
 
 
+def _containers(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield the containers of a Kubernetes manifest, whatever kind of job they are in."""
+    if isinstance(node, dict):
+        listed = node.get("containers")
+        yield from (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else ()
+        for value in node.values():
+            yield from _containers(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _containers(value)
+
+
+def _of_container(container: dict[str, Any]) -> str:
+    """Return the script of a container: that of `bash -c SCRIPT`, or its command with its arguments."""
+    words = [
+        str(one)
+        for key in ("command", "args")
+        for one in (container[key] if isinstance(container.get(key), list) else ())
+    ]
+    shells = [at for at, word in enumerate(words) if word.lstrip("-").endswith("c") and word.startswith("-")]
+    if shells and words[0].rsplit("/", 1)[-1] in ("bash", "sh") and shells[0] + 1 < len(words):
+        text = words[shells[0] + 1]
+    else:
+        text = " ".join(words)
+    stated = container.get("env")
+    named = [one for one in stated if isinstance(one, dict)] if isinstance(stated, list) else []
+    pairs = [(str(one.get("name")), one.get("value")) for one in named]
+    assigned = [f"{name}={_quoted(value)}" for name, value in pairs if _NAME.fullmatch(name) and value is not None]
+    return "\n".join((*assigned, text)) if text.strip() else ""
+
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
 def _variables(data: dict[str, Any], text: str) -> Iterator[str]:
     """Yield assignments of the task's environment, and of what its resources determine if the commands use it."""
     found = data.get("envs") or data.get("env") or {}
     listed = [str(one).partition("=")[::2] for one in found] if isinstance(found, list) else []
     for name, value in found.items() if isinstance(found, dict) else listed:
-        if re.fullmatch(r"[A-Za-z_]\w*", str(name)) and value not in (None, ""):
+        if _NAME.fullmatch(str(name)) and value not in (None, ""):
             yield f"{name}={_quoted(value)}"
     each, nodes = _gpus(data.get("resources")), data.get("num_nodes") or data.get("nodes") or 1
     if each is not None and isinstance(nodes, int):

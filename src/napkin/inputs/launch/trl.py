@@ -91,11 +91,23 @@ ONLINE = re.compile(r"(run_)?(dpo_online|online_dpo|nash_md|xpo)\w*\.py")
 
 
 def task_of_program(source: LaunchFile) -> str | None:
-    """Return the task of TRL's subcommand or script, or None."""
+    """Return the task of TRL's subcommand or script, or of a program named like one, or None."""
     if "trl" in source.command:
         return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
     name = source.program.removeprefix("run_")
     return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", name)), None)
+
+
+SCRIPTS = re.compile(
+    r"(run_)?(sft|dpo|grpo|kto|orpo|reward|reward_modeling|rloo|ppo|gkd|ppo_tldr|rloo_tldr|sft_vlm|sft_video_llm|dpo_vlm|"
+    r"grpo_vlm|grpo_agent|sft_gpt_oss|sft_gemma3|sft_vlm_gemma3)\.py"
+)
+"""TRL's own scripts (examples/scripts, trl/scripts) and the alignment handbook's."""
+
+
+def is_named_alike(source: LaunchFile) -> bool:
+    """Return whether only a program's name, and not that of a script of TRL's, tells it to be TRL's."""
+    return "trl" not in source.command and SCRIPTS.fullmatch(source.program) is None
 
 
 def _hinted(program: str) -> str | None:
@@ -131,7 +143,8 @@ def take_trainer(reading: Reading) -> None:
     if reading.read("use_unsloth", flag):
         reading.derive("trainer", "unsloth", "use_unsloth")
     elif is_trl(reading):
-        reading.derive("trainer", "trl", *(marks[:2] or ["trl"]))
+        say = reading.assume if not marks and is_named_alike(reading.source) else reading.derive
+        say("trainer", "trl", *(marks[:2] or [reading.source.program or "trl"]))
     else:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
 
@@ -146,7 +159,8 @@ def take_task(reading: Reading) -> None:
     if ONLINE.fullmatch(reading.source.program):
         reading.refuse(reading.source.program, "generates the responses that it trains on, a task napkin lacks", "task")
     if stated is not None:
-        reading.derive("task", stated, "trl")
+        say = reading.assume if is_named_alike(reading.source) else reading.derive
+        say("task", stated, reading.source.program or "trl")
     elif named is not None:
         reading.put("task", named, key)
     elif grouped:

@@ -23,7 +23,7 @@ from napkin.inputs.launch.shared import (
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
-from napkin.inputs.launch.values import flag, whole, word
+from napkin.inputs.launch.values import flag, number, whole, word
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -185,6 +185,9 @@ def others(reading: Reading) -> None:
         for key in ("use_flash_attn", "use_flash_attention_2", "flash_attn"):
             if reading.read(key, flag):
                 reading.put("attention", "flash", key)
+    smoothed = reading.named("label_smoothing_factor", "label_smoothing")
+    if reading.read(smoothed, number):
+        reading.omit(smoothed, "keeps the log-probabilities of the whole vocabulary (LabelSmoother)")
     if reading.read("freeze_llm", flag) and not reading.value_of("adapter"):
         reading.refuse("freeze_llm", "the language model is frozen; only the other towers are trained", "freeze")
     reading.default("attention", "flash", "attn_implementation")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
-from napkin.inputs.launch.maxtext_model import EXPERTS, SIZES, read_model
+from napkin.inputs.launch.maxtext_model import EXPERTS, SCALE, SIZES, read_model
 from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model
@@ -45,7 +45,7 @@ def layout(reading: Reading) -> None:
         found = []
         for net in ("ici", "dcn"):
             key = f"{net}_{part}_parallelism"
-            size = reading.read(key, lambda value: None if value == -1 else degree(value))
+            size = reading.read(key, left_over)
             if key in reading.source:
                 keys.append(key)
                 sizes.append(size)
@@ -55,16 +55,16 @@ def layout(reading: Reading) -> None:
             reading.put(option, product([size or 1 for _, size in known]), *(key for key, _ in known))
     copies = [key for key in ("ici_data_parallelism", "dcn_data_parallelism") if key in reading.source]
     fsdp, across = "ici_fsdp_parallelism", "dcn_fsdp_parallelism"  # one mesh axis
-    shard = reading.read(fsdp, lambda value: None if value == -1 else degree(value))
-    slices = reading.read(across, lambda value: None if value == -1 else degree(value))
+    shard = reading.read(fsdp, left_over)
+    slices = reading.read(across, left_over)
     if across in reading.source:
         keys.append(across)
         shard = shard * slices if shard and slices else None
     for key in copies:
-        sizes.append(reading.read(key, lambda value: None if value == -1 else degree(value)))
+        sizes.append(reading.read(key, left_over))
     if shard and shard > 1:
         reading.put("dp-shard", shard, *[key for key in (fsdp, across) if key in reading.source])
-    elif any((reading.read(key, lambda value: None if value == -1 else degree(value)) or 1) > 1 for key in copies):
+    elif any((reading.read(key, left_over) or 1) > 1 for key in copies):
         reading.ask("dp-shard", *copies, *[key for key in (fsdp, across) if key in reading.source])
     stage = 0 if shard == 1 else 3
     reading.derive("zero", stage, fsdp) if fsdp in reading.source else reading.default("zero", stage, fsdp)
@@ -78,7 +78,6 @@ def _batch(reading: Reading) -> None:
     if not trains(reading):
         return
     for key, option, default in (
-        ("per_device_batch_size", "micro-batch", 12),
         ("max_target_length", "seq", 2048),
         ("gradient_accumulation_steps", "grad-accum", 1),
     ):
@@ -89,6 +88,7 @@ def _batch(reading: Reading) -> None:
             reading.ask(option, key)
         else:
             reading.default(option, default, key)
+    _micro_batch(reading)
     steps = reading.read("steps", lambda value: None if value == -1 else whole(value))
     epochs = reading.read("num_epoch", number)
     if steps:
@@ -96,6 +96,47 @@ def _batch(reading: Reading) -> None:
         reading.told("num_epoch")
     elif epochs:
         reading.put("epochs", epochs, "num_epoch")
+
+
+def _micro_batch(reading: Reading) -> None:
+    """Read the micro-batch of a data-parallel rank.
+
+    per_device_batch_size counts every device, also those that share sequences (calculate_global_batch_sizes, types.py):
+    a rank has as many times more, in a pipeline divided into num_pipeline_microbatches.
+    """
+    key, pieces = "per_device_batch_size", "num_pipeline_microbatches"
+    each = reading.read(key, number)
+    if each is None and key in reading.source:
+        reading.ask("micro-batch", key)
+        return
+    degrees = {option: reading.value_of(option) or 1 for _, option in DEGREES if option != "ep"}
+    shared = [
+        name
+        for part, option in DEGREES
+        if option != "ep"
+        for name in (f"ici_{part}_parallelism", f"dcn_{part}_parallelism")
+    ]
+    asked = [one for one in shared if one in reading.source and reading.read(one, left_over) is None]
+    stages = degrees["pp"]
+    parts = (reading.read(pieces, left_over) or stages) if stages > 1 else 1
+    total = (12 if each is None else each) * product(list(degrees.values()))
+    used = [one for one in shared if (reading.read(one, left_over) or 1) > 1]
+    if asked or total < 1 or total != int(total) or int(total) % parts:
+        reading.ask("micro-batch", key, *asked, *used)
+        return
+    if parts > 1:
+        reading.derive("grad-accum", parts * (reading.value_of("grad-accum") or 1), pieces, *used)
+    if each is None:
+        reading.default("micro-batch", int(total) // parts, key)
+    elif used:
+        reading.derive("micro-batch", int(total) // parts, key, *used)
+    else:
+        reading.put("micro-batch", int(total), key)
+
+
+def left_over(value: object) -> int | None:
+    """Return a degree of the mesh; None for -1, what the other degrees leave."""
+    return None if value == -1 else degree(value)
 
 
 def _task(reading: Reading) -> None:
@@ -177,7 +218,7 @@ def others(reading: Reading, attention: str | None = None) -> None:
     reading.take("dropout", "dropout_rate", number)
 
 
-IGNORED = """base_config run_name  dataset_* hf_* grain_* train_data_columns eval_data_columns
+IGNORED = """m base_config run_name  dataset_* hf_* grain_* train_data_columns eval_data_columns
     train_split
     hf_eval_split enable_goodput_recording monitor_goodput gradient_clipping_threshold learning_rate*
     warmup_steps_fraction
@@ -220,9 +261,9 @@ RULES_TRAIN = (
         layout,
     ),
     KeyRule(
-        "per_device_batch_size max_target_length gradient_accumulation_steps steps num_epoch",
+        "per_device_batch_size max_target_length gradient_accumulation_steps steps num_epoch num_pipeline_microbatches",
         "micro-batch seq grad-accum steps epochs",
-        "default 12 sequences of 2048 tokens",
+        "default 12 sequences of 2048 tokens a device; devices that share sequences have them together",
         _batch,
     ),
     KeyRule(
@@ -239,7 +280,7 @@ FORMAT = LaunchFormat(
     is_this,
     rules=(
         KeyRule(
-            "model_name " + " ".join(key for _, key, _ in SIZES) + " " + " ".join(key for _, key in EXPERTS),
+            f"model_name {SCALE} " + " ".join(key for _, key, _ in SIZES) + " " + " ".join(key for _, key in EXPERTS),
             "model",
             "a name, or sizes with base.yml's defaults",
             read_model,

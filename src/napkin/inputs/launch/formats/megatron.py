@@ -70,14 +70,24 @@ def _layout(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    """Read Megatron-DeepSpeed's token limit: training ends at it or at the samples (training.py, train)."""
-    tokens, samples = reading.read("train_tokens", whole), reading.value_of("samples")
-    length = reading.value_of("seq")
-    if tokens is None or "steps" in reading.inputs or (samples and length and samples * length < tokens):
+    """Read Megatron-DeepSpeed's token limit: training ends at it, at the samples or at the steps, whichever comes first
+    (training.py, train)."""
+    tokens, length = reading.read("train_tokens", whole), reading.value_of("seq")
+    if tokens is None:
         return
-    reading.inputs.pop("samples", None)
+    for option, key, each in (
+        ("samples", "train_samples", 1),
+        ("steps", "train_iters", reading.value_of("global-batch")),
+    ):
+        limit = reading.value_of(option)
+        if limit and not (length and each):
+            reading.ask(option, key, "train_tokens")
+            return
+        if limit and limit * each * length < tokens:
+            return
+        reading.inputs.pop(option, None)
+        reading.told(key)
     reading.put("tokens", tokens, "train_tokens")
-    reading.told("train_samples")
 
 
 def _others(reading: Reading) -> None:
@@ -103,7 +113,9 @@ FORMAT = LaunchFormat(
             "sizes; ffn 4·hidden, or 8/3·hidden in multiples of 64 if gated; tied by default",
             _model,
         ),
-        KeyRule("train_tokens", "tokens", "Megatron-DeepSpeed's limit, if it ends before the samples", _amount),
+        KeyRule(
+            "train_tokens", "tokens", "Megatron-DeepSpeed's limit, if it ends before the samples and the steps", _amount
+        ),
         KeyRule(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
             "recompute_activations recompute_granularity recompute_method recompute_num_layers deepspeed "
@@ -116,7 +128,7 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "bf16 fp16 fp8_format grad_reduce_in_bf16 optimizer hidden_dropout attention_dropout attention_backend "
-            "use_flash_attn transformer_impl cross_entropy_loss_fusion cross_entropy_fusion_impl",
+            f"{' '.join(core.FLASH)} transformer_impl cross_entropy_loss_fusion cross_entropy_fusion_impl",
             "precision optimizer dropout attention loss",
             "bf16 with fp32 gradient buffers; default dropout 0.1",
             _others,

@@ -40,8 +40,14 @@ def is_line(source: LaunchFile) -> bool:
     return source.program == "train.py" and source.has_any(*SIZES) and _mostly_own(source, len(source.values))
 
 
+MANY = 12
+"""Names of train.py's that no other program has together: a fork's configuration may have as many of its own."""
+
+
 def _mostly_own(source: LaunchFile, keys: int) -> bool:
-    return sum(key not in OWN for key in source.values) <= keys // 3
+    foreign = sum(key not in OWN for key in source.values)
+    own = len(source.values) - foreign
+    return foreign <= keys // 3 or (own >= MANY and foreign < own and source.has_all("batch_size", "block_size"))
 
 
 def _model(reading: Reading) -> None:

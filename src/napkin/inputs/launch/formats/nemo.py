@@ -238,8 +238,8 @@ def _flags(reading: Reading) -> dict[str, str]:
         flags["untie-embeddings-and-output-weights"] = "true"
     if source.plain("num_query_groups"):
         flags["group-query-attention"] = "true"
-    norm = str(source.plain("normalization") or "")
-    flags["normalization"] = {"rmsnorm": "RMSNorm"}.get(norm.lower(), norm)
+    norm = str(source.plain("normalization") or "layernorm")
+    flags["normalization"] = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}.get(norm.lower(), norm)
     return flags
 
 

@@ -71,7 +71,10 @@ def _layout(reading: Reading) -> None:
     megatron = _megatron(reading)
     block = M if megatron else D
     words = MEGATRON_DEGREES if megatron else DTENSOR_DEGREES
-    reading.derive("framework", "megatron-core" if megatron else "fsdp", f"{block}.enabled")
+    if block in reading.source:
+        reading.derive("framework", "megatron-core" if megatron else "fsdp", f"{block}.enabled")
+    else:
+        reading.default("framework", "fsdp", f"{block}.enabled")
     if megatron:
         reading.derive("implementation", "megatron", f"{block}.enabled")
     for option, name in words.items():
@@ -177,6 +180,10 @@ def _others(reading: Reading) -> None:
         reading.default("optimizer", "adamw", named)
     else:
         reading.ask("optimizer", named)
+    fused, listed = (reading.read(f"{P}.optimizer.kwargs.{name}", flag) for name in ("fused", "foreach"))
+    if fused or listed is False:
+        form = "fused" if fused else "forloop"
+        reading.put("optimizer-form", form, f"{P}.optimizer.kwargs.{'fused' if fused else 'foreach'}")
     weight = reading.read("dpo.reference_policy_kl_penalty", number)
     if reading.value_of("task") == "dpo" and weight is not None:
         reading.derive("reference", "same", "dpo.reference_policy_kl_penalty")
@@ -250,8 +257,9 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"{M}.activation_checkpointing {M}.peft.* {M}.fp8_cfg.enabled {M}.optimizer.optimizer "
-            f"{P}.optimizer.name {P}.precision dpo.reference_policy_kl_penalty",
-            "recompute precision adapter lora-rank lora-dropout lora-targets optimizer",
+            f"{P}.optimizer.name {P}.optimizer.kwargs.fused {P}.optimizer.kwargs.foreach {P}.precision "
+            "dpo.reference_policy_kl_penalty",
+            "recompute precision adapter lora-rank lora-dropout lora-targets optimizer optimizer-form",
             "from the enabled backend",
             _others,
         ),

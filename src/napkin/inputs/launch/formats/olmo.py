@@ -52,7 +52,11 @@ def _model(reading: Reading) -> None:
     reading.dimension("vocab", rows, "model.embedding_size", "model.vocab_size")
     reading.dimension("gated", gated, "model.activation_type")
     reading.dimension("tied", reading.read("model.weight_tying", flag) is not False, "model.weight_tying")
-    reading.describe("model.n_layers", "model.d_model", "model.n_heads", "model.mlp_ratio", "model.mlp_hidden_size")
+    positions = ("model.rope", "model.alibi")
+    used = [key for key in positions if reading.read(key, flag)]
+    reading.ignore(*[key for key in positions if key in reading.source and key not in used])
+    sizes = ("model.n_layers", "model.d_model", "model.n_heads", "model.mlp_ratio", "model.mlp_hidden_size")
+    reading.describe(*sizes, *used)
     from napkin.inputs.foreign import translated
 
     data = reading.source.document.data
@@ -142,7 +146,7 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule(
             "model.n_layers model.d_model model.n_heads model.mlp_ratio model.mlp_hidden_size model.embedding_size "
-            "model.vocab_size model.weight_tying",
+            "model.vocab_size model.weight_tying model.rope model.alibi",
             "model",
             "sizes; the MLP's width counts both halves of SwiGLU",
             _model,
@@ -162,7 +166,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored="""optimizer scheduler tokenizer evaluators data speed_monitor wandb model.alibi model.rope model.rope_theta
+    ignored="""optimizer scheduler tokenizer evaluators data speed_monitor wandb model.rope_theta
         model.eos_token_id model.pad_token_id model.init_* model.layer_norm_eps model.norm_after model.clip_qkv
         model.attention_layer_norm model.include_bias model.bias_for_layer_norm model.block_type model.layer_norm_type
         model.layer_norm_with_affine model.attention_layer_norm_with_affine model.rope_full_precision model.scale_logits
