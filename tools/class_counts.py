@@ -74,7 +74,7 @@ def rows_of(model_type: str, count: int, seed: int) -> list[list[Any]]:
         try:
             mine = said(shape)
             theirs = counted(shape)
-        except (NapkinError, ValueError, RuntimeError) as problem:  # a draw that contradicts itself
+        except (NapkinError, LookupError, TypeError, ValueError, RuntimeError) as problem:  # it contradicts itself
             print(f"   {model_type} does not run: {type(problem).__name__}: {str(problem)[:120]}")
             continue
         seen += 1
