@@ -188,9 +188,15 @@ def test_unknown_ones_are_refused() -> None:
 def test_every_policy_is_one_that_the_option_takes() -> None:
     for trainer in TRAINERS.values():
         for framework in (PLAIN, FRAMEWORKS["fsdp"], FRAMEWORKS["deepspeed"]):
-            for policy in (trainer.policy_of_all(framework), trainer.policy_of_adapters(framework, True)):
+            for policy in (trainer.policy_of_all(framework), trainer.policy_of_adapters(framework, "nf4")):
                 frozen = " --lora-rank 8" if policy.frozen else ""
                 assert run_line(f"{LINE} --precision {policy.stated}{frozen}").status == 0
+
+
+def test_peft_casts_nothing_next_to_weights_of_gptq() -> None:
+    """prepare_model_for_kbit_training: `if not is_gptq_quantized and …` (peft 0.21, utils/other.py)."""
+    frozen = [TRAINERS["hf-trainer"].policy_of_adapters(PLAIN, stored).frozen for stored in ("", "int4", "nf4", "int8")]
+    assert frozen == ["bf16", "bf16", "", ""]  # as the adapters: fp32
 
 
 TUNED = "llama3-8b --hardware h100 --gpus 8 --lora-rank 16 --global-batch 64"

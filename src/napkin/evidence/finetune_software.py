@@ -98,7 +98,8 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
         trainer = replace(trainer, widens=False)
     stated = row.text("method.adapter_dtype")[:4]
     kept = stated if stated in ("fp32", "bf16", "fp16") else ""
-    quantized = bool(row.text("method.quantized") or row.text("method.quantised"))
+    said = row.text("method.quantized") or row.text("method.quantised")
+    quantized = STORED.get(said, said)
     found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
     compute = word.removesuffix("-mixed")
     low = framework.name == "megatron-core" and f"{compute}-mixed" in POLICIES

@@ -10,6 +10,8 @@ from napkin.training.versions import is_before, is_since
 
 PENALIZED = ("rloo", "ppo")
 """Tasks that compare responses with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
+UNCAST = ("int4",)
+"""Formats next to which peft's prepare_model_for_kbit_training casts nothing: GPTQ's (utils/other.py)."""
 ENGINES = ("deepspeed", "megatron-core")
 """Frameworks that keep an fp32 master copy."""
 
@@ -156,15 +158,15 @@ class Trainer:
         return named(Precision(f"{narrow}-pure", narrow, narrow, narrow, narrow))
 
     def policy_of_adapters(
-        self, framework: Framework, quantized: bool, narrow: str = "bf16", autocast: bool | None = None, kept: str = ""
+        self, framework: Framework, quantized: str, narrow: str = "bf16", autocast: bool | None = None, kept: str = ""
     ) -> Precision:
-        """Return the policy for training adapters on frozen weights, which may be quantized in layers; kept: the
-        adapters' dtype, if known."""
+        """Return the policy for training adapters on frozen weights; quantized: the format of those in layers, "" if
+        none; kept: the adapters' dtype, if known."""
         if framework.name in ENGINES:
             return replace(POLICIES[f"{narrow}-mixed"], frozen=narrow)
         kept = kept or (self.beside_quantized if quantized else self.adapters)
         casts = self.autocast if autocast is None else autocast
-        frozen = "fp32" if quantized and self.widens else narrow
+        frozen = "fp32" if quantized and self.widens and quantized not in UNCAST else narrow
         return Precision(
             "adapters", kept, kept, narrow if casts else kept, kept, frozen="" if frozen == kept else frozen
         )

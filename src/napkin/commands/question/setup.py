@@ -181,7 +181,7 @@ def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
     trainer = read_named_trainer(inputs)
     if trainer is not None:
         adapters = read_whether_adapted(inputs)
-        quantized = bool(read_quantized(inputs))
+        quantized = read_quantized(inputs)
         usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
         if adapters and trainer.loads not in ("", usual.frozen) and usual.frozen and "precision" not in inputs:
             inputs.assume(f"base in {usual.frozen} ({trainer.name}'s own default is {trainer.loads})")
