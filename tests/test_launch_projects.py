@@ -209,3 +209,67 @@ def test_the_old_form_of_shell_arithmetic() -> None:
     )
     found = values(text + "--per_device_train_batch_size $MICRO --gradient_accumulation_steps $STEPS\n")
     assert found["grad-accum"] == 4
+
+
+def test_the_program_that_trains_is_read_and_not_the_one_that_decodes() -> None:
+    text = """SIZES="base_emb_dim=384 base_num_decoder_layers=8"
+python3 -m MaxText.train MaxText/configs/base.yml steps=5 $SIZES
+python3 -m MaxText.decode MaxText/configs/base.yml steps=50 max_target_length=128 per_device_batch_size=1 attention=dot_product $SIZES
+"""  # fmt: skip  # noqa: E501
+    found = values(text)
+    assert (found["steps"], found["seq"], found["micro-batch"]) == (5, 2048, 12)
+    assert values(text.replace("MaxText.train", "MaxText.evaluate"))["seq"] == 128  # none of both trains
+
+
+def test_a_forks_own_blocks_in_nanotron_are_no_llama() -> None:
+    """CoLA's and tensor-train's forks mark their configurations with a name of their own."""
+    text = """parallelism: {dp: 2, tp: 1, pp: 1}\ntokens: {micro_batch_size: 2, sequence_length: 256, train_steps: 9}
+model:
+  model_config: {is_%s_config: true, attn_rank: 16, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4,
+    num_key_value_heads: 4, intermediate_size: 64, vocab_size: 256}\n"""
+    assert reading(text % "llama").shape["layers"] == 2
+    own = reading(text % "cola_llama")
+    assert (own.inputs["model"].value, own.shape) == (None, {})
+    assert [one.key for one in own.refused] == ["model.model_config.is_cola_llama_config"]
+
+
+def test_parts_of_a_vision_language_model_in_torchtune() -> None:
+    text = """model:\n  _component_: torchtune.models.llama3_2_vision.qlora_llama3_2_vision_11b
+  decoder_trainable: frozen\n  encoder_trainable: lora\nbatch_size: 2\nepochs: 1\ntokenizer: {max_seq_len: 8192}\n"""
+    assert {one.key for one in reading(text).refused} == {"model.decoder_trainable", "model.encoder_trainable"}
+
+
+def test_a_config_json_states_the_width_of_an_expert() -> None:
+    text = """{"model_type": "qwen3_moe", "hidden_size": 2560, "num_hidden_layers": 32, "intermediate_size": 7680,
+  "moe_intermediate_size": 960, "num_experts": 128, "num_experts_per_tok": 8}"""
+    assert reading(text).shape["expert_ffn"] == 960
+
+
+def test_overrides_that_a_comment_cuts_off() -> None:
+    """bash ends a command at a comment between its lines; what follows are commands of their own."""
+    text = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\\n  # tiers\n  trainer.nnodes=4 \\\n  x.y=2\n"
+    )
+    with pytest.raises(NapkinError, match="begins a new command"):
+        reading(text)
+
+
+def test_a_projects_word_for_the_method_and_its_block() -> None:
+    text = """method: dpo\nmodel: {name_or_path: gpt2}\ndpo: {beta: 5.0, max_length: 2048}
+training: {per_device_train_batch_size: 1, max_steps: 10, bf16: true}\n"""
+    found = values(text)
+    assert (found["task"], found["seq"], found["steps"]) == ("dpo", 2048, 10)
+
+
+def test_a_run_that_predicts_trains_nothing() -> None:
+    for line in (
+        "llamafactory-cli train --stage sft --finetuning_type lora --model_name_or_path gpt2 --do_predict {}\n",
+        "torchrun run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 4 --do_predict {}\n",
+    ):
+        assert [one.key for one in reading(line.format("")).refused] == ["--do_predict"]
+        assert reading(line.format("--do_train")).refused == []
+
+
+def test_megatron_deepspeeds_optimizer_on_the_host() -> None:
+    assert values(MEGATRON % "--cpu-optimizer --deepspeed --zero-stage 2")["offload"] == "optimizer"
+    assert "offload" not in values(MEGATRON % "--deepspeed --zero-stage 2")

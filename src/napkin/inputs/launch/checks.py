@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import product, whole
+from napkin.inputs.launch.values import flag, product, whole
 
 NODES = ("nnodes", "num_nodes", "sbatch.nodes")
 EACH = ("nproc_per_node", "num_gpus", "sbatch.gpus_per_node", "sbatch.ntasks_per_node", "sbatch.gres")
@@ -104,3 +104,9 @@ def check_batch(reading: Reading, key: str) -> None:
         )
     elif total < micro:
         reading.contradict(key, f"a global batch of {total} is smaller than a micro-batch of {micro}", *BATCH)
+
+
+def refuse_prediction(reading: Reading) -> None:
+    """Refuse a run of a Hugging Face program that predicts and does not train."""
+    if reading.read("do_predict", flag) and not reading.read("do_train", flag):
+        reading.refuse("do_predict", "do_predict without do_train: no training step is run")

@@ -7,7 +7,7 @@ import re
 _COUNTED = "hidden|decoder|attention|attn|query|kv|key_value|routed|local|shared|moe"
 _SIZES = re.compile(
     rf"(base_|model_)?(num|n)_(({_COUNTED})_)*(layers?|heads?|experts?|embd?)(_per_tok(en)?|_switch)?|d_model|d_ff|"
-    r"(moe_|expert_)?(intermediate|ffn_hidden|ffn|mlp_hidden|hidden|embedding|embed)_(size|dim)|dim_ff|(moe_)?top_?k|"
+    r"(moe_|expert_)?(intermediate|ffn_hidden|ffn|mlp_hidden|hidden|embedding|embed)_(size|dim)|dim_ff|moe_top_?k|"
     r"(padded_|model_)?vocab_size|vocabulary_size|head_(dim|size)|mlp_ratio|expansion_ratio|ffn_dim_multiplier"
 )
 _OF_OTHERS = {

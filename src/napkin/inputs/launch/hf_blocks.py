@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.trl import ARGUMENTS
+from napkin.inputs.launch.trl import ARGUMENTS, NAMED
 
 TRAINED = ("training", "training_args", "training_arguments", "training_config", "train", "trainer", "trainer_args")
 ADAPTERS = ("lora", "peft", "peft_config", "lora_config", "qlora", "adapter")
@@ -25,7 +25,7 @@ def flattened(source: LaunchFile) -> LaunchFile:
     for one in MODELS:
         key = next((f"{one}.{key}" for key in NAMES if f"{one}.{key}" in source.values), None)
         names = {**({key: "model_name_or_path"} if key else {}), **names, one: ""}
-    found = source.renamed({**names, **dict.fromkeys(QUANTIZED, "")})
+    found = source.renamed({**names, **dict.fromkeys((*QUANTIZED, *NAMED), "")})
     bases = (value.value for key, value in found.values.items() if key.rpartition(".")[2] == "extends")
     found.missing = (*found.missing, *(one for one in bases if isinstance(one, str)))
     return found

@@ -120,7 +120,7 @@ def _chosen(script: Script, name: str, line: int) -> tuple[Sequence[str], Mappin
         raise NapkinError(
             f"{name}: no training command with options was found", "give the script that starts the training program"
         )
-    best = max(found, key=lambda one: one.weight)
+    best = max(found, key=lambda one: (one.weight > 0 and not _OF_OTHER_JOBS.search(one.program), one.weight))
     runs = [one for one in found if one.program == best.program and 2 * one.weight > best.weight]
     if line:
         best = next((one for one in reversed(found) if one.line <= line and one.weight), best)
@@ -138,12 +138,17 @@ def _held(script: Script) -> list[tuple[int, list[str]]]:
     return [(1, words)] if len(_options(words)) >= OF_LIST else []
 
 
+_DOTTED = re.compile(r"[+~]*[A-Za-z_]\w*(?:\.\w+)+=.*", re.S)
+"""Hydra's `block.key=value`, which is no assignment of a shell."""
+
+
 def _check_whole(script: Script, name: str) -> None:
     """Raise NapkinError (2) for options that bash runs as a command of their own, since the line above them ended."""
     before: Sequence[str] = ()
     for line, words in script.commands:
         first = marks(words[0])[0] if words else ""
-        if first.startswith("--") and first != "--" and any(marks(one)[0].startswith("-") for one in before):
+        option = first.startswith("--") and first != "--"
+        if (option or _DOTTED.fullmatch(first)) and any(_is_option(one) for one in before):
             raise NapkinError(
                 f"{name}:{line}: {first[:40]} begins a new command: bash ends the one above before this line",
                 "move comments out of the command, and end each of its lines but the last in a backslash",
@@ -151,6 +156,10 @@ def _check_whole(script: Script, name: str) -> None:
         before = words
 
 
+_OF_OTHER_JOBS = re.compile(
+    r"(?:^|[_./])(?:decode|generat|eval|infer|convert|preprocess|process_|prepare|merge|serve|export|download|score|test)"
+)
+"""Names of programs that do not train, of which a training script starts some before or after."""
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|orpo|kto|rlhf|\brun_|reward")
 
 

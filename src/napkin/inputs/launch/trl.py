@@ -152,7 +152,10 @@ def take_trainer(reading: Reading) -> None:
 def take_task(reading: Reading) -> None:
     """Read the task. Only GRPO has distinctive keys; DPO, ORPO and KTO share beta, so beta leaves the task open."""
     grouped = [key for key in GROUPED if key in reading.source]
-    stated, key = task_of_program(reading.source), reading.named("task_type", "training_type")
+    stated, key = (
+        task_of_program(reading.source),
+        reading.named("task_type", "training_type", "training_method", "method"),
+    )
     named = None if stated else reading.read(key, word(NAMED, lambda _: None))
     if reading.source.syntax == "shell" and NO_DECODER.fullmatch(reading.source.program):
         reading.refuse(reading.source.program, "does not train a causal language model", "task")

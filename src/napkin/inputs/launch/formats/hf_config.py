@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, whole
+from napkin.inputs.launch.values import flag, natural, whole
 
 SIZES = (
     ("layers", ("num_hidden_layers", "n_layer", "n_layers")),
@@ -17,7 +17,14 @@ SIZES = (
     ("vocab", ("vocab_size",)),
     ("experts", ("num_local_experts", "num_experts", "n_routed_experts")),
     ("top_k", ("num_experts_per_tok",)),
+    ("expert_ffn", ("moe_intermediate_size",)),
+    ("shared_experts", ("n_shared_experts",)),
+    ("dense_layers", ("first_k_dense_replace",)),
 )
+
+
+MAY_BE_NONE = ("experts", "top_k", "expert_ffn", "shared_experts", "dense_layers")
+"""Dimensions that a configuration may set to 0."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -29,7 +36,7 @@ def _read(reading: Reading) -> None:
     for name, keys in SIZES:
         key = next((one for one in keys if reading.find(one) is not None), None)
         if key:
-            reading.dimension(name, reading.read(key, whole), key)
+            reading.dimension(name, reading.read(key, natural if name in MAY_BE_NONE else whole), key)
     tied = reading.read("tie_word_embeddings", flag)
     if tied is not None:
         reading.dimension("tied", tied, "tie_word_embeddings")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.accelerate_line import LAUNCHERS, ask_sharding, take_accelerate
-from napkin.inputs.launch.checks import BATCH, take_hybrid, take_machine
+from napkin.inputs.launch.checks import BATCH, refuse_prediction, take_hybrid, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter
 from napkin.inputs.launch.hf_blocks import flattened
@@ -185,6 +185,7 @@ def others(reading: Reading) -> None:
         for key in ("use_flash_attn", "use_flash_attention_2", "flash_attn"):
             if reading.read(key, flag):
                 reading.put("attention", "flash", key)
+    refuse_prediction(reading)
     smoothed = reading.named("label_smoothing_factor", "label_smoothing")
     if reading.read(smoothed, number):
         reading.omit(smoothed, "keeps the log-probabilities of the whole vocabulary (LabelSmoother)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.accelerate_line import take_accelerate
+from napkin.inputs.launch.checks import refuse_prediction
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_saved
 from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, take_model, take_optimizer, take_targets
@@ -196,6 +197,7 @@ def _precision(reading: Reading) -> None:
 
 
 def _others(reading: Reading) -> None:
+    refuse_prediction(reading)
     if reading.value_of("recompute") is None and reading.value_of("framework") != "megatron-core":
         off = reading.read("disable_gradient_checkpointing", flag)
         if off is not None:

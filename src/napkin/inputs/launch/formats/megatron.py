@@ -65,6 +65,8 @@ def _layout(reading: Reading) -> None:
     if reading.read("moe_expert_model_parallelism", flag) and gpus:  # MegaBlocks: over the data-parallel ranks
         reading.derive("ep", gpus // product(parts) or 1, "moe_expert_model_parallelism")
     core.take_instances(reading)
+    if reading.read("cpu_optimizer", flag):  # Megatron-DeepSpeed
+        reading.put("offload", "optimizer", "cpu_optimizer")
     check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
     check_batch(reading, "global_batch_size")
 
@@ -121,8 +123,9 @@ FORMAT = LaunchFormat(
             "recompute_activations recompute_granularity recompute_method recompute_num_layers deepspeed "
             "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism "
             "moe_expert_capacity_factor moe_pad_expert_input_to_capacity num_distributed_optimizer_instances "
-            "pipeline_model_parallel_layout account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split",
-            "gpus zero dp-shard sp recompute capacity-factor stage-layers vp embedding-as-layer loss-as-layer",
+            "pipeline_model_parallel_layout account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
+            "cpu_optimizer",
+            "gpus zero offload dp-shard sp recompute capacity-factor stage-layers vp embedding-as-layer loss-as-layer",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,
         ),

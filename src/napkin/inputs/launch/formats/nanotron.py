@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.launch.checks import check_batch
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import MEGATRON, take_optimizer
@@ -19,6 +21,11 @@ DIMENSIONS = {
     "ffn": "intermediate_size",
     "vocab": "vocab_size",
 }
+
+
+KINDS = ("is_llama_config", "is_qwen2_config", "is_starcoder2_config")
+"""Marks of nanotron's own models (config/models_config.py); a fork's has one of its own."""
+_KIND = re.compile(r".*\.is_\w+_config")
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -48,6 +55,12 @@ def _model(reading: Reading) -> None:
             found = reading.read(f"{block}.{key}", natural)
             if found:
                 reading.dimension(name, found, f"{block}.{key}")
+    own = [key for key in reading.source.inside(M) if _KIND.fullmatch(key) and key.rpartition(".")[2] not in KINDS]
+    if own:
+        reading.shape.clear()
+        reading.ask("model", *own)
+        reading.refuse(own[0], "builds blocks of its own, whose sizes mean what only its program knows", "model")
+        return
     reading.describe(*(f"{M}.{key}" for key in DIMENSIONS.values()))
     from napkin.inputs.foreign import translated
 

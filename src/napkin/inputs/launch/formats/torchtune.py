@@ -186,6 +186,8 @@ def _others(reading: Reading) -> None:
     if loss in CHUNKED:
         compiled = reading.read("compile", lambda value: flag(value) if not isinstance(value, dict) else None)
         reading.put("loss", "chunked" if compiled else "chunked-eager", "loss._component_")
+    elif loss == "crossentropyloss":
+        reading.put("loss", "torch", "loss._component_")
     elif "dpo" in loss or "grpo" in loss or "ppo" in loss or "kd" in loss:
         task = next(one for one in ("dpo", "grpo", "ppo", "kd") if one in loss)
         reading.put("task", {"kd": "distill"}.get(task, task), "loss._component_")
@@ -258,5 +260,8 @@ FORMAT = LaunchFormat(
         "quantizer": "quantization-aware training",
         "teacher_model ref_model teacher_checkpointer kd_loss kd_ratio": "another post-training model",
         "tensor_parallel_plan": "selection of sharded layers",
+    },
+    refused={
+        "model.decoder_trainable model.encoder_trainable model.fusion_trainable": "parts of the model are trained",
     },
 )
