@@ -101,6 +101,18 @@ model:
 parallelism:
   tp: 2
 """
+MPT_125M = """
+model:
+  name: mpt_causal_lm
+  d_model: 768
+  n_heads: 12
+  n_layers: 12
+  expansion_ratio: 4
+  max_seq_len: 2048
+  vocab_size: 50368
+  attn_config:
+    attn_impl: torch
+"""
 QWEN25_05B = {
     "name": "Qwen2.5-0.5B", "n_layer": 24, "n_head": 14, "n_embd": 896, "n_query_groups": 2, "block_size": 32768,
     "vocab_size": 151643, "padded_vocab_size": 151936, "intermediate_size": 4864, "bias": False, "attn_bias": True,
@@ -139,6 +151,9 @@ def asked(text: Any) -> Outcome:
         (OLMO, 6_888_095_744, "OLMo"),
         (OLMO2, 7_298_617_344, "OLMo"),
         (NANOTRON, 134_515_008, "nanotron"),
+        # biases and learned positions, MPT's defaults: 4·768·769 in attention, 3072·769 + 768·3073 in the MLP and
+        # 4·768 in the norms of a layer
+        (MPT_125M, 12 * (4 * 768 * 769 + 3072 * 769 + 768 * 3073 + 4 * 768) + (50368 + 2048) * 768 + 2 * 768, "Mosaic"),
         # without the tie: 151,936 rows of 896 more than the published 494,032,768
         (QWEN25_05B, 494_032_768 + 151_936 * 896, "LitGPT"),
     ],
@@ -155,7 +170,8 @@ def test_it_is_read_as_the_config_that_it_means(file: Any, total: int, kind: str
     [
         (OLMO.replace("rope: true", "alibi: true"), "rope"),
         (MPT.replace("no_bias: true", "no_bias: false"), "biases"),
-        (MPT.replace("alibi: true", "alibi: false"), "learned positions"),
+        (MPT.replace("alibi: true", "alibi: false"), "no_bias"),
+        (MPT_125M + "  learned_pos_emb: false\n", "learned_pos_emb"),
         (NANOTRON.replace("is_llama_config", "is_mamba_config"), "nanotron"),
         (NEOX, "convert_neox_to_hf"),
         (EXECUTORCH, "ExecuTorch"),

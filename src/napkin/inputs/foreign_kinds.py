@@ -136,7 +136,7 @@ def mosaic(of: ForeignBlock) -> Fields:
     feed = of.inner("ffn_config")
     feed.must_be("ffn_type", "mptmlp", default="mptmlp")
     if not attention.get("alibi"):
-        raise ValueError("learned positions, which MPT in transformers does not have (attn_config.alibi is not true)")
+        return _learned_mosaic(of, attention)
     if not of.get("no_bias"):
         raise ValueError("biases, which MPT in transformers does not have (no_bias is not true)")
     of.must_be("learned_pos_emb", True, False, default=False)  # ALiBi switches them off
@@ -150,6 +150,35 @@ def mosaic(of: ForeignBlock) -> Fields:
         **fields,
         "no_bias": True,
         "attn_config": {field: value for field, value in inside.items() if value},
+    }
+
+
+def _learned_mosaic(of: ForeignBlock, attention: ForeignBlock) -> Fields:
+    """Return MPT with learned positions and biases, its default, as a decoder that no class of transformers is."""
+    of.must_be("learned_pos_emb", True, default=True)
+    of.must_be("no_bias", False, default=False)
+    of.must_be("tie_word_embeddings", True, False, default=True)
+    of.must_be("norm_type", "low_precision_layernorm", "layernorm", default="low_precision_layernorm")
+    attention.must_be("qk_ln", False, default=False)
+    attention.must_be("rope", False, default=False)
+    width, heads = of.whole_number("d_model"), of.whole_number("n_heads")
+    return {
+        "model_type": "megatron",
+        "num_hidden_layers": of["n_layers"],
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "intermediate_size": int((of.get("expansion_ratio") or 4) * width),
+        "vocab_size": of["vocab_size"],
+        "max_position_embeddings": of["max_seq_len"],
+        "tie_word_embeddings": of.get("tie_word_embeddings") is not False,
+        "normalization": "LayerNorm",
+        "position_embedding_type": "learned_absolute",
+        "hidden_act": "gelu",
+        "gated": False,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "qk_layernorm": False,
     }
 
 
