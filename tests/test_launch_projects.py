@@ -273,3 +273,14 @@ def test_a_run_that_predicts_trains_nothing() -> None:
 def test_megatron_deepspeeds_optimizer_on_the_host() -> None:
     assert values(MEGATRON % "--cpu-optimizer --deepspeed --zero-stage 2")["offload"] == "optimizer"
     assert "offload" not in values(MEGATRON % "--deepspeed --zero-stage 2")
+
+
+def test_switches_beside_the_named_optimizer_batch_and_loss() -> None:
+    neox = """{"pipe_parallel_size": 1, "model_parallel_size": 1, "num_layers": 2, "hidden_size": 64, "seq_length": 64,
+  "num_attention_heads": 4, "train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "Adam"},
+  "use_bnb_optimizer": %s}"""
+    assert [values(neox % one)["optimizer"] for one in ("true", "false")] == ["adamw-8bit", "adamw"]
+    assert values(TITAN % "gradient_accumulation_steps = 8")["grad-accum"] == 8
+    tune = "model: {_component_: torchtune.models.llama2.lora_llama2_7b}\nbatch_size: 4\nepochs: 1\n"
+    tune += "tokenizer: {max_seq_len: 512}\nloss: {_component_: torchtune.modules.loss.%s}\n"
+    assert [values(tune % one)["task"] for one in ("ORPOLoss", "DPOLoss")] == ["orpo", "dpo"]

@@ -156,6 +156,8 @@ def _others(reading: Reading) -> None:
     _task(reading)
     if "optimizer.type" in reading.source:
         take_optimizer(reading, "optimizer.type")
+        if reading.read("use_bnb_optimizer", flag) and reading.value_of("optimizer") == "adamw":
+            reading.derive("optimizer", "adamw-8bit", "optimizer.type", "use_bnb_optimizer")  # training.py, Adam8bit
     drops = [key for key in ("hidden_dropout", "attention_dropout") if key in reading.source]
     if drops:
         reading.put("dropout", max(reading.read(key, number) or 0 for key in drops), *drops)
@@ -202,7 +204,7 @@ FORMAT = LaunchFormat(
             _precision,
         ),
         KeyRule(
-            "optimizer.type hidden_dropout attention_dropout moe_expert_parallel_size train_impl",
+            "optimizer.type use_bnb_optimizer hidden_dropout attention_dropout moe_expert_parallel_size train_impl",
             "optimizer dropout ep task",
             "Adam is FusedAdam; train_impl names DPO, KTO and reward models",
             _others,

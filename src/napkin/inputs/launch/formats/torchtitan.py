@@ -120,6 +120,7 @@ def batch(reading: Reading) -> None:
         reading.put("micro-batch", local, key) if local else reading.default(
             "micro-batch", 8, "training.local_batch_size"
         )
+        reading.take("grad-accum", "training.gradient_accumulation_steps", whole)  # of forks
         return
     size = place(reading, "pipeline_parallel_microbatch_size")
     number = place(reading, "pipeline_parallel_microbatches")
@@ -284,6 +285,7 @@ RULES = (
     ),
     KeyRule(
         "training.local_batch_size training.batch_size training.global_batch_size "
+        "training.gradient_accumulation_steps "
         "parallelism.pipeline_parallel_microbatch_size experimental.pipeline_parallel_microbatches",
         "micro-batch global-batch grad-accum schedule",
         "per data-parallel rank; a pipeline splits it into micro-batches",

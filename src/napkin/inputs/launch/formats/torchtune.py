@@ -12,6 +12,8 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, number, whole
 
+OF_TASKS = {"dpo": "dpo", "grpo": "grpo", "ppo": "ppo", "orpo": "orpo", "simpo": "simpo", "kto": "kto", "kd": "distill"}
+"""What a loss's name holds → task."""
 CHUNKED = ("linearcrossentropyloss", "cewithchunkedoutputloss")
 _BUILDER = re.compile(r"^(?:(q?lora|q?dora)_)?(.+)$")
 
@@ -188,9 +190,8 @@ def _others(reading: Reading) -> None:
         reading.put("loss", "chunked" if compiled else "chunked-eager", "loss._component_")
     elif loss == "crossentropyloss":
         reading.put("loss", "torch", "loss._component_")
-    elif "dpo" in loss or "grpo" in loss or "ppo" in loss or "kd" in loss:
-        task = next(one for one in ("dpo", "grpo", "ppo", "kd") if one in loss)
-        reading.put("task", {"kd": "distill"}.get(task, task), "loss._component_")
+    elif any(one in loss for one in OF_TASKS):
+        reading.put("task", next(task for one, task in OF_TASKS.items() if one in loss), "loss._component_")
     elif loss:
         reading.omit("loss", f"napkin does not know the memory of {loss[:40]!r}")
     if reading.value_of("task") is None:
