@@ -246,6 +246,47 @@ def test_relatives_and_untied_heads_are_the_class_s(model_type: str, changes: di
     assert params(model(**{**dict(rows)[model_type], **changes}))["params/total"].value == total
 
 
+# parameters of transformers 5.24.0's classes, counted on the meta device (default configurations with these fields)
+@pytest.mark.parametrize(
+    ("model_type", "name", "crosses", "total"),
+    [
+        ("bert", "BertLMHeadModel", False, 109_514_298),
+        ("bert", "BertLMHeadModel", True, 137_881_146),
+        ("big_bird", "BigBirdForCausalLM", False, 128_111_286),
+        ("big_bird", "BigBirdForCausalLM", True, 156_478_134),
+        ("electra", "ElectraForCausalLM", False, 13_546_682),
+        ("electra", "ElectraForCausalLM", True, 16_710_842),
+        ("rembert", "RemBertForCausalLM", False, 993_263_548),
+        ("rembert", "RemBertForCausalLM", True, 1_163_354_044),
+        ("roc_bert", "RoCBertForCausalLM", False, 124_514_106),
+        ("roc_bert", "RoCBertForCausalLM", True, 152_880_954),
+        ("roformer", "RoFormerForCausalLM", False, 124_197_968),
+        ("roformer", "RoFormerForCausalLM", True, 152_564_816),
+        ("xlm-roberta-xl", "XLMRobertaXLForCausalLM", False, 3_482_741_760),
+        ("xlm-roberta-xl", "XLMRobertaXLForCausalLM", True, 4_427_013_120),
+        ("xmod", "XmodForCausalLM", False, 116_606_010),
+        ("xmod", "XmodForCausalLM", True, 144_972_858),
+        ("prophetnet", "ProphetNetForCausalLM", False, 239_640_576),
+        ("bert-generation", "BertGenerationDecoder", False, 354_452_662),
+        ("bert-generation", "BertGenerationDecoder", True, 455_263_414),
+    ],
+)
+def test_classes_that_predict_the_next_token_have_the_masked_head(
+    model_type: str, name: str, crosses: bool, total: int
+) -> None:
+    """Of encoders, and of the decoder of an encoder-decoder. crosses: with attention to an encoder."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    decodes = {"is_decoder": True, "add_cross_attention": True} if crosses else {}
+    fields = {**dict(rows)[model_type], **decodes, "architectures": [name]}
+    assert params(model(**fields))["params/total"].value == total
+
+
+def test_an_encoder_without_such_a_class_is_refused() -> None:
+    with pytest.raises(NapkinError) as caught:
+        model(**{**BERT, "model_type": "mpnet", "architectures": ["MPNetForCausalLM"]})
+    assert caught.value.status == 3
+
+
 def test_bert_as_a_decoder_sees_no_later_token() -> None:
     usual, causal = model(**BERT), model(**BERT, is_decoder=True)
     assert forward(usual, 64) == forward(causal, 64)

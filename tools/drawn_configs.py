@@ -11,6 +11,7 @@ import transformers
 from special_configs import EXPERTS, SPECIAL, experts_and_ranks
 
 from napkin.architectures import WRAPPERS
+from napkin.architectures.masked import NEXT_TOKEN
 
 DROPOUT = 0.1
 
@@ -67,6 +68,23 @@ def head_of(model_type: str) -> Any:
     return WHOLE if model_type in HOLDERS and model_type not in causal else transformers.AutoModelForCausalLM
 
 
+def head_for(fields: dict[str, Any]) -> Any:
+    """Return the automatic class with the head of the class that a config names, else of its model type."""
+    if any(name.endswith(NEXT_TOKEN) for name in fields.get("architectures", ())):
+        return transformers.AutoModelForCausalLM
+    return head_of(fields["model_type"])
+
+
+def _as_decoder(model_type: str, rng: random.Random) -> dict[str, Any]:
+    """Draw whether an encoder runs as a decoder, where its class can, and in which of its two classes."""
+    causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type, "")
+    if head_of(model_type) is not MASKED or not causal.endswith(NEXT_TOKEN) or rng.random() < 0.5:
+        return {}
+    own = {"is_decoder": rng.random() < 0.8}
+    own["add_cross_attention"] = own["is_decoder"] and rng.random() < 0.3
+    return own | ({"architectures": [causal]} if rng.random() < 0.8 else {})
+
+
 class Shape(NamedTuple):
     """What is drawn for one case."""
 
@@ -82,7 +100,7 @@ def batch_of(shape: Shape, dtype: torch.dtype = torch.float32) -> dict[str, Any]
         torch.arange(shape.sequences * n).view(shape.sequences, n) % 97
         for n in (shape.length, shape.target or shape.length)
     )
-    head = head_of(shape.fields["model_type"])
+    head = head_for(shape.fields)
     if head is SPEECH:
         features = torch.zeros(shape.sequences, shape.fields["num_mel_bins"], 2 * shape.length, dtype=dtype)
         return {"input_features": features, "labels": labels, "use_cache": False}
@@ -207,6 +225,7 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         del fields["layer_types"]
     if model_type in SPECIAL:
         fields.update(SPECIAL[model_type](rng, fields))
+    fields.update(_as_decoder(model_type, rng))
     if "attention_window" in fields:
         length -= length % 16  # whole windows: what is padded to them is not a token of the batch's
     if "max_source_positions" in fields:

@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 import peft  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from drawn_configs import BORROWED, HOLDERS, WHOLE, draw, head_of  # noqa: E402
+from drawn_configs import BORROWED, HOLDERS, WHOLE, draw, head_for, head_of  # noqa: E402
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as DEFAULTS  # noqa: E402
 from peft.utils.transformers_weight_conversion import (  # noqa: E402
     _MODEL_TO_CONVERSION_PATTERN,
@@ -70,7 +70,7 @@ ALL_LINEAR, DEFAULT = "all-linear", "default"
 def network(fields: dict[str, Any]) -> Any:
     """Build the class of a config's model_type, without weights."""
     with torch.device("meta"), no_init_weights():
-        return head_of(fields["model_type"]).from_config(configured(fields))
+        return head_for(fields).from_config(configured(fields))
 
 
 def is_other(model: Any) -> Callable[[str], bool]:

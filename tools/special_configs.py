@@ -124,6 +124,12 @@ def _predicted(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return own | {"ngram": rng.choice((1, 2, 3)), "num_buckets": rng.choice((8, 32)), "tie_word_embeddings": True}
 
 
+@special("xmod")
+def _languages(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own = {"languages": rng.choice((["en_XX"], ["en_XX", "de_DE", "fr_XX"])), "default_language": "en_XX"}
+    return own | {"pre_norm": False, "adapter_layer_norm": False}
+
+
 @special("reformer")
 def _chunks_and_hashes(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     drawn.pop("num_hidden_layers", None)

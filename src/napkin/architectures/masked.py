@@ -7,7 +7,7 @@ from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.reading import activation, class_names, depth, head_size, tied, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.implementations import IDS, INNER, OWN_LABELS, ROTARY, SUMMED
+from napkin.operations.implementations import IDS, INNER, MASKS, OWN_LABELS, ROTARY, SUMMED
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul, PerSequence
 from napkin.operations.model import Model, Parts, stack_of
@@ -16,12 +16,21 @@ from napkin.operations.roles import LM_HEAD, POOLER, REPLICATED, VOCABULARY
 from napkin.record import record, replace
 
 BARE, MASKED, PRETRAINING = "bare", "masked", "pretraining"
+NEXT_TOKEN = ("ForCausalLM", "LMHeadModel")
+"""Ends of the names of an encoder's classes that predict the next token: with the head that predicts masked ones."""
+EITHER_TOKEN = ("ForMaskedLM", *NEXT_TOKEN)
 BIDIRECTIONAL = Scores(causal=False)
 """Every token sees every other."""
 ENCODER = replace(
-    OWN_LABELS, positions="buffer", buffers=(ROTARY, IDS, IDS), closure=("tables",), variables=(SUMMED, INNER)
+    OWN_LABELS,
+    causal_loss=True,
+    passes=(MASKS,),
+    positions="buffer",
+    buffers=(ROTARY, IDS, IDS),
+    closure=("tables", "masks"),
+    variables=(SUMMED, INNER),
 )
-"""Position and segment ids are buffers, one row for all sequences."""
+"""Position and segment ids are buffers, one row for all sequences; a decoder's layers get their mask as an argument."""
 
 
 def purpose_of(config: Config, full: str | tuple[str, ...] = "ForMaskedLM", *, pretraining: bool = False) -> str:
@@ -94,6 +103,7 @@ class MaskedSizes:
     kv_heads  key/value heads of attention, 0 if they are as many as query heads
     inner     width of the MLP            function    its activation
     purpose   which head the class has    max_length  tokens that the model was trained for, if the file says so
+    next_token  the class named under `architectures` predicts the next token in place of masked ones
     """
 
     name: str
@@ -107,6 +117,7 @@ class MaskedSizes:
     purpose: str
     max_length: int | None
     kv_heads: int = 0
+    next_token: bool = False
 
 
 def sizes_of(
@@ -141,6 +152,7 @@ def sizes_of(
         config.integer("vocab_size"),
         purpose_of(config, named, pretraining=pretraining),
         config.optional_integer("max_position_embeddings"),
+        next_token=named == EITHER_TOKEN and any(name.endswith(NEXT_TOKEN) for name in class_names(config)),
     )
 
 
@@ -166,6 +178,7 @@ def encoder(
         vocabulary=sizes.vocabulary,
         max_length=sizes.max_length,
         shared=shared,
+        next_token=sizes.next_token,
     )
 
 

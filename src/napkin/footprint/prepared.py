@@ -131,6 +131,8 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
     )
     shape = shape_of(model, layout)
     implementation = setup.running
+    if model.next_token and implementation.causal_loss:
+        implementation = replace(implementation, fp32_loss=True, shifted=True)
     asked = (
         implementation,
         setup.tower,

@@ -52,6 +52,13 @@ def measured_modes(model_type: str) -> tuple[str, ...]:
     return MODES[EXACT[model_type][0]] if model_type in EXACT else ()
 
 
+def measured_version(model_type: str) -> str:
+    """Return the version of transformers in which these were measured."""
+    from napkin._tables.saved_bytes import EXACT
+
+    return EXACT[model_type][2]
+
+
 def traced_steps(model_type: str) -> tuple[int, int, int, float] | None:
     """Return what tracing training steps of a model_type showed (tools/traced_steps.py): the number of steps, of peaks
     equal to the byte, of peaks within 1 %, and the largest error. None: no step was traced."""

@@ -130,6 +130,7 @@ class Implementation:
     crops        learned positions are cut to the training sequence
     fp32_loss    logits are cast to fp32 before the loss
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
+    causal_loss  both, in the class of an encoder that predicts the next token
     cuts         the last token's logits and the first label of each sequence are cut off: of the logits as they are
                  (given), or after their cast to fp32; "": neither
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
@@ -224,6 +225,7 @@ class Implementation:
     by_kind: bool = False
     fp32_loss: bool = True
     shifted: bool = True
+    causal_loss: bool = False
     cuts: str = ""
     positions: str = "one"
     segments: str = "one"

@@ -193,6 +193,7 @@ class Model:
     max_target  maximum tokens of the decoder, if fewer than the encoder's
     checkpoint  how the published file stores its weights, if they are quantized
     prompt    learned tokens that the class puts before each sequence
+    next_token  the class of an encoder that predicts the next token: its loss is that of decoders
     """
 
     name: str
@@ -214,6 +215,7 @@ class Model:
     outputs: int = 0
     checkpoint: Checkpoint | None = None
     prompt: int = 0
+    next_token: bool = False
 
     @property
     def logits(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
-from napkin.inputs.class_facts import traced_steps
+from napkin.inputs.class_facts import measured_version, traced_steps
 from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS
 from napkin.operations.model import Model
 from napkin.operations.queries import attention_masks, grouped_experts, has_scan, has_separate_experts
@@ -74,7 +74,8 @@ def _notes_on_evidence(model: Model, setup: Setup, implementation: str) -> list[
     width = verdicts.width_of(model, setup, implementation)
     if measured and not setup.freezes and implementation == "hf" and setup.attention in setup.implementation.kernels:
         notes.append(
-            f"saved activations are exact for transformers {TRANSFORMERS} on torch {TORCH} with {_mode(setup)}"
+            f"saved activations are exact for transformers {measured_version(model.family)} on torch {TORCH} with "
+            f"{_mode(setup)}"
         )
         notes.append(_traced(model, setup))
     elif implementation == "hf" and setup.implementation.tuning is None and not measured:

@@ -13,7 +13,8 @@ from napkin.architectures.assembly import embedding
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkvProjections, Scores
 from napkin.architectures.blocks import LAYER, Operations, plain_mlp
-from napkin.architectures.encoder_decoder import parts_of, root_table, shared_embedding
+from napkin.architectures.encoder_decoder import parts_of, root_table, runs_alone, shared_embedding
+from napkin.architectures.idle import idle
 from napkin.architectures.reading import activation, tied, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
@@ -21,11 +22,14 @@ from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF_EAGER
 from napkin.operations.linear import Matmul
-from napkin.operations.model import Layer, Model, stack_of
+from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import COLUMN, LM_HEAD, MEMORY, ROW, SEGMENT, VOCABULARY
 from napkin.operations.streams_apart import NgramAttention, Streamed, StreamedLinear
 from napkin.record import replace
+
+RUN, HELD, ABSENT = "run", "held", "absent"
+"""Attention of the decoder to an encoder: with one, in a class without one, in one that lacks these layers too."""
 
 
 def _streamed(op: Operation, streams: int) -> Operation:
@@ -37,8 +41,9 @@ def _streamed(op: Operation, streams: int) -> Operation:
     return StreamedLinear(op.name, op.reads, d_in, d_out, bias, shard, streams, role=op.role, module=op.module)
 
 
-def _decoder_layer(hidden: int, heads: int, ngram: int, buckets: int, inner: int, function: str) -> Layer:
-    """Return a layer whose linear layers run on the main stream and `ngram` predicted ones."""
+def _decoder_layer(hidden: int, heads: int, ngram: int, buckets: int, inner: int, function: str, crosses: str) -> Layer:
+    """Return a layer whose linear layers run on the main stream and `ngram` predicted ones. crosses: whether attention
+    to an encoder is RUN, HELD or ABSENT."""
     streams = 1 + ngram
     q, k, v, o = (Matmul(name, ("x",), hidden, hidden, True, COLUMN) for name in ("q", "k", "v", "o"))
     distances = Matmul("distances", ("x",), hidden, buckets * heads, True, COLUMN)
@@ -55,18 +60,23 @@ def _decoder_layer(hidden: int, heads: int, ngram: int, buckets: int, inner: int
         memory=MEMORY,
         prefix="cross_",
     )("attention_norm")
-    crossed = tuple(op if MEMORY in op.reads else _streamed(op, streams) for op in across)
-    feed = plain_mlp("cross_norm", width=hidden, inner=inner, function=function, dropout=True)
-    wide = tuple(_streamed(op, streams) if op.linear() is not None else op for op in feed)
-    operations: Operations = (
-        *own,
-        Add("attention_residual", ("x", "o"), hidden, True),
-        LAYER("attention_norm", "attention_residual", hidden),
+    crossed: Operations = tuple(op if MEMORY in op.reads else _streamed(op, streams) for op in across)
+    crossed = (
         *crossed,
         Add("cross_residual", ("attention_norm", crossed[-1].name), hidden, True),
         LAYER("cross_norm", "cross_residual", hidden),
+    )
+    source = "cross_norm" if crosses == RUN else "attention_norm"
+    feed = plain_mlp(source, width=hidden, inner=inner, function=function, dropout=True)
+    wide = tuple(_streamed(op, streams) if op.linear() is not None else op for op in feed)
+    operations: Operations = (
+        *((idle("unused_cross_attention", crossed),) if crosses == HELD else ()),
+        *own,
+        Add("attention_residual", ("x", "o"), hidden, True),
+        LAYER("attention_norm", "attention_residual", hidden),
+        *(crossed if crosses == RUN else ()),
         *wide,
-        Add("mlp_residual", ("cross_norm", wide[-1].name), hidden, True),
+        Add("mlp_residual", (source, wide[-1].name), hidden, True),
         LAYER("mlp_norm", "mlp_residual", hidden),
     )
     return Layer("decoder", operations)
@@ -80,12 +90,16 @@ def _prophetnet(config: Config) -> Model:
         config.divides(field, hidden, count, "(hidden_size)")
     layers = config.integer("num_hidden_layers", default=False), config.integer("num_decoder_layers", default=False)
     positions, function = config.integer("max_position_embeddings"), activation(config, "activation_function")
-    has_decoder, has_head = parts_of(config)
-    if not has_decoder:
-        raise config.refuse("architectures", "napkin does not know the encoder of this family by itself")
-    config.must_be("is_encoder_decoder", True)
-    config.must_be("add_cross_attention", True)
-    config.must_be("is_decoder", False)
+    has_decoder, has_head, crosses = True, True, RUN
+    if runs_alone(config):
+        crosses = HELD if config.flag("add_cross_attention") else ABSENT
+    else:
+        has_decoder, has_head = parts_of(config)
+        if not has_decoder:
+            raise config.refuse("architectures", "napkin does not know the encoder of this family by itself")
+        config.must_be("is_encoder_decoder", True)
+        config.must_be("add_cross_attention", True)
+        config.must_be("is_decoder", False)
     config.must_be("tie_word_embeddings", True)
     config.ignore("relative_max_distance", "disable_ngram_loss", "eps")
     attend = Attention(
@@ -96,18 +110,22 @@ def _prophetnet(config: Config) -> Model:
     feed = partial(plain_mlp, width=hidden, inner=config.integer("encoder_ffn_dim"), function=function, dropout=True)
     encoder = Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))
     decoder = _decoder_layer(
-        hidden, heads[1], ngram, config.integer("num_buckets"), config.integer("decoder_ffn_dim"), function
+        hidden, heads[1], ngram, config.integer("num_buckets"), config.integer("decoder_ffn_dim"), function, crosses
     )
     before = embedding(rows, hidden, positions=positions, norm=LAYER, dropout=True)
+    root = root_table(before, tied=True)
     ahead = Embedding("ngram_embedding", (), ngram, hidden, role=SEGMENT)
     head = StreamedLinear("lm_head", ("x",), hidden, rows, False, VOCABULARY, ngram, role=LM_HEAD)
     config.notes.append(f"each position has {1 + ngram} vectors in the decoder, of which {ngram} pass the head")
+    decodes = stack_of("decoder", (ahead, *shared_embedding(before)), ((layers[1], decoder),), (head,) * has_head)
+    stacks: tuple[Stack, ...]
+    if crosses == RUN:
+        stacks = (stack_of("encoder", (root, *before), ((layers[0], encoder),), ()), decodes)
+    else:
+        stacks = (replace(decodes, before=(root, ahead, *before)),)
     return Model(
         name=config.name,
-        stacks=(
-            stack_of("encoder", (root_table(before, tied=True), *before), ((layers[0], encoder),), ()),
-            stack_of("decoder", (ahead, *shared_embedding(before)), ((layers[1], decoder),), (head,) * has_head),
-        ),
+        stacks=stacks,
         tied=has_head and tied(config),
         hidden=hidden,
         heads=heads[0],

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding, runs_of
+from napkin.architectures.attention_parts import Scores
 from napkin.architectures.blocks import LAYER, Operations
 from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.families.encoders.bert_network import bert_blocks
+from napkin.architectures.idle import beside_encoder
 from napkin.architectures.masked import (
     BARE,
+    EITHER_TOKEN,
     ENCODER,
     MASKED,
     PRETRAINING,
@@ -61,25 +64,26 @@ def _embedded(config: Config, vocabulary: int) -> _AlbertEmbedded:
 def electra(config: Config) -> Model:
     """Return ELECTRA (arXiv:2003.10555): the generator predicts masked tokens, the discriminator (its pre-training
     class) finds replaced tokens with two small layers."""
-    sizes = sizes_of(config, pretraining=True)
+    sizes = sizes_of(config, named=EITHER_TOKEN, pretraining=True)
     embedded = _embedded(config, sizes.vocabulary)
     tie = tied(config) and sizes.purpose == MASKED
 
-    hidden = sizes.hidden
-    attend, feed = bert_blocks(hidden, sizes.heads, sizes.inner, sizes.function)
+    hidden, scores = sizes.hidden, Scores(causal=config.flag("is_decoder", otherwise=False))
+    attend, feed = bert_blocks(hidden, sizes.heads, sizes.inner, sizes.function, scores)
     discriminator: Operations = (
         Matmul("replaced_dense", ("x",), hidden, hidden, True),
         Activation("replaced_activation", ("replaced_dense",), hidden, sizes.function),
         Matmul("replaced", ("replaced_activation",), hidden, 1, True),
     )
     generator = masked_head(hidden, sizes.vocabulary, "gelu", table_width=embedded.width)
-    return encoder(
+    model = encoder(
         sizes,
         embedded.operations(hidden, projected=False),
         ((sizes.layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
         {BARE: (), MASKED: generator, PRETRAINING: discriminator}[sizes.purpose],
         tie=tie,
     )
+    return beside_encoder(model, config, "add_cross_attention")
 
 
 _MOST_SHARED = 10_000

@@ -7,10 +7,7 @@ Fields and defaults are facts of the classes of Hugging Face transformers 5.23.0
 from __future__ import annotations
 
 from napkin.architectures.families.encoders.bert_network import Bert
-from napkin.architectures.masked import (
-    ENCODER,
-    bert_modules,
-)
+from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import ANGLES, EAGER, IDS, MASKED, MASKS, ROTARY
@@ -23,7 +20,14 @@ from napkin.record import replace
 def _roformer(config: Config) -> Model:
     """Return RoFormer (arXiv:2104.09864): rotary positions from fixed sinusoids, which the class holds as a
     parameter."""
-    network = Bert(positions=False, rotary="interleaved", pooler=False, embedding_size="embedding_size")
+    network = Bert(
+        positions=False,
+        rotary="interleaved",
+        pooler=False,
+        embedding_size="embedding_size",
+        decodes=True,
+        named=EITHER_TOKEN,
+    )
     config.must_be("rotary_value", False)
     model = network(config)
     rows = config.integer("max_position_embeddings")
@@ -38,10 +42,7 @@ RETURNING = replace(ENCODER, kernels=(EAGER,), weights_to="loop", variables=(*EN
 # arXiv:1810.04805
 BERT = Architecture(
     "bert",
-    Bert(
-        next_sentence=True, causal="is_decoder", named=("ForMaskedLM", "LMHeadModel", "ForCausalLM"),
-        crosses="add_cross_attention",
-    ),
+    Bert(next_sentence=True, decodes=True, named=EITHER_TOKEN),
     config_class="BertConfig",
     defaults={
         "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
@@ -53,7 +54,7 @@ BERT = Architecture(
             "vision-encoder-decoder",
             within=("decoder", "bert"),
             ignored=("encoder", "is_encoder_decoder", "tie_word_embeddings"),
-            implementation=replace(ENCODER, passes=(MASKS,), token_ids="copied", buffers=(IDS,)),
+            implementation=replace(ENCODER, token_ids="copied", buffers=(IDS,)),
         ),
     ),
     modules=bert_modules("bert"),
@@ -68,21 +69,17 @@ ERNIE = like(
     defaults={"task_type_vocab_size": 3, "use_task_id": False},
     modules=bert_modules("ernie"),
 )  # fmt: skip
-# BERT for sequence generation (arXiv:1907.12461); one that attends to an encoder is refused.
+# BERT for sequence generation (arXiv:1907.12461)
 BERT_GENERATION = Architecture(
     "bert-generation",
-    Bert(
-        segments=False, pooler=False, causal="is_decoder", named="Decoder", plain_head=True,
-        only=(("add_cross_attention", (False,)),),
-    ),
+    Bert(segments=False, pooler=False, decodes=True, named="Decoder", plain_head=True),
     config_class="BertGenerationConfig",
     defaults={
         "hidden_act": "gelu", "intermediate_size": 4096, "max_position_embeddings": 512, "num_attention_heads": 16,
         "position_embedding_type": "absolute", "tie_word_embeddings": True, "vocab_size": 50358,
     },
     implementation=replace(
-        ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS), passes=(MASKS,),
-        closure=("tables", "masks"),
+        ENCODER, fp32_loss=True, shifted=True, buffers=(ROTARY, IDS),
     ),
     modules=bert_modules("bert", lm_head="lm_head.decoder"),
 )  # fmt: skip
@@ -115,7 +112,9 @@ MPNET = Architecture(
 # arXiv:2010.12821: a narrow input embedding, and a wide output embedding of its own
 REMBERT = Architecture(
     "rembert",
-    Bert(embedding_size="input_embedding_size", head_size="output_embedding_size"),
+    Bert(
+        embedding_size="input_embedding_size", head_size="output_embedding_size", decodes=True, named=EITHER_TOKEN,
+    ),
     config_class="RemBertConfig",
     defaults={
         "hidden_act": "gelu", "input_embedding_size": 256, "intermediate_size": 4608, "max_position_embeddings": 512,
@@ -136,7 +135,7 @@ ROFORMER = Architecture(
         "num_attention_heads": 12, "rotary_value": False, "tie_word_embeddings": True, "type_vocab_size": 2,
         "vocab_size": 50000,
     },
-    implementation=replace(RETURNING, rotary="layer", segments="each", buffers=(), passes=(ANGLES,)),
+    implementation=replace(RETURNING, rotary="layer", segments="each", buffers=(), passes=(ANGLES, MASKS)),
     modules=bert_modules("roformer") | {
         "project_in": "roformer.embeddings_project",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.families.encoders.bert_relatives import each_layer
-from napkin.architectures.masked import ENCODER, bert_modules
+from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Build, like
 from napkin.architectures.sparse_attention import block_sparse
 from napkin.inputs.model import Config
@@ -47,9 +47,10 @@ def _approximate(offset: int, convolution: str = "") -> Build:
 def _big_bird(config: Config) -> Model:
     """Return BigBird (arXiv:2007.14062): BERT whose blocks of tokens see a few others."""
     kind = config.text("attention_type", known=("block_sparse", "original_full"))
-    model = Bert(masked_pooler=True, only=(("add_cross_attention", (False,)), ("use_bias", (True,))))(config)
+    network = Bert(masked_pooler=True, decodes=True, named=EITHER_TOKEN, only=(("use_bias", (True,)),))
+    model = network(config)
     config.ignore("rescale_embeddings", "block_size", "num_random_blocks")
-    if kind == "original_full":
+    if kind == "original_full" or config.flag("add_cross_attention", otherwise=False):
         return model
     core = block_sparse(config)
 

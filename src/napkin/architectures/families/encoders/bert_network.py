@@ -93,10 +93,10 @@ class Bert:
     embedding_size, head_size  fields of the widths of the token embedding and of the masked head, if they have
                     widths of their own
     head            the activation of the masked head, if it is not the layers'
-    causal          the field that says whether no token sees a later one
+    decodes         the class also runs as a decoder: is_decoder says whether no token sees a later one, and
+                    add_cross_attention whether layers also attend to an encoder, which text alone does not run
     named           the end of the name of the class with the head
     plain_head      the head is a linear layer only
-    crosses         the field that says whether layers also attend to an encoder, which text alone does not run
     windows         reads the tokens to both sides that each layer sees
     biases          of the head in the class, of which untied embeddings leave one unused when there are two
     only            fields, and the values that napkin knows of them
@@ -118,10 +118,9 @@ class Bert:
     embedding_size: str = ""
     head_size: str = ""
     head: str = ""
-    causal: str = ""
+    decodes: bool = False
     named: str | tuple[str, ...] = "ForMaskedLM"
     plain_head: bool = False
-    crosses: str = ""
     windows: Callable[[Config, int], Sequence[int]] | None = None
     biases: int = 2
     only: tuple[tuple[str, tuple[object, ...]], ...] = ()
@@ -131,10 +130,10 @@ class Bert:
         """Return the network that a config.json describes."""
         restrict(config, self.only, self.ignored)
         model = heads_apart(self._network(self._sizes(config)), config, biases=self.biases)
-        return beside_encoder(model, config, self.crosses) if self.crosses else model
+        return beside_encoder(model, config, "add_cross_attention") if self.decodes else model
 
     def _sizes(self, config: Config) -> _BertSizes:
-        causal = config.flag(self.causal, otherwise=False) if self.causal else False
+        causal = config.flag("is_decoder", otherwise=False) if self.decodes else False
         windows = self.windows(config, depth(config)) if self.windows is not None else ()
         whole = sizes_of(config, named=self.named, pretraining=self.next_sentence)
         config.must_be("position_embedding_type", "absolute")

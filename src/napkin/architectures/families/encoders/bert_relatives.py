@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.families.encoders.bert_network import Bert
-from napkin.architectures.masked import ENCODER, bert_modules
+from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
@@ -74,7 +74,7 @@ def _roc_bert(config: Config) -> Model:
     """Return RoCBert (arXiv:2205.11820): BERT with embeddings of a character's pronunciation and shape, joined with the
     token's and projected."""
     width = config.integer("hidden_size", default=False)
-    model = Bert(pooler=True, only=(("add_cross_attention", (False,)),))(config)
+    model = Bert(decodes=True, named=EITHER_TOKEN)(config)
     tables: list[Embedding] = []
     idle: list[Operation] = []  # the class holds both embeddings in any case
     for what in ("pronunciation", "shape"):
@@ -150,10 +150,10 @@ def _xmod(config: Config) -> Model:
     languages = len({str(name) for name in config.items("languages") or []})
     if not languages:
         raise config.refuse("languages", "lists none: no bottleneck, and nothing that a text passes through")
-    for field, value in (("pre_norm", False), ("adapter_layer_norm", False), ("add_cross_attention", False)):
-        config.must_be(field, value)
+    for field in ("pre_norm", "adapter_layer_norm"):
+        config.must_be(field, False)
     config.ignore("adapter_reuse_layer_norm", "ln_before_adapter", "default_language")
-    model = Bert(head="gelu")(config)
+    model = Bert(head="gelu", decodes=True, named=EITHER_TOKEN)(config)
     hidden = model.hidden
     inner = hidden // config.integer("adapter_reduction_factor")
     function = config.text("hidden_act")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.families.encoders.bert_network import Bert
-from napkin.architectures.masked import ENCODER, bert_modules
+from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.operations.implementations import OWN_LABELS
 from napkin.record import replace
@@ -45,7 +45,7 @@ ROBERTA_PRELAYERNORM = like(
 # arXiv:2105.00572
 XLM_ROBERTA_XL = Architecture(
     "xlm-roberta-xl",
-    Bert(before=True, embedding_norm=False, mlp_dropout=False, head="gelu"),
+    Bert(before=True, embedding_norm=False, mlp_dropout=False, head="gelu", decodes=True, named=EITHER_TOKEN),
     config_class="XLMRobertaXLConfig",
     defaults={
         "hidden_act": "gelu", "intermediate_size": 10240, "max_position_embeddings": 514, "num_attention_heads": 32,
