@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 import cuda_on_meta  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from drawn_configs import Shape, batch_of, draw  # noqa: E402
+from drawn_configs import ONE_CLASS, WHOLE, Shape, batch_of, draw, head_for  # noqa: E402
 from saved_bytes import device_of, network, reading  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -53,7 +53,8 @@ def counted(shape: Shape) -> tuple[int, int]:
     grouped = {torch.ops.aten._grouped_mm: products}
     with torch.device(device), torch.no_grad(), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
         model(**batch_of(shape))
-    text = (weight.numel() for name, weight in model.named_parameters() if not SENSES.search(name))
+    several = head_for(shape.fields) is WHOLE or shape.fields["model_type"] in ONE_CLASS
+    text = (one.numel() for name, one in model.named_parameters() if not (several and SENSES.search(name)))
     return sum(text), counter.get_total_flops()
 
 

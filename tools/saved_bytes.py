@@ -164,6 +164,7 @@ def beside(fields: dict[str, Any]) -> dict[str, Any]:
     wanted = {
         "muse_spark_text": {"audio_config": {"out_hidden_size": width}},
         "inkling2_text": {"vision_config": {"text_hidden_size": width}},
+        "inkling2_loop_text": {"vision_config": {"text_hidden_size": width}},
     }
     return wanted.get(fields["model_type"], {})
 

@@ -124,6 +124,22 @@ def _predicted(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return own | {"ngram": rng.choice((1, 2, 3)), "num_buckets": rng.choice((8, 32)), "tie_word_embeddings": True}
 
 
+@special("lara_mini")
+def _three_mixers(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own: dict[str, Any] = {"linear_num_key_heads": 2, "linear_num_value_heads": rng.choice((2, 4))}
+    own |= {"sliding_window": 16, "linear_key_head_dim": rng.choice((8, 16)), "linear_value_head_dim": rng.choice((8, 16))}
+    mixers = ("linear_attention", "sliding_attention", "full_attention")
+    listed = [rng.choice(mixers) for _ in range(drawn["num_hidden_layers"])]
+    own |= {"layer_types": rng.choice((None, ["sliding_attention", *listed[1:]]))}
+    return own | {"head_dim": rng.choice((8, 16)), "shared_expert_intermediate_size": rng.choice((40, 56))}
+
+
+@special("apertus1p5_text")
+def _fewer_outputs(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    rows = None if drawn["tie_word_embeddings"] else rng.choice((None, 80))
+    return {"hidden_act": "xielu", "output_vocab_size": rows}
+
+
 @special("xmod")
 def _languages(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own = {"languages": rng.choice((["en_XX"], ["en_XX", "de_DE", "fr_XX"])), "default_language": "en_XX"}
@@ -887,3 +903,31 @@ def _windows_both_ways(rng: random.Random, drawn: dict[str, Any]) -> dict[str, A
 @special("luke")
 def _entities(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"entity_vocab_size": 50, "entity_emb_size": rng.choice((16, drawn["hidden_size"]))}
+
+
+@special("inkling2_loop_text")
+def _looped_blocks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    own, every = _block_sums(rng, drawn), rng.choice((1, 2))
+    layers = 3 * every + rng.choice((0, 1))
+    own |= {"n_layers_per_attn_res_block": every, "num_hidden_layers": layers, "loop_gate_rank": rng.choice((8, 12))}
+    own |= {"layer_types": [rng.choice(("hybrid", "hybrid_sliding")) for _ in range(layers)]}
+    own |= {"loop_layer_index_start": every, "loop_layer_index_end": every * rng.choice((2, 3))}
+    return own | {"loop_num_passes": rng.choice((1, 2, 3))}
+
+
+@special("hy_v4_vl_text")
+def _sections(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    """Give the sections of the rotated elements, which the class checks."""
+    half = drawn["qk_rope_head_dim"] // 2
+    rotated = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [half - half // 3 * 2, half // 3, half // 3]}
+    return {"rope_parameters": rotated}
+
+
+@special("dory")
+def _sections_of_layers(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
+    layers, before, after = rng.choice((3, 4, 5)), rng.choice((0, 1)), rng.choice((0, 1))
+    own: dict[str, Any] = {"num_hidden_layers": layers, "n_input_layers": before, "n_output_layers": after}
+    own |= {"n_recurrent_layers": rng.choice((None, layers - before - after)), "n_recurrent_loops": rng.choice((1, 3))}
+    own |= {"sliding_window": 16, "head_dim": rng.choice((8, 16)), "rope_parameters": None, "num_key_value_heads": 2}
+    listed = [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
+    return own | {"layer_types": rng.choice((None, listed)), "num_attention_heads": rng.choice((2, 4))}

@@ -41,7 +41,7 @@ def gated_delta(
     *,
     doubled: bool = False,
     gate: str = "silu",
-) -> Block:
+) -> GatedDelta:
     """Read a gated delta rule; `sizes`: key heads, value heads, elements of each."""
     key_heads, value_heads, key_dim, value_dim = sizes
     if value_heads % key_heads:

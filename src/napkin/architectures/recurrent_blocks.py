@@ -31,6 +31,7 @@ class GatedDelta:
     projections  which of q k v z b a each input projection makes, by name: families fuse them differently
     doubled      write strengths reach up to 2
     gate         activation of the norm's gate
+    arithmetic   of the norm, as in operations.norms.Norm
     prefix       of the operations' names
     """
 
@@ -44,6 +45,7 @@ class GatedDelta:
     doubled: bool = False
     function: str = "silu"
     gate: str = "silu"
+    arithmetic: str = ""
     prefix: str = "mixer_"
 
     def __call__(self, source: str) -> Operations:
@@ -58,7 +60,15 @@ class GatedDelta:
             Activation(at("conv_act"), (at("conv"),), channels, self.function),
             Parameters(at("decay"), (), (("dt_bias", (heads,)), ("A_log", (heads,)))),
             Scan(at("scan"), (at("conv_act"), names["b"], names["a"], at("decay")), "delta", *sizes),
-            Norm(at("norm"), (at("scan"), names["z"]), value_dim, groups=heads, gated=True, gate=self.gate),
+            Norm(
+                at("norm"),
+                (at("scan"), names["z"]),
+                value_dim,
+                groups=heads,
+                gated=True,
+                arithmetic=self.arithmetic,
+                gate=self.gate,
+            ),
             Matmul(at("out_proj"), (at("norm"),), values, self.width, shard=ROW),
         )
 

@@ -292,6 +292,8 @@ PARTIAL_ROTARY = replace(HF, joins=True)
 FP32_ROTARY = replace(HF, rotary_fp32=True)
 SIGMOID_ROUTER = replace(HF, router="scores", native_scores="kept")
 """Scores of experts in the logits' type (DeepSeek-V3's router)."""
+FP32_ROUTER = replace(SIGMOID_ROUTER, fp32_router=True, fp32_weights=("mlp.gate/weight",))
+"""Since transformers 5.24 its weight is stored in fp32."""
 OWN_LABELS = replace(HF, softmax="native", fp32_loss=False, shifted=False)
 """Labels lie at their own positions, and the loss takes the logits as they are (encoders, encoder-decoders)."""
 

@@ -13,7 +13,7 @@ from napkin.architectures.mixture import SIGMOID, counted
 from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import SIGMOID_ROUTER
+from napkin.operations.implementations import FP32_ROUTER
 from napkin.record import replace
 
 
@@ -44,7 +44,7 @@ EXAONE_MOE = like(
     arrangement=always(pre_norm),
     experts=replace(SIGMOID, experts="num_experts", where=by_type, shared=counted("num_shared_experts")),
     config_class="ExaoneMoeConfig",
-    implementation=SIGMOID_ROUTER,
+    implementation=FP32_ROUTER,
     defaults={
         "first_k_dense_replace": 1, "mlp_layer_types": None, "moe_intermediate_size": 1024, "norm_topk_prob": True,
         "num_experts": 64, "num_experts_per_tok": 8, "num_shared_experts": 1,

@@ -12,7 +12,7 @@ from napkin.architectures.dimensions import dimensions
 from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import PARTIAL_ROTARY, SIGMOID_ROUTER
+from napkin.operations.implementations import FP32_ROUTER, PARTIAL_ROTARY
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -132,12 +132,27 @@ GLM4_MOE = Architecture(
     ),
     config_class="Glm4MoeConfig",
     aliases={"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
-    implementation=replace(SIGMOID_ROUTER, joins=True),
+    implementation=replace(FP32_ROUTER, joins=True),
     defaults={
         "norm_topk_prob": True, "attention_bias": False, "first_k_dense_replace": 1, "hidden_act": "silu",
         "intermediate_size": 10944, "max_position_embeddings": 131072, "moe_intermediate_size": 1408,
         "n_routed_experts": 128, "n_shared_experts": 1, "num_attention_heads": 96, "num_experts_per_tok": 8,
         "num_key_value_heads": 8, "tie_word_embeddings": False, "use_qk_norm": False, "vocab_size": 151552,
+    },
+)  # fmt: skip
+# GLM-4.5's class, and names of fields of the code that Sarvam published
+SARVAM_MOE = like(
+    GLM4_MOE,
+    "sarvam_moe",
+    rotary=RotaryPositions(),
+    config_class="SarvamMoEConfig",
+    aliases={
+        **GLM4_MOE.aliases, "num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts",
+        "use_qkv_bias": "attention_bias",
+    },
+    defaults={
+        "head_dim": 64, "intermediate_size": 8192, "moe_intermediate_size": 1024, "num_attention_heads": 64,
+        "num_experts_per_tok": 6, "num_key_value_heads": 4, "use_qk_norm": True, "vocab_size": 262144,
     },
 )  # fmt: skip
 GLM4V_MOE = Architecture(
@@ -150,7 +165,7 @@ GLM4V_MOE = Architecture(
     ),
     config_class="Glm4vMoeTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, joins=True, positions="each", fp32_logits=True),
+    implementation=replace(FP32_ROUTER, joins=True, positions="each", fp32_logits=True),
     wrappers=(Wrapper("glm4v_moe", config_class="Glm4vMoeConfig"),),
     defaults={
         "attention_bias": True, "first_k_dense_replace": 1, "hidden_act": "silu", "intermediate_size": 10944,
@@ -163,4 +178,4 @@ GLM4V_MOE = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (GLM, CHATGLM, GLM4, GLM4V, GLM_OCR, GLM4_MOE, GLM4V_MOE)
+ARCHITECTURES = (GLM, CHATGLM, GLM4, GLM4V, GLM_OCR, GLM4_MOE, SARVAM_MOE, GLM4V_MOE)

@@ -8,13 +8,13 @@ from napkin.architectures.arrangements import pre_norm
 from napkin.architectures.attention import Attention
 from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.decoder import Decoder
-from napkin.architectures.decoder_parts import Embedded, Headed, NormedHeads, RotaryPositions, always, constant
+from napkin.architectures.decoder_parts import Embedded, Headed, NormedHeads, RotaryPositions, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import EVERYWHERE, all_but_each, but_each
 from napkin.architectures.mixture import Feed, Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF, ROTARY, SIGMOID_ROUTER
+from napkin.operations.implementations import HF, SIGMOID_ROUTER
 from napkin.record import replace
 
 
@@ -70,6 +70,16 @@ LLAMA = Architecture(
         "attention_bias": False, "head_dim": None, "hidden_act": "silu", "intermediate_size": 11008,
         "max_position_embeddings": 2048, "mlp_bias": False, "num_attention_heads": 32, "num_key_value_heads": None,
         "tie_word_embeddings": False, "vocab_size": 32000,
+    },
+)  # fmt: skip
+# Llama's class, and names of fields of the code that LG published
+EXAONE = like(
+    LLAMA,
+    "exaone",
+    config_class="ExaoneConfig",
+    aliases={"activation_function": "hidden_act", "num_layers": "num_hidden_layers"},
+    defaults={
+        "intermediate_size": 14336, "max_position_embeddings": 4096, "num_key_value_heads": 8, "vocab_size": 102400,
     },
 )  # fmt: skip
 ARCEE = like(
@@ -225,26 +235,6 @@ HELIUM = Architecture(
         "tie_word_embeddings": False, "vocab_size": 48000,
     },
 )  # fmt: skip
-# xielu learns α of the positive and of the negative side
-APERTUS = Architecture(
-    "apertus",
-    Decoder(
-        bias="attention_bias",
-        out_bias="attention_bias",
-        gated=False,
-        qk_norm=NormedHeads(RMS),
-        function=constant("xielu"),
-        feed_forward=lambda config, usual: partial(usual, learned=2),
-        only=(("hidden_act", ("xielu",)),),
-    ),
-    config_class="ApertusConfig",
-    implementation=replace(HF, buffers=(ROTARY, ("scalars", ""))),
-    defaults={
-        "attention_bias": False, "hidden_act": "xielu", "intermediate_size": 14336,
-        "max_position_embeddings": 65536, "num_attention_heads": 32, "num_key_value_heads": None,
-        "tie_word_embeddings": False, "vocab_size": 131072,
-    },
-)  # fmt: skip
 NANOCHAT = Architecture(
     "nanochat",
     Decoder(
@@ -271,6 +261,7 @@ ARCHITECTURES = (
     EMU3,
     LLAMA,
     ARCEE,
+    EXAONE,
     CWM,
     INTERNLM2,
     INTERNLM3,
@@ -281,6 +272,5 @@ ARCHITECTURES = (
     BITNET,
     ARIA,
     HELIUM,
-    APERTUS,
     NANOCHAT,
 )

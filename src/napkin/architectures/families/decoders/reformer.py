@@ -112,12 +112,14 @@ def _reformer(config: Config) -> Model:
         return Layer(kind, pre_norm(hidden, LAYER, attend, feed, dropout=(True, True)))
 
     head = Matmul("lm_head", ("final_norm",), 2 * hidden, sizes.vocabulary, True, VOCABULARY, role=LM_HEAD)
+    rows = (("bias", (sizes.vocabulary,)),)
+    idle = Parameters("unused_bias", (), rows, REPLICATED, trained=False)  # the class holds two, tied to nothing
     after = (Concat("both", ("x", "x"), 2 * hidden), LAYER("final_norm", "both", 2 * hidden))
     return decoder_only(
         sizes,
         (_positions(config, hidden), *embedding(sizes.vocabulary, hidden, dropout=True)),
         runs_of(kinds, layer),
-        after if sizes.headless else (*after, head),
+        after if sizes.headless else (idle, *after, head),
     )
 
 

@@ -11,7 +11,9 @@ from napkin.architectures.latent_decoder import LatentDecoder, each_indexed
 from napkin.architectures.layer_plans import after_first, all_sparse, by_type, listed_or
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
-from napkin.operations.implementations import EAGER, EFFICIENT, HF, SIGMOID_ROUTER
+from napkin.inputs.model import Config
+from napkin.operations.implementations import EAGER, EFFICIENT, FP32_ROUTER, HF, SIGMOID_ROUTER
+from napkin.operations.model import Model
 from napkin.record import replace
 
 DEEPSEEK = Architecture(
@@ -58,7 +60,7 @@ DEEPSEEK_V2 = Architecture(
     LatentDecoder(Rope(0, "complex", upcast=True), softmax=True, rank_stated=True),
     config_class="DeepseekV2Config",
     aliases={"num_experts": "n_routed_experts"},
-    implementation=replace(HF, router="scores"),
+    implementation=replace(HF, router="scores", fp32_router=True, fp32_weights=FP32_ROUTER.fp32_weights),
     defaults={
         "attention_bias": False, "first_k_dense_replace": 0, "head_dim": None, "hidden_act": "silu",
         "intermediate_size": 11008, "kv_lora_rank": 512, "max_position_embeddings": 2048, "mlp_bias": False,
@@ -73,9 +75,9 @@ DEEPSEEK_V3 = Architecture(
     LatentDecoder(),
     config_class="DeepseekV3Config",
     aliases={"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
-    implementation=SIGMOID_ROUTER,
+    implementation=FP32_ROUTER,
     wrappers=(
-        Wrapper("kimi_k25", implementation=replace(SIGMOID_ROUTER, token_ids="copied")),
+        Wrapper("kimi_k25", implementation=replace(FP32_ROUTER, token_ids="copied")),
         Wrapper("kimi_vl"),
     ),
     defaults={
@@ -86,6 +88,29 @@ DEEPSEEK_V3 = Architecture(
         "qk_rope_head_dim": 64, "tie_word_embeddings": False, "v_head_dim": 128, "vocab_size": 129280,
     },
 )  # fmt: skip
+
+
+def _sarvam_mla(config: Config) -> Model:
+    """Return DeepSeek-V3's network, of which earlier files state a derived size."""
+    config.ignore("q_head_dim")
+    return DEEPSEEK_V3.build(config)
+
+
+# DeepSeek-V3's class, and names of fields of the code that Sarvam published
+SARVAM_MLA = like(
+    DEEPSEEK_V3,
+    "sarvam_mla",
+    build=_sarvam_mla,
+    config_class="SarvamMLAConfig",
+    aliases={
+        **DEEPSEEK_V3.aliases, "num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts",
+    },
+    defaults={
+        "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "intermediate_size": 16384,
+        "n_routed_experts": 128, "num_attention_heads": 64, "num_key_value_heads": None, "q_lora_rank": None,
+        "vocab_size": 262144,
+    },
+)  # fmt: skip
 DEEPSEEK_V32 = like(
     DEEPSEEK_V3,
     "deepseek_v32",
@@ -94,7 +119,7 @@ DEEPSEEK_V32 = like(
     config_class="DeepseekV32Config",
     aliases={"num_local_experts": "n_routed_experts"},
     implementation=replace(
-        SIGMOID_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER), fp16_excepts=("indexer/head_weights",)
+        FP32_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER), fp16_excepts=("indexer/head_weights",)
     ),
     defaults={
         "head_dim": 64, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048, "layer_types": None,
@@ -197,6 +222,7 @@ ARCHITECTURES = (
     DEEPSEEK,
     DEEPSEEK_V2,
     DEEPSEEK_V3,
+    SARVAM_MLA,
     DEEPSEEK_V32,
     KIMI_K2,
     YOUTU,

@@ -8,7 +8,7 @@ from napkin.architectures.decoder_parts import NormedHeads
 from napkin.architectures.layer_plans import LATE, all_sparse
 from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.record import Architecture
-from napkin.operations.implementations import SIGMOID_ROUTER
+from napkin.operations.implementations import FP32_ROUTER
 from napkin.record import replace
 
 DOTS1 = Architecture(
@@ -16,7 +16,7 @@ DOTS1 = Architecture(
     Decoder(bias="attention_bias", out_bias="attention_bias", qk_norm=NormedHeads(RMS), windows=LATE, experts=SIGMOID),
     config_class="Dots1Config",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=replace(SIGMOID_ROUTER, norms_inline=True),
+    implementation=replace(FP32_ROUTER, norms_inline=True),
     defaults={
         "attention_bias": False, "first_k_dense_replace": 0, "hidden_act": "silu", "intermediate_size": 10944,
         "layer_types": None, "max_position_embeddings": 2048, "max_window_layers": 62,
@@ -30,7 +30,7 @@ SOLAR_OPEN = Architecture(
     Decoder(bias="attention_bias", experts=replace(SIGMOID, where=all_sparse)),
     config_class="SolarOpenConfig",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=SIGMOID_ROUTER,
+    implementation=FP32_ROUTER,
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 131072,
         "moe_intermediate_size": 1280, "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": True,

@@ -23,7 +23,7 @@ from napkin.architectures.reading import FULL, WINDOWED, activation, checked, ch
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.implementations import SIGMOID_ROUTER
+from napkin.operations.implementations import FP32_ROUTER
 from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
@@ -280,7 +280,7 @@ DOTS3_NOTE = Architecture(
     dots3_note,
     config_class="Dots3NoteTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
-    implementation=SIGMOID_ROUTER,
+    implementation=FP32_ROUTER,
     wrappers=(Wrapper("dots3_note", flat=True),),
     defaults={
         "attention_bias": False, "head_dim": 256, "hidden_act": "silu", "index_head_dim": 128, "index_n_heads": 64,

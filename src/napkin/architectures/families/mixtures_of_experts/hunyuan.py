@@ -17,7 +17,7 @@ from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.expert_kernels import new_shares
-from napkin.operations.implementations import EAGER, HF, SIGMOID_ROUTER
+from napkin.operations.implementations import EAGER, FP32_ROUTER, HF
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.operations.roles import COLUMN
@@ -126,7 +126,7 @@ HY_V3 = Architecture(
     ),
     config_class="HYV3Config",
     aliases={"expert_hidden_dim": "moe_intermediate_size", "num_local_experts": "num_experts"},
-    implementation=replace(SIGMOID_ROUTER, shares=new_shares),
+    implementation=replace(FP32_ROUTER, shares=new_shares),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 13312,
         "max_position_embeddings": 131072, "mlp_bias": False, "mlp_layer_types": None,
@@ -143,8 +143,9 @@ HY_V4 = like(
     streams="hc_mult",
     config_class="HYV4Config",
     implementation=replace(
-        SIGMOID_ROUTER, fp32_sinks=True, kernels=(EAGER,),
+        FP32_ROUTER, fp32_sinks=True, kernels=(EAGER,),
         fp32_weights=(
+            *FP32_ROUTER.fp32_weights,
             "/weight", "/base", "/scale", "/sinks", "lm_head/weight", "indexer/head_weights", "indexer/key_norm",
             "indexer/key_norm_bias",
         ),
@@ -159,5 +160,15 @@ HY_V4 = like(
         "output_gate": "self_attn.gate_proj",
     },
 )  # fmt: skip
+HY_V4_VL = like(
+    HY_V4,
+    "hy_v4_vl_text",
+    config_class="HYV4VLTextConfig",
+    wrappers=(Wrapper("hy_v4_vl"),),
+    defaults={
+        "index_n_heads": 32, "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_attention_heads": 64,
+        "num_key_value_heads": 64, "q_lora_rank": 2048,
+    },
+)  # fmt: skip
 
-ARCHITECTURES = (HUNYUAN_VL, HUNYUAN_DENSE, HUNYUAN_MOE, HY_V3, HY_V4)
+ARCHITECTURES = (HUNYUAN_VL, HUNYUAN_DENSE, HUNYUAN_MOE, HY_V3, HY_V4, HY_V4_VL)

@@ -1,18 +1,20 @@
 """Inkling 2's language model: Inkling's scores by distance and short convolutions, with attention over the sums of
 earlier blocks of layers in place of plain residual additions.
 
-Fields and arrangements are facts of the class of Hugging Face transformers 5.23.0 (src/transformers/models/inkling2/).
+Fields and arrangements are facts of the class of Hugging Face transformers 5.24.0 (src/transformers/models/inkling2/);
+before, the head had rows for the padding of the vocabulary too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention_parts import Gate
 from napkin.architectures.blocks import RMS, RMS_BARE, RMS_FP32, Block, Operations, Routing, moe
-from napkin.architectures.dimensions import decoder_only
+from napkin.architectures.dimensions import Dimensions, decoder_only
 from napkin.architectures.families.mixtures_of_experts.inkling import INKLING, sizes_over
 from napkin.architectures.reading import chosen_experts, depth, listed, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
@@ -21,7 +23,7 @@ from napkin.operations.attention import AttentionCore
 from napkin.operations.block_residual import BlockResidual, ClippedNorm, DynamicConvolution
 from napkin.operations.implementations import EAGER
 from napkin.operations.linear import Matmul
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.pointwise import Add, Scale
 from napkin.operations.relative import DistanceBias, ShortConvolution
 from napkin.operations.roles import COLUMN, KEY, QUERY, ROW, VALUE
@@ -33,7 +35,7 @@ PERIOD = 6
 """Every PERIOD-th layer sees all keys, if a config does not say which."""
 
 
-class _InklingPlan(NamedTuple):
+class Inkling2Plan(NamedTuple):
     """What sets a layer apart: its attention, how many blocks precede it, and whether it begins one."""
 
     attention: str
@@ -100,8 +102,24 @@ class _InklingAttention:
         return (taps, DynamicConvolution(f"{name}_conv", (name, taps.name), channels, self.kernel))
 
 
-def inkling2(config: Config) -> Model:
-    """Return Inkling 2's language model."""
+@record
+class InklingParts:
+    """What config.json says of the network: nothing below reads it again.
+
+    every  layers in a block    kernel  of the convolutions    plans  what sets each layer apart
+    """
+
+    sizes: Dimensions
+    kernel: int
+    every: int
+    attentions: Mapping[str, _InklingAttention]
+    feed: Block
+    plans: Sequence[Inkling2Plan]
+    softcap: bool
+
+
+def read(config: Config) -> InklingParts:
+    """Read a config.json."""
     hidden, layers = width(config), depth(config)
     config.ignore("log_scaling_n_floor", "log_scaling_alpha", "qk_l2_clip_threshold", "rel_l2_clip_threshold")
     config.ignore("mlp_gate_softcap", "mlp_up_softcap", "route_scale", "number_of_conv_states", "tie_word_embeddings")
@@ -111,17 +129,35 @@ def inkling2(config: Config) -> Model:
     kinds = kinds or [WINDOWED if (i + 1) % PERIOD else FULL for i in range(layers)]
     attentions = {kind: _attention(config, hidden, kernel, kind) for kind in sorted(set(kinds))}
     config.ignore(*(prefix + name for prefix in ("", "swa_") for name in _SIZES), "rel_extent", "sliding_window_size")
-    feed = _experts(config, hidden)
-    plans = [_InklingPlan(kind, -(-i // every), i % every == 0) for i, kind in enumerate(kinds)]
-    make = partial(_layer, hidden, kernel, attentions, feed)
-    rows, real_rows = config.integer("vocab_size"), config.integer("unpadded_vocab_size")
     sizes = sizes_over(config, [(one.heads, one.kv_heads, one.size) for one in attentions.values()])
-    final = BlockResidual("final_input", ("x",), hidden, -(-layers // every) + 1)
-    softcap = config.real("final_logit_softcapping") is not None
-    after = head(hidden, rows, norm=RMS_FP32, softcap=softcap, fp32_cap=True, none=sizes.headless, source=final.name)
-    if real_rows < rows and not sizes.headless:
-        after = (*after, Slice("logits_real", (after[-1].name,), real_rows))
-    return decoder_only(sizes, embedding(rows, hidden, norm=RMS), runs_of(plans, make), (final, *after))
+    outputs = config.integer("unpadded_vocab_size")
+    return InklingParts(
+        replace(sizes, vocabulary=outputs, more_rows=sizes.vocabulary - outputs),
+        kernel,
+        every,
+        attentions,
+        _experts(config, hidden),
+        [Inkling2Plan(kind, -(-i // every), i % every == 0) for i, kind in enumerate(kinds)],
+        config.real("final_logit_softcapping") is not None,
+    )
+
+
+def inkling2(config: Config) -> Model:
+    """Return Inkling 2's language model."""
+    parts = read(config)
+    return network(parts, runs_of(parts.plans, lambda plan: layer(parts, plan)))
+
+
+def network(parts: InklingParts, runs: Parts) -> Model:
+    """Return a language model of these layers."""
+    sizes, hidden = parts.sizes, parts.sizes.hidden
+    final = BlockResidual("final_input", ("x",), hidden, -(-sizes.layers // parts.every) + 1)
+    after = head(
+        hidden, sizes.vocabulary, norm=RMS_FP32, softcap=parts.softcap, fp32_cap=True, none=sizes.headless,
+        source=final.name,
+    )  # fmt: skip
+    before = embedding(sizes.vocabulary + sizes.more_rows, hidden, norm=RMS)
+    return decoder_only(sizes, before, runs, (final, *after))
 
 
 _SIZES = ("num_attention_heads", "num_key_value_heads", "head_dim")
@@ -146,27 +182,41 @@ def _experts(config: Config, hidden: int) -> Block:
     return partial(moe, width=hidden, inner=config.integer("moe_intermediate_size"), routing=routing)
 
 
-def _layer(
-    hidden: int, kernel: int, attentions: dict[str, _InklingAttention], feed: Block, plan: _InklingPlan
-) -> Layer:
-    """Return a layer, each branch of which reads a sum over earlier blocks and ends with a short convolution."""
-    near = plan.attention == WINDOWED
-    letters = ("",) if near else ("q_", "k_", "v_")
+Mixes = Callable[[str, str], Operations]
+"""(name, what is read) → operations that mix a message into it, the last of them the result."""
+
+
+def _unmixed(name: str, source: str) -> Operations:
+    return ()
+
+
+def layer(parts: InklingParts, plan: Inkling2Plan, mixes: Mixes = _unmixed) -> Layer:
+    """Return a layer, each branch of which reads a sum over earlier blocks and ends with a short convolution. mixes: a
+    message into what each branch reads."""
+    hidden, near = parts.sizes.hidden, plan.attention == WINDOWED
+    several = not near or mixes is not _unmixed
+    letters = ("q_", "k_", "v_") if several else ("",)
     read: Operations = ()
     reads = ["x"] * len(letters)
     if plan.blocks:
-        read = (BlockResidual("attention_input", ("x",), hidden, plan.blocks + 1, len(letters)),)
-        reads = ["attention_input"]
+        read = (BlockResidual("attention_input", ("x",), hidden, plan.blocks + 1, 1 if near else len(letters)),)
+        reads = ["attention_input"] * len(letters)
         if not near:
             reads = [f"{letter}read" for letter in letters]
             read += tuple(Slice(name, ("attention_input",), hidden) for name in reads)
+    for place, letter in enumerate(letters):
+        mixed = mixes(letter, reads[place])
+        read += mixed
+        reads[place] = mixed[-1].name if mixed else reads[place]
     normed = [f"{letter}input_norm" for letter in letters]
     norms = tuple(RMS_FP32(name, of, hidden) for name, of in zip(normed, reads, strict=True))
-    first = attentions[plan.attention]((normed[0], normed[0 if near else 1], normed[0 if near else 2]))
-    convolved = ShortConvolution("attention_conv", (first[-1].name,), hidden, kernel)
+    first = parts.attentions[plan.attention]((normed[0], normed[several], normed[2 * several]))
+    convolved = ShortConvolution("attention_conv", (first[-1].name,), hidden, parts.kernel)
     partial_sum: Operations = () if plan.begins else (Add("attention_residual", ("x", convolved.name), hidden),)
     last = partial_sum[-1].name if partial_sum else convolved.name
-    second = feed("mlp_norm")
+    mlp_input = BlockResidual("mlp_input", (last,), hidden, plan.blocks + plan.begins + 1)
+    mixed = (mlp_input, *mixes("mlp_", "mlp_input"))
+    second = parts.feed("mlp_norm")
     return Layer(
         f"{'sliding' if near else 'full'}_{plan.blocks}" + "_begins" * plan.begins,
         (
@@ -175,10 +225,10 @@ def _layer(
             *first,
             convolved,
             *partial_sum,
-            BlockResidual("mlp_input", (last,), hidden, plan.blocks + plan.begins + 1),
-            RMS_FP32("mlp_norm", "mlp_input", hidden),
+            *mixed,
+            RMS_FP32("mlp_norm", mixed[-1].name, hidden),
             *second,
-            ShortConvolution("mlp_conv", (second[-1].name,), hidden, kernel),
+            ShortConvolution("mlp_conv", (second[-1].name,), hidden, parts.kernel),
             Add("mlp_residual", (last, "mlp_conv"), hidden),
         ),
     )
@@ -194,6 +244,11 @@ INKLING2 = like(
         INKLING.implementation, kernels=(EAGER,), fp32_weights=("/weight", "/query", "mlp.gate/weight"),
     ),
     wrappers=(Wrapper("inkling2"),),
+    modules={
+        "q": "self_attn.q_proj.linear", "k": "self_attn.k_proj.linear", "v": "self_attn.v_proj.linear",
+        "o": "self_attn.o_proj.linear", "gate_logit": "self_attn.o_proj.gate_proj",
+        "relative": "self_attn.relative_position_bias.linear",
+    },
     defaults={
         "intermediate_size": REQUIRED, "local_layer_ids": REQUIRED, "mlp_layer_types": REQUIRED,
         "n_shared_experts": REQUIRED, "final_logit_softcapping": 30.0, "log_scaling_n_floor": 128000,

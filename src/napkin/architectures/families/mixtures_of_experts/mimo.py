@@ -14,7 +14,7 @@ from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.reading import FULL, WINDOWED, in_pairs, rope_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.implementations import EAGER, SIGMOID_ROUTER
+from napkin.operations.implementations import EAGER, FP32_ROUTER
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -106,7 +106,7 @@ MIMO = Architecture(
     config_class="MiMoV2FlashConfig",
     aliases={"num_local_experts": "n_routed_experts"},
     implementation=replace(
-        SIGMOID_ROUTER, softmax="native", sinks="always shifted", joins=True, by_kind=True, kernels=(EAGER,)
+        FP32_ROUTER, softmax="native", sinks="always shifted", joins=True, by_kind=True, kernels=(EAGER,)
     ),
     defaults={
         "attention_bias": False, "head_dim": 192, "hidden_act": "silu", "intermediate_size": 16384,

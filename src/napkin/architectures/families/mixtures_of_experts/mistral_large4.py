@@ -23,10 +23,21 @@ from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.implementations import EAGER, EFFICIENT, HF
 from napkin.operations.indexer import Indexer
-from napkin.operations.learned import Temper
+from napkin.operations.learned import Parameters, Temper
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.roles import COLUMN, KEY, KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY, ROW, SHARED_TENSOR, VALUE
+from napkin.operations.roles import (
+    COLUMN,
+    KEY,
+    KV_LATENT,
+    QUERY,
+    REPLICATED,
+    ROTATED_KEY,
+    ROTATED_QUERY,
+    ROW,
+    SHARED_TENSOR,
+    VALUE,
+)
 from napkin.operations.views import Concat, Share, Slice
 from napkin.record import record, replace
 
@@ -153,7 +164,8 @@ def mistral_large4(config: Config) -> Model:
     sizes = dimensions_of(config, hidden, layers, heads, heads, nope + rotary, length)
     rows, softcap = sizes.vocabulary, config.real("final_logit_softcapping") is not None
     after = head(hidden, rows, norm=RMS, softcap=softcap, none=sizes.headless)
-    return decoder_only(sizes, embedding(rows, hidden), runs_of(plans, layer), after)
+    frequencies = Parameters("frequencies", (), (("alpha", (rotary // 2,)),), REPLICATED)
+    return decoder_only(sizes, (frequencies, *embedding(rows, hidden)), runs_of(plans, layer), after)
 
 
 def _experts(config: Config, hidden: int, function: str) -> Block:
@@ -194,7 +206,7 @@ MISTRAL_LARGE4 = Architecture(
     aliases={"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"},
     implementation=replace(
         HF, router="scores", kernel_mask="always", kernels=(EFFICIENT, EAGER),
-        fp32_router=True, fp32_weights=("mlp.gate/weight",), fp16_excepts=("indexer/head_weights",),
+        fp32_router=True, fp32_weights=("mlp.gate/weight", "/alpha"), fp16_excepts=("indexer/head_weights",),
         buffers=(("rotary", "fp32"), ("rotary", "fp32")),
     ),
     wrappers=(

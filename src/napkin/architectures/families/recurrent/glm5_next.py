@@ -22,7 +22,7 @@ from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import KimiDelta
 from napkin.inputs.model import Config
 from napkin.operations.hyper_connections import CopyToStreams, MeanOfStreams
-from napkin.operations.implementations import EAGER, EFFICIENT, SIGMOID_ROUTER
+from napkin.operations.implementations import EAGER, EFFICIENT, FP32_ROUTER
 from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
@@ -154,8 +154,8 @@ GLM5_NEXT = Architecture(
     config_class="Glm5NextTextConfig",
     aliases={"num_local_experts": "n_routed_experts"},
     implementation=replace(
-        SIGMOID_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER),
-        fp32_weights=("/weight", "/bias", "/decay", "/base", "/scale"),
+        FP32_ROUTER, kernel_mask="always", kernels=(EFFICIENT, EAGER),
+        fp32_weights=(*FP32_ROUTER.fp32_weights, "/weight", "/bias", "/decay", "/base", "/scale"),
     ),
     wrappers=(Wrapper("glm5_next", flat=True),),
     defaults={

@@ -18,7 +18,7 @@ from napkin.architectures.recurrent_blocks import KimiDelta
 from napkin.architectures.recurrent_parts import LINEAR, Hybrid, hybrid, kinds, sizes_of
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.implementations import SIGMOID_ROUTER
+from napkin.operations.implementations import FP32_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Model
 from napkin.operations.pointwise import Activation, Multiply
@@ -100,7 +100,8 @@ def _read_bailing(config: Config) -> Hybrid:
         narrowed=True,
         function=activation(config, "hidden_act"),
     )
-    return _read(config, listed, delta, _latent(config, rotates=True, gate=_head_gate))
+    rank = config.optional_integer("q_lora_rank")
+    return _read(config, listed, delta, _latent(config, rotates=True, q_rank=rank, gate=_head_gate))
 
 
 def _check_bailing(config: Config) -> None:
@@ -113,7 +114,6 @@ def _check_bailing(config: Config) -> None:
             f"{printable(repr(names[0]), 60)}: napkin knows this model type as Ling 3.0, with Kimi Delta Attention",
         )
     for field, value in (
-        ("q_lora_rank", None),
         ("group_norm_size", 1),
         ("no_kda_lora", True),
         ("rope_interleave", True),
@@ -251,10 +251,13 @@ BAILING_HYBRID = Architecture(
         "layer_types": None, "max_position_embeddings": 262144, "mlp_layer_types": None, "moe_intermediate_size": 768,
         "n_group": 8, "n_shared_experts": 1, "norm_topk_prob": True, "num_attention_heads": 32,
         "num_experts_per_tok": 8, "num_key_value_heads": 32, "num_local_experts": 512, "num_mtp_layers": 1,
+        "q_lora_rank": None,
         "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "short_conv_kernel_size": 4, "tie_word_embeddings": False,
         "topk_group": 4, "v_head_dim": 128, "vocab_size": 157184,
     },
-    implementation=replace(SIGMOID_ROUTER, fp32_weights=("/weight", "/bias", "/decay")),
+    implementation=replace(
+        FP32_ROUTER, fp32_weights=(*FP32_ROUTER.fp32_weights, "/weight", "/bias", "/decay")
+    ),
     modules={
         "head_gate": "self_attn.g_proj", "mixer_q": "self_attn.q_proj", "mixer_k": "self_attn.k_proj",
         "mixer_v": "self_attn.v_proj", "mixer_forget": "self_attn.forget_gate.f_proj",
@@ -279,7 +282,7 @@ KIMI_LINEAR = Architecture(
         "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "tie_word_embeddings": False,
         "topk_group": 1, "v_head_dim": 128, "vocab_size": 163840,
     },
-    implementation=SIGMOID_ROUTER,
+    implementation=FP32_ROUTER,
     modules={
         "mixer_q": "self_attn.q_proj", "mixer_k": "self_attn.k_proj", "mixer_v": "self_attn.v_proj",
         "mixer_forget_low": "self_attn.forget_gate.f_a_proj", "mixer_forget": "self_attn.forget_gate.f_b_proj",

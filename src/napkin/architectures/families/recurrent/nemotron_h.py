@@ -36,7 +36,7 @@ from napkin.architectures.recurrent_parts import (
 from napkin.architectures.state_space import Ssd
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.implementations import SIGMOID_ROUTER
+from napkin.operations.implementations import FP32_ROUTER
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
@@ -204,7 +204,9 @@ NEMOTRON_H = Architecture(
         "sliding_window": None, "ssm_state_size": 128, "tie_word_embeddings": False, "use_bias": False,
         "use_conv_bias": True, "vocab_size": 131072,
     },
-    implementation=replace(SIGMOID_ROUTER, fp32_norm_weight=True),
+    implementation=replace(
+        FP32_ROUTER, fp32_weights=("mixer.gate/weight",), fp32_norm_weight=True
+    ),
     wrappers=(
         Wrapper("nemo_speechlm"),
         Wrapper("nemotron_h_omni", path="language_model.model"),
