@@ -127,7 +127,11 @@ def _predicted(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
 @special("lara_mini")
 def _three_mixers(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = {"linear_num_key_heads": 2, "linear_num_value_heads": rng.choice((2, 4))}
-    own |= {"sliding_window": 16, "linear_key_head_dim": rng.choice((8, 16)), "linear_value_head_dim": rng.choice((8, 16))}
+    own |= {
+        "sliding_window": 16,
+        "linear_key_head_dim": rng.choice((8, 16)),
+        "linear_value_head_dim": rng.choice((8, 16)),
+    }
     mixers = ("linear_attention", "sliding_attention", "full_attention")
     listed = [rng.choice(mixers) for _ in range(drawn["num_hidden_layers"])]
     own |= {"layer_types": rng.choice((None, ["sliding_attention", *listed[1:]]))}
