@@ -373,7 +373,10 @@ def test_out_of_range_numbers_are_reported_in_words(napkin: Napkin) -> None:
     assert "inf" not in outcome.out
 
 
-@pytest.mark.parametrize("budget", ["--gpus 1e15 --hardware h100 --within 30d", "--compute 10"])
+@pytest.mark.parametrize(
+    "budget",
+    ["--gpus 1e15 --hardware h100 --within 30d", "--compute 10", "--compute 5e-324 --unique-tokens 100B"],
+)
 def test_a_budget_that_trains_nothing_is_reported(napkin: Napkin, budget: str) -> None:
     """10¹⁵ GPUs fail so often that nothing of the time is training."""
     outcome = napkin(f"optimal {budget}")

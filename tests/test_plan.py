@@ -331,6 +331,16 @@ def test_given_degrees_are_kept(napkin: Napkin) -> None:
         ("plan llama3-70b --gpus 8 --hardware h100 --seq 8192", "none of", "--gpus 16"),
         ("plan llama3-8b --gpus 64 --hardware h100 --tp 3", "does not divide the attention heads (32)", "--tp 4"),
         ("plan llama3-8b --gpus 61 --hardware h100 --global-batch 64", "divides the batch of 64", "--gpus 64"),
+        (
+            "plan llama3-8b --gpus 8 --hardware h100 --global-batch 64 --grad-accum 5",
+            "--grad-accum 5 does not divide the batch of 64",
+            "--grad-accum 4",
+        ),
+        (
+            "plan llama3-8b --gpus 8 --hardware h100 --max-global-batch 2 --optimizer-in-backward --dp 3",
+            "not a multiple of 3",
+            "--dp 2",
+        ),
         ("plan llama3-8b --gpus 64 --hardware h100 --dp 48", "not a multiple of 48", "--dp 64"),
         ("plan llama3-70b --gpus 64 --hardware h100 --zero 0 --tp 1 --pp 1", "none of", ""),
     ],

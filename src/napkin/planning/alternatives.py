@@ -8,7 +8,7 @@ from napkin.counting.params import params
 from napkin.footprint import capacity
 from napkin.planning.fewest import LIMIT
 from napkin.planning.fitting_layouts import FittingLayouts
-from napkin.planning.grid import Request, near_values
+from napkin.planning.grid import Request, forced, near_values
 from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.obstacles import broken_rules, largest_bucket
 from napkin.record import replace
@@ -54,8 +54,9 @@ def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
     near, far = _machines(n, request.node)
     for gpus in (*near, *far):
         yield f"--gpus {gpus:,} in place of {n:,}", replace(request, gpus=gpus)
-    if request.only or request.below:
-        released = replace(request, only={}, below={})
+    held = forced(request.setup)
+    if request.only != held or request.below:
+        released = replace(request, only=held, below={})
         yield "no degree held", released
         for gpus in far:
             yield f"--gpus {gpus:,} in place of {n:,} and no degree held", replace(released, gpus=gpus)
@@ -74,6 +75,8 @@ def _moved(request: Request) -> Iterator[tuple[str, Request]]:
     """Yield the request with one given degree changed to a neighboring value, or with full recomputation, and the
     change in words."""
     for name, value in request.only.items():
+        if name in forced(request.setup):
+            continue
         rest = {key: held for key, held in request.only.items() if key != name}
         for near in near_values(replace(request, only=rest), name, value):
             yield f"--{name} {near} in place of {value}", replace(request, only={**rest, name: near})

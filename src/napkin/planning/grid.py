@@ -74,6 +74,11 @@ class Request:
         return self.only.get(degree, value) == value and value <= self.below.get(degree, value)
 
 
+def forced(setup: Setup) -> dict[str, int]:
+    """Return the degrees that the optimizer leaves no choice of: whole matrices, one micro-batch a step."""
+    return ({"tp": 1} if setup.optimizer.whole else {}) | ({"grad-accum": 1} if setup.in_backward else {})
+
+
 @record
 class Grid:
     """Layouts: each row has a tp, cp, ep, sp and micro-batch, each column a pp and vp. `valid` is [zero, row, column],
@@ -188,13 +193,13 @@ def near_values(free: Request, name: str, value: int) -> list[int]:
     whole = grid(free)
     if whole is None:
         return []
-    field = FIELDS[name]
-    if field in GridRow._fields:
-        found = {int(v) for v in getattr(whole.rows, field)}
-    elif field in GridColumn._fields:
-        found = {int(v) for v in getattr(whole.columns, field)}
+    of_layouts = {"dp": whole.dp, "grad-accum": whole.micro_batches}
+    if name in of_layouts:
+        values = of_layouts[name][whole.valid.any(axis=0)]
     elif name == "zero":
-        found = {int(v) for v in whole.zero[whole.valid.any(axis=(1, 2))].flat}
+        values = whole.zero[whole.valid.any(axis=(1, 2))]
     else:
-        found = {int(v) for v in whole.dp[whole.valid.any(axis=0)]}
+        field = FIELDS[name]
+        values = getattr(whole.rows if field in GridRow._fields else whole.columns, field)
+    found = {int(value) for value in values.flat}
     return sorted(found - {value}, key=lambda v: abs(math.log(max(v, 0.5) / max(value, 0.5))))[:4]

@@ -33,6 +33,9 @@ def broken_rules(request: Request) -> list[str]:
     product = math.prod(only.get(name, 1) for name in (*OF_REPLICA, "dp"))
     if n % product:
         found.append(f"{n:,} GPUs are not a multiple of {product:,}")
+    steps = only.get("grad-accum", 1)
+    if request.batch is not None and request.batch % steps:
+        found.append(f"--grad-accum {steps:,} does not divide the batch of {request.batch:,}")
     if not found and request.batch is not None:
         found.append(f"no data-parallel degree of {n:,} GPUs divides the batch of {request.batch:,}")
     return found

@@ -24,7 +24,7 @@ from napkin.operations.model import Model
 from napkin.options.data import SAMPLES
 from napkin.options.layout import BOUNDED, SEARCHED
 from napkin.options.training import FROZEN
-from napkin.planning.grid import Request
+from napkin.planning.grid import Request, forced
 from napkin.planning.layout_time import Timed
 from napkin.planning.layouts import HalfWidth, LayoutQuestion
 from napkin.record import replace
@@ -147,10 +147,7 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
         only["zero"] = read_zero(inputs)
     if inputs.has("grad-accum"):
         only["grad-accum"] = inputs.integer("grad-accum")
-    if setup.optimizer.whole:
-        only["tp"] = 1
-    if setup.in_backward:
-        only["grad-accum"] = 1
+    only |= forced(setup)
     if inputs.has("sp"):
         only["sp"] = int(inputs.flag("sp"))
     if "tp" not in only and not inputs.has("max-tp"):

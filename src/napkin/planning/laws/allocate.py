@@ -87,7 +87,7 @@ def suited(law: ScalingLaw, aims: Aims, params: float | None, tokens: float | No
 
 
 def _middle(surface: Surface, compute: Term) -> float:
-    return math.log(surface.params(compute).value)
+    return math.log(max(float(surface.params(compute).value), SMALLEST))
 
 
 def value_of(surface: Surface, params: float, tokens: float, repeated: Repetition | None) -> float:
