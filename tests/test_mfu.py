@@ -36,10 +36,40 @@ def test_every_kind_of_rate_is_the_same_mfu() -> None:
 
 def test_conventions_and_hardware_utilisation() -> None:
     found = run_line(f"mfu llama3-8b --tokens-per-second-per-gpu 9000 {H100} --seq 8192 --json").values
-    names = {"6nd", "6nd_non_embedding", "palm", "nanogpt", "megatron", "causal", "torch"}
+    names = {"6nd", "6nd_non_embedding", "palm", "nanogpt", "megatron", "causal", "torch", "exact"}
     assert {path[4:] for path in found if path.startswith("mfu/")} == names
     assert all(found[f"hfu/{name}"] == found[f"mfu/{name}"] for name in names)
     assert found["mfu/causal"] < found["mfu/palm"]
+
+
+def test_an_mfu_above_1_is_possible_where_a_window_leaves_most_of_the_square_out() -> None:
+    """Mistral 7B at 131,072 tokens with a window of 4,096: token i attends to min(i, 4,096) of them, and an attention of
+    32 layers with 32 heads of 128 takes 4 FLOP a pair and element, three times."""
+    line = "mfu mistral-7b-v0.1 --hardware h100-sxm-80gb --seq 131072 --json --tokens-per-second-per-gpu"
+    length, window, rate, peak = 131_072, 4096, 8000, 989.4e12
+    pairs = window * length - window * (window - 1) // 2
+    found = run_line(f"{line} {rate}")
+    left_out = (found.values["mfu/torch"] - found.values["mfu/exact"]) * found.values["peak"] / rate
+    assert left_out == pytest.approx(12 * 32 * 4096 * (length - pairs / length), rel=1e-9)
+    assert found.values["peak"] == pytest.approx(peak, rel=1e-3)
+    assert found.values["mfu"] > 1 > found.values["mfu/exact"]
+    assert (found.data["verdict"], found.status) == ("fair", 0)
+    assert any("full square" in note for note in found.data["notes"])
+    most = rate / found.values["mfu/exact"]
+    assert run_line(f"{line} {most * 1.01!r}").data["verdict"] == "impossible"
+    assert run_line(f"{line} {most * 0.99!r}").status == 0
+
+
+def test_the_time_of_a_long_run_with_a_window_is_possible() -> None:
+    """Trained with LoRA, the square of attention is counted: its MFU is above 1, and its interval is about it."""
+    found = run_line(
+        "train-time mistral-7b-v0.1 --tokens 1B --gpus 8 --hardware h100 --seq 131072 --zero 3 --global-batch 64 "
+        "--micro-batch 1 --lora-rank 8 --recompute full --json"
+    )
+    assert found.values["mfu"] > 1
+    assert found.data["verdict"] != "impossible"
+    for path in ("mfu", "time"):
+        assert found.values[f"{path}/low"] < found.values[path] < found.values[f"{path}/high"]
 
 
 def test_recomputation_counts_towards_hfu_alone() -> None:

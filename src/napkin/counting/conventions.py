@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.counting import flops
-from napkin.counting.flops import FULL, Works
+from napkin.counting.flops import EXACT, FULL, Works
 from napkin.counting.params import params
 from napkin.counting.six_n import six
 from napkin.elementwise import Number
@@ -79,21 +79,38 @@ def per_token(model: Model, over: Works, name: str, mtp: bool = False) -> Term:
     if name == "megatron":
         return add(path, _matrices(path, model, over, mtp), _square(path, model, 3, seq), source=source)
     if name == "torch":
-        step = flops.passes(f"{path}/step", model, flops.with_pairs(over, FULL), mtp)
-        return divide(path, step, _tokens(over), source=source)
+        return _counted(path, model, over, FULL, mtp)
     raise KeyError(name)
 
 
-def counted_per_token(passes: Passes, over: Callable[[Model, int], Works], mtp: bool = False) -> Term:
+def _counted(path: str, model: Model, over: Works, pairs: str, mtp: bool) -> Term:
+    step = flops.passes(f"{path}/step", model, flops.with_pairs(over, pairs), mtp)
+    return divide(path, step, _tokens(over), source=SOURCES["torch"])
+
+
+def counted_per_token(
+    passes: Passes, over: Callable[[Model, int], Works], mtp: bool = False, pairs: str = FULL
+) -> Term:
     """Return the counted FLOPs per token of the trained model and of the passes without gradients. over: as in
-    `flops.forwards_of`."""
+    `flops.forwards_of`; pairs: the pairs of tokens in attention, as in flops.py."""
     own = over(passes.trained, 1)
-    found = per_token(passes.trained, own, "torch", mtp)
-    others = flops.forwards_of(passes, lambda model, times: flops.with_pairs(over(model, times), FULL))
+    found = _counted(f"flops/per_token/{'torch' if pairs == FULL else pairs}", passes.trained, own, pairs, mtp)
+    others = flops.forwards_of(passes, lambda model, times: flops.with_pairs(over(model, times), pairs))
     if not others:
         return found
     each = (divide(f"{found.name}/{one.name.rpartition('/')[2]}", one, _tokens(own)) for one in others)
     return add(found.name, found.renamed(f"{found.name}/trained"), *each)
+
+
+def allowed_per_token(passes: Passes, over: Callable[[Model, int], Works]) -> Term:
+    """Return the counted FLOPs per token of the pairs of tokens that causality, windows and documents leave."""
+    return counted_per_token(passes, over, pairs=EXACT)
+
+
+def excess(convention: Term, allowed: Term | None) -> float:
+    """Return how many times the FLOPs of the allowed pairs a convention counts, at least 1. A kernel computes little of
+    the square of a long sequence with a short window, so that an MFU by the full square may exceed 1."""
+    return 1.0 if allowed is None else max(float(convention.value) / float(allowed.value), 1.0)
 
 
 def all_conventions(model: Model, over: Works, mtp: bool = False) -> dict[str, Term]:

@@ -25,10 +25,16 @@ VERDICTS = ("good", "fair", "poor", "bad", "impossible")
 PALM = "Chowdhery et al. 2022, arXiv 2204.02311, section 4.1"
 
 
-def verdict_of(used: float) -> str:
-    """Return the verdict on an MFU, relative to published training steps; above 1 is impossible."""
-    if used > 1:
+UNMASKED = "MFU above 1: it counts attention's full square, of which kernels skip what masks leave out"
+"""Why an MFU may exceed 1 below the hardware's peak."""
+
+
+def verdict_of(used: float, excess: float = 1.0) -> str:
+    """Return the verdict on an MFU, relative to published training steps; above 1 is impossible. excess: how many times
+    the FLOPs that masks allow it counts, by which one above 1 is divided."""
+    if used > excess:
         return "impossible"
+    used = used / excess if used > 1 else used
     return "good" if used >= GOOD else "fair" if used >= FAIR else "poor" if used > BAD else "bad"
 
 

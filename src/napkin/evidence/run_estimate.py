@@ -113,14 +113,16 @@ def of_step(
     confidence: float,
     stack_named: bool,
     goodput: Goodput,
+    most: float,
 ) -> StepEstimate:
-    """Return the step model's utilization in 6·N terms, times the goodput; per_token: FLOPs."""
+    """Return the step model's utilization in a convention's terms, times the goodput; per_token: the convention's
+    FLOPs; most: the utilization by them at which the hardware's peak is reached."""
     seconds = prediction.step().time.value
     done = per_token * layout.global_batch * layout.seq
     middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * goodput.share.value
     of_step, close = prediction.half_width(confidence, named=stack_named)
     half = goodput.half_width(of_step, deviations(confidence))
-    low, high = middle / math.exp(half), min(middle * math.exp(half), 1.0)
+    low, high = middle / math.exp(half), min(middle * math.exp(half), max(most, middle))
     estimate = runs.Estimate(middle, low, high, confidence, 0, 0, ())
     return StepEstimate(estimate, seconds, of_step, tuple(one.id for _, one in close))
 

@@ -11,7 +11,7 @@ from napkin.commands.matmul_or_linear import run_matmul_or_linear
 from napkin.commands.mfu.question import MfuQuestion, read
 from napkin.commands.question.step_model import StepQuestion
 from napkin.commands.screens.mfu import of_rate
-from napkin.counting import measured_rate, utilization
+from napkin.counting import conventions, measured_rate, utilization
 from napkin.errors import BROKEN, OK, NapkinError
 from napkin.evidence.step_gap import gap_of, spread_note
 from napkin.inputs.hardware import Hardware
@@ -40,10 +40,12 @@ def run(inputs: Inputs) -> Answer:
 def answer(question: MfuQuestion) -> Answer:
     """Answer with MFU and HFU in every convention, the verdict, and explanations of a claim or a gap."""
     rate, peak = question.rate, question.peak
-    done = {name: utilization.achieved(name, rate, per_token) for name, per_token in question.per_token.items()}
+    counts = question.per_token if question.allowed is None else {**question.per_token, "exact": question.allowed}
+    done = {name: utilization.achieved(name, rate, per_token) for name, per_token in counts.items()}
     used = {name: utilization.mfu(name, achieved, peak) for name, achieved in done.items()}
     hardware_used = [utilization.hfu(name, mfu, question.repeated) for name, mfu in used.items()]
     main = used[question.basis]
+    excess = conventions.excess(question.per_token[question.basis], question.allowed)
     answer = Answer(
         "mfu",
         [
@@ -55,9 +57,9 @@ def answer(question: MfuQuestion) -> Answer:
             *([measured_rate.of_job(rate, question.gpus)] if question.gpus is not None else []),
             peak,
         ],
-        verdict=utilization.verdict_of(main.value),
-        status=BROKEN if main.value > 1 else OK,
-        notes=_remarks(question, main),
+        verdict=utilization.verdict_of(main.value, excess),
+        status=BROKEN if main.value > excess else OK,
+        notes=_remarks(question, main, excess),
     )
     if question.logged is not None and question.logged.lines > 1:
         answer.notes.append(spread_note(question.logged.lines, question.logged.slow))
@@ -90,7 +92,7 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
         answer.extra["causes"] = [{"term": cause.term or None, "says": cause.says} for cause in gap.causes]
 
 
-def _remarks(question: MfuQuestion, main: Term) -> list[str]:
+def _remarks(question: MfuQuestion, main: Term, excess: float) -> list[str]:
     """Return notes on the basis of the verdict, and on likely causes of a poor or impossible one."""
     hardware, dtype = question.hardware, question.dtype
     notes = [
@@ -106,8 +108,10 @@ def _remarks(question: MfuQuestion, main: Term) -> list[str]:
                 f"--peak-flops is the sparse peak of {printed.name}; training is dense: the MFU is {times} × this"
             )
     causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
-    if main.value > 1:
+    if main.value > excess:
         notes.append(f"an MFU above 1 is impossible: look for {causes}")
+    elif main.value > 1:
+        notes.append(utilization.UNMASKED)
     elif main.value > utilization.RARE:
         notes.append(f"only 1 % of published training steps reach {utilization.RARE}: look for {causes}")
     elif main.value < utilization.FAIR:

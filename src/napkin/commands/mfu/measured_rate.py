@@ -22,11 +22,12 @@ RATED = "for example --tokens-per-second 98000"
 @record
 class Counted:
     """What converts a rate: FLOPs per token by convention, and the tokens of a sample, if known. basis: the convention
-    whose MFU is judged."""
+    whose MFU is judged; allowed: FLOPs per token of the pairs of tokens that masks allow."""
 
     per_token: Mapping[str, Term]
     seq: int | None
     basis: str = "6nd"
+    allowed: Term | None = None
 
 
 def without_rate() -> NapkinError:

@@ -63,6 +63,7 @@ class MfuQuestion:
     rate: Term
     gpus: Term | None
     basis: str
+    allowed: Term | None
     claimed: float | None
     logged: Logged | None
     step: StepQuestion | None
@@ -97,6 +98,7 @@ def read_rated(inputs: Inputs, logged: Logged | None) -> MfuQuestion:
         rate=rate,
         gpus=inputs.term("gpus") if inputs.has("gpus") else None,
         basis=_read_basis(inputs, counted),
+        allowed=counted.allowed,
         claimed=claimed,
         logged=logged,
         step=_read_step(inputs, logged is not None and logged.lines > 1),
@@ -143,7 +145,8 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     usual = passes == Passes(model)
     if not usual:  # the other conventions count the gradients of all weights, and one model
         per_token["torch"] = conventions.counted_per_token(passes, over_times)
-    counted = Counted(per_token, seq * task.rows, VERDICT_BY if usual else "torch")
+    allowed = conventions.allowed_per_token(passes, over_times)
+    counted = Counted(per_token, seq * task.rows, VERDICT_BY if usual else "torch", allowed)
     others = flops.forwards_of(passes, over_times)
     run = read_trained(inputs, model, again)
     return model.name, counted, utilization.repeated(passes.trained, run, over, again, others)

@@ -248,9 +248,9 @@ def parse_convention(name: str) -> str:
     return word
 
 
-def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
-    """Return the FLOPs per token in the chosen convention (--flops, else 6nd, or the count if something is frozen), and
-    as counted."""
+def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term, Term]:
+    """Return the FLOPs per token in the chosen convention (--flops, else 6nd, or the count if something is frozen), as
+    counted, and of the pairs of tokens that masks allow."""
     from napkin.counting import conventions, flops
 
     passes = Passes(model)
@@ -265,4 +265,5 @@ def read_per_token(inputs: Inputs, model: Model) -> tuple[Term, Term]:
         return flops.works(one, times, seq, target=target)
 
     counted = conventions.counted_per_token(passes, over)
-    return (counted if name == "torch" else conventions.per_token(model, over(model, 1), name)), counted
+    named = counted if name == "torch" else conventions.per_token(model, over(model, 1), name)
+    return named, counted, conventions.allowed_per_token(passes, over)

@@ -18,6 +18,7 @@ SAYS = {
     "megatron": "Megatron-LM's formula",
     "causal": "attention halved (causal)",
     "torch": "as torch counts them",
+    "exact": "the pairs that masks allow",
 }
 """Convention → its count of the FLOPs per token."""
 

@@ -13,6 +13,7 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.step_model import StepQuestion, memory_terms, read_step
 from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.screens.step import screen
+from napkin.counting.utilization import UNMASKED
 from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
 from napkin.evidence.utilization import PATHS, utilization_terms
 from napkin.inputs.hardware import Hardware
@@ -74,7 +75,7 @@ def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, 
         terms += [*memory, question.hardware.term("capacity", "memory/capacity", "byte")]
     answer = Answer("step", terms, notes=notes, verdict=_binding(found))
     if any(term.value > 1 for term in terms if term.name == "mfu"):
-        answer.notes.append("mfu counts attention's full square, which no kernel computes here; mfu/exact does not")
+        answer.notes.append(f"{UNMASKED}; mfu/exact does not count it")
     _add_ends(answer, half)
     answer.extra["evidence"] = [
         {"id": one.id, "source": one.source, "distance": round(far, 2), "error": round(math.expm1(one.error), 4)}

@@ -46,7 +46,15 @@ def answer(question: TrainTimeQuestion) -> Answer:
         from napkin.commands.train_time.estimated import add_estimate, estimated
 
         run = estimated(
-            known, hardware, question.peak, question.budget, price, question.confidence, question.goodput, question.step
+            known,
+            hardware,
+            question.peak,
+            question.budget,
+            price,
+            question.confidence,
+            question.goodput,
+            question.step,
+            question.excess,
         )
         answer = _answer_from(question, run.found)
         add_estimate(answer, known, hardware, price is not None, run, question.confidence, question.goodput)
@@ -113,7 +121,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
         exact, note = _compared_with_count(question.convention, found, question.counted)
         terms += exact
         notes.append(note)
-    impossible = found["mfu"].value > 1
+    impossible = found["mfu"].value > question.excess
     answer = Answer(
         "train-time",
         terms,
@@ -130,6 +138,10 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
     ]
     if impossible:
         answer.notes.append("the MFU that this takes is above 1: more than the hardware's dense peak")
+    elif found["mfu"].value > 1:
+        from napkin.counting.utilization import UNMASKED
+
+        answer.notes.append(UNMASKED)
     return answer
 
 

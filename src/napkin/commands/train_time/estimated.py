@@ -38,9 +38,11 @@ def estimated(
     confidence: float,
     goodput: Goodput,
     step: StepQuestion | None,
+    most: float,
 ) -> Estimated:
-    """Solve a run with an MFU estimated from published runs or from the step of a layout."""
-    stepped = _of_step(step, known, confidence, goodput) if step is not None else None
+    """Solve a run with an MFU estimated from published runs or from the step of a layout, whose interval ends at
+    `most`."""
+    stepped = _of_step(step, known, confidence, goodput, most) if step is not None else None
     of = stepped.estimate if stepped is not None else None
     found, estimate = solved(known, hardware, peak, budget, price, confidence, goodput, of)
     return Estimated(found, estimate, stepped)
@@ -90,11 +92,13 @@ def add_estimate(
     ]
 
 
-def _of_step(step: StepQuestion, known: Mapping[str, Term], confidence: float, goodput: Goodput) -> StepEstimate:
+def _of_step(
+    step: StepQuestion, known: Mapping[str, Term], confidence: float, goodput: Goodput, most: float
+) -> StepEstimate:
     """Return the estimate of the step model for the layout."""
     per_token = known["per_token"].value
     layout = step.setup.layout
-    return of_step(layout, step.prediction, step.hardware, per_token, confidence, step.stack_named, goodput)
+    return of_step(layout, step.prediction, step.hardware, per_token, confidence, step.stack_named, goodput, most)
 
 
 def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> list[str]:

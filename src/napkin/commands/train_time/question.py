@@ -31,6 +31,7 @@ class TrainTimeQuestion:
 
     known      given values among params, tokens, gpus, mfu and time; per_token: FLOPs per token, if not 6 per parameter
     counted    counted FLOPs per token of a model; per_token follows `convention`
+    excess     how many times the FLOPs that masks allow per_token counts, at least 1
     peak       of one accelerator, FLOP/s/GPU
     draw       measured power of one accelerator with its share of the host; None: its TDP
     overhead, pue, carbon  factors for energy beyond the accelerators, and for carbon
@@ -65,3 +66,4 @@ class TrainTimeQuestion:
     draw: Term | None = None
     weighed: bool = True
     measured: bool = False
+    excess: float = 1.0

@@ -43,7 +43,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         from napkin.commands.question.untimed import read_untimed
 
         read_untimed(inputs)
-    known, counted, named, data = _read_known(inputs)
+    known, counts, named, data = _read_known(inputs)
     measured = any(name in inputs for name in MEASURED_TOKENS)
     laid_out = named != "" and "mfu" not in known and not measured and any(name in inputs for name in PREDICTS)
     if laid_out and "gpus" not in known:
@@ -74,7 +74,8 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     draw = _read_draw(inputs, hardware)
     return TrainTimeQuestion(
         known=known,
-        counted=counted,
+        counted=None if counts is None else counts[0],
+        excess=1.0 if counts is None else counts[1],
         convention=str(inputs.peek("flops") or "6nd"),
         hardware=hardware,
         peak=peak,
@@ -238,9 +239,9 @@ def _read_amount(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, ...]:
     return found.more
 
 
-def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str, tuple[Term, ...]]:
-    """Return the given values among params, tokens, gpus, mfu and time; a model's counted FLOPs per token and name; and
-    the description of the samples."""
+def _read_known(inputs: Inputs) -> tuple[dict[str, Term], tuple[Term, float] | None, str, tuple[Term, ...]]:
+    """Return the given values among params, tokens, gpus, mfu and time; a model's counted FLOPs per token with the
+    convention's excess, and its name; and the description of the samples."""
     if "model" in inputs:
         from napkin.commands.question.size import read_size
 
@@ -256,9 +257,9 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str, tupl
     if inputs.has("within"):
         known["time"] = inputs.term("within", "time")
     if inputs.has("model"):
-        counted, name = _read_model(inputs, known)
+        counts, name = _read_model(inputs, known)
         more = _read_amount(inputs, known)
-        return known, counted, name, more
+        return known, counts, name, more
     if any(name in inputs for name in AMOUNT):
         _read_amount(inputs, known)
     size = f"MODEL {inputs.shown['params'].text}" if inputs.has("params") else "name a model"
@@ -271,20 +272,21 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], Term | None, str, tupl
     return known, None, "", ()
 
 
-def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[Term, str]:
-    """Add a model's parameters and FLOPs per token to the known values; return its counted FLOPs per token and its
-    name."""
+def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[tuple[Term, float], str]:
+    """Add a model's parameters and FLOPs per token to the known values; return its counted FLOPs per token, with the
+    convention's excess, and its name."""
     for name in ("params", "active-params"):
         if inputs.has(name):
             raise NapkinError(f"MODEL and --{name} cannot be combined", "the model has its own count")
     from napkin.commands.question.model import read_model, read_per_token
+    from napkin.counting.conventions import excess
     from napkin.counting.params import params
 
     model = read_model(inputs)
-    named, counted = read_per_token(inputs, model)
+    named, counted, allowed = read_per_token(inputs, model)
     known["params"] = params(model)["params/total"].renamed("params")
     known["per_token"] = named
-    return counted, model.name
+    return (counted, excess(named, allowed)), model.name
 
 
 def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
