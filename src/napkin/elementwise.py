@@ -294,5 +294,13 @@ def total(values: Iterable[Number]) -> Number:
 def divisors(n: int, most: int | None = None) -> list[int]:
     """Return the divisors of n, up to `most` if it is given, ascending."""
     last = n if most is None else min(n, most)
-    small = [d for d in range(1, min(last, math.isqrt(n)) + 1) if n % d == 0]
-    return small + [n // d for d in reversed(small) if d * d < n and n // d <= last]
+    found, rest, prime = [1], n, 2
+    while prime * prime <= rest and prime <= last:
+        power = 1
+        while rest % prime == 0:
+            rest, power = rest // prime, power + 1
+        found = [d * prime**k for d in found for k in range(power)]
+        prime += 1 if prime == 2 else 2
+    if 1 < rest <= last:  # a prime: its square is above what is left, or it is above `last`
+        found += [d * rest for d in found]
+    return sorted(d for d in found if d <= last)

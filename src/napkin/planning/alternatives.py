@@ -63,9 +63,10 @@ def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
 
 
 def _machines(n: int, node: int) -> tuple[list[int], list[int]]:
-    """Return other machines: a few nodes more or fewer, nearest first; and doublings of a node, larger ones first."""
+    """Return other machines: a few nodes more or fewer, nearest first, up to the size that a search ends at; and
+    doublings of a node, larger ones first."""
     whole = n // node * node
-    around = (whole + i * node for i in range(-TRIED, TRIED + 1))
+    around = (whole + i * node for i in range(-TRIED, TRIED + 1) if whole <= LIMIT)
     near = sorted((m for m in around if m > 0 and m != n), key=lambda m: abs(m - n))[:TRIED]
     powers = [node << i for i in range((LIMIT // node).bit_length())]
     return near, [*(p for p in powers if p > n), *(p for p in reversed(powers) if p < n)]
