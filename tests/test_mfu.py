@@ -43,8 +43,8 @@ def test_conventions_and_hardware_utilisation() -> None:
 
 
 def test_an_mfu_above_1_is_possible_where_a_window_leaves_most_of_the_square_out() -> None:
-    """Mistral 7B at 131,072 tokens with a window of 4,096: token i attends to min(i, 4,096) of them, and an attention of
-    32 layers with 32 heads of 128 takes 4 FLOP a pair and element, three times."""
+    """Mistral 7B at 131,072 tokens with a window of 4,096: token i attends to min(i, 4,096) of them, and attention in
+    32 layers of 32 heads of 128 takes 4 FLOP a pair and element, three times."""
     line = "mfu mistral-7b-v0.1 --hardware h100-sxm-80gb --seq 131072 --json --tokens-per-second-per-gpu"
     length, window, rate, peak = 131_072, 4096, 8000, 989.4e12
     pairs = window * length - window * (window - 1) // 2
