@@ -40,6 +40,9 @@ def test_a_family_means_its_nearest_member() -> None:
     assert found is not None
     assert found.name == "llama3-70b"
     assert nearest_of_family("llamas", 10**9) is None
+    smallest = nearest_of_family("llama3", 0)
+    assert smallest is not None
+    assert smallest.name == "llama3-8b"
 
 
 def test_layers_that_are_listed_go_on_in_their_order() -> None:

@@ -119,9 +119,10 @@ def _repeating(config: Config, field: str, listed: Listed) -> tuple[Listed, List
 
 
 def nearest_of_family(family: str, limit: int) -> Config | None:
-    """Return the published model of a family with the size nearest to `limit`; None if no family has this name."""
+    """Return the published model of a family with the size nearest to `limit` parameters, the smallest below one; None
+    if no family has this name."""
     members = [preset_config(one) for one in presets() if spelling(one.family) == spelling(family)]
-    sized = [(abs(math.log(count(build(config)) / limit)), at) for at, config in enumerate(members)]
+    sized = [(abs(math.log(count(build(config)) / max(limit, 1))), at) for at, config in enumerate(members)]
     return members[min(sized)[1]] if sized else None
 
 
