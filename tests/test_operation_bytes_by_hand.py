@@ -25,6 +25,7 @@ from napkin.operations.norms import ScaledNorm, UnitNorm
 from napkin.operations.pointwise import Fourier, ResidualGate, Scale
 from napkin.operations.recurrence import ForgetGate, Scan
 from napkin.operations.relative import ShortConvolution
+from napkin.operations.sphere import Interpolate, LearnedScale
 from napkin.operations.streams import (
     AddToOthers,
     Blend,
@@ -94,6 +95,9 @@ CASES = [
     (WriteStreams("w", ("c", "y", "x"), W, N), tensors((4 * N + 1, 6 * N + 1))),
     # in fp32: joined 2 + 2, cast 2 + 4, normalized 4 + 4, weighed 4 bytes a state; each query's sum written
     (BlockResidual("b", ("x", "y"), W, N, 5), ((4 + 6 + 8 + 4) * N * W + 4 * 5 * W, (22 + 8) * N * W)),
+    # networks on the unit sphere: a vector's gradient reads the gradient and the input
+    (LearnedScale("s", ("x",), W), tensors(COPY, (0, 2))),
+    (Interpolate("i", ("x", "y"), W), tensors((2 + 1, 2), COPY, (0, 2), SUM)),  # difference, product, sum
     # images
     (Pixels("p", (), W), ((4 + 2) * W, 0)),  # fp32 read, 16 bits written; no gradient
     (ClassTokens("c", ("x",), 1, W), tensors(COPY)),

@@ -162,7 +162,7 @@ def test_reformer_sorts_tokens_by_hash_or_sees_its_chunk() -> None:
     }  # fmt: skip
     mlp = 2 * h * f + f + h + 2 * 2 * h
     local, hashed = 4 * h * a * d + mlp, 3 * h * a * d + mlp
-    assert total(fields) == rows * h + 8 * 8 + 8 * 24 + local + hashed + 2 * 2 * h + 2 * h * rows + rows
+    assert total(fields) == rows * h + 8 * 8 + 8 * 24 + local + hashed + 2 * 2 * h + 2 * h * rows + 2 * rows
     linear = 2 * s * (7 * h * a * d + 2 * 2 * h * f + 2 * h * rows)
     chunks = 4 * a * d * s * (2 * 8) + 2 * 4 * a * d * s * (2 * 16)
     assert forward(fields, 1, s) == linear + chunks + 2 * a * s * d * 2 * 2  # two hashes of two directions each

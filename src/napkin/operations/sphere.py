@@ -25,6 +25,7 @@ class LearnedScale(Elementwise):
         return (Weight("scale", (self.width,), self.shard),)
 
     def traffic(self) -> tuple[Number, Number]:
+        """Read and write; backward the same for the input's gradient, and read both for the vector's."""
         return 4 * self.width, 8 * self.width
 
     def lower(self, run: Lowering) -> Value:
@@ -48,7 +49,9 @@ class Interpolate(Elementwise):
         return (Weight("rate", (self.width,), REPLICATED),)
 
     def traffic(self) -> tuple[Number, Number]:
-        return 10 * self.width, 14 * self.width
+        """Read two and write one for the difference and for the sum, read and write for the product; backward negate
+        and add up the gradients, and as a product with a learned vector."""
+        return 16 * self.width, 18 * self.width
 
     def lower(self, run: Lowering) -> Value:
         x, branch, tape = run.read(self), run.read(self, 1), run.tape
