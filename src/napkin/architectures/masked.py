@@ -29,8 +29,10 @@ ENCODER = replace(
     buffers=(ROTARY, IDS, IDS),
     closure=("tables", "masks"),
     variables=(SUMMED, INNER),
+    registers_first=("word_embeddings", "position_embeddings"),
 )
-"""Position and segment ids are buffers, one row for all sequences; a decoder's layers get their mask as an argument."""
+"""Position and segment ids are buffers, one row for all sequences; a decoder's layers get their mask as an argument; the
+segments' embedding runs before the positions' and is registered after it."""
 
 
 def purpose_of(config: Config, full: str | tuple[str, ...] = "ForMaskedLM", *, pretraining: bool = False) -> str:

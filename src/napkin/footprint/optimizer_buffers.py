@@ -45,13 +45,14 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
     first, norms_last = setup.implementation.registers_first, setup.implementation.norms_last
     layers: list[Operation] = []
 
-    def place(op: Operation) -> tuple[bool, bool]:
-        return op.module.rpartition(".")[2] not in first, norms_last and op.normalizes()
+    def late(op: Operation) -> bool:
+        return op.module.rpartition(".")[2] not in first
 
+    before = sorted(stack.before, key=late)
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=place)
+        ordered = sorted(layer.operations, key=lambda op: (late(op), norms_last and op.normalizes()))
         layers += ordered * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
-    for weight in (one for one in weights_of([*stack.before, *layers, *after]) if one.trained):
+    for weight in (one for one in weights_of([*before, *layers, *after]) if one.trained):
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)

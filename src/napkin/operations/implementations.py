@@ -204,8 +204,8 @@ class Implementation:
                  that loading a checkpoint in a 16-bit type leaves in fp32 (_keep_in_fp32_modules_strict)
     fp16_excepts those that only loading in fp16 leaves in fp32 (_keep_in_fp32_modules)
     norms_last   a layer registers its norms after its linear layers
-    registers_first  modules of a layer, by the last part of their path, that register their weights before those that
-                 run earlier
+    registers_first  modules of a layer, or before the layers, by the last part of their path, that register their
+                 weights before those that run earlier
     closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
                  for each sequence), distances (an id for each query and key, where relative positions have scores),
                  masks (eager attention's, one for each window), mask (one for all), alibi (slopes times positions)

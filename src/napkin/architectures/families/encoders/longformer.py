@@ -21,7 +21,9 @@ LONGFORMER = like(
     windows=attention_windows,
     config_class="LongformerConfig",
     defaults={"attention_window": 512, "onnx_export": False, "position_embedding_type": REQUIRED},
-    implementation=replace(ENCODER, positions="each", segments="each", kernels=(EAGER,), buffers=(ROTARY,)),
+    implementation=replace(
+        ENCODER, positions="each", segments="each", kernels=(EAGER,), buffers=(ROTARY,), registers_first=()
+    ),
     modules={
         **bert_modules("longformer", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
         "global_q": "attention.self.query_global", "global_k": "attention.self.key_global",

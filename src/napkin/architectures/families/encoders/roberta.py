@@ -13,7 +13,7 @@ from napkin.architectures.record import Architecture, like
 from napkin.operations.implementations import OWN_LABELS
 from napkin.record import replace
 
-_ROBERTA = replace(ENCODER, positions="each", segments="each")
+_ROBERTA = replace(ENCODER, positions="each", segments="each", registers_first=())
 # arXiv:1907.11692
 ROBERTA = like(
     BERT,
