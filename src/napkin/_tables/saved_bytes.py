@@ -1666,6 +1666,7 @@ EXACT: dict[str, tuple[int, int, str]] = {
     'nemotron_h': (0, 192, '5.24.0'),
     'nllb-moe': (24, 2, '5.23.0'),
     'nomic_bert': (0, 96, '5.23.0'),
+    'nystromformer': (18, 60, '5.24.0'),
     'olmo': (0, 144, '5.23.0'),
     'olmo2': (0, 144, '5.23.0'),
     'olmo3': (0, 144, '5.23.0'),

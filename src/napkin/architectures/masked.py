@@ -31,8 +31,8 @@ ENCODER = replace(
     variables=(SUMMED, INNER),
     registers_first=("word_embeddings", "position_embeddings"),
 )
-"""Position and segment ids are buffers, one row for all sequences; a decoder's layers get their mask as an argument; the
-segments' embedding runs before the positions' and is registered after it."""
+"""Position and segment ids are buffers, one row for all sequences; a decoder's layers get their mask as an argument.
+Segments are looked up before positions, and their table is registered after that of positions."""
 
 
 def purpose_of(config: Config, full: str | tuple[str, ...] = "ForMaskedLM", *, pretraining: bool = False) -> str:

@@ -10,14 +10,15 @@ from napkin.architectures.record import Build, like
 from napkin.architectures.sparse_attention import block_sparse
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
+from napkin.operations.convolved_attention import ConvolvedAttention
 from napkin.operations.implementations import EAGER
 from napkin.operations.learned import Parameters
 from napkin.operations.model import Model
 from napkin.operations.roles import HEADS
 from napkin.record import replace
 
+_APPROXIMATES = "the class approximates attention; full attention is counted"
 _OF_THE_APPROXIMATION = (
-    *("inv_coeff_init_option", "num_landmarks", "segment_means_seq_len"),
     *("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),
     *("approx_mode", "block_per_row", "initial_prior_diagonal_n_blocks", "initial_prior_first_n_blocks"),
 )
@@ -32,7 +33,7 @@ def _approximate(offset: int, convolution: str = "") -> Build:
 
     def build(config: Config) -> Model:
         model = Bert(pooler=False, offset=offset, only=(("add_cross_attention", (False,)),))(config)
-        config.notes.append("the class approximates attention; full attention is counted")
+        config.notes.append(_APPROXIMATES)
         config.ignore(*_OF_THE_APPROXIMATION)
         config.must_be("use_bias", True)
         kernel = config.optional_integer(convolution) if convolution else None
@@ -42,6 +43,31 @@ def _approximate(offset: int, convolution: str = "") -> Build:
         return each_layer(model, lambda operations: (conv, *operations))
 
     return build
+
+
+def _nystromformer(config: Config) -> Model:
+    """Return Nyströmformer (arXiv:2102.03902): BERT with a convolution over the values of each head. Its attention is
+    full if there are as many landmarks as tokens."""
+    model = Bert(pooler=False, offset=2, only=(("add_cross_attention", (False,)),))(config)
+    approximates = config.integer("num_landmarks") != config.integer("segment_means_seq_len")
+    if approximates:
+        config.notes.append(_APPROXIMATES)
+    config.ignore("inv_coeff_init_option")
+    kernel = config.optional_integer("conv_kernel_size") or 0
+
+    def convolved(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        made: list[Operation] = []
+        for op in operations:
+            of = op.attends()
+            if of is not None:
+                sizes = (of.heads, of.kv_heads, of.qk_dim, of.v_dim)
+                op = ConvolvedAttention(
+                    of.name, of.reads, *sizes, causal=False, kernel=kernel, approximates=approximates
+                )
+            made.append(op)
+        return tuple(made)
+
+    return each_layer(model, convolved)
 
 
 def _big_bird(config: Config) -> Model:
@@ -81,11 +107,13 @@ BIG_BIRD = like(
 NYSTROMFORMER = like(
     BERT,
     "nystromformer",
-    build=_approximate(2, "conv_kernel_size"),
+    build=_nystromformer,
     config_class="NystromformerConfig",
     defaults={
-        "conv_kernel_size": 65, "hidden_act": "gelu_new", "max_position_embeddings": 510, "vocab_size": 30000,
+        "conv_kernel_size": 65, "hidden_act": "gelu_new", "max_position_embeddings": 510, "num_landmarks": 64,
+        "segment_means_seq_len": 64, "vocab_size": 30000,
     },
+    implementation=replace(ENCODER, segments="buffer", kernels=(EAGER,)),
     modules=bert_modules("nystromformer"),
 )  # fmt: skip
 # arXiv:2111.09714
