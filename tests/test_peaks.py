@@ -172,3 +172,35 @@ def test_tensors_are_in_the_order_in_which_the_class_registers_them() -> None:
     oss = {"model_type": "gpt_oss", **sizes, "head_dim": 8, "intermediate_size": 24, "vocab_size": 11}
     experts = [shape for shape in sizes_in_order({**oss, "num_local_experts": 4}) if shape[0] == 4 and shape != (4,)]
     assert experts[-4:] == [(4, 48, 16), (4, 48), (4, 16, 24), (4, 16)]
+    moe = {"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "kv_lora_rank": 8, "q_lora_rank": 8}
+    moe |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "first_k_dense_replace": 0}
+    groups = {"n_group": 1, "topk_group": 1, "n_shared_experts": 1, "intermediate_size": 40, "vocab_size": 11}
+    found = sizes_in_order({"model_type": "deepseek_v3", **sizes, **moe, **groups})
+    behind = found.index((4, 48, 16))  # o_proj, experts, router
+    assert found[behind - 1 : behind + 3] == [(16, 16), (4, 48, 16), (4, 16, 24), (4, 16)]
+
+
+def held_by_forward(fields: dict[str, object], batch: int, length: int) -> list[int]:
+    """Bytes of the tensors that layers share, in fp32, without dropout."""
+    setup = Setup(
+        implementation_of("hf", str(fields["model_type"])),
+        Layout(seq=length, micro=batch),
+        POLICIES["fp32"],
+        find("adamw")[0],
+        "foreach",
+        "eager",
+        0.0,
+    )
+    return sorted(int(storage.size) for storage in prepare(model_of(dict(fields)), setup).run.shared_tensors)
+
+
+def test_what_the_layers_share_lives_until_the_last_has_run() -> None:
+    """MPNetEncoder copies its position bias for each sequence; XLNetModel has a table of 2s distances, or of s + 1 and
+    two masks of s × s, if it is causal."""
+    batch, s, h, heads = 3, 24, 32, 4
+    sizes = {"num_hidden_layers": 2, "intermediate_size": 72, "vocab_size": 97, "max_position_embeddings": 40}
+    mpnet = {"model_type": "mpnet", "hidden_size": h, "num_attention_heads": heads, **sizes}
+    assert held_by_forward(mpnet, batch, s) == [4 * batch * heads * s * s]
+    xlnet = {"model_type": "xlnet", "d_model": h, "n_layer": 2, "n_head": heads, "d_inner": 72, "vocab_size": 97}
+    assert held_by_forward({**xlnet, "attn_type": "bi"}, batch, s) == [4 * 2 * s * h]
+    assert held_by_forward({**xlnet, "attn_type": "uni"}, batch, s) == [4 * (s + 1) * h, 4 * 2 * s * s]

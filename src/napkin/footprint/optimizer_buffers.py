@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, maximum, minimum, total, where
@@ -42,17 +42,27 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
     """Yield (elements on a rank, shape, optimizer) of the trained tensors in order, each layer type at most twice. A
     tied head has no tensor of its own."""
     stack, setup = step.stack, step.setup
-    first, norms_last = setup.implementation.registers_first, setup.implementation.norms_last
     layers: list[Operation] = []
-
-    def late(op: Operation) -> bool:
-        return op.module.rpartition(".")[2] not in first
-
-    before = sorted(stack.before, key=late)
+    first, norms_last = setup.implementation.registers_first, setup.implementation.norms_last
+    before = registered(stack.before, first, norms_last=False)
     for layer in stack.layers:
-        ordered = sorted(layer.operations, key=lambda op: (late(op), norms_last and op.normalizes()))
-        layers += ordered * (1 if stack.depth == 1 else 2)
+        layers += registered(layer.operations, first, norms_last) * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in (one for one in weights_of([*before, *layers, *after]) if one.trained):
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)
+
+
+def registered(operations: Sequence[Operation], first: tuple[str, ...], norms_last: bool) -> list[Operation]:
+    """Return operations in the order in which the class registers their weights."""
+
+    def place(number: int) -> tuple[bool, int, bool]:
+        op = operations[number]
+        name = op.module.rpartition(".")[2]
+        early = name in first
+        if early:  # before all else of its parent
+            parent = op.module.removesuffix(name)
+            number = next(n for n, other in enumerate(operations) if other.module.startswith(parent))
+        return norms_last and op.normalizes(), number, not early
+
+    return [operations[number] for number in sorted(range(len(operations)), key=place)]

@@ -122,6 +122,7 @@ class PositionBias(Lookup):
     arXiv:1910.10683, section 2.1).
 
     shared  the layers that follow use it too, and have no table of their own
+    spread  it is copied for each sequence
     boxes   buckets of further tables, by distances between the places of tokens on a page, which differ by sequence
     """
 
@@ -129,6 +130,7 @@ class PositionBias(Lookup):
     heads: int
     shared: bool = True
     boxes: tuple[int, ...] = ()
+    spread: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         own = Weight("weight", (self.buckets, self.heads), HEADS)
@@ -152,6 +154,8 @@ class PositionBias(Lookup):
         run.bias = self._looked_up(run, self.buckets, heads, run.own * run.s)
         for count in self.boxes:
             run.bias = run.tape.add(self._looked_up(run, count, heads, run.b * run.own * run.s), run.bias)
+        if self.spread:
+            run.bias = run.tape.copy(run.bias.view(run.bias.count * run.b), "bias of each sequence")
         if self.shared:
             run.bias.storage.shared = True
             run.shared_tensors[SHARED_TENSOR + self.name] = Value(run.bias, heads, True)

@@ -45,6 +45,9 @@ ROTARY = ("rotary", "fp32")
 IDS = ("ids", "int64")
 """A buffer of position ids."""
 
+ROUTED = "experts"
+"""Routed experts, the last part of their path."""
+
 MASKS, POSITION_IDS, PADDING, PAIRS, ANGLES = "masks", "ids", "padding", "pairs", "angles"
 """What a class passes to its layers by position."""
 
@@ -205,7 +208,7 @@ class Implementation:
     fp16_excepts those that only loading in fp16 leaves in fp32 (_keep_in_fp32_modules)
     norms_last   a layer registers its norms after its linear layers
     registers_first  modules of a layer, or before the layers, by the last part of their path, that register their
-                 weights before those that run earlier
+                 weights before those of their parent that run earlier
     closure      what a checkpointed layer refers to: tables (cos and sin), ids (one row of positions), each ids (a row
                  for each sequence), distances (an id for each query and key, where relative positions have scores),
                  masks (eager attention's, one for each window), mask (one for all), alibi (slopes times positions)
@@ -292,7 +295,7 @@ PARTIAL_ROTARY = replace(HF, joins=True)
 FP32_ROTARY = replace(HF, rotary_fp32=True)
 SIGMOID_ROUTER = replace(HF, router="scores", native_scores="kept")
 """Scores of experts in the logits' type (DeepSeek-V3's router)."""
-FP32_ROUTER = replace(SIGMOID_ROUTER, fp32_router=True, fp32_weights=("mlp.gate/weight",))
+FP32_ROUTER = replace(SIGMOID_ROUTER, fp32_router=True, fp32_weights=("mlp.gate/weight",), registers_first=(ROUTED,))
 """Since transformers 5.24 its weight is stored in fp32."""
 OWN_LABELS = replace(HF, softmax="native", fp32_loss=False, shifted=False)
 """Labels lie at their own positions, and the loss takes the logits as they are (encoders, encoder-decoders)."""

@@ -125,9 +125,11 @@ class Indexer(Module):
             tape.record("cat", (t, part), tape.new(t.count, stream, "joined"))
             for t, part in zip((made, key), turned, strict=True)
         )
-        spread = tape.lowered(tape.cast(k, "fp32")).view(pairs * self.head_dim)
+        given = tape.lowered(tape.cast(k, "fp32"))
+        spread = given.view(pairs * self.head_dim)
         spread = select(either(run.b > 1, False), tape.copy(spread, "spread"), spread)
         scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * self.heads, "scores")
+        tape.hold(given)  # the product's argument
         scores = tape.relu(tape.scale(scores))
         weights = tape.scale(tape.cast(unkept(run, head_weights, x.tensor), "fp32"))
         total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
@@ -135,7 +137,7 @@ class Indexer(Module):
         around = (QUERY, KV_LATENT, ROTATED_QUERY, ROTATED_KEY)  # of the attention around it
         present = {op.role for op in run.program.operations}
         held = (run.made(role).tensor for role in around if role in present)
-        tape.hold(made, key, *turned, q, k, scores, chosen, *held)
+        tape.hold(latent.tensor, made, key, *turned, q, k, scores, chosen, *held)
         tape.recomputed = outer
         return Value(chosen, 1, x.divided)
 

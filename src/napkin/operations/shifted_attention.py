@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.bases import Module, Ordinary
 from napkin.operations.linear import Matmul
 from napkin.operations.lowering import Lowering
-from napkin.operations.roles import COLUMN, HEADS
+from napkin.operations.roles import COLUMN, HEADS, SHARED_TENSOR
 from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, gemm
 from napkin.record import record
@@ -48,6 +49,7 @@ class DistanceKeys(Module):
                 table = tape.new(rows * run.b, "fp32", "sinusoids", no_grad=True)
             table.storage.shared = True
             run.masks["sinusoids"] = table
+            run.shared_tensors[SHARED_TENSOR + self.name] = Value(table, self.d_in)
         table = run.masks["sinusoids"]
         stored = "fp32" if tape.autocast else tape.compute
         if not run.dropout:
@@ -56,7 +58,14 @@ class DistanceKeys(Module):
         count = self.d_in * self.d_out
         out = tape.new(table.count // self.d_in * self.d_out, table.dtype, "keys")
         grads = count * BYTES[stored]
-        return Value(tape.record("linear", (table,), out, for_weight=(table,), weight=grads), self.d_out)
+        made = tape.record("linear", (table,), out, for_weight=(table,), weight=grads)
+        tape.nodes[-1].cached = _only_cached(tape, count)
+        return Value(made, self.d_out)
+
+
+def _only_cached(tape: Tape, count: Number) -> Number:
+    """Return the bytes of autocast's copy of a weight that no product saves: only autocast's cache holds it."""
+    return count * BYTES[tape.autocast] if tape.autocast and not tape.frozen else 0
 
 
 @record
@@ -84,6 +93,8 @@ class Einsum(Matmul):
         out = tape.new(read.count // d_in * d_out, read.dtype, "output")
         grads = d_in * d_out * BYTES[stored]
         made = tape.record("linear", (read,), out, kept, for_weight=(read,), weight=grads)
+        if self.folded:
+            tape.nodes[-1].cached = _only_cached(tape, d_in * d_out)
         return Value(made, self.d_out, not self.folded, not self.folded)
 
 
@@ -130,6 +141,11 @@ class ShiftedAttention(Ordinary):
         tape = run.tape
         q, k, v, r = (run.read(self, i).tensor for i in range(4))
         width, rows = self.heads * self.head_dim, run.b * self.heads * run.s
+        if self.causal and "masks" not in run.masks:  # which queries see which keys, and the same without their own
+            masks = tape.new(2 * run.s * run.s, "fp32" if tape.autocast else tape.compute, "masks", no_grad=True)
+            masks.storage.shared = True
+            run.masks["masks"] = masks
+            run.shared_tensors[SHARED_TENSOR + self.name] = Value(masks, 1)
 
         def biased() -> Tensor:
             return tape.add(q, run.weight(width))
@@ -138,6 +154,7 @@ class ShiftedAttention(Ordinary):
         far = tape.matmul(biased(), r, rows * (run.s + 1 if self.causal else 2 * run.s), "scores of distances")
         index = tape.new(run.s, "int64", "keys", no_grad=True)
         content = scores
+        far = tape.slice(far, far.count - rows, apart=True)
         near = tape.record("index", (far,), tape.new(scores.count, far.dtype, "scores of pairs"), (index,))
         scores = tape.scale(tape.add(scores, near))
         if self.causal:
@@ -145,4 +162,5 @@ class ShiftedAttention(Ordinary):
         weights = tape.dropout(tape.softmax(scores), run.dropout)
         out = tape.matmul(weights, v, run.tokens * width, "values")
         tape.hold(content, near, scores, weights)  # variables of the function
+        run.scopes.local(q)
         return Value(tape.copy(out, "attended"), width, True, True)

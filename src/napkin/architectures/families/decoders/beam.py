@@ -16,7 +16,7 @@ from napkin.architectures.mixture import SIGMOID
 from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.implementations import SIGMOID_ROUTER
+from napkin.operations.implementations import ROUTED, SIGMOID_ROUTER
 from napkin.record import replace
 
 
@@ -54,6 +54,7 @@ BEAM = Architecture(
     config_class="BeamConfig",
     implementation=replace(
         SIGMOID_ROUTER, rotary_fp32=True, by_kind=True, fp32_router=True, fp32_weights=("mlp.gate/weight",),
+        registers_first=(ROUTED,),
     ),
     defaults={
         "attention_bias": False, "final_logit_softcapping": 30.0, "head_dim": 128, "hidden_act": "silu",

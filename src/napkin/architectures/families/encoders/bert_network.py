@@ -179,7 +179,7 @@ class Bert:
             last = operations[-1].name
             operations = (*operations, Matmul("project_in", (last,), sizes.embedding, sizes.whole.hidden, True))
         if sizes.distances:
-            operations = (PositionBias("distances", (), sizes.distances, sizes.whole.heads), *operations)
+            operations = (PositionBias("distances", (), sizes.distances, sizes.whole.heads, spread=True), *operations)
         return operations
 
     def _runs(self, sizes: _BertSizes) -> Parts:

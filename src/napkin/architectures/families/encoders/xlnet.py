@@ -14,7 +14,7 @@ from napkin.architectures.dimensions import decoder_only, dimensions
 from napkin.architectures.reading import activation
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.implementations import EAGER, HF
+from napkin.operations.implementations import EAGER, HF, SUMMED
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -79,7 +79,7 @@ XLNET = Architecture(
     },
     implementation=replace(
         HF, kernels=(EAGER,), fp32_loss=False, shifted=False, buffers=(), closure=(), checkpoints=False,
-        token_ids="transposed",
+        token_ids="transposed", variables=(SUMMED,),
     ),
     modules={
         "embedding": "transformer.word_embedding", "q": "rel_attn.q", "k": "rel_attn.k", "v": "rel_attn.v",

@@ -12,7 +12,7 @@ from napkin.architectures.layer_plans import after_first, all_sparse, by_type, l
 from napkin.architectures.mixture import Mixture, counted
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import EAGER, EFFICIENT, FP32_ROUTER, HF, SIGMOID_ROUTER
+from napkin.operations.implementations import EAGER, EFFICIENT, FP32_ROUTER, HF, ROUTED, SIGMOID_ROUTER
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -60,7 +60,10 @@ DEEPSEEK_V2 = Architecture(
     LatentDecoder(Rope(0, "complex", upcast=True), softmax=True, rank_stated=True),
     config_class="DeepseekV2Config",
     aliases={"num_experts": "n_routed_experts"},
-    implementation=replace(HF, router="scores", fp32_router=True, fp32_weights=FP32_ROUTER.fp32_weights),
+    implementation=replace(
+        HF, router="scores", fp32_router=True, fp32_weights=FP32_ROUTER.fp32_weights,
+        registers_first=(ROUTED,),
+    ),
     defaults={
         "attention_bias": False, "first_k_dense_replace": 0, "head_dim": None, "hidden_act": "silu",
         "intermediate_size": 11008, "kv_lora_rank": 512, "max_position_embeddings": 2048, "mlp_bias": False,

@@ -126,7 +126,7 @@ HY_V3 = Architecture(
     ),
     config_class="HYV3Config",
     aliases={"expert_hidden_dim": "moe_intermediate_size", "num_local_experts": "num_experts"},
-    implementation=replace(FP32_ROUTER, shares=new_shares),
+    implementation=replace(FP32_ROUTER, shares=new_shares, registers_first=()),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 13312,
         "max_position_embeddings": 131072, "mlp_bias": False, "mlp_layer_types": None,

@@ -15,7 +15,7 @@ from napkin.architectures.mixture import Mixture, Shared
 from napkin.architectures.reading import CHUNKED, FULL, indices, layer_types
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF
+from napkin.operations.implementations import HF, ROUTED
 from napkin.record import replace
 
 
@@ -71,7 +71,7 @@ LLAMA4 = Architecture(
         ignored=("for_llm_compressor",),
     ),
     config_class="Llama4TextConfig",
-    implementation=replace(HF, softmax="native", linear_router=True, unrouted=True),
+    implementation=replace(HF, softmax="native", linear_router=True, unrouted=True, registers_first=(ROUTED,)),
     wrappers=(Wrapper("llama4", path="language_model.model", config_class="Llama4Config"),),
     defaults={
         "attention_bias": False, "attention_chunk_size": 8192, "head_dim": 128, "hidden_act": "silu",

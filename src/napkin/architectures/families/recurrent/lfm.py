@@ -30,7 +30,7 @@ from napkin.architectures.recurrent_parts import (
 )
 from napkin.inputs.model import Config
 from napkin.operations.expert_kernels import new_shares
-from napkin.operations.implementations import FP32_ROTARY, HF, SIGMOID_ROUTER
+from napkin.operations.implementations import FP32_ROTARY, HF, ROUTED, SIGMOID_ROUTER
 from napkin.operations.model import Model
 from napkin.record import replace
 
@@ -197,7 +197,7 @@ LFM2_MOE = Architecture(
         "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4, "num_key_value_heads": 8,
         "tie_word_embeddings": True, "use_expert_bias": True, "vocab_size": 65536,
     },
-    implementation=replace(SIGMOID_ROUTER, shares=new_shares, norms_inline=True),
+    implementation=replace(SIGMOID_ROUTER, shares=new_shares, norms_inline=True, registers_first=(ROUTED,)),
     modules={
         "mixer_in_proj": "conv.in_proj", "mixer_out_proj": "conv.out_proj", "gate": "feed_forward.w1",
         "up": "feed_forward.w3", "down": "feed_forward.w2", "router": "feed_forward.gate",
