@@ -16,6 +16,7 @@ from napkin.counting.products import product_term
 from napkin.counting.six_n import against_count
 from napkin.counting.tensor_bytes import allocated
 from napkin.counting.vision import flops_of
+from napkin.footprint.linear_memory import _sized
 from napkin.operations.attention import AttentionCore
 from napkin.operations.linear import Matmul
 from napkin.operations.roles import EXPERT
@@ -238,3 +239,14 @@ def test_a_model_without_attention_recomputes_none() -> None:
     over = flops.works(small, 1, 8)
     assert utilization.recomputed(small, over, Recompute("selective")).value == 0
     assert utilization.repeated(small, small, over, Recompute("selective")).value == 1
+
+
+def test_what_a_stack_saves_begins_with_the_data() -> None:
+    """Widths 4, 6, 6, 2: each layer saves what it reads, 4 of the data and 2 · 6 of outputs, for each of 5 samples."""
+    assert saved(chain((4, 6, 6, 2)), 5) == (5 * 4, 5 * 12)
+
+
+def test_three_values_of_four_bits_take_two_bytes() -> None:
+    values = leaf("values", 3, "param", "given")
+    assert _sized("odd", values, "nvfp4").value == 2
+    assert _sized("even", values, "bf16").value == 6
