@@ -129,7 +129,8 @@ class Indexer(Module):
         spread = given.view(pairs * self.head_dim)
         spread = select(either(run.b > 1, False), tape.copy(spread, "spread"), spread)
         scores = tape.matmul(tape.cast(q, "fp32"), spread, pairs * self.heads, "scores")
-        tape.hold(given)  # the product's argument
+        if tape.autocast:
+            tape.hold(given)  # the cast argument of the product
         scores = tape.relu(tape.scale(scores))
         weights = tape.scale(tape.cast(unkept(run, head_weights, x.tensor), "fp32"))
         total = tape.scale(tape.matmul(weights, scores, pairs, "summed"))
