@@ -43,7 +43,8 @@ def answer(question: MfuQuestion) -> Answer:
     counts = question.per_token if question.allowed is None else {**question.per_token, "exact": question.allowed}
     done = {name: utilization.achieved(name, rate, per_token) for name, per_token in counts.items()}
     used = {name: utilization.mfu(name, achieved, peak) for name, achieved in done.items()}
-    hardware_used = [utilization.hfu(name, mfu, question.repeated) for name, mfu in used.items()]
+    # the recomputed share is one of the full square: nothing for the pairs that masks allow
+    hardware_used = [utilization.hfu(name, used[name], question.repeated) for name in question.per_token]
     main = used[question.basis]
     excess = conventions.excess(question.per_token[question.basis], question.allowed)
     answer = Answer(

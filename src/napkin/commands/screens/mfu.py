@@ -52,11 +52,14 @@ def _conventions(terms: dict[str, Term], basis: str) -> Table:
     """Return MFU, HFU if anything is recomputed, and FLOP/s in each convention, the judged one first."""
     names = [path.removeprefix("mfu/") for path in terms if path.startswith("mfu/") and path != "mfu/claimed"]
     names.sort(key=lambda name: name != basis)
-    again = any(terms[f"hfu/{name}"].value != terms[f"mfu/{name}"].value for name in names)
+    again = any(terms[f"hfu/{name}"].value != terms[f"mfu/{name}"].value for name in names if f"hfu/{name}" in terms)
     columns = [Column("counted as"), Column("MFU", True), *([Column("HFU", True)] if again else [])]
     rows = []
     for name in names:
-        used = [human(terms[f"{kind}/{name}"].value, "1", 3) for kind in (("mfu", "hfu") if again else ("mfu",))]
+        used = [
+            human(terms[path].value, "1", 3) if (path := f"{kind}/{name}") in terms else "–"
+            for kind in (("mfu", "hfu") if again else ("mfu",))
+        ]
         done = human(terms[f"flops_per_second/{name}"].value, "FLOP/s")
         rows.append((name, *used, done, SAYS.get(name, "")))
     return Table([*columns, Column("per GPU", True, 1), Column(remark=True)], rows)
