@@ -56,6 +56,7 @@ def test_an_mfu_above_1_is_possible_where_a_window_leaves_most_of_the_square_out
     assert found.values["mfu"] > 1 > found.values["mfu/exact"]
     assert (found.data["verdict"], found.status) == ("fair", 0)
     assert any("full square" in note for note in found.data["notes"])
+    assert any(note.startswith("the verdict is about mfu/exact, ") for note in found.data["notes"])
     most = rate / found.values["mfu/exact"]
     assert run_line(f"{line} {most * 1.01!r}").data["verdict"] == "impossible"
     assert run_line(f"{line} {most * 0.99!r}").status == 0

@@ -96,8 +96,9 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
 def _remarks(question: MfuQuestion, main: Term, excess: float) -> list[str]:
     """Return notes on the basis of the verdict, and on likely causes of a poor or impossible one."""
     hardware, dtype = question.hardware, question.dtype
+    judged = "exact" if 1 < main.value <= excess else question.basis
     notes = [
-        f"the verdict is about mfu/{question.basis}, against {hardware.name}'s dense {dtype} peak: of published "
+        f"the verdict is about mfu/{judged}, against {hardware.name}'s dense {dtype} peak: of published "
         f"training steps half reach {utilization.GOOD} (good), nine in ten {utilization.FAIR} (fair), else poor"
     ]
     printed = question.printed
@@ -112,7 +113,7 @@ def _remarks(question: MfuQuestion, main: Term, excess: float) -> list[str]:
     if main.value > excess:
         notes.append(f"an MFU above 1 is impossible: look for {causes}")
     elif main.value > 1:
-        notes.append(utilization.UNMASKED)
+        notes.append(f"{utilization.UNMASKED}; the verdict is about exact")
     elif main.value > utilization.RARE:
         notes.append(f"only 1 % of published training steps reach {utilization.RARE}: look for {causes}")
     elif main.value < utilization.FAIR:
