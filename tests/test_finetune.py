@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from napkin.evidence import published
+from napkin.evidence.finetune_layout import layout_of
 from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_rows import fine_tuning
 from napkin.evidence.finetune_software import with_loss
@@ -15,7 +16,9 @@ from napkin.evidence.finetune_words import within
 from napkin.evidence.rows import RowFields
 from napkin.inputs.load import Document
 from napkin.inputs.presets import preset
+from napkin.operations.frameworks import FRAMEWORKS as PROGRAMS
 from napkin.operations.implementations import HF
+from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.frameworks import PLAIN as PLAIN_FRAMEWORK
 from tests.conftest import preset as network
 from tests.conftest import run_line
@@ -733,6 +736,37 @@ def test_ligers_loss_without_the_heads_product_keeps_the_logits(loss: str, form:
     layout = {"trainer": "none", "stack": "none", "kernels": "liger", "loss": loss}
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
     assert with_loss(row, network("llama3-8b"), HF, PLAIN_FRAMEWORK).loss == form
+
+
+@pytest.mark.parametrize(
+    ("loss", "form"),
+    [
+        ("fused (default)", "vocabulary"),
+        ("cross_entropy_loss_fusion", "vocabulary"),
+        ("fused, Transformer Engine", "in-place"),
+        ("te fused", "in-place"),
+        ("liger", "fused"),
+        ("fused linear cross entropy", "fused"),
+        ("", ""),
+    ],
+)
+def test_megatrons_fused_cross_entropy_reads_whole_logits(loss: str, form: str) -> None:
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": {"stack": "megatron-core", "loss": loss}})
+    megatron = FRAMEWORKS["megatron-core"]
+    assert with_loss(row, network("llama3-8b"), PROGRAMS["megatron"], megatron).loss == form
+
+
+@pytest.mark.parametrize(("stack", "more", "longest"), [
+    ("megatron-core", "", 448), ("megatron-core", "padding_free: false", 1024), ("deepspeed", "", 1024),
+])  # fmt: skip
+def test_ms_swift_joins_the_rows_of_a_micro_batch_on_megatron(stack: str, more: str, longest: int) -> None:
+    """16 rows of at most 2,048 tokens, the longest of 1,024: joined, their excess over a mean of 256 falls with the
+    root of 16, 256 · (1 + 3/4) = 448 a row (modelscope/ms-swift swift/megatron/arguments/megatron_args.py)."""
+    layout = {"trainer": "ms-swift", "stack": stack, "micro_batch": 16, "seq_max": 2048}
+    layout |= {"padding_free": False} if more else {}
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout, "hardware": {"count": 1}})
+    _, lengths = layout_of(row, 1)
+    assert lengths.longest[0] == longest
 
 
 def test_kernels_that_run_a_norm_at_once_make_a_step_faster(tmp_path: pathlib.Path) -> None:

@@ -360,3 +360,16 @@ def test_experts_are_not_saved_and_a_linear_layer_is() -> None:
     line = "memory llama3.1-8b --lora-rank 8 --precision fp32 --optimizer sgd-momentum --lora-targets v_proj"
     more = values(f"{line} --modules-to-save q_proj")["memory/optimizer"] - values(line)["memory/optimizer"]
     assert more == 4 * 32 * 4096 * 4096
+
+
+@pytest.mark.parametrize("dropout", ["0", "0.05"])
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"])
+def test_experts_of_megatron_are_linear_layers_and_its_router_is_none(targets: str, dropout: str) -> None:
+    """One pair of matrices next to linear_fc1, gate and up in one, and one next to linear_fc2, for each of 128 experts;
+    gradients in fp32 (modelscope/mcore-bridge src/mcore_bridge/tuners/lora.py; ms-swift swift/megatron/utils/utils.py,
+    find_all_linears, has no TopKRouter)."""
+    line = "memory qwen3-30b-a3b --framework megatron-core --lora-rank 8 --seq 64 --json"
+    found = run_line(f"{line} --lora-targets {targets} --lora-dropout {dropout}").values["memory/gradients"]
+    attention = (2048 + 4096) + 2 * (2048 + 512) + (4096 + 2048)
+    experts = 128 * ((2048 + 2 * 768) + (768 + 2048))
+    assert found == 4 * 48 * 8 * (attention + experts)

@@ -44,6 +44,10 @@ PAGE = Path(ROOT, "docs", "fine-tuning.md").read_text(encoding="utf-8").rpartiti
         ("openrlhf --gpus 8", "--precision bf16-mixed --framework deepspeed --gpus 8 --zero 2"),
         ("verl --gpus 8", "--precision amp-bf16 --framework fsdp --gpus 8 --zero 3 --recompute full"),
         ("nemo-rl --gpus 8", "--precision bf16-mixed --framework megatron-core --gpus 8 --zero 1"),
+        (  # a program of its own, which checkpoints nothing by default
+            "ms-swift --framework megatron-core --lora-rank 8",
+            "--framework megatron-core --lora-rank 8 --lora-dropout 0.05",
+        ),
     ],
 )
 def test_defaults_of_a_library(trainer: str, same: str) -> None:

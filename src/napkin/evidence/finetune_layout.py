@@ -67,15 +67,15 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
     if dp * tp * pp * cp != gpus:
         raise NapkinError(f"its degrees do not divide {gpus} GPUs")
     micro, sums = _batch_of(row, gpus, dp)
-    lengths = lengths_of(row, micro, micro * sums * dp)
+    trainer, stack = trainer_of(row), row.text("layout.stack").lower()
+    lengths = lengths_of(row, micro, micro * sums * dp, stack in trainer.joins)
     if _leaves_batch_open(row):
-        if gpus > 1 and row.text("layout.stack").lower() not in UNSHARED and tp * pp * cp * ep == 1:
+        if gpus > 1 and stack not in UNSHARED and tp * pp * cp * ep == 1:
             raise NapkinError(f"how its {gpus} GPUs divide the model and the batch is not stated")
         lengths = lengths.several(MOST_TOGETHER, "the micro-batch is not stated")
     stored = bool(row.text("method.quantized") or row.text("method.quantised"))
-    usual = "full" if trainer_of(row).recomputes(row.text("layout.versions"), stored) else "none"
+    usual = "full" if trainer.recomputes(row.text("layout.versions"), stored, stack) else "none"
     chunks = row.count("layout.vp") or 1
-    stack = row.text("layout.stack").lower()
     zero = row.count("layout.zero", least=0)
     if zero is None:
         own = FRAMEWORKS[stack].zero if stack in FRAMEWORKS else 0

@@ -68,10 +68,11 @@ def mean_of(row: RowFields, samples: int) -> float | None:
     return row.number("measured.mean_tokens_per_sample") or (step / samples if step else None)
 
 
-def lengths_of(row: RowFields, micro: int, samples: int) -> RowLengths:
-    """Return the lengths. micro: sequences of a forward pass; samples: of a step."""
+def lengths_of(row: RowFields, micro: int, samples: int, joins: bool = False) -> RowLengths:
+    """Return the lengths. micro: sequences of a forward pass; samples: of a step; joins: its software joins the
+    sequences of a micro-batch unless told otherwise."""
     stated, cut, mean = row.count("layout.seq"), row.count("layout.seq_max"), mean_of(row, samples)
-    packed, padded = row.flag("layout.packed"), _is_padded(row)
+    packed, padded = row.flag("layout.packed"), _is_padded(row, joins)
     if stated is not None:
         return RowLengths(stated, (stated, stated, stated))
     if mean is not None:
@@ -90,10 +91,12 @@ def lengths_of(row: RowFields, micro: int, samples: int) -> RowLengths:
     return RowLengths(cut, (likely, low, cut), untimed, varied=True, padded=padded)
 
 
-def _is_padded(row: RowFields) -> bool:
+def _is_padded(row: RowFields, joins: bool) -> bool:
     """Return whether each sequence is padded to the longest of its micro-batch."""
-    joins = row.flag("layout.padding_free") or row.flag("layout.packed") or "padding-free" in row.text("layout.kernels")
-    return not joins
+    free = row.flag("layout.padding_free")
+    said = free or row.flag("layout.packed") or "padding-free" in row.text("layout.kernels")
+    usual = joins and free is None and not row.text("layout.padded")
+    return not (said or usual)
 
 
 def _excess(micro: int) -> float:

@@ -120,7 +120,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     other = check_kind(row)
     model, trainer = model_of(row), trainer_of(row)
     framework = _framework_of(row, trainer, kind)
-    name = framework.implementation if framework.implementation != "hf" else trainer.implementation
+    name = trainer.builds(framework)
     precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model

@@ -6,7 +6,7 @@ import re
 
 from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
-from napkin.evidence.row_words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss
+from napkin.evidence.row_words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss, megatron_loss
 from napkin.evidence.rows import RowFields
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
@@ -298,6 +298,9 @@ def with_loss(row: RowFields, model: Model, implementation: Implementation, fram
         implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
     if FUSED_NORMS in words:
         return replace(implementation, norms="fused", loss="in-place")
+    of_megatron = megatron_loss(row.text("layout.loss")) if framework.name == "megatron-core" else ""
+    if of_megatron:
+        return replace(implementation, loss=of_megatron)
     if IN_PLACE.search(row.text("layout.loss").lower()):
         return replace(implementation, loss="in-place")
     if fuses_loss(words) and "logits kept" not in words:

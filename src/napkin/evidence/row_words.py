@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from napkin.inputs.launch.megatron_core import FUSED_LOSSES as FUSED_IN_MEGATRON
 from napkin.training.versions import is_before, is_since
 
 DEEPSPEED = "deepspeed"
@@ -190,6 +191,19 @@ FUSED_LOSSES = re.compile(r"liger|cut cross entropy|\bcce\b|fused|chunked")
 def fuses_loss(words: str) -> bool:
     """Return whether words of a loss or of kernels name a loss that materializes no logits."""
     return FUSED_LOSSES.search(re.sub(r"[-_]", " ", words.lower())) is not None
+
+
+WITH_HEAD = re.compile(r"liger|cut cross entropy|\bcce\b|linear|chunked")
+"""Words of losses that take the head's matmul into their kernel."""
+
+
+def megatron_loss(words: str) -> str:
+    """Return the form of the fused cross entropy that words name in Megatron-core, "" if they name none: it reads whole
+    logits (cross_entropy_loss_fusion, cross_entropy_fusion_impl)."""
+    words = re.sub(r"[-_]", " ", words.lower())
+    if not re.search(r"\bfus(ed|ion)\b", words) or WITH_HEAD.search(words):
+        return ""
+    return FUSED_IN_MEGATRON["te" if re.search(r"\bte\b|transformer ?engine", words) else "native"]
 
 
 IN_PLACE = re.compile(r"liger[ _-]cross[ _-]entropy")

@@ -74,7 +74,7 @@ class Experts(Module):
             up, down = (f"{self.module}.expert_0.{name}" for name in implementation.expert_linears)
             shapes = (up, self.d_model, self.d_ff), (down, self.d_ff, self.d_model)
             return tuple(LinearPart(*shape, copies=self.experts) for shape in shapes)
-        return expert_tensors(self)
+        return expert_tensors(self, implementation)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         # rows spread over the experts; the shape that each sees on average is the same total
@@ -246,7 +246,7 @@ class ExpertMatmul(Module):
         return (gemm(self.name, work.tokens * self.top_k, self.d_in, self.d_out),)
 
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
-        return expert_tensors(self)
+        return expert_tensors(self, implementation)
 
     def chooses_among(self) -> int:
         return self.experts
@@ -290,11 +290,12 @@ class ExpertMatmul(Module):
         return Value(out, self.top_k * self.d_out, x.divided, x.gathered)
 
 
-def expert_tensors(op: Operation) -> tuple[LinearPart, ...]:
-    """Return the tensors that have all experts' weights, as parameters of the module."""
+def expert_tensors(op: Operation, implementation: Implementation) -> tuple[LinearPart, ...]:
+    """Return the tensors that have all experts' weights: parameters of the module, or grouped linear layers."""
+    apart = not implementation.grouped_linears
     matrices = [weight for weight in op.weights() if weight.shard == EXPERT and len(weight.shape) == 2]
     names = [weight.name if weight.name == "weight" else f"{weight.name}_proj" for weight in matrices]
     return tuple(
-        LinearPart(f"{op.module}.{name}", weight.shape[1], weight.shape[0], copies=weight.copies, parameter=True)
+        LinearPart(f"{op.module}.{name}", weight.shape[1], weight.shape[0], copies=weight.copies, parameter=apart)
         for name, weight in zip(names, matrices, strict=True)
     )

@@ -35,8 +35,11 @@ _MEGATRON = replace(
     parallel_loss=True,
     gathers_heads=True,
     scores_inside=True,
+    grouped_linears=True,
 )
-"""The layers of NVIDIA/Megatron-LM, megatron/core; experts/TEGroupedMLP.forward: scores multiply within the experts."""
+"""The layers of NVIDIA/Megatron-LM, megatron/core; transformer/moe/experts.py, TEGroupedMLP: scores multiply within the
+experts, whose linear_fc1 and linear_fc2 are linear layers (modelscope/mcore-bridge src/mcore_bridge/tuners/lora.py,
+LoraParallelLinear: a pair of thin ones next to each, with dropout)."""
 _MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
 _TITAN = replace(_LIBRARY, rotary="kernel", shifted=False, parallel_loss=True)

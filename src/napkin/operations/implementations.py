@@ -180,6 +180,7 @@ class Implementation:
                  torch/utils/checkpoint.py, _CachingTorchDispatchMode)
     unrouted     every expert runs every token, in batched matmuls; scores of those that were not chosen are 0
     expert_linears  names of both linear layers of each expert, if it is a module of its own
+    grouped_linears  the experts' weights are those of linear layers, gate and up in one, which have adapters as others
 
     Layouts and tuning
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
@@ -246,6 +247,7 @@ class Implementation:
     unrouted: bool = False
     scores_inside: bool = False
     expert_linears: tuple[str, ...] = ()
+    grouped_linears: bool = False
     drops: str = ALWAYS
     packed: bool = False
     query_scale: bool = False

@@ -122,13 +122,13 @@ def _targeted(
 
     Where transformers 5 keeps experts in one tensor that were linear layers in transformers 4, peft takes the old names
     for the tensors; the fused one, of gate and up, gets twice the rank (utils/transformers_weight_conversion.py).
-    converts: whether it does, as peft did not before."""
+    converts: whether it does, as peft did not before. Where the tensors are linear layers, each has the rank itself."""
     targets = _known(targets, model)
     operations = all_operations(model)
     paths = [path for op in operations for path in paths_in(op, implementation)]
     mapped = RENAMED.get(CONVERTED.get(model.family, ""), {}) if converts else {}
     if targets in EVERYTHING:
-        if not mapped:
+        if not mapped or implementation.grouped_linears:
             return tuning
         targets = _every(operations, implementation, mapped)
     held = [part.path for op in operations for part in op.linear_parts(implementation) if part.parameter]
@@ -161,7 +161,10 @@ def _targeted(
                 did_you_mean(target, names) or f"one of {', '.join(names)}",
             )
     _check_fused(fused, mapped)
-    parameters |= {name: len(parts) for name, parts in fused.items()}
+    if implementation.grouped_linears:
+        modules += [f".{name}" for name in fused]
+    else:
+        parameters |= {name: len(parts) for name, parts in fused.items()}
     return replace(tuning, targets=tuple(modules), parameters=tuple(parameters.items()))
 
 

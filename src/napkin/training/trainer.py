@@ -31,6 +31,7 @@ class Trainer:
     widens    tensors that are not quantized are cast to fp32, and every block is checkpointed by default, next to
               quantized ones (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed by default, from version `since` on
+    keeps     frameworks on which none is
     loss      its cross entropy of texts (operations/losses.py) from version `loss_since` on, "" if it is the model's
     kernels   that replace parts of the class by default (kernels.py), ""
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
@@ -42,6 +43,7 @@ class Trainer:
     shares    adapters are trained on the engine's own copy of the other weights
     sleeps    the engine frees its memory during training
     away      what it offloads to the host while a colocated engine generates
+    joins     frameworks on which the rows of a micro-batch of samples are one sequence without padding by default
     unpads    micro-batches of reinforcement learning have no padding
     packs     default tokens of such a micro-batch, 0 if it packs none     longest  the same in multiples of the longest
               sequence, as its recipes or guides have it
@@ -71,6 +73,7 @@ class Trainer:
     autocast: bool = True
     widens: bool = False
     checkpoints: bool = False
+    keeps: tuple[str, ...] = ()
     since: tuple[int, int] = (0, 0)
     loss: str = ""
     loss_since: tuple[int, int] = (0, 0)
@@ -87,6 +90,7 @@ class Trainer:
     away: tuple[str, ...] = ()
     scores: tuple[str, ...] = ()
     penalizes: tuple[str, ...] = PENALIZED
+    joins: tuple[str, ...] = ()
     unpads: bool = False
     packs: int = 0
     longest: tuple[int, ...] = ()
@@ -116,6 +120,10 @@ class Trainer:
         """Return the library's default ZeRO stage on a framework, 0 if it has none."""
         return dict(self.divides).get(framework.name, 0)
 
+    def builds(self, framework: Framework) -> str:
+        """Return the name of the implementation of models on a framework: the framework's own, if it has one."""
+        return framework.implementation if framework.implementation != "hf" else self.implementation
+
     def on(self, framework: Framework) -> Framework:
         """Return a framework as the library runs it."""
         return replace(framework, defers=True) if self.defers and framework.gathers else framework
@@ -133,9 +141,12 @@ class Trainer:
         found = (self.packs, *(times * longest for times in self.longest))
         return tuple(dict.fromkeys(max(tokens, longest) for tokens in found))
 
-    def recomputes(self, versions: str = "", quantized: bool = False) -> bool:
+    def recomputes(self, versions: str = "", quantized: bool = False, framework: str = "") -> bool:
         """Return whether every block is checkpointed by default; versions: of software, as a run states them (`trl
-        0.19.1, transformers 4.53`), the newest without the library's; quantized: of frozen weights."""
+        0.19.1, transformers 4.53`), the newest without the library's; quantized: of frozen weights; framework: its
+        name."""
+        if framework in self.keeps:
+            return False
         if quantized and self.widens:
             return True
         return self.checkpoints and not is_before(self.name, versions, self.since)

@@ -72,8 +72,11 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "ms-swift",
             "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's; lora_dropout 0.05; "
-            "swift/trainers/rlhf_trainer/grpo_trainer.py, logits_to_keep; swift/arguments/base_args/quant_args.py",
+            "swift/trainers/rlhf_trainer/grpo_trainer.py, logits_to_keep; swift/arguments/base_args/quant_args.py; "
+            "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of core_attn",
             nested=True,
+            joins=("megatron-core",),
+            keeps=("megatron-core",),
             scores=("grpo",),
             dropout=0.05,
             checkpoints=True,

@@ -36,8 +36,8 @@ def read_setup(inputs: Inputs, model: Model) -> Setup:
 
 def read_trainer_recompute(inputs: Inputs) -> None:
     """Make full recomputation the default if the trainer checkpoints every block by default."""
-    trainer = read_named_trainer(inputs)
-    if trainer is not None and trainer.recomputes(quantized=bool(read_quantized(inputs))):
+    trainer, framework = read_named_trainer(inputs), read_framework(inputs)
+    if trainer is not None and trainer.recomputes("", bool(read_quantized(inputs)), framework.name):
         inputs.redefault("recompute", "full")
 
 

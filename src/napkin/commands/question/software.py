@@ -23,7 +23,6 @@ def read_named_trainer(inputs: Inputs) -> Trainer | None:
 
     trainer = find(name)
     inputs.note(f"{trainer.name}: {trainer.source}")
-    inputs.redefault("implementation", trainer.implementation)
     if trainer.framework:
         inputs.redefault("framework", trainer.framework)
     return trainer
@@ -34,6 +33,8 @@ def read_framework(inputs: Inputs) -> Framework:
     trainer = read_named_trainer(inputs)
     name = inputs.text_or_none("framework")
     if name is None:
+        if trainer is not None:
+            inputs.redefault("implementation", trainer.implementation)
         return PLAIN
     word = name.strip().lower()
     if word not in FRAMEWORKS:
@@ -46,7 +47,7 @@ def read_framework(inputs: Inputs) -> Framework:
         raise NapkinError(
             f"--trainer {trainer.name} does not run on --framework {framework.name}", "leave out one of the two"
         )
-    inputs.redefault("implementation", framework.implementation)
+    inputs.redefault("implementation", framework.implementation if trainer is None else trainer.builds(framework))
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
     return framework if trainer is None else trainer.on(framework)

@@ -18,7 +18,7 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
     away = asked.trainer.away if shares else ()
     sharing = Sharing(asked.engine, asked.trainer.sleeps, away)
     return [
-        weigh(asked.model, one, asked.trainer.implementation, sharing, capacity)
+        weigh(asked.model, one, asked.trainer.builds(one.framework), sharing, capacity)
         for one in unpadded(setup, [asked.lengths], asked.trainer.unpads, asked.tokens)
     ]
 

@@ -205,7 +205,8 @@ def _fitting(
     if not first.framework.staged or is_judged(row):
         return first
     every = chain((first,), setups)
-    fits = (one for one in every if evaluate(model, one, trainer.implementation, hardware.capacity).verdict != NOT)
+    name = trainer.builds(first.framework)
+    fits = (one for one in every if evaluate(model, one, name, hardware.capacity).verdict != NOT)
     return next(fits, first)
 
 
@@ -215,7 +216,7 @@ def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:
     prediction = one_run.asked(model, setup, hardware, trainer.stack_on(setup.framework))
     away = None
     if trainer.away and asked.engine is not None and not asked.engine.apart:
-        kept = evaluate(model, setup, trainer.implementation, hardware.capacity)
+        kept = evaluate(model, setup, trainer.builds(setup.framework), hardware.capacity)
         away = moved_away(terms_of(kept, ""), trainer.away)
     return seconds_of(prediction, asked.engine, asked.lengths, hardware, model, away, source)
 

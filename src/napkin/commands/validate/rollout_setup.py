@@ -59,7 +59,7 @@ def setup_of(
     row states none."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
-    name = framework.implementation if framework.implementation != "hf" else trainer.implementation
+    name = trainer.builds(framework)
     kind = "full" if row.text("method.kind").startswith("full") else row.text("method.kind") or "full"
     adapted = kind != "full"
     precision = framework.formats(precision_of(row, trainer, framework, kind, narrow))
@@ -128,7 +128,7 @@ def _layout_of(
         raise NapkinError(f"its degrees do not divide {gpus} GPUs")
     micro = row.count("layout.micro_batch") or 1
     sequences = lengths.prompts * lengths.answers // lengths.updates
-    usual = "full" if trainer.recomputes(row.text("layout.versions")) else "none"
+    usual = "full" if trainer.recomputes(row.text("layout.versions"), framework=framework.name) else "none"
     zero = row.count("layout.zero", least=0)
     usual_stage = trainer.stage(framework)
     return Layout(
