@@ -587,15 +587,3 @@ def test_palm_counts_no_table_that_is_looked_up_alone() -> None:
 def test_what_reads_another_model_is_refused(model_type: str) -> None:
     problem = refusal({"model_type": model_type, "text_config": {**GEMMA4, "num_kv_shared_layers": 5}})
     assert (problem.status, "no training step of its own" in problem.message) == (REFUSED, True)
-
-
-def test_prompt_tokens_of_a_class_count_as_parameters_and_are_refused_in_a_step() -> None:
-    """CPM-Ant as transformers 5.23 builds it on the meta device, with 3 prompts of 7 tokens: 86,564 parameters."""
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "segment_types": 5, "dim_head": 16}
-    more = {"num_attention_heads": 4, "dim_ff": 96, "prompt_length": 7, "prompt_types": 3}
-    fields = json.dumps({"model_type": "cpmant", **sizes, **more})
-    assert run_line("params - --json", stdin=fields).values["params/total"] == 86_564
-    for line in ("flops -", "memory - --seq 64", "memory - --inference", "step - --hardware h100 --seq 64"):
-        refused = run_line(line, stdin=fields)
-        assert refused.status == REFUSED, line
-        assert "7 learned tokens before each sequence" in refused.err, line

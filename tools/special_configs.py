@@ -110,6 +110,14 @@ def _twice_in_windows(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
     return own | {"rope_parameters": rng.choice((None, _by_attention(rng)))}
 
 
+@special("cpmant")
+def _cpmant(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+    """Draw a prompt, with few buckets and segments."""
+    prompt = {"prompt_length": rng.choice((1, 7, 32)), "prompt_types": rng.choice((3, 4))}
+    biases = {"segment_types": rng.choice((3, 4)), "position_bias_num_buckets": rng.choice((16, 32))}
+    return prompt | biases | {"dim_head": rng.choice((8, 16, 20)), "dim_ff": rng.choice((72, 104))}
+
+
 @special("big_bird", "bigbird_pegasus")
 def _blocks(rng: random.Random, drawn: dict[str, Any]) -> dict[str, Any]:
     return {"block_size": rng.choice((2, 4, 64)), "num_random_blocks": rng.choice((1, 2))}

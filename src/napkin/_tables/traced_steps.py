@@ -28,7 +28,7 @@ TRACED: dict[str, tuple[int, int, int, float]] = {
     'cohere2': (12, 10, 12, -4e-05),
     'cohere2_moe': (6, 6, 6, 0.0),
     'cohere_compass_text': (6, 2, 6, 0.00212),
-    'cpmant': (3, 0, 0, -0.37233),
+    'cpmant': (15, 10, 15, 0.00514),
     'ctrl': (5, 2, 4, -0.01398),
     'cwm': (6, 6, 6, 0.0),
     'data2vec-text': (6, 6, 6, 0.0),

@@ -129,7 +129,7 @@ def _tokens(over: Works) -> Term:
 
 def _length(model: Model, over: Works) -> Number:
     """Return the sequence length of the last stack, over which the formulas' attention runs."""
-    return over[model.stacks[-1].name].length
+    return over[model.stacks[-1].name].given.length
 
 
 def heads_width(model: Model) -> int:

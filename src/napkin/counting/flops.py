@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.counting.products import BACKWARD, MULTIPLY_ADD, product_term
 from napkin.elementwise import Number
+from napkin.errors import Refused
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import LM_HEAD, MEMORY
@@ -39,7 +40,13 @@ def works(
 ) -> dict[str, Work]:
     """Return the work of `batch` sequences of `seq` tokens; of `target` tokens in an encoder-decoder's second stack."""
     first, *others = model.stacks
-    found = {first.name: Work(batch, seq, pairs, documents, indexer_loss=indexer_loss)}
+    if documents and model.prompt:
+        raise Refused(
+            f"{model.name} puts {model.prompt:,} learned tokens before each sequence, not before each document",
+            "leave out the documents' lengths",
+        )
+    length = seq + model.prompt
+    found = {first.name: Work(batch, length, pairs, documents, indexer_loss=indexer_loss, prompt=model.prompt)}
     for stack in others:
         found[stack.name] = Work(batch, seq if target is None else target, pairs, (), seq)
     return found
@@ -54,7 +61,7 @@ def tokens(over: Works) -> Number:
     """Return the tokens of the sequences, which rates and amounts of training count: an encoder-decoder's inputs, not
     its targets."""
     first, *_ = over.values()
-    return first.tokens
+    return first.given.tokens
 
 
 # --- one operation ---------------------------------------------------------------------------------------------------
@@ -78,15 +85,16 @@ def _attention(name: str, pairs: Pairs) -> Term:
 
 
 def products_of(operation: Operation, work: Work) -> tuple[Gemm, ...]:
-    """Return the matmuls of one operation. Those that read the other stack's output run over its tokens."""
-    return operation.products(over_memory(operation, work))
+    """Return the matmuls of one operation, over its own tokens."""
+    return operation.products(over_own(operation, work))
 
 
-def over_memory(operation: Operation, work: Work) -> Work:
-    """Return the work of an operation: the other stack's sequence if it reads nothing else."""
+def over_own(operation: Operation, work: Work) -> Work:
+    """Return the work of an operation: the other stack's sequence if it reads nothing else, and of the head the tokens
+    that the step gives."""
     if operation.reads == (MEMORY,):
         return replace(work, length=work.memory, lengths=(), memory=0)
-    return work
+    return work.given if operation.role == LM_HEAD else work
 
 
 def operation_flops(

@@ -135,7 +135,7 @@ def cache(
     parts: list[Term] = []
     for stack in model.decoders:
         for name, count, layer in stack.kinds():
-            growing, fixed = cached_numbers(layer, context, ranks, source)
+            growing, fixed = cached_numbers(layer, context + model.prompt, ranks, source)
             if isinstance(growing, int) and isinstance(fixed, int) and growing + fixed == 0:
                 continue
             parts.append(
@@ -171,7 +171,7 @@ def read(model: Model, context: Number, ranks: Number = 1, source: Number = 0) -
     those that sparse attention does not choose. A shared cache is read by each layer that shares it."""
     total = growing_on(model, context, ranks, source) + states(model, context, ranks, source)
     total = total - unread(model, context, ranks, source)
-    for count, by_name, kept in _caches(model, Served(context, source or context, ranks)):
+    for count, by_name, kept in _caches(model, Served(context + model.prompt, source or context, ranks)):
         if kept.again:
             total = total + count * _read_again(kept, by_name, ranks)
     return total
@@ -182,7 +182,7 @@ def unread(model: Model, context: Number, ranks: Number = 1, source: Number = 0)
     values that sparse attention does not choose."""
     total: Number = 0
     seen: set[tuple[int, str]] = set()
-    for count, by_name, kept in _caches(model, Served(context, source or context, ranks)):
+    for count, by_name, kept in _caches(model, Served(context + model.prompt, source or context, ranks)):
         if not kept.again and (id(by_name), kept.tensor) not in seen:
             seen.add((id(by_name), kept.tensor))
             total = total + count * kept.unread * (_width(kept, by_name, ranks) if kept.heads else 1)
@@ -209,4 +209,5 @@ def _read_again(kept: Cache, by_name: Mapping[str, Operation], ranks: Number) ->
 def _kept(model: Model, context: Number, ranks: Number, source: Number, which: int) -> Number:
     """Return what all layers cache of one sequence: `which` of the two results of `cached_numbers`."""
     kinds = [kind for stack in model.decoders for kind in stack.kinds()]
-    return sum((count * cached_numbers(layer, context, ranks, source)[which] for _, count, layer in kinds), 0)
+    held = context + model.prompt
+    return sum((count * cached_numbers(layer, held, ranks, source)[which] for _, count, layer in kinds), 0)

@@ -161,12 +161,13 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
 
 
 def shape_of(model: Model, layout: Layout) -> Shape:
-    """Return a micro-batch's sequences and images."""
+    """Return a micro-batch's sequences, with the learned tokens that the class puts before each, and its images."""
     if len(model.stacks) > 1:
         return Shape(layout.sequences, layout.target or layout.seq, layout.seq)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
     images = layout.sequences * layout.images if layout.images else 0  # none in any of several layouts
-    return Shape(layout.sequences, layout.seq, 0, images, lengths or (1, 1, 1), layout.scored)
+    scored = layout.scored or int(layout.seq) * bool(model.prompt)
+    return Shape(layout.sequences, layout.seq + model.prompt, 0, images, lengths or (1, 1, 1), scored)
 
 
 def _first(run: Pass, setup: Setup, replays: Replays) -> Replay | None:

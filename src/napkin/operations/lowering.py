@@ -148,6 +148,7 @@ class Lowering(StackInputs):
         for name in head.reads:
             value = self.values[name]
             part = self.tape.slice(value.tensor, value.tensor.count // whole * self.tokens, apart=True)
+            part.rows_apart = not (self.tape.autocast and part.dtype == "fp32")  # a cast lays them together
             self.values[name] = replace(value, tensor=part)
 
     def run(self, program: Program, x: Value | None) -> Value:

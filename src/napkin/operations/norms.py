@@ -12,6 +12,8 @@ from napkin.operations.shapes import Value
 from napkin.operations.work import Weight, division_of
 from napkin.record import record
 
+INPUT_BY_RSTD = ("fp32_rstd", "fp32_rstd_inline")
+
 
 @record
 class Norm(Elementwise):
@@ -23,6 +25,7 @@ class Norm(Elementwise):
         fused_fp32  that kernel on an fp32 copy of the input, cast back
         fp32_norm   elementary operations: normalized in fp32, cast back, times the weight; default of an RMS norm
         fp32_rstd   the same, but the 16-bit input is multiplied by the fp32 rstd (T5)
+        fp32_rstd_inline  that, in one expression with the weight (CPM-Ant)
         fp32        elementary operations: the weight is also applied in fp32, then cast back
         cast_rstd   elementary operations: rstd, computed in fp32, is cast to the input's dtype and multiplies it
     groups       vectors of `width` per token (heads, for query and key norms)
@@ -125,7 +128,7 @@ class Norm(Elementwise):
             centered = tape.add(x, mean)
         else:
             deviation = centered = x
-        if arithmetic == "fp32_rstd":
+        if arithmetic in INPUT_BY_RSTD:
             centered = given
         variance = tape.mean(tape.power(deviation), rows)
         divides = self.kind == "layer" and arithmetic == "fp32_norm"
@@ -144,10 +147,10 @@ class Norm(Elementwise):
             if self.unit_offset:
                 weight = tape.shift(weight, "1 + weight")
             return tape.cast(tape.multiply(out, weight), out_dtype)
-        if arithmetic == "fp32_rstd":  # cast to the weight's type
+        if arithmetic in INPUT_BY_RSTD:  # cast to the weight's type
             out_dtype = weight.dtype
         product = tape.multiply(tape.cast(out, out_dtype), weight)
-        tape.hold(out, variance)
+        tape.hold(variance, *(() if arithmetic == "fp32_rstd_inline" else (out,)))
         return product
 
     def in_one_kernel(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:

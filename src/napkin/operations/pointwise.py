@@ -241,10 +241,15 @@ class Scale(Elementwise):
 
 @record
 class Add(Elementwise):
-    """Sum of tensors of `width` elements per token (the residual). `dropout`: on all inputs but the first."""
+    """Sum of tensors of `width` elements per token (the residual). `dropout`: on all inputs but the first. `renamed`:
+    of embeddings, it takes the first one's name in the class."""
 
     width: int
     dropout: bool = False
+    renamed: bool = False
+
+    def replaces(self) -> str:
+        return self.reads[0] if self.renamed else ""
 
     def traffic(self) -> tuple[Number, Number]:
         """Read two and write one; backward adds up the gradients of the two branches."""

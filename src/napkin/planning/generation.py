@@ -214,7 +214,7 @@ def _forward(model: Model, prompt: int, made: int, decoding: bool) -> ForwardFlo
             for op in layer.operations:
                 done = count * float(sum(product.flops for product in flops.products_of(op, work)))
                 if op.role == LM_HEAD:
-                    head += done / float(work.tokens)
+                    head += done / float(flops.over_own(op, work).tokens)
                 elif op.attention_width():
                     attention += done * more.get(op.name, 1.0)
                 else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.counting.flops import over_memory
+from napkin.counting.flops import over_own
 from napkin.operations.model import Model
 from napkin.operations.work import Gemm, Work
 from napkin.record import record
@@ -127,7 +127,7 @@ def model_bytes(model: Model, over: Mapping[str, Work], width: Term) -> dict[str
         places += [(kind, count, op) for kind, count, layer in stack.kinds() for op in layer.operations]
         places += [("", 1, op) for op in stack.after]
         for kind, count, op in places:
-            moved = op.elements_moved(over_memory(op, over[stack.name]))
+            moved = op.elements_moved(over_own(op, over[stack.name]))
             if not moved:
                 continue
             source = ATTENTION_BYTES if op.attention_width() else EACH_A_KERNEL

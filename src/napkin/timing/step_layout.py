@@ -127,6 +127,10 @@ class StepLayout:
         full."""
         return replace(self, sequence=length, micro_batch=self.micro_batch * self.images, cp=1, sequence_parallel=0)
 
+    def behind(self, prompt: int) -> StepLayout:
+        """Return the layout over sequences behind `prompt` learned tokens each."""
+        return replace(self, sequence=self.sequence + prompt) if prompt else self
+
     def decoding(self) -> StepLayout:
         """Return the layout over the decoder's sequences, of an encoder-decoder."""
         return replace(self, sequence=where(self.target > 0, self.target, self.sequence), source=self.sequence)

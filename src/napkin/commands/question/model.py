@@ -119,12 +119,6 @@ def _record_defaults(inputs: Inputs, config: Config) -> None:
 
 def read_sequence(inputs: Inputs, model: Model) -> int:
     """Return the tokens in a sequence: --seq, else 4096 or the model's maximum if that is smaller."""
-    if model.prompt:
-        raise Refused(
-            f"{model.name} puts {model.prompt:,} learned tokens before each sequence; what they take of a step is not "
-            "modeled",
-            "params MODEL has its parameters, train-time --params N a run by 6ND",
-        )
     if not inputs.has("seq"):
         documents = inputs.integers("document-lengths")
         length = sum(documents) if documents else min(DEFAULT_SEQ, model.max_length or DEFAULT_SEQ)

@@ -8,19 +8,26 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
-from napkin.architectures.assembly import embedding, head
+from napkin.architectures.assembly import head
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads
-from napkin.architectures.blocks import RMS, gated_mlp
+from napkin.architectures.blocks import RMS_CPM, gated_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions_of
 from napkin.architectures.reading import depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
+from napkin.operations.attention import AttentionCore
 from napkin.operations.implementations import HF_EAGER
-from napkin.operations.learned import Parameters
 from napkin.operations.model import Layer, Model
-from napkin.operations.roles import HEADS
+from napkin.operations.pointwise import Add
+from napkin.operations.roles import SEGMENT
+from napkin.operations.segment_attention import NarrowEmbedding, SegmentAttention, SegmentBias
 from napkin.record import replace
+
+
+def _core(of: AttentionCore) -> tuple[SegmentAttention]:
+    sizes = (of.heads, of.kv_heads, of.qk_dim, of.v_dim)
+    return (SegmentAttention(of.name, of.reads, *sizes, causal=False, position=of.position),)
 
 
 def _cpmant(config: Config) -> Model:
@@ -31,18 +38,24 @@ def _cpmant(config: Config) -> Model:
     head_dim, prompt = config.integer("dim_head"), config.integer("prompt_length", least=0)
     sizes = dimensions_of(config, hidden, depth(config), heads, heads, head_dim)
     segments = config.integer("segment_types")
-    attend = Attention(Heads(hidden, heads, heads, head_dim)).scored(causal=False)
+    scored = Attention(Heads(hidden, heads, heads, head_dim)).scored(causal=False, position="relative")
+    attend = replace(scored, core=_core)
     feed = partial(gated_mlp, width=hidden, inner=config.integer("dim_ff"), function="gelu", dropout=True)
-    layer = Layer("decoder", pre_norm(hidden, RMS, attend, feed, dropout=(True, True)))
+    layer = Layer("decoder", pre_norm(hidden, RMS_CPM, attend, feed, dropout=(True, True)))
     buckets = segments * segments + config.integer("position_bias_num_buckets")
-    bias = Parameters("distances", (), (("weight", (buckets, heads)),), HEADS)
     rows = sizes.vocabulary + config.integer("prompt_types", least=0) * prompt
-    model = decoder_only(
-        sizes,
-        (bias, *embedding(rows, hidden, segments=segments)),
-        ((sizes.layers, layer),),
-        head(hidden, sizes.vocabulary, norm=RMS, none=sizes.headless),
+    before = (
+        NarrowEmbedding("embedding", (), rows, hidden),
+        NarrowEmbedding("segment_embedding", (), segments, hidden, role=SEGMENT),
+        Add("segments_added", ("embedding", "segment_embedding"), hidden, renamed=True),
+        SegmentBias("distances", ("segments_added",), buckets, heads),
     )
+    after = head(hidden, sizes.vocabulary, norm=RMS_CPM, none=sizes.headless)
+    model = decoder_only(sizes, before, ((sizes.layers, layer),), after)
+    if prompt:
+        config.notes.append(
+            f"the class puts {prompt:,} learned tokens before each sequence: its layers run over them, not its head"
+        )
     return replace(model, prompt=prompt)
 
 
@@ -55,7 +68,7 @@ CPMANT = Architecture(
         "prompt_length": 32, "prompt_types": 32, "segment_types": 32, "vocab_size": 30720,
     },
     implementation=replace(
-        HF_EAGER, softmax="native", fp32_loss=False, shifted=False, checkpoints=False, buffers=(), closure=()
+        HF_EAGER, fp32_loss=False, shifted=False, checkpoints=False, buffers=(), closure=(), mask="each"
     ),
     modules={
         "embedding": "cpmant.input_embedding", "segment_embedding": "cpmant.segment_embedding",

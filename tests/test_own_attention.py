@@ -1,0 +1,90 @@
+"""Classes with attention of their own, by hand: parameters, products, and what they save for backward."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from napkin.architectures import implementation_of
+from napkin.counting import flops
+from napkin.errors import Refused
+from napkin.footprint import kv_cache, memory
+from napkin.footprint.prepared import prepare
+from napkin.training.layout import Layout
+from napkin.training.optimizer_names import find
+from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
+from tests.conftest import model_of, run_line
+
+BOTH = 2
+"""Sequences of a micro-batch."""
+
+
+def saved(fields: dict[str, Any], length: int, target: int = 0) -> object:
+    """Bytes that eager attention in fp32 saves of two sequences."""
+    model = model_of(fields)
+    layout = Layout(seq=length, micro=BOTH, target=target)
+    implementation = implementation_of("hf", fields["model_type"])
+    setup = Setup(implementation, layout, POLICIES["fp32"], find("adamw")[0], "foreach", "eager")
+    return memory.rank_of(prepare(model, setup), 0).saved
+
+
+# --- CPM-Ant: p learned tokens before s given ones make S = p + s in every layer -------------------------------------
+
+H, A, D, F, LAYERS, ROWS = 48, 4, 16, 72, 2, 97
+P, S = 7, 39
+GIVEN = S - P
+CPM: dict[str, Any] = {
+    "model_type": "cpmant", "hidden_size": H, "num_attention_heads": A, "dim_head": D, "dim_ff": F,
+    "num_hidden_layers": LAYERS, "vocab_size": ROWS, "prompt_length": P, "prompt_types": 3, "segment_types": 4,
+    "position_bias_num_buckets": 32,
+}  # fmt: skip
+
+
+def test_what_layers_save_of_a_prompt() -> None:
+    tokens, pairs, logits = BOTH * S, BOTH * S * S, BOTH * GIVEN * ROWS
+    norm = 3 * tokens * H + tokens  # its input, that normalized, that scaled; the reciprocal root of each token
+    masks = 2 * pairs  # bytes: compared before the softmax and again after it
+    attention = 3 * tokens * A * D + 2 * A * pairs + tokens * A * D  # weights, and again with the mask
+    mlp = 4 * tokens * F  # gate, its activation, up, their product
+    layer = 4 * (2 * norm + attention + mlp) + masks
+    ids = 4 * (2 * tokens + pairs)  # of tokens, of segments, of each pair's bucket
+    head = 4 * (2 * tokens * H + tokens + BOTH * GIVEN * H)  # the norm's output is copied without the prompt
+    assert saved(CPM, GIVEN) == LAYERS * layer + ids + head + 4 * (logits + 1)
+
+
+def test_products_of_a_prompt() -> None:
+    """Layers multiply S tokens, the head the given ones; rates count the given ones."""
+    model = model_of(CPM)
+    over = flops.works(model, BOTH, GIVEN)
+    linear = 2 * BOTH * S * (4 * H * A * D + 3 * H * F)
+    attention = 2 * 2 * BOTH * A * S * S * D
+    counted = flops.step(model, over)
+    forward = LAYERS * (linear + attention) + 2 * BOTH * GIVEN * H * ROWS
+    assert counted["flops/forward"].value == forward
+    assert counted["flops/per_token"].value == 3 * forward / (BOTH * GIVEN)
+    with pytest.raises(Refused, match="7 learned tokens before each sequence, not before each document"):
+        flops.works(model, BOTH, GIVEN, documents=((16, 2),))
+
+
+def test_a_prompt_is_cached() -> None:
+    assert kv_cache.growing(model_of(CPM), GIVEN) == LAYERS * 2 * A * D * S
+
+
+def test_a_step_with_a_prompt_takes_the_time_of_its_tokens() -> None:
+    """A little less than that of S given tokens, of which all have logits."""
+
+    def layers(prompt: int, length: int) -> float:
+        fields = json.dumps(CPM | {"prompt_length": prompt, "hidden_size": 1024, "vocab_size": 10**6})
+        values = run_line(f"step - --hardware h100 --seq {length} --micro-batch 8 --json", stdin=fields).values
+        return float(values["step/compute"])
+
+    without, behind, given = layers(0, 1024), layers(512, 1024), layers(0, 1536)
+    assert without < behind < given
+
+
+def test_parameters_with_a_prompt() -> None:
+    """As transformers 5.24 builds it on the meta device, with 3 prompts of 7 tokens."""
+    assert run_line("params - --json", stdin=json.dumps(CPM)).values["params/total"] == 56_256
