@@ -60,3 +60,31 @@ def test_the_same_run_is_shown_where_it_is_published() -> None:
     assert "published: Llama 2 7B 184,320 GPU-hours" in run_line(line.format("2T", "a100")).out
     for tokens, hardware in (("3T", "a100"), ("2T", "h100")):
         assert run_line(line.format(tokens, hardware) + " --json").data["published_runs"] == []
+
+
+LINE = "elapsed time per iteration (ms): 2048.0 | global batch size: 64"
+TFLOPS = "throughput per GPU (TFLOP/s/GPU): 412.0"
+
+
+@pytest.mark.parametrize(
+    ("who", "tokens"),
+    [("llama3-8b --seq 8192", 64 * 8192), ("llama3-8b", 64 * 4096), ("--params 8B --seq 2k", 128_000)],
+)
+def test_a_log_of_steps_takes_the_tokens_of_a_sequence(who: str, tokens: int) -> None:
+    """--seq, else the model's; 2.048 s a step of 64 sequences."""
+    found = run_line(["train-time", *who.split(), *RUN.split()[3:], "--log", LINE, "--json"]).values
+    assert found["time/uninterrupted"] == pytest.approx(1e12 / (tokens / 2.048))
+
+
+def test_the_hint_for_a_missing_length_names_what_would_give_it() -> None:
+    outcome = run_line([*RUN.split(), "--log", LINE])
+    assert (outcome.status, outcome.hints) == (2, ["hint: --seq N, or MODEL in place of --params"])
+
+
+@pytest.mark.parametrize("more", ["", " --flops palm"])
+def test_a_logged_speed_is_the_same_run_in_both_commands(more: str) -> None:
+    """TFLOP/s that a log states are counted as `napkin mfu` counts them: tokens per second are the same."""
+    run = f"llama3-8b --seq 8192 --gpus 64 --hardware h100{more} --json"
+    time = run_line([*f"train-time {run} --tokens 1T".split(), "--log", TFLOPS]).values["time/uninterrupted"]
+    rate = run_line([*f"mfu {run}".split(), "--log", TFLOPS]).values["tokens_per_second"]
+    assert time == pytest.approx(1e12 / rate)

@@ -30,6 +30,12 @@ class Counted:
     allowed: Term | None = None
 
 
+def read_counted_parameters(inputs: Inputs, per_token: Term) -> Counted:
+    """Return what converts the rate of a model of which only the number of parameters is known."""
+    seq = inputs.peek("seq")  # only some rates need it
+    return Counted({"6nd": per_token}, seq if isinstance(seq, int) else None)
+
+
 def without_rate() -> NapkinError:
     """Return the error for a question without a measured rate."""
     return NapkinError(f"{_listed(MEASURED_RATES)}: one of these is needed", RATED)
@@ -73,8 +79,8 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
 def _read_tflops(inputs: Inputs, counted: Counted, figure: Term) -> Term:
     """Return tokens/s/GPU from a logged TFLOP/s, in the convention of whoever logged it."""
     default = LOGGED_BY if LOGGED_BY in counted.per_token else "6nd"
-    given = inputs.text_or_none("flops")
-    name = known_convention(str(given), counted) if given is not None else default
+    given = inputs.text("flops") if "flops" in inputs else None
+    name = known_convention(given, counted) if given is not None else default
     if given is None:
         inputs.note(f"the logged TFLOP/s is read in the {name} convention; --flops names another")
     return measured_rate.of_flops(figure, counted.per_token[name])

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.mfu.measured_rate import Counted, known_convention, read_rate, without_rate
-from napkin.commands.question.frozen import read_passes, read_trained
+from napkin.commands.mfu.counted import read_counted
+from napkin.commands.mfu.measured_rate import (
+    Counted,
+    known_convention,
+    read_counted_parameters,
+    read_rate,
+    without_rate,
+)
+from napkin.commands.question.frozen import read_trained
 from napkin.commands.question.machine import WHICH, check_dtype, read_dtype, read_hardware, read_hardware_table
-from napkin.commands.question.model import read_documents, read_indexer_loss, read_model, read_sequence, read_target
+from napkin.commands.question.model import read_model
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.size import read_size
 from napkin.commands.question.step_model import StepQuestion, read_step
-from napkin.commands.question.tasks import read_task
 from napkin.commands.question.untimed import read_untimed
 from napkin.counting import conventions, flops, utilization
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware, find
 from napkin.inputs.log import Logged
 from napkin.inputs.log_file import read_log
-from napkin.operations.model import Model
 from napkin.options.layout import BATCH
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.question import MEASURED_RATES
@@ -28,10 +33,7 @@ from napkin.record import record
 from napkin.render.figures import amount
 from napkin.term import Term
 from napkin.training.recomputation import recompute
-from napkin.training.tasks import Passes
 
-VERDICT_BY = "palm"
-"""The convention whose MFU the verdict is about, if none is named and nothing is frozen."""
 STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --global-batch and layout are given"
 MODEL = "name a model instead of --params"
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", *BATCH[1:]))
@@ -123,33 +125,16 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     read_size(inputs, OF_MODEL)
     if not inputs.has("model"):
         active = "active-params" if inputs.has("active-params") else "params"
-        six_n = conventions.of_parameters(inputs.term(active))
-        seq = inputs.peek("seq")  # only some rates need it
-        counted = Counted({"6nd": six_n}, seq if isinstance(seq, int) else None)
+        counted = read_counted_parameters(inputs, conventions.of_parameters(inputs.term(active)))
         return f"{amount(inputs.integer('params'))} parameters", counted, utilization.repeated_of_parameters(again)
     if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
     model = read_model(inputs)
-    seq = read_sequence(inputs, model)
-    documents = read_documents(inputs, seq)
-    target, indexer_loss = read_target(inputs, model), read_indexer_loss(inputs, model)
-    task = read_task(inputs)
-    passes = read_passes(inputs, model)
-
-    def over_times(one: Model, times: int) -> flops.Works:
-        rows = times * task.rows
-        return flops.works(one, rows, seq, target=target, documents=documents, indexer_loss=indexer_loss)
-
-    over = over_times(model, 1)
-    per_token = conventions.all_conventions(model, over)
-    usual = passes == Passes(model)
-    if not usual:  # the other conventions count the gradients of all weights, and one model
-        per_token["torch"] = conventions.counted_per_token(passes, over_times)
-    allowed = conventions.allowed_per_token(passes, over_times)
-    counted = Counted(per_token, seq * task.rows, VERDICT_BY if usual else "torch", allowed)
-    others = flops.forwards_of(passes, over_times)
+    found = read_counted(inputs, model)
+    over = found.over(model, 1)
+    others = flops.forwards_of(found.passes, found.over)
     run = read_trained(inputs, model, again)
-    return model.name, counted, utilization.repeated(passes.trained, run, over, again, others)
+    return model.name, found.counted, utilization.repeated(found.passes.trained, run, over, again, others)
 
 
 def _read_basis(inputs: Inputs, counted: Counted) -> str:
