@@ -82,6 +82,31 @@ def test_a_budget_ties_two_unknowns(napkin: Napkin) -> None:
     assert values["tokens"] == pytest.approx(312e12 * 0.45 * 1e6 * 3600 / (6 * 7e9), abs=1)
 
 
+@pytest.mark.parametrize("size", ["--params 7B", "--tokens 1T", "llama3-8b"])
+def test_a_budget_alone_buys_tokens_or_parameters(napkin: Napkin, size: str) -> None:
+    """2,000,000 USD at 2 an hour are 10⁶ GPU-hours, whatever the number of GPUs: they do as much as on 64."""
+    line = f"train-time {size} --hardware a100 --mfu 0.45 --price 2 --budget 2000000 --json"
+    values, laid_out = napkin(line).values, napkin(f"{line} --gpus 64").values
+    assert not {"gpus", "time", "time/uninterrupted"} & set(values)
+    assert values["flops/total"] == pytest.approx(312e12 * 0.45 * 1e6 * 3600)
+    for path in ("params", "tokens", "gpu_hours", "cost", "energy", "carbon"):
+        assert values[path] == pytest.approx(laid_out[path])
+
+
+def test_a_budget_alone_with_an_estimated_mfu_has_an_interval(napkin: Napkin) -> None:
+    found = napkin("train-time --params 7B --hardware a100 --price 2 --budget 2M --json").data
+    low, tokens, high = (found[key]["tokens"] for key in ("low", "values", "high"))
+    assert low < tokens < high
+    assert "gpu_hours" not in found["low"]
+
+
+def test_standby_gpus_need_a_number_of_gpus(napkin: Napkin) -> None:
+    line = "train-time --params 7B --tokens-per-second-per-gpu 8k --budget 1M --price 2 --hardware h100 --spares 4"
+    assert napkin(line).status == 2
+    assert "--gpus is missing" in napkin(line).errors[0]
+    assert napkin(f"{line} --gpus 64").status == 0
+
+
 def test_active_parameters_serve_the_token(napkin: Napkin) -> None:
     base = "--params 671B --active-params 37B --tokens 14.8T --gpus 2048 --hardware h800 --mfu 0.3 --json"
     assert napkin(f"train-time {base}").values["flops/total"] == 6 * 37 * 10**9 * 148 * 10**11

@@ -241,11 +241,12 @@ def test_one_equation_determines_one_unknown_and_a_budget_another() -> None:
 
     assert unknowns(without("time"), False) == ["time"]
     assert unknowns(without("tokens", "time"), True) == ["tokens", "time"]
-    for missing, budget in ((("tokens", "time"), False), (("tokens", "gpus", "time"), True)):
-        with pytest.raises(NapkinError, match=r"too much is missing: --tokens.*--within") as found:
+    for missing, budget in ((("tokens", "time"), False), (("params", "tokens", "time"), True)):
+        with pytest.raises(NapkinError, match=r"too much is missing: .*--tokens.*--within") as found:
             unknowns(without(*missing), budget)
         assert ("all but two" if budget else "all but one") in str(found.value.hint)
     assert unknowns(without("gpus", "time"), True) == ["gpus", "time"]
+    assert unknowns(without("tokens", "gpus", "time"), True) == ["tokens", "gpus", "time"]  # a product decides them
 
 
 RUN = {
@@ -274,7 +275,8 @@ def test_a_run_by_six_n() -> None:
 
 def test_energy_and_what_everyone_knows() -> None:
     """8 GPUs of 700 W, 1.5 times that with the host, 1.2 with the room: 10.08 kW."""
-    used = energy(GPUS, seconds(3600), given("tdp", 700, "watt/GPU"), given("overhead", 1.5), given("pue", 1.2))
+    run = {"gpus": GPUS, "time": seconds(3600)}
+    used = energy(run, given("tdp", 700, "watt/GPU"), given("overhead", 1.5), given("pue", 1.2))
     assert used.value == pytest.approx(32 * 700 * 1.5 * 1.2 * 3600)
     assert carbon(used, given("grid", 0.5, "kg/kWh")).value == pytest.approx(32 * 0.7 * 1.5 * 1.2 * 0.5)
     assert [row[2] for row in compared_with_known(3.14e23)] == pytest.approx([1, 3.14e23 / 2e25, 0.0314, 0.00314])

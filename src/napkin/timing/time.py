@@ -1,7 +1,8 @@
 """Solve the basic equation of training time: FLOPs = peak FLOP/s · MFU · GPUs · time, and cost = price · GPUs · time.
 
 If the MFU is that of the steps, the calendar time is their time divided by the goodput. Any one quantity may be
-missing; with a budget, two may be missing if the equations determine them. N parameters, D tokens, n GPUs, u MFU, t
+missing; with a budget, two may be missing if the equations determine them, and GPUs and time both besides the tokens or
+the parameters, which only their product decides. N parameters, D tokens, n GPUs, u MFU, t
 time, c cost, p price, F FLOP, P peak of one GPU."""
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from napkin.timing.goodput import IN_MFU, Goodput
 HOUR = ("seconds_per_hour", 3600, "second/hour")
 KWH = ("joules_per_kWh", 3_600_000, "joule/kWh")
 UNKNOWNS = ("params", "tokens", "gpus", "mfu", "time")
+SIZES, TOGETHER = ("params", "tokens"), ("gpus", "time")
+"""What a budget pays for, and what it fixes only the product of."""
 EXAMPLE = {"params": "7B", "tokens": "1T", "gpus": "64", "mfu": "0.4", "time": "30d"}
 """Example of each option, for hints."""
 
@@ -50,6 +53,8 @@ def unknowns(known: Mapping[str, Term], with_budget: bool, usual: Mapping[str, s
     `known`."""
     missing = missing_of(known)
     equations = 2 if with_budget else 1
+    if with_budget and len(missing) == 3 and set(missing) & set(SIZES) and set(missing) > set(TOGETHER):
+        return missing
     names = {"time": "--within", **{name: f"--{name}" for name in UNKNOWNS[:4]}}
     if len(missing) > equations:
         asked = ", ".join(f"{names[n]} {usual[n]}" for n in missing)
@@ -73,7 +78,8 @@ def solve(
     known    Terms by name among params, per_token (FLOP/token), tokens, gpus, mfu, time (calendar)
     peak     FLOP/s/GPU, dense       budget, price  USD and USD/GPU-hour
     goodput  share of calendar time spent at this MFU
-    A solved gpus is rounded up (gpus/exact next to it), params and tokens down."""
+    A solved gpus is rounded up (gpus/exact next to it), params and tokens down. GPUs and time are omitted if only their
+    product is known, gpu_seconds."""
     have = dict(known)
     unknowns(known, budget is not None)
     if "per_token" not in have and "params" in have:
@@ -88,6 +94,10 @@ def solve(
         have["time/allowed"] = have["time"].renamed("time/allowed")
         _take_time(have, peak, goodput)
     have["goodput"] = goodput.share
+    if busy is not None and not set(TOGETHER) & set(have):
+        if goodput.spares is not None:
+            raise NapkinError("--gpus is missing: standby GPUs are paid for next to how many?", "--gpus 64")
+        return {**have, "gpu_seconds": busy, "gpu_hours": divide("gpu_hours", busy, constant(*HOUR))}
     have.setdefault("time/uninterrupted", goodput.uninterrupted(have["time"]))
     paid = multiply("gpu_seconds", goodput.paid(have["gpus"]), have["time"])
     have["gpu_hours"] = divide("gpu_hours", paid, constant(*HOUR))
@@ -162,10 +172,12 @@ def cost(gpu_hours: Term, price: Term) -> Term:
     return multiply("cost", gpu_hours, price)
 
 
-def energy(gpus: Term, time: Term, tdp: Term, overhead: Term, pue: Term) -> Term:
-    """Return joule = GPUs · TDP · overhead (host, fans, network) · time · PUE (cooling and losses of the data
-    center)."""
-    return multiply("energy", gpus, tdp, overhead, time, pue)
+def energy(found: Mapping[str, Term], tdp: Term, overhead: Term, pue: Term) -> Term:
+    """Return joule = GPUs · TDP · overhead (host, fans, network) · time · PUE (cooling and losses of the data center),
+    of a solved run."""
+    if "gpu_seconds" in found:
+        return multiply("energy", found["gpu_seconds"], tdp, overhead, pue)
+    return multiply("energy", found["gpus"], tdp, overhead, found["time"], pue)
 
 
 def carbon(energy_used: Term, intensity: Term) -> Term:

@@ -25,7 +25,7 @@ COMPARABLE = 0.001
 def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
     """Return the screen of an answered run."""
     terms = answer.by_path()
-    wanted = _wanted(question)
+    wanted = _wanted(question, terms)
     return Screen(
         _question(question),
         _headline(question, answer, terms, wanted),
@@ -52,14 +52,14 @@ def _published(answer: Answer) -> list[str]:
     return [f"published: {', '.join(each)}"]
 
 
-def _wanted(question: TrainTimeQuestion) -> str:
+def _wanted(question: TrainTimeQuestion, terms: Mapping[str, Term]) -> str:
     """Return the path of the quantity that was solved for."""
     given = question.known
     if question.solved is not None:
         return "gpus"
     for name in SOLVED:
         estimated = name == "mfu" and question.confidence is not None
-        if name not in given and not estimated and not (name == "params" and "per_token" in given):
+        if name not in given and name in terms and not estimated and not (name == "params" and "per_token" in given):
             return name
     return "time"
 
@@ -113,7 +113,7 @@ def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, T
     found += costs if "budget" in question.limits else []
     if wanted in answer.intervals and question.confidence is not None:
         found.append(interval(answer.intervals[wanted], what.value, what.unit, question.confidence))
-    if wanted != "time" and ("time/allowed" in terms or "time" not in question.known):
+    if wanted != "time" and "time" in terms and ("time/allowed" in terms or "time" not in question.known):
         found.append(f"done in {human(terms['time'].value, 'second')}")
     found += costs if "budget" not in question.limits else []
     return [*found, human(terms["gpu_hours"].value, "GPU-hour")]
@@ -124,10 +124,10 @@ def _rows(
 ) -> list[tuple[str, str, str]]:
     """Return the run's quantities: hardware, energy and carbon."""
     rows = [("compute", human(terms["flops/total"].value, "FLOP"), _compared(answer, terms))]
-    mfu, gpus = terms["mfu"].value, terms["gpus"].value
-    peak = question.peak.value * gpus
+    mfu, laid_out = terms["mfu"].value, "gpus" in terms
+    peak = question.peak.value * (terms["gpus"].value if laid_out else 1)
     speed = human(peak * mfu, "FLOP/s")
-    rows.append(("speed", speed, f"of {human(peak, 'FLOP/s')} dense peak"))
+    rows.append(("speed", speed, f"of {human(peak, 'FLOP/s')} dense peak{'' if laid_out else ' per GPU'}"))
     if question.measured:
         rows.append(
             ("MFU", human(mfu, "1", 3), f"{terms['mfu/while_running'].value:.3g} as measured, times the goodput")
@@ -139,7 +139,8 @@ def _rows(
         parts = [part for part in (said, *_rests_on(answer), counted) if part]
         rows.append(("MFU", human(mfu, "1", 3), "; ".join(parts)))
     if "goodput" in terms and terms["goodput"].value != 1:
-        rows.append(("training", human(terms["time/uninterrupted"].value, "second"), "without interruptions"))
+        if "time/uninterrupted" in terms:
+            rows.append(("training", human(terms["time/uninterrupted"].value, "second"), "without interruptions"))
         rows.append(
             (
                 "goodput",
@@ -212,6 +213,8 @@ def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, v
     if wanted == "gpus":
         taken = {} if question.solved is None else question.solved.options
         return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None, "min": None, **taken})
+    if "gpus" not in terms:
+        return Next({"within": "30d"})
     if wanted == "mfu":  # what a deadline and a budget take; without the budget, the machine or the time is free
         machine = "gpus" in question.known
         return Next({"within": None, "budget": None} if machine else {"budget": None})

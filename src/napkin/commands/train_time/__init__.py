@@ -110,7 +110,7 @@ def _answer_from(question: TrainTimeQuestion, found: Mapping[str, Term]) -> Answ
         if name in found
     ]
     terms += [found[name] for name in ("gpus/exact", "time/allowed") if name in found]
-    terms += question.goodput.expected(found["time"])
+    terms += question.goodput.expected(found["time"]) if "time" in found else []
     terms += question.data
     terms += [question.solved.allowed] if question.solved is not None else []
     if price is not None:
@@ -158,7 +158,7 @@ def _footprint(question: TrainTimeQuestion, found: Mapping[str, Term]) -> tuple[
     if hardware.tdp_w is None and question.draw is None:
         return [], [f"{hardware.name}: no TDP is known, so energy is omitted"]
     draw = question.draw or hardware.term("tdp_w", "tdp", "watt/GPU")
-    used = time.energy(found["gpus"], found["time"], draw, question.overhead, question.pue)
+    used = time.energy(found, draw, question.overhead, question.pue)
     return [used, time.carbon(used, question.carbon)], []
 
 
