@@ -36,7 +36,7 @@ def take_accelerate(reading: Reading) -> bool:
     from napkin.inputs.launch.shared import take_linked
 
     source = reading.source
-    linked = take_linked(reading, "config_file") if source.plain("config_file") is not None else None
+    linked = take_linked(reading, "config_file")
     stated = _options(source) if any(one in source.command for one in LAUNCHERS) else {}
     if source.plain("m") in LAUNCHERS:
         reading.told("m")

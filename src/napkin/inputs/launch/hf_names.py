@@ -17,6 +17,7 @@ LENGTHS = (
     "max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size", "seq_length",
     "seq_len", "max_len", "cutoff_len",
 )  # fmt: skip
+BATCHES = ("per_device_train_batch_size", "per_device_batch_size", "per_gpu_train_batch_size", "train_batch_size")
 EPOCHS = ("num_train_epochs", "num_epochs", "epochs", "n_epochs")
 GROUPED_TASKS = ("grpo", "rloo")
 DEFAULTED = (
@@ -83,7 +84,8 @@ def ask_own(reading: Reading) -> None:
     """Leave open what a program states under names of its own, whose meaning only its source tells."""
     micro = reading.inputs.get("micro-batch")
     batch = next((key for key in OWN_BATCHES if key in reading.source), None)
-    if batch is not None and micro is not None and micro.origin == DEFAULT:
+    stated = reading.source.has_any(*BATCHES)
+    if batch is not None and micro is not None and micro.origin == DEFAULT and not stated:
         reading.ask("micro-batch", batch)
     _ask_sizes(reading)
     engine = next((key for key in OWN_ENGINES if reading.read(key, flag)), None)
@@ -98,7 +100,8 @@ def _ask_sizes(reading: Reading) -> None:
     """Leave open the sequence length and quantization that a program states under names of its own."""
     given = {key: str(one.value) for key, one in reading.source.values.items()}
     length = reading.inputs.get("seq")
-    if length is not None and length.origin == DEFAULT and reading.value_of("task") not in GROUPED_TASKS:
+    open_to_own = length is not None and length.origin == DEFAULT and not reading.source.has_any(*LENGTHS)
+    if open_to_own and reading.value_of("task") not in GROUPED_TASKS:
         own = [key for key in given if OWN_LENGTH.search(key) and not PARTS.search(key) and given[key].isdecimal()]
         if own:
             reading.ask("seq", *own)

@@ -15,7 +15,7 @@ TRAINING = "give the file that starts the training"
 RECIPE = "give the configuration of a recipe that trains"
 OTHER_WORK = re.compile(
     r"(?:^|[/_])(?:lm_)?(?:evaluate|eval|generate|generation|inference|convert|merge|analyze|preprocess|synthesize|export)"
-    r"(?!.*(?:train|tune))[^/]*\.py$|(?:^|/)tasks/main\.py$"
+    r"(?!.*(?:train|tune))[^/]*\.py$|(?:^|/)tasks/(?:\w+/)*main\.py$"
 )
 """Names of programs that do not train: generate_samples_gpt.py, run_text_generation_server.py."""
 
@@ -149,7 +149,7 @@ NEIGHBORS = (
     ),
     Neighbor(
         "a launch line of evaluation, generation or conversion, not of training",
-        lambda source: any(OTHER_WORK.search(one) for one in source.command if one.endswith(".py")),
+        lambda source: any(OTHER_WORK.search(one) for one in (*source.command, source.module) if one.endswith(".py")),
         RECIPE,
     ),
     Neighbor("a tokenizer's configuration", _holds("bos_token|tokenizer_class", "eos_token|unk_token"), TRAINING, True),

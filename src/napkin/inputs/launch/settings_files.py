@@ -14,7 +14,7 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import hydra
-from napkin.inputs.launch.shell_values import marks
+from napkin.inputs.launch.shell_marks import marks
 from napkin.inputs.launch.source import FileValue, LaunchFile, of_mapping
 from napkin.inputs.load import Document
 
@@ -24,6 +24,8 @@ SWITCHES = ("--config", "--config-file", "--config_file", "--config_path", "--jo
 """Options of training programs that name their settings file; before the program they are the launcher's."""
 DEFAULTS = ("base.yml",)
 """Files that hold a program's defaults, which their format knows (MaxText)."""
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+"""Endings of scripts that pass their arguments on to the program."""
 STARTERS = ("trl", "axolotl", "llamafactory-cli", "litgpt", "tune", "swift", "xtuner", "composer", "oumi")
 """Commands that start training themselves, without a Python file."""
 LAUNCHERS = ("accelerate.commands.launch", "torch.distributed.run", "torch.distributed.launch")
@@ -49,22 +51,30 @@ def _places(words: Sequence[str]) -> Iterator[int]:
             yield at
         of_python = of_python or os.path.basename(plain) == "xtuner"
         module = before == "-m" and plain not in LAUNCHERS
-        started = started or plain.endswith(".py") or module or os.path.basename(plain) in STARTERS
+        starts = plain.endswith((".py", *SCRIPTS)) or os.path.basename(plain) in STARTERS
+        started = started or starts or module
         before = plain
 
 
-def with_settings(source: LaunchFile, read: Callable[[str], LaunchFile]) -> LaunchFile:
+def with_settings(
+    source: LaunchFile,
+    read: Callable[[str], LaunchFile],
+    written: Callable[[LaunchFile, object], LaunchFile | None],
+) -> LaunchFile:
     """Return a launch line's source with the keys of the settings files that it names, each read by `read`.
 
+    written  returns the keys of a file that the script itself writes
     A file that does not exist is recorded in `missing`.
     """
-    found = [(word, path_of(source.name, marks(word)[0])) for word in source.settings]
-    if not found and (assigned := _assignments(source, read)) is not None:
+    if not source.settings and (assigned := _assignments(source, read)) is not None:
         return assigned
-    source.missing = (*source.missing, *(marks(word)[0] for word, path in found if path is None))
-    for word, path in found:
-        if path is not None:
-            source = _joined(source, read(path), *marks(word)[:2])
+    for word in source.settings:
+        plain, variables, _ = marks(word)
+        path, own = path_of(source.name, plain), written(source, word)
+        if own is not None or path is not None:
+            source = _joined(source, own if own is not None else read(str(path)), plain, variables)
+        else:
+            source.missing = (*source.missing, plain)
     return source
 
 
@@ -112,7 +122,7 @@ def _joined(line: LaunchFile, file: LaunchFile, written: str, variables: tuple[s
     joined = LaunchFile(line.name, file.syntax, values, Document(line.name, data))
     joined.command, joined.environment = line.command, line.environment
     joined.unread, joined.missing = dict(line.unread), (*line.missing, *file.missing)
-    joined.parts = (line, file, *line.parts)
+    joined.parts, joined.files = (line, file, *line.parts), line.files
     for variable in variables:
         joined.unread["$" + variable.lstrip("$")] = f"selects the settings; its default, {written}, is assumed"
     return joined

@@ -154,14 +154,18 @@ def linked_path(reading: Reading, key: str) -> str | None:
 
 
 def take_linked(reading: Reading, key: str) -> Reading | None:
-    """Return the reading of the file that a key names, or None if it does not exist."""
-    from napkin.inputs.launch.read import read_launch
+    """Return the reading of the file that a key names, or None if it does not exist and no script writes it."""
+    from napkin.inputs.launch.read import read_launch, reading_of
+    from napkin.inputs.launch.shell_files import written_by
+    from napkin.inputs.launch.syntax import source_of
 
+    stated = reading.find(key)
     path = linked_path(reading, key)
-    if path is None:
-        return None
     try:
-        return read_launch(path)
+        own = written_by(reading.source, stated.value, source_of) if stated is not None else None
+        if own is not None:
+            return reading_of(own)
+        return read_launch(path) if path is not None else None
     except NapkinError as problem:
         raise problem.at(f"{reading.source.place(key)}") from None
 

@@ -1,4 +1,4 @@
-"""Tests and branches of a shell script, as far as values are known."""
+"""Tests of a shell script, as far as values are known."""
 
 from __future__ import annotations
 
@@ -6,11 +6,95 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from napkin.inputs.launch.shell_values import opened
-from napkin.units import plain
+from napkin.inputs.launch.shell_marks import marks, opened
+from napkin.inputs.launch.shell_values import Variables
+from napkin.inputs.launch.values import calculated
+from napkin.record import record, replace
+from napkin.units import Unreadable, plain
+
+_BRACKETS = ("[", "[[", "]", "]]", "test")
+_JOINTS = {"&&": True, "-a": True, "||": False, "-o": False}
+_COMPARES = re.compile(r"(.+?)(==|!=|<=|>=|<|>)(.+)", re.S)
+_ASSIGNS = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:(\+\+|--)|([-+*/]?)=(?!=)\s*(.+))\s*", re.S)
 
 
-def asks_if_empty(texts: Sequence[str]) -> tuple[bool, str]:
+@record
+class Status:
+    """Whether a command succeeds.
+
+    holds     None if unknown
+    argument  a script argument or external variable that decides by being set (None) or unset (True); "" if none
+    unknown   what is unknown, and why it is: ("", "") if nothing     certain  no external variable could change it
+    """
+
+    holds: bool | None
+    argument: str = ""
+    unknown: tuple[str, str] = ("", "")
+    certain: bool = True
+
+    def inverted(self) -> Status:
+        if self.argument:
+            return replace(self, holds=None if self.holds else True)
+        return replace(self, holds=None if self.holds is None else not self.holds)
+
+    def joined(self, other: Status, both: bool) -> Status:
+        """Return whether both hold, or one of them."""
+        decided = not both  # one that settles it alone
+        if decided in (self.holds, other.holds):
+            holds: bool | None = decided
+        else:
+            holds = None if None in (self.holds, other.holds) else both
+        unknown = self.unknown if self.unknown[0] else other.unknown
+        return Status(holds, self.argument or other.argument, unknown, self.certain and other.certain)
+
+
+SUCCESS = Status(True)
+
+
+def is_test(words: Sequence[str]) -> bool:
+    """Return whether a command is a test."""
+    return words[0] in ("[", "[[", "test") or words[0].startswith("((")
+
+
+def tested(words: Sequence[str], variables: Variables) -> Status:
+    """Return the result of a test. One for whether a script argument or external variable is empty is followed as if it
+    were empty."""
+    if words[0].startswith("(("):
+        return _arithmetic(words[0][2:-2], variables)
+    raw = [word for word in words if word not in _BRACKETS]
+    parts: list[list[str]] = [[]]
+    joints = []
+    for word in raw:
+        if word in _JOINTS:
+            joints.append(_JOINTS[word])
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    found = _single(parts[0], variables)
+    for both, part in zip(joints, parts[1:], strict=True):
+        found = found.joined(_single(part, variables), both)
+    return found
+
+
+def _single(raw: Sequence[str], variables: Variables) -> Status:
+    if raw and raw[0] == "!":
+        return _single(raw[1:], variables).inverted()
+    texts = [variables.text(word) for word in raw]
+    empty, name = _asks_if_empty(texts)
+    if name and name not in variables.texts:
+        said = (f"${name}", "is assumed unset, so the script's defaults apply")
+        return Status(True if empty else None, f"${name}" if name.isdigit() else name, said, certain=False)
+    read = [marks(text) for text in texts]
+    unknown = next((what for _, _, what in read if what), "")
+    if unknown:
+        return Status(None, "", (unknown, "decides a branch of the script but is unknown"))
+    found = compared([text for text, _, _ in read])
+    if found is None:
+        return Status(None, "", (" ".join(raw)[:60], "is a condition that napkin does not follow"))
+    return Status(found, certain=not any(names for _, names, _ in read))
+
+
+def _asks_if_empty(texts: Sequence[str]) -> tuple[bool, str]:
     """Return whether a test holds for an empty text, and the argument or variable that is tested.
 
     The name is "" if the test is not one for emptiness.
@@ -24,24 +108,6 @@ def asks_if_empty(texts: Sequence[str]) -> tuple[bool, str]:
         sign, sides = False, [texts[0], ""]
     unset = re.fullmatch(re.escape(opened("\0")).replace("\0", r"\$([0-9]+|[A-Za-z_]\w*)"), sides[0] if sides else "")
     return (sign, unset[1]) if unset and len(sides) == 2 and not sides[1] else (sign, "")
-
-
-class Branch:
-    """An unfinished if, case or loop.
-
-    state     taken, not taken, or unknown (None)     done  a branch was already taken
-    argument  a script argument or external variable that decides by being set (None) or unset (True)
-    """
-
-    def __init__(self, kind: str, state: bool | None, subject: str = "", argument: str = "") -> None:
-        self.kind = kind
-        self.state = state
-        self.argument = argument
-        self.done = bool(state)
-        self.maybe = state is None
-        self.subject = subject
-        self.waits = kind == "case"
-        self.patterns = ""
 
 
 def compared(words: list[str]) -> bool | None:
@@ -58,5 +124,41 @@ def compared(words: list[str]) -> bool | None:
     numbers = {"-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">="}
     a, b = plain(left), plain(right)
     if sign in numbers and a is not None and b is not None:
-        return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}[sign]
+        return _ordered(a, numbers[sign], b)
     return None
+
+
+def _ordered(a: float, sign: str, b: float) -> bool:
+    return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[sign]
+
+
+def _arithmetic(inner: str, variables: Variables) -> Status:
+    """Return the result of `((inner))`, which may set a variable: whether its number is not 0."""
+    if found := _ASSIGNS.fullmatch(inner):
+        set_number(found, variables)
+        return SUCCESS
+    both = _COMPARES.fullmatch(inner)
+    sides = [both[1], both[3]] if both else [inner]
+    read = [marks(variables.expand(f"$(({side}))")) for side in sides]
+    unknown = next((what for _, _, what in read if what), "")
+    if unknown:
+        return Status(None, "", (unknown, "decides a branch of the script but is unknown"))
+    try:
+        numbers = [calculated(text) for text, _, _ in read]
+    except Unreadable:
+        return Status(None, "", (f"(({inner}))"[:60], "is a condition that napkin does not follow"))
+    return Status(_ordered(numbers[0], both[2], numbers[1]) if both else bool(numbers[0]))
+
+
+def set_number(found: re.Match[str], variables: Variables) -> None:
+    """Set a variable as `NAME=1`, `NAME+=1` and `NAME++` do."""
+    name, step, sign, value = found.groups()
+    sign, value = (step[0], "1") if step else (sign, value)
+    variables.assign(name, variables.expand(f"$(({name} {sign} ({value})))" if sign else f"$(({value}))"))
+
+
+def let(words: Sequence[str], variables: Variables) -> None:
+    """Follow `let NAME=64/8 OTHER+=1`."""
+    for word in words:
+        if found := _ASSIGNS.fullmatch(word.strip("'\"")):
+            set_number(found, variables)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from napkin.errors import NapkinError
 from napkin.inputs.launch.settings_files import named_in
 from napkin.inputs.launch.shell_children import PROGRAMS
+from napkin.inputs.launch.shell_commands import Commands
 from napkin.inputs.launch.shell_flow import Script
-from napkin.inputs.launch.shell_values import clean, marks
+from napkin.inputs.launch.shell_marks import clean, marks
 from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar, check_size
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
@@ -52,7 +53,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
         raise NapkinError(f"{name}: is a script of more than 1 MB", "give the script that starts the training program")
     slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
-    script = Script(clean(text), name, known)
+    script = Script(clean(text), name, known).commands
     words, options, others = _chosen(script, name, line)
     check_size(len(options), name)
     values: dict[str, FileValue] = {}
@@ -77,6 +78,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
         name: marks(script.variables.texts[name])[0] for name in LAUNCHERS if name in script.variables.texts
     }
     source.settings = tuple(named_in(words))
+    source.files = script.files
     return source
 
 
@@ -109,10 +111,10 @@ class _Command:
         return next((word.rsplit("/", 1)[-1] for word in plain if word.endswith(".py")), module or plain[0])
 
 
-def _chosen(script: Script, name: str, line: int) -> tuple[Sequence[str], Mapping[str, FileValue], list[int]]:
+def _chosen(script: Commands, name: str, line: int) -> tuple[Sequence[str], Mapping[str, FileValue], list[int]]:
     """Return the words and options of the training command, and the lines of other runs of its program."""
     _check_whole(script, name)
-    for commands in (script.commands, script.spare, _held(script)):
+    for commands in (script.found, script.spare, _held(script)):
         found = [_Command(at, words, _options(words)) for at, words in commands]
         if any(one.weight for one in found):
             break
@@ -130,7 +132,7 @@ def _chosen(script: Script, name: str, line: int) -> tuple[Sequence[str], Mappin
     return best.words, best.options, [one.line for one in runs if one is not best and one.options != best.options]
 
 
-def _held(script: Script) -> list[tuple[int, list[str]]]:
+def _held(script: Commands) -> list[tuple[int, list[str]]]:
     """Return the options that a script keeps in variables for another one to pass on: `ARGS=(--num-layers 32)`."""
     texts = {name: text.split() for name, text in script.variables.texts.items()}
     lists = [words for words in (*texts.values(), *script.variables.arrays.values()) if any(map(_is_option, words))]
@@ -142,10 +144,10 @@ _DOTTED = re.compile(r"[+~]*[A-Za-z_]\w*(?:\.\w+)+=.*", re.S)
 """Hydra's `block.key=value`, which is no assignment of a shell."""
 
 
-def _check_whole(script: Script, name: str) -> None:
+def _check_whole(script: Commands, name: str) -> None:
     """Raise NapkinError (2) for options that bash runs as a command of their own, since the line above them ended."""
     before: Sequence[str] = ()
-    for line, words in script.commands:
+    for line, words in script.found:
         first = marks(words[0])[0] if words else ""
         option = first.startswith("--") and first != "--"
         if (option or _DOTTED.fullmatch(first)) and any(_is_option(one) for one in before):
@@ -163,7 +165,7 @@ _OF_OTHER_JOBS = re.compile(
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|orpo|kto|rlhf|\brun_|reward")
 
 
-def _unread(script: Script) -> dict[str, str]:
+def _unread(script: Commands) -> dict[str, str]:
     """Return settings that no option receives, and external values that decided a branch."""
     from napkin.inputs.launch.harmless import is_harmless
 
@@ -171,8 +173,9 @@ def _unread(script: Script) -> dict[str, str]:
     for variable, why in MATTERS.items():
         if variable in script.exported:
             said[variable] = why
-    for variable in script.variables.texts:
-        if variable in script.variables.used or variable in script.exported or is_harmless(variable.lower()):
+    for variable, text in script.variables.texts.items():
+        given = variable in script.exported or variable.isdecimal() or not marks(text)[0]
+        if variable in script.variables.used or given or is_harmless(variable.lower()):
             continue
         if not variable.lower().endswith(("dir", "path", "file", "port", "addr", "name", "project", "logs")):
             said[variable] = "is set but not passed to the training program"

@@ -1,61 +1,38 @@
-"""Expand the words of a shell script: variables, defaults, arithmetic and arrays. Nothing is run.
-
-The origin of a value is marked inside the text with characters that no file contains: DEFAULTED name END before a
-value that an environment variable would override, OPENED what END in place of an unknown value.
-"""
+"""Expand the words of a shell script: variables, defaults, arithmetic and arrays. Nothing is run."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
+from napkin.inputs.launch.shell_edits import edited
+from napkin.inputs.launch.shell_marks import DEFAULTED, END, marks, opened
+from napkin.inputs.launch.shell_outputs import output_of
+from napkin.inputs.launch.shell_words import bracket, quoted_end
 from napkin.inputs.launch.values import calculated
 from napkin.units import Unreadable
 
-DEFAULTED, OPENED, END = "\ue000", "\ue001", "\ue002"
-_MARK = re.compile(f"[{DEFAULTED}{OPENED}]([^{END}]*){END}")
 _PLACE = re.compile(r"\$(?:\{([^{}]*)\}|([A-Za-z_]\w*|[0-9@*#?$!]))")
-_PARAMETER = re.compile(r"!?([A-Za-z_]\w*|[0-9@*#]+)(\[[@*\d]+\])?(?:(:?[-=+?])(.*)|(.*))?$", re.S)
+_PARAMETER = re.compile(r"(!?)([A-Za-z_]\w*|[0-9@*#]+)(\[[^\]]*\])?(?:(:?[-=+?])(.*)|(.*))?$", re.S)
+_ALL = re.compile(r"\$(?:\{([A-Za-z_]\w*)\[@\]\}|(@)|\{(@)\})")
+"""A quoted word that stands for every element of an array, or for every argument."""
+GPUS_OF_NODE = "SLURM_GPUS_ON_NODE"
 DEEPEST = 40
 LONGEST = 100_000
 """Longest variable, in characters, and longest array, in words: a limit on scripts that double one."""
 
 
-def clean(text: str) -> str:
-    """Return a text without origin marks."""
-    return text.translate({ord(one): None for one in (DEFAULTED, OPENED, END)})
-
-
-def marks(text: str) -> tuple[str, tuple[str, ...], str]:
-    """Return a text without marks, the variables that override its defaults, and its unknown part ("" if none)."""
-    defaulted = tuple(dict.fromkeys(one[1:-1] for one in _each(text, DEFAULTED)))
-    unknown = ", ".join(dict.fromkeys(one[1:-1] for one in _each(text, OPENED)))
-    return _MARK.sub("", text), defaulted, unknown
-
-
-def _each(text: str, sign: str) -> list[str]:
-    return [found[0] for found in _MARK.finditer(text) if found[0][0] == sign]
-
-
-def opened(what: str) -> str:
-    """Return the mark of an unknown value."""
-    return f"{OPENED}{'_'.join(clean(what).split())[:60]}{END}"  # a single word, because texts are split at blanks
-
-
-def defaulted(name: str, text: str) -> str:
-    """Return a text marked as a default that an argument or external variable `name` would override ("" for none)."""
-    return f"{DEFAULTED}{name}{END}{text}" if name and name not in marks(text)[1] else text
-
-
 class Variables:
     """The variables of a script while it is read.
 
-    Arrays are lists of expanded elements.     used  names that were looked up
+    Arrays are lists of expanded elements, maps are arrays with names for elements.     used  names that were looked up
     known  names of variables that are set before the script starts
     """
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
         self.arrays: dict[str, list[str]] = {}
+        self.maps: dict[str, dict[str, str]] = {}
         self.used: set[str] = set()
         self.known: set[str] = set()
 
@@ -77,6 +54,56 @@ class Variables:
         self.texts.pop(name, None)
         self.arrays[name] = [*before, *words]
 
+    def assign_element(self, name: str, index: str, value: str) -> None:
+        """Set one element of an array or map; an array of which an index is unknown is forgotten."""
+        key, _, unknown = marks(self.text_of(index, 0))
+        if unknown:
+            self.forget(name, f"${name}, of which an element is set by {unknown}")
+        elif name in self.maps or not key.isdecimal():
+            self.maps.setdefault(name, {})[key] = value
+        else:
+            before = self.arrays.get(name, [self.texts.pop(name)] if name in self.texts else [])
+            if int(key) < len(before):
+                self.arrays[name] = [*before[: int(key)], value, *before[int(key) + 1 :]]
+            elif int(key) == len(before):
+                self.arrays[name] = [*before, value]
+            else:
+                self.forget(name, f"${name}, of which elements are not set")
+
+    def unset(self, name: str) -> None:
+        """Remove a variable."""
+        for kind in (self.texts, self.arrays, self.maps):
+            kind.pop(name, None)
+
+    def give(self, arguments: Sequence[str]) -> None:
+        """Set the arguments $1, $2, … of a script or function."""
+        for name in [one for one in self.texts if one.isdecimal()]:
+            del self.texts[name]
+        self.texts |= {str(number): text for number, text in enumerate(arguments, 1)}
+        self.texts["@"], self.texts["#"] = " ".join(arguments), str(len(arguments))
+        self.arrays["@"] = list(arguments)
+
+    def copied(self) -> Variables:
+        """Return the variables as they are now."""
+        now = Variables()
+        now.texts, now.arrays = dict(self.texts), dict(self.arrays)
+        now.maps = {name: dict(one) for name, one in self.maps.items()}
+        return now
+
+    def restore(self, before: Variables, names: Iterable[str] | None = None) -> None:
+        """Put variables back as they were: those named, or all."""
+        if names is None:
+            self.texts, self.arrays, self.maps = before.texts, before.arrays, before.maps
+            return
+        for name in names:
+            self.unset(name)
+            if name in before.texts:
+                self.texts[name] = before.texts[name]
+            if name in before.arrays:
+                self.arrays[name] = before.arrays[name]
+            if name in before.maps:
+                self.maps[name] = before.maps[name]
+
     def add_words(self, name: str, words: list[str]) -> None:
         """Append words to an array, or to a text."""
         if name in self.arrays:
@@ -87,6 +114,7 @@ class Variables:
     def forget(self, name: str, why: str) -> None:
         """Mark a variable as unknown."""
         self.arrays.pop(name, None)
+        self.maps.pop(name, None)
         self.texts[name] = opened(why)
 
     def value(self, name: str) -> str | None:
@@ -94,17 +122,34 @@ class Variables:
         self.used.add(name)
         if name in self.arrays:
             return " ".join(self.arrays[name])
+        if name in self.maps:
+            return " ".join(self.maps[name].values())
         return self.texts.get(name)
+
+    def _element(self, name: str, index: str, depth: int) -> str | None:
+        """Return one element of an array or map, or None if it is not set."""
+        self.used.add(name)
+        key, _, unknown = marks(self.text_of(index, depth + 1))
+        if unknown:
+            return opened(unknown)
+        if name in self.maps:
+            return self.maps[name].get(key)
+        listed = self.arrays.get(name, [self.texts[name]] if name in self.texts else [])
+        at, _, unknown = marks(self._arithmetic(key, depth + 1))
+        if unknown:
+            return opened(unknown)
+        return listed[int(at)] if -len(listed) <= int(at) < len(listed) else None
 
     def words(self, raw: str) -> list[str]:
         """Return the words that a raw word expands to, with quotes removed and unquoted expansions split at blanks."""
         pieces: list[list[str]] = [[]]
         for text, quoted in _parts(raw):
             expanded = text if quoted == "'" else self.expand(text)
-            whole = raw.strip('"')
-            if quoted == '"' and re.fullmatch(r"\$\{[A-Za-z_]\w*\[@\]\}", whole) and whole[2:-4] in self.arrays:
-                self.used.add(whole[2:-4])
-                return list(self.arrays[whole[2:-4]])
+            whole = _ALL.fullmatch(raw.strip('"')) if quoted == '"' else None
+            name = next(filter(None, whole.groups())) if whole is not None else ""
+            if name in self.arrays:
+                self.used.add(name)
+                return list(self.arrays[name])
             if quoted:
                 pieces[-1].append(expanded)
                 continue
@@ -124,7 +169,7 @@ class Variables:
         """Return a text with variables and arithmetic expanded; command substitutions are unknown."""
         if depth > DEEPEST or ("$" not in text and "`" not in text):
             return text
-        text = re.sub(r"`[^`]*`", lambda found: opened(f"the output of {found[0]}"), text)
+        text = re.sub(r"`([^`]*)`", lambda found: self._output(f"$({found[1]})"), text)
         result: list[str] = []
         at, size = 0, 0
         while at < len(text):
@@ -135,7 +180,7 @@ class Variables:
                 result.append("$")
                 at += 2
             elif text.startswith("$((", at):
-                end = _closed(text, at + 1)
+                end = bracket(text, at + 1)
                 result.append(self._arithmetic(text[at + 3 : end - 2], depth))
                 at = end
             elif text.startswith("$[", at) and "]" in text[at:]:  # the old form of $((…))
@@ -143,11 +188,11 @@ class Variables:
                 result.append(self._arithmetic(text[at + 2 : end - 1], depth))
                 at = end
             elif text.startswith("$(", at):
-                end = _closed(text, at + 1)
-                result.append(self._output(text[at:end], depth))
+                end = bracket(text, at + 1)
+                result.append(self._output(text[at:end]))
                 at = end
             elif text.startswith("${", at):
-                end = _closed(text, at + 1)
+                end = bracket(text, at + 1)
                 result.append(self._parameter(text[at + 2 : end - 1], depth))
                 at = end
             elif found := _PLACE.match(text, at):
@@ -159,35 +204,65 @@ class Variables:
             size += sum(len(part) for part in result[before:] if len(part) > 1)
         return "".join(result)
 
-    def _output(self, command: str, depth: int) -> str:
-        """Return the output of `$(expr 16 / $n)` or `$(echo $WORDS)`; of other commands it is unknown."""
-        program, _, rest = command[2:-1].strip().partition(" ")
-        if re.search(r"[|<>;&`]", rest) or program not in ("expr", "echo"):
-            return opened(f"the output of {command}")
-        return self._arithmetic(rest.replace("\\*", "*"), depth) if program == "expr" else self.expand(rest, depth + 1)
+    def _output(self, command: str) -> str:
+        """Return the output of a command that napkin can work out; of others it is unknown."""
+        found = output_of(command[2:-1], self.words, lambda: self.value(GPUS_OF_NODE))
+        return found if found is not None else opened(f"the output of {command}")
 
     def _parameter(self, inner: str, depth: int) -> str:
         """Return the expansion of `${inner}`."""
+        if inner.startswith("#") and len(inner) > 1:
+            return self._length(inner[1:])
         found = _PARAMETER.match(inner)
         if found is None:
             return opened(f"${{{inner}}}")
-        name, _, sign, word, rest = found.groups()
-        value = self.value(name)
-        if inner.startswith("#"):
-            return opened(f"${{{inner}}}")
+        indirect, name, index, sign, word, rest = found.groups()
+        if indirect:
+            return self._named(name, index, rest)
+        whole = index in (None, "[@]", "[*]")
+        value = self.value(name) if whole else self._element(name, index[1:-1], depth)
+        if index is None and len(self.arrays.get(name, ())) > 1 and name != "@":
+            value = self.arrays[name][0]
         if sign in (":-", ":=", "-", "="):
             if value is not None and (value or sign[0] != ":"):
                 return value
-            return f"{DEFAULTED}{'$' if name.isdigit() else ''}{name}{END}{self.text_of(word, depth + 1)}"
+            default = f"{DEFAULTED}{'$' if name.isdigit() else ''}{name}{END}{self.text_of(word, depth + 1)}"
+            if sign[-1] == "=" and whole:
+                self.assign(name, default)
+            return default
         if sign in (":+", "+"):
             return self.text_of(word, depth + 1) if value else ""
         if name in "@*":
             return self.texts.get("@", "")
-        if rest and not rest.startswith("["):
-            return opened(f"${{{inner}}}")
         if value is None:
-            return opened(f"${name}")
-        return value
+            return opened(f"${name}{index or ''}")
+        return self._edited(value, rest, depth) if rest else value
+
+    def _edited(self, value: str, how: str, depth: int) -> str:
+        """Return the expansion of `${NAME<how>}` for a variable's value."""
+        (plain, names, unknown), (done, _, unknown_too) = marks(value), marks(self.expand(how, depth + 1))
+        changed = None if unknown or unknown_too else edited(plain, done.replace('"', ""))
+        if changed is None:
+            return opened(unknown or unknown_too or f"${{…{how}}}")
+        return "".join(f"{DEFAULTED}{name}{END}" for name in names) + changed
+
+    def _named(self, name: str, index: str | None, rest: str | None) -> str:
+        """Return the expansion of `${!NAME}`, the value of the variable that a variable names, or the keys of a map."""
+        if index in ("[@]", "[*]"):
+            return " ".join(self.maps[name]) if name in self.maps else opened(f"${{!{name}{index}}}")
+        target, _, unknown = marks(self.value(name) or "")
+        value = self.value(target) if target.isidentifier() and not unknown and not rest else None
+        return value if value is not None else opened(f"${{!{name}}}")
+
+    def _length(self, inner: str) -> str:
+        """Return the expansion of `${#NAME}`, the letters of a text, and `${#NAME[@]}`, the elements of an array."""
+        name, _, index = inner.partition("[")
+        elements = list(self.maps.get(name, {}).values()) or self.arrays.get(name)
+        measured = elements if index else ([self.texts[name]] if name in self.texts else None)
+        self.used.add(name)
+        if measured is None or any(marks(one)[2] for one in measured):
+            return opened(f"${{#{inner}}}")
+        return str(len(measured) if index else len(marks(measured[0])[0]))
 
     def text_of(self, word: str, depth: int) -> str:
         """Return the text of a default without its quotes."""
@@ -211,13 +286,6 @@ class Variables:
         return "".join(f"{DEFAULTED}{name}{END}" for name in dict.fromkeys(defaulted)) + str(int(number))
 
 
-def _closed(text: str, at: int) -> int:
-    """Return the index at which the bracket that opens here closes."""
-    from napkin.inputs.launch.shell_words import _bracket
-
-    return _bracket(text, at)
-
-
 def _parts(raw: str) -> list[tuple[str, str]]:
     """Return a raw word as (text, quoting) pieces: single, double or none."""
     found: list[tuple[str, str]] = []
@@ -230,16 +298,14 @@ def _parts(raw: str) -> list[tuple[str, str]]:
         elif char in "'\"":
             found += [(plain, "")] if plain else []
             plain = ""
-            from napkin.inputs.launch.shell_words import _quoted
-
-            end = _quoted(raw, at)
+            end = quoted_end(raw, at)
             inner = raw[at + 1 : end - 1] if raw[end - 1 : end] == char and end - at > 1 else raw[at + 1 : end]
             if char == '"':
                 inner = inner.replace("\\\n", "").replace('\\"', '"')
             found.append((inner, char))
             at = end
         elif raw.startswith(("$(", "${"), at):
-            end = _closed(raw, at + 1)
+            end = bracket(raw, at + 1)
             plain += raw[at:end]
             at = end
         else:

@@ -17,6 +17,7 @@ class Statement:
 
     words   with their quotes                         here  text of its here-document
     quoted  the here-document is not expanded         ends  what separates the command from the next
+    into    the file that its output is written to, with its quotes; "" if none     appends  to what is there
     """
 
     words: tuple[str, ...]
@@ -24,17 +25,20 @@ class Statement:
     here: str | None = None
     quoted: bool = False
     ends: str = "\n"
+    into: str = ""
+    appends: bool = False
 
 
 _REDIRECTION = re.compile(r"(?:\d*>{1,2}[&|]?|\d*<(?=[ \t&])&?|&>{1,2})(?!<)[ \t]*(?=[^\s;|])")
 """What sends a command's input or output elsewhere; a word follows. `<path>` stands for a value to fill in."""
+_OUTPUT = (">", ">>", "1>", "1>>")
+_BEFORE_ARITHMETIC = ("if", "elif", "while", "until", "for", "!", "then", "do", "else", "{")
 
 
 def statements(text: str) -> Iterator[Statement]:
     """Yield the statements of a script in order."""
     at, line, words, begun = 0, 1, [], 1
-    here: str | None = None
-    quoted = False
+    into, appends = "", False
     while at < len(text):
         char = text[at]
         if char in " \t\r":
@@ -48,33 +52,40 @@ def statements(text: str) -> Iterator[Statement]:
             stop = text.find("\n", at)
             rest = text[found.end() : stop if stop >= 0 else len(text)].strip()
             here, length = _here_document(text, stop + 1 if stop >= 0 else len(text), found[4], bool(found[1]))
-            quoted = bool(found[2] or found[3])
+            if (sent := _REDIRECTION.match(rest)) is not None and sent[0].strip() in _OUTPUT:
+                into, appends = _word(rest, sent.end())[0], ">>" in sent[0]
             words += [rest] if rest and not rest.startswith((">", "|")) else []
             line += text.count("\n", at, length)
             at = length
-            yield Statement(tuple(words), begun, here, quoted)
-            words, here, quoted, begun = [], None, False, line
+            yield Statement(tuple(words), begun, here, bool(found[2] or found[3]), "\n", into, appends)
+            words, begun, into, appends = [], line, "", False
         elif not _compares(words) and (found := _REDIRECTION.match(text, at)) is not None:
             start = found.end() + (text[found.end()] in "<>")
-            after = _bracket(text, start) if text.startswith("(", start) else _word(text, start)[1]
+            after = bracket(text, start) if text.startswith("(", start) else _word(text, start)[1]
+            if found[0].strip() in _OUTPUT:
+                into, appends = text[start:after], ">>" in found[0]
             line += text.count("\n", at, after)
             at = after
         elif (sign := next((one for one in SEPARATORS if text.startswith(one, at)), None)) is not None:
-            if words or sign == ";;":
-                yield Statement(tuple(words), begun, ends=sign)
-            words = []
             at += len(sign)
+            if sign in ("&&", "||") and "[[" in words and "]]" not in words:  # part of the condition
+                words.append(sign)
+                continue
+            if words or sign == ";;":
+                yield Statement(tuple(words), begun, None, False, sign, into, appends)
+            words, into, appends = [], "", False
             line += sign == "\n"
             begun = line
         else:
-            word, after = _word(text, at)
+            arithmetic = text.startswith("((", at) and all(word in _BEFORE_ARITHMETIC for word in words)
+            word, after = (text[at : (end := bracket(text, at))], end) if arithmetic else _word(text, at)
             if not words:
                 begun = line
             words.append(word)
             line += text.count("\n", at, after)
             at = after
     if words:
-        yield Statement(tuple(words), begun)
+        yield Statement(tuple(words), begun, None, False, "\n", into, appends)
 
 
 def _here_document(text: str, start: int, mark: str, dashed: bool) -> tuple[str, int]:
@@ -108,11 +119,11 @@ def _word(text: str, at: int) -> tuple[str, int]:
                 break
             at += 2
         elif char in "'\"`":
-            at = _quoted(text, at)
+            at = quoted_end(text, at)
         elif text.startswith(("$(", "${"), at):
-            at = _bracket(text, at + 1)
+            at = bracket(text, at + 1)
         elif char == "(" and at > start and text[at - 1] == "=":
-            at = _bracket(text, at)
+            at = bracket(text, at)
         elif char in " \t\r\n;|&" or (char in "()" and at > start):
             break
         elif char in "()":
@@ -123,7 +134,7 @@ def _word(text: str, at: int) -> tuple[str, int]:
     return text[start : max(at, start + 1)], max(at, start + 1)
 
 
-def _quoted(text: str, at: int) -> int:
+def quoted_end(text: str, at: int) -> int:
     """Return the index at which a quoted text ends."""
     mark = text[at]
     at += 1
@@ -131,12 +142,12 @@ def _quoted(text: str, at: int) -> int:
         if text[at] == "\\" and mark != "'":
             at += 1
         elif mark == '"' and text.startswith(("$(", "${"), at):
-            at = _bracket(text, at + 1) - 1
+            at = bracket(text, at + 1) - 1
         at += 1
     return min(at + 1, len(text))
 
 
-def _bracket(text: str, at: int) -> int:
+def bracket(text: str, at: int) -> int:
     """Return the index at which a bracket that opens here closes."""
     opening = text[at]
     closing, depth = _CLOSING[opening], 0
@@ -145,7 +156,7 @@ def _bracket(text: str, at: int) -> int:
         if char == "\\":
             at += 1
         elif char in "'\"":
-            at = _quoted(text, at) - 1
+            at = quoted_end(text, at) - 1
         elif char == "#" and text[at - 1] in " \t\n" and opening == "(":
             end = text.find("\n", at)
             at = len(text) if end < 0 else end

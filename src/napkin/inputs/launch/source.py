@@ -52,6 +52,7 @@ class LaunchFile:
     environment  variables that a script sets and launchers read (NPROC_PER_NODE) → text
     settings  settings files that a launch line names     missing  those that do not exist
     parts    the launch line and the settings files that this source joins
+    files    those that a script writes, which its program reads: path → text
     """
 
     def __init__(self, name: str, syntax: str, values: Mapping[str, FileValue], document: Document) -> None:
@@ -66,6 +67,7 @@ class LaunchFile:
         self.parts: tuple[LaunchFile, ...] = ()
         self.settings: tuple[str, ...] = ()
         self.missing: tuple[str, ...] = ()
+        self.files: dict[str, str] = {}
 
     def __contains__(self, key: str) -> bool:
         """Return whether a key or a block of this name exists."""
@@ -85,6 +87,14 @@ class LaunchFile:
     def program(self) -> str:
         """The file name of that program."""
         return self.script.rsplit("/", 1)[-1]
+
+    @property
+    def module(self) -> str:
+        """The file of the module that a launch line starts (`python -m open_instruct.finetune`); "" if none."""
+        found = self.values.get("m")
+        name = found.value if found is not None else ""
+        words = str(name.rest).split() if isinstance(name, Open) else name if isinstance(name, list) else [name]
+        return str(words[0]).replace(".", "/") + ".py" if words and words[0] else ""
 
     def has_all(self, *keys: str) -> bool:
         return all(key in self for key in keys)
@@ -127,7 +137,7 @@ class LaunchFile:
             values[new if new and new not in values else key] = value
         found = LaunchFile(self.name, self.syntax, values, self.document)
         found.command, found.environment, found.unread = self.command, self.environment, dict(self.unread)
-        found.parts, found.missing = self.parts, self.missing
+        found.parts, found.missing, found.files = self.parts, self.missing, self.files
         return found
 
     def place(self, key: str) -> str:

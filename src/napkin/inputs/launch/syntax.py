@@ -19,11 +19,15 @@ _DOTTED = re.compile(r"^[ \t]*[\w\-]+(?:\.[\w\-]+)+[ \t]*=[ \t]*\S|^[ \t]*[\w\-]
 _YAML_KEY = re.compile(r"^(?:- )?[\"']?[\w./\-]+[\"']?\s*:(?:\s|$)", re.M)
 _SHELL = re.compile(
     r"^#!.*\b(?:ba|z|da)?sh\b|^#SBATCH|^(?:export )?[A-Za-z_]\w*\+?=\(|^\s*(?:export|set -|source) ?\w*|"
-    r"^\s*(?:[A-Z_]+=\S*\s+)*(?:srun|nohup|numactl|torchrun|deepspeed|accelerate launch|python3?|bash|swift|mpirun|"
-    r"ray job submit|llamafactory-cli|xtuner|trl|axolotl|litgpt|oumi|openrlhf\.cli\S*|uv run|tune run)\s|"
-    r"^[A-Za-z_]\w*=\S*$|^\s*--[a-z][\w.\-]*",
+    r"^\s*(?:[A-Z_]+=\S*\s+)*(?:srun|nohup|numactl|torchrun|deepspeed|accelerate launch|python3?|bash|sbatch|swift|"
+    r"mpirun|ray job submit|llamafactory-cli|xtuner|trl|axolotl|litgpt|oumi|openrlhf\.cli\S*|uv run|tune run)\s|"
+    r"^[A-Za-z_]\w*=\S*$|^[A-Za-z_]\w*\+?=[\"'$(]|^\s*--[a-z][\w.\-]*|^[\w./$\"'{}][^\n:#]*\s--[A-Za-z][\w.\-]*",
     re.M,
 )
+_TEST = re.compile(r"\[\[?\s+(?:-[a-z]\s|!\s|[\"']?\$)")
+"""The condition of a script, with which no list of JSON begins."""
+_HERE = re.compile(r"^(?!\s|[\w\-]+:\s)[^\n]*<<-?\s*(['\"]?)(\w+)\1[^\n]*\n(?:.*\n)*?\2[ \t]*$", re.M)
+"""A here-document of a script, whose text may be YAML."""
 _PYTHON = re.compile(r"^(?:import|from|def|class|@)\s?\w|^[A-Za-z_]\w* = |^[a-z_]\w*\s?=\s?[^=\s]", re.M)
 
 _PROGRAM = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |(?:async )?def \w+\(|class \w+[(:]|@\w)", re.M)
@@ -58,7 +62,7 @@ def source_of(text: str, name: str, line: int = 0) -> LaunchFile:
     if source.settings or sum(one.endswith(".py") for one in source.command) > 1:
         from napkin.inputs.launch.settings_files import with_settings
 
-        source = with_settings(source, _composed_source)
+        source = with_settings(source, _composed_source, _written_source)
     if line and source.is_mapping and not source.parts:
         raise NapkinError(
             f"{name}:{line}: only programs and scripts take a line, which selects a run",
@@ -79,13 +83,20 @@ def _composed_source(path: str) -> LaunchFile:
     return hydra.composed(_plain_source(path), path, _plain_source)
 
 
+def _written_source(source: LaunchFile, value: object) -> LaunchFile | None:
+    """Return the keys of a file that a script itself writes."""
+    from napkin.inputs.launch.shell_files import written_by
+
+    return written_by(source, value, source_of)
+
+
 def _source_of(text: str, name: str, line: int) -> LaunchFile:
     start = text.lstrip()
     if not start:
         raise NapkinError(f"{name}: is empty", "give a training framework's configuration file or launch script")
     if start[:1] == "<":
         raise NapkinError(f"{name}: is a web page or XML, not a configuration file", "download the raw file")
-    if start[:1] in "{[" and not _is_toml(text):
+    if start[:1] in "{[" and not _TEST.match(start) and not _is_toml(text):
         document = _json(text, name)
         if isinstance(document.data, dict) and isinstance(document.data.get("cells"), list):
             return _notebook(document.data["cells"], name, line)
@@ -198,6 +209,7 @@ def _is_toml(text: str) -> bool:
 
 def _is_yaml(text: str) -> bool:
     """Return whether most lines at the left margin are `key:` or list items."""
+    text = _HERE.sub("<<", text)
     lines = [one for one in text.splitlines() if one.strip() and one[:1] not in "# \t" and one not in ("---", "...")]
     hits = sum(bool(_YAML_KEY.match(one)) or one.startswith("- ") for one in lines)
     return bool(lines) and hits >= 0.6 * len(lines)

@@ -7,7 +7,7 @@ from napkin.inputs.launch.checks import BATCH, refuse_prediction, take_hybrid, t
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter
 from napkin.inputs.launch.hf_blocks import flattened
-from napkin.inputs.launch.hf_names import LENGTHS, amount, ask_own, spelled
+from napkin.inputs.launch.hf_names import BATCHES, LENGTHS, amount, ask_own, spelled
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype, full_policy
 from napkin.inputs.launch.reading import Reading
@@ -38,7 +38,6 @@ def is_this(source: LaunchFile) -> bool:
     return stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
 
 
-BATCHES = "per_device_train_batch_size|per_device_batch_size|per_gpu_train_batch_size|train_batch_size"
 SUMS = "gradient_accumulation_steps|grad_accum|grad_accum_steps|grad_acc_steps|accumulation_steps"
 UNMISTAKABLE = "per_device_train_batch_size"
 """The argument that no other library has."""
@@ -243,7 +242,7 @@ FORMAT = LaunchFormat(
     "training_args.py",
     is_this,
     keys=(
-        Key(BATCHES, "micro-batch", whole, 8),
+        Key("|".join(BATCHES), "micro-batch", whole, 8),
         Key(SUMS, "grad-accum", whole, 1),
     ),
     rules=(

@@ -1,0 +1,204 @@
+"""Follow the commands of a shell script: assignments, what the shell does itself, functions and other scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from napkin.inputs.launch.shell_assignments import SET, Assignments
+from napkin.inputs.launch.shell_branches import Branches
+from napkin.inputs.launch.shell_conditions import let
+from napkin.inputs.launch.shell_functions import Functions
+from napkin.inputs.launch.shell_marks import clean, marks
+from napkin.inputs.launch.shell_texts import read_into, write_to
+from napkin.inputs.launch.shell_values import Variables
+from napkin.inputs.launch.shell_words import Statement, statements
+from napkin.record import replace
+
+_DECLARE = ("export", "declare", "local", "readonly", "typeset")
+_SKIPPED = (
+    "ls", "mkdir", "cd", "echo", "printf", "trap", "module", "conda", "wait", "true", "false", "rm", "cp", "mv",
+    "date", "ulimit", "sleep", "pip", "which", "nvidia-smi", "break", "continue", "chmod", "touch", "cat", "tee",
+    "find", "xargs", "tar", "git", "kill", "head", "tail", "sed", "grep", "awk", "pushd", "popd",
+)  # fmt: skip
+_AFTER_COMMAND = ("|", "|&", ">", ">>", "&>", "2>", "2>&1", "&", "&&", "||", ";")
+MOST_COMMANDS = 200
+MOST_SOURCED = 20
+"""Scripts that one script reads with `source`, each counted as often as it is read."""
+
+
+class Commands:
+    """The commands of a script, followed in order.
+
+    found    line and expanded words of each command      spare     commands that would run only with arguments
+    files    those that the script writes: path → text    exported  names of exported variables
+    undecided  unknown values that branches depend on     known     variables set before the script starts
+    ended    the word that ended the script or function: exit, return or ""
+    uncalled   functions are read that the script does not call
+    """
+
+    def __init__(self, name: str, known: Mapping[str, str], follow: Callable[[Iterable[Statement]], None]) -> None:
+        self.name = name
+        self.variables = Variables()
+        before = {"0": name.rsplit("/", 1)[-1], "BASH_SOURCE": name.rsplit("/", 1)[-1], **known}
+        self.variables.texts |= before
+        self.variables.used |= {*before, "@", "#"}
+        self.variables.known |= set(before)
+        self.found: list[tuple[int, list[str]]] = []
+        self.spare: list[tuple[int, list[str]]] = []
+        self.undecided: dict[str, str] = {}
+        self.exported: set[str] = set()
+        self.files: dict[str, str] = {}
+        self.branches = Branches()
+        self.functions = Functions(self.variables)
+        self.ended = ""
+        self.uncalled = False
+        self._assignments = Assignments(self.variables, self.branches, self.undecided)
+        self._follow = follow
+        self._sourced = 0
+
+    def run(self, words: list[str], one: Statement) -> None:
+        """Follow assignments or a command."""
+        if words[0] in _DECLARE:
+            self._declare(words)
+            return
+        while words and (found := SET.fullmatch(words[0])):
+            self._assignments.set(found)
+            if len(words) > 1:
+                self.exported.add(found[1])
+            words = words[1:]
+        if not words or self._builtin(words, one):
+            return
+        if inner := _quoted_line(words):
+            self._follow(replace(each, line=one.line) for each in statements(inner))
+            return
+        if one.into or (words[0] == "tee" and one.here is not None):
+            write_to(self.files, self.variables, words, one, self.branches.unsure)
+        if words[0] in _SKIPPED:
+            return
+        expanded = [part for word in words for part in self._argument(word)]
+        if expanded and expanded[0] in self.functions.bodies:
+            self._call(expanded[0], expanded[1:], given=self._passes_own(words[1:]))
+        elif expanded:
+            self._command(expanded, one)
+
+    def _command(self, expanded: list[str], one: Statement) -> None:
+        """Keep a command, or follow the script that it runs."""
+        if len(self.found) >= MOST_COMMANDS or self._run(expanded):
+            return
+        aside = self.uncalled or self.branches.with_arguments
+        (self.spare if aside else self.found).append((one.line, expanded))
+        if self.branches.unsure and any(part.startswith("--") for part in expanded):
+            self.undecided.setdefault(clean(" ".join(expanded[:3]))[:60], "is started in an undecided branch")
+
+    def _call(self, name: str, arguments: Sequence[str], given: bool) -> None:
+        """Follow a function."""
+        self.functions.call(name, arguments, given, self._follow)
+        self.ended = "" if self.ended == "return" else self.ended
+
+    def _passes_own(self, words: Sequence[str]) -> bool:
+        """Return whether the arguments of a call are known: those of the script itself are not."""
+        return "@" in self.variables.texts or not any(one.strip('"') in ("$@", "$*", "${@}") for one in words)
+
+    def _declare(self, words: Sequence[str]) -> None:
+        """Follow `export NAME=value` and its like."""
+        for word in words[1:]:
+            name = word.partition("=")[0].partition("[")[0]
+            if words[0] == "local":
+                self.functions.declare_local(name)
+            if "A" in (words[1] if words[1].startswith("-") else "") and name.isidentifier():
+                self.variables.maps.setdefault(name, {})
+            if found := SET.fullmatch(word):
+                self._assignments.set(found)
+            if words[0] == "export":
+                self.exported.add(name)
+
+    def _builtin(self, words: list[str], one: Statement) -> bool:
+        """Follow a command of the shell itself. Return whether the command is one."""
+        head = words[0]
+        if head in ("exit", "return"):
+            if self.branches.certain and not self.uncalled:
+                self.ended = head
+        elif head == "eval":
+            self._eval(words[1:], one)
+        elif head in ("source", "."):
+            self._source(self.variables.text(words[1]) if len(words) > 1 else "")
+        elif head == "set":
+            if "--" in words:
+                self.variables.give([part for raw in words[words.index("--") + 1 :] for part in self._argument(raw)])
+        elif head == "shift":
+            by = words[1] if len(words) > 1 else "1"
+            if "@" in self.variables.arrays and by.isdecimal():
+                self.variables.give(self.variables.arrays["@"][int(by) :])
+        elif head == "unset":
+            for word in words[1:]:
+                self.variables.unset(word)
+        elif head == "let":
+            let(words[1:], self.variables)
+        elif head in ("read", "mapfile", "readarray"):
+            read_into(self.variables, words, one)
+        elif head == ":":
+            for word in words[1:]:
+                self.variables.text(word)
+        else:
+            return False
+        return True
+
+    def _eval(self, words: Sequence[str], one: Statement) -> None:
+        """Follow the command line that a text holds; one with unknown parts is split at blanks."""
+        parts = [part for word in words for part in self.variables.words(word)]
+        text = " ".join(parts)
+        if not any(marks(text)[1:]):
+            self._follow(replace(each, line=one.line) for each in statements(text))
+            return
+        split = [word for part in parts for word in part.split()]
+        end = next((at for at, word in enumerate(split) if word in _AFTER_COMMAND), len(split))
+        if split[:end]:
+            self._command(split[:end], one)
+
+    def _source(self, written: str) -> None:
+        """Follow a script that `source` reads, if it is beside this one or above it."""
+        from napkin.inputs.launch.settings_files import path_of
+        from napkin.inputs.load import read_text
+
+        plain, _, unknown = marks(written)
+        self._sourced += 1
+        if unknown or not plain or plain.startswith(("/", "~")) or self._sourced > MOST_SOURCED:
+            return
+        path = path_of(self.name, plain)
+        if path is None and not plain.endswith("activate"):
+            self.undecided.setdefault(f"source {plain[:50]}", "was not found; it may set what the command passes on")
+        if path is not None:
+            self._follow(statements(clean(read_text(path))))
+            self.ended = "" if self.ended == "return" else self.ended
+
+    def _run(self, words: Sequence[str]) -> bool:
+        """Follow the script that a command runs, if it is here. Return whether it is."""
+        from napkin.inputs.launch.shell_children import child_of, shell_of_its_own
+        from napkin.inputs.load import read_text
+
+        found = child_of(self.name, words) if self._sourced < MOST_SOURCED else None
+        if found is None:
+            return False
+        self._sourced += 1
+        path, arguments = found
+        with shell_of_its_own(self.variables, self.exported | self.variables.known, arguments):
+            self._follow(statements(clean(read_text(path))))
+        self.ended = ""
+        return True
+
+    def _argument(self, word: str) -> Iterator[str]:
+        """Yield a word's expansion, and split a quoted command line (`bash -c "…"`) into words."""
+        for part in self.variables.words(word):
+            if " --" in part or (part.startswith("--") and " " in part):
+                yield from part.split()
+            else:
+                yield part
+
+
+def _quoted_line(words: Sequence[str]) -> str:
+    """Return the command line that `bash -c "…"` runs, or "" for other words."""
+    for at in range(1, len(words) - 1):
+        shell = words[at - 1].rsplit("/", 1)[-1]
+        if words[at] in ("-c", "-lc") and shell in ("bash", "sh") and words[at + 1][:1] in ("'", '"'):
+            return words[at + 1][1:-1]
+    return ""

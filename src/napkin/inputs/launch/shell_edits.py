@@ -1,0 +1,55 @@
+"""The ways in which `${NAME…}` edits a text: prefixes and suffixes removed, parts replaced, substrings, letter case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+
+_SUBSTRING = re.compile(r":\s*(-?\d+)\s*(?::\s*(-?\d+)\s*)?")
+_CASES: Mapping[str, Callable[[str], str]] = {
+    "^^": str.upper,
+    ",,": str.lower,
+    "^": lambda text: text[:1].upper() + text[1:],
+    ",": lambda text: text[:1].lower() + text[1:],
+}
+
+
+def edited(text: str, how: str) -> str | None:
+    """Return a text edited as bash does for `${NAME<how>}`, or None for an edit that napkin does not know."""
+    if how in _CASES:
+        return _CASES[how](text)
+    if found := _SUBSTRING.fullmatch(how):
+        start, length = int(found[1]), found[2]
+        part = text[start:]
+        return part if length is None else part[: int(length)]
+    if how[:1] in ("#", "%"):
+        double = how[:2] in ("##", "%%")
+        return _cut(text, how[2:] if double else how[1:], how[0] == "#", double)
+    if how[:1] == "/":
+        return _replaced(text, how)
+    return None
+
+
+def _cut(text: str, pattern: str, front: bool, longest: bool) -> str:
+    """Return a text without the shortest or the longest part at one end that a pattern matches."""
+    ends = range(len(text) + 1) if front is not longest else range(len(text), -1, -1)
+    for at in ends:
+        if fnmatchcase(text[:at] if front else text[at:], pattern):
+            return text[at:] if front else text[:at]
+    return text
+
+
+def _replaced(text: str, how: str) -> str | None:
+    """Return a text with a plain text replaced, once or (`//`) everywhere; None for a pattern."""
+    everywhere = how.startswith("//")
+    written = how[2 if everywhere else 1 :].replace("\\/", _SLASH)
+    old, _, new = (re.sub(r"\\(.)", r"\1", part) for part in written.partition("/"))
+    old, new = old.replace(_SLASH, "/"), new.replace(_SLASH, "/")
+    if not old or any(sign in old for sign in "*?["):
+        return None
+    return text.replace(old, new) if everywhere else text.replace(old, new, 1)
+
+
+_SLASH = "\ue003"
+"""Stands for an escaped slash, which does not end the pattern."""

@@ -1,0 +1,227 @@
+"""Shell scripts do what bash makes of them: lists of commands, functions, arrays, outputs, files that they write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from napkin.errors import NapkinError
+from napkin.inputs.launch.read import read_launch, reading_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.shell_edits import edited
+from napkin.inputs.launch.shell_flow import Script
+from napkin.inputs.launch.syntax import source_of
+
+LINE = "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 --max_seq_length 2048"
+
+
+def script(text: str) -> Reading:
+    """Return the reading of a script in which LINE stands for the start of a launch line."""
+    return reading_of(source_of(text.replace("LINE", LINE) + "\n", "run.sh"))
+
+
+def commands(text: str) -> list[str]:
+    """Return the commands that a script runs."""
+    return [" ".join(words) for _, words in Script(text, "run.sh").commands.found]
+
+
+@pytest.mark.parametrize(
+    ("text", "micro"),
+    [
+        ('X=(1 2 4)\nLINE --per_device_train_batch_size "${X[1]}"', 2),
+        ("X=(1 2 4)\nLINE --per_device_train_batch_size ${X[-1]}", 4),
+        ("X=(4 2 1)\nLINE --per_device_train_batch_size $X", 4),
+        ("X=(1)\nX+=(2)\nX[1]=6\nLINE --per_device_train_batch_size ${X[1]}", 6),
+        ("declare -A X=( [7b]=4 [13b]=2 )\nS=7b\nLINE --per_device_train_batch_size ${X[$S]}", 4),
+        ("declare -A X\nX[7b]=4\nX[13b]=2\nLINE --per_device_train_batch_size ${X[13b]}", 2),
+        ("X=(a b c)\nLINE --per_device_train_batch_size ${#X[@]}", 3),
+        ("X=4x8\nLINE --per_device_train_batch_size ${X%x*}", 4),
+        ("X=4x8\nLINE --per_device_train_batch_size ${X#*x}", 8),
+        ("A=6\nN=A\nLINE --per_device_train_batch_size ${!N}", 6),
+        (": ${X:=3}\nLINE --per_device_train_batch_size $X", 3),
+        ("let X=16/4\nLINE --per_device_train_batch_size $X", 4),
+        ("((X = 2 + 1))\n((X++))\nLINE --per_device_train_batch_size $X", 4),
+        ("set -- 2 5\nLINE --per_device_train_batch_size $2", 5),
+    ],
+)
+def test_elements_and_edits_of_variables(text: str, micro: int) -> None:
+    assert script(text).value_of("micro-batch") == micro
+
+
+@pytest.mark.parametrize(
+    ("text", "micro"),
+    [
+        ("X=4\n[ 1 = 2 ] && X=1\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\n[ 1 = 1 ] && X=1\nLINE --per_device_train_batch_size $X", 1),
+        ("X=4\n[[ 1 == 1 && 2 == 3 ]] && X=1\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\n[[ 1 == 1 || 2 == 3 ]] && X=1\nLINE --per_device_train_batch_size $X", 1),
+        ("X=4\n[ 1 = 1 ] || X=1\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\n[ 1 = 2 ] && { X=1; }\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\nDEBUG=false\n$DEBUG && X=1\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\nif [ 1 = 1 ] && [ 1 = 2 ]; then X=1; fi\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\nif ! [ 1 = 2 ]; then X=1; fi\nLINE --per_device_train_batch_size $X", 1),
+        ("X=4\nN=2\nif (( N > 1 )); then X=1; fi\nLINE --per_device_train_batch_size $X", 1),
+        ("X=4\n( X=1; echo $X )\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\nsmall() { X=1; }\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\nsmall() { X=1; }\nsmall\nLINE --per_device_train_batch_size $X", 1),
+        ("for X in 2; do\nLINE --per_device_train_batch_size $X\ndone", 2),
+        ("[ -z $N ] && N=4\nLINE --per_device_train_batch_size $N", 4),
+    ],
+)
+def test_commands_run_or_not_as_the_one_before_them_decides(text: str, micro: int) -> None:
+    assert script(text).value_of("micro-batch") == micro
+
+
+def test_what_a_loop_or_an_unknown_list_decides_is_asked() -> None:
+    several = script("for X in 1 2; do\nLINE --per_device_train_batch_size $X\ndone")
+    assert several.value_of("micro-batch") is None
+    unknown = script("X=4\ngrep -q big hosts && X=1\nLINE --per_device_train_batch_size $X")
+    assert unknown.value_of("micro-batch") is None
+    element = script("X=(1 2)\nLINE --per_device_train_batch_size ${X[$RANK]}")
+    assert element.value_of("micro-batch") is None
+
+
+def test_a_function_gets_arguments_and_keeps_its_variables() -> None:
+    text = """N=7
+run() {
+  local N=$1 STEPS=$2
+  shift 2
+  LINE --per_device_train_batch_size $N --max_steps $STEPS "$@"
+}
+run 2 30 --gradient_accumulation_steps 4
+echo $N
+"""
+    reading = script(text)
+    assert [reading.value_of(one) for one in ("micro-batch", "steps", "grad-accum")] == [2, 30, 4]
+    flow = Script(text, "run.sh")
+    assert flow.variables.texts["N"] == "7"
+    assert commands("f() { train --a $1; }\nf 1\nf 2") == ["train --a 1", "train --a 2"]
+
+
+def test_a_function_that_is_only_defined_is_read_last() -> None:
+    assert script("run() {\nLINE --per_device_train_batch_size 2\n}").value_of("micro-batch") == 2
+    both = "run() {\nLINE --per_device_train_batch_size 2\n}\nLINE --per_device_train_batch_size 4"
+    assert script(both).value_of("micro-batch") == 4
+
+
+def test_a_function_that_calls_itself_ends() -> None:
+    assert commands("f() { train --a 1; f; }\nf")[0] == "train --a 1"
+    assert len(commands("f() { f; f; f; }\nf\ntrain --a 1")) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("N=$(echo 0,1,2 | tr ',' '\\n' | wc -l)", 3),
+        ("N=$(echo 0,1,2 | awk -F',' '{print NF}')", 3),
+        ("N=$(( $(echo 0,1,2 | tr -cd ',' | wc -c) + 1 ))", 3),
+        ("IFS=',' read -ra G <<< '0,1,2,3'\nN=${#G[@]}", 4),
+        ("N=$(echo '16 / 4' | bc)", 4),
+        ("N=`expr 16 / 8`", 2),
+        ('N=$(python -c "print(16 // 8)")', 2),
+        ("#SBATCH --gres=gpu:a100:4\nN=$(nvidia-smi -L | wc -l)", 4),
+        ("#SBATCH --gpus-per-node=6\nN=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)", 6),
+        ("N=$(nvidia-smi -L | wc -l)", None),
+        ("N=$(cat hosts | wc -l)", None),
+        ('N=$(python -c "print(16 / 8)")', None),
+    ],
+)
+def test_the_output_of_commands(text: str, gpus: int | None) -> None:
+    line = f"{text}\n{LINE.replace('8', '$N', 1)} --per_device_train_batch_size 2"
+    assert script(line).value_of("gpus") == gpus
+
+
+def test_a_variable_of_the_environment_stays_a_default_in_an_output() -> None:
+    text = "G=${CUDA_VISIBLE_DEVICES:-0,1}\nN=$(echo $G | tr ',' ' ' | wc -w)\nLINE --per_device_train_batch_size $N"
+    one = script(text).inputs["micro-batch"]
+    assert (one.value, one.origin) == (2, "default")
+    assert "CUDA_VISIBLE_DEVICES" in one.where
+
+
+@pytest.mark.parametrize(
+    ("how", "after"),
+    [
+        ("##*/", "c.tar.gz"), ("%%.*", "a/b/c"), ("%.*", "a/b/c.tar"), ("#*/", "b/c.tar.gz"),
+        ("//\\//_", "a_b_c.tar.gz"),
+        ("/tar/zip", "a/b/c.zip.gz"), (":2:3", "b/c"), (": -2", "gz"), ("^^", "A/B/C.TAR.GZ"), ("/[ab]/x", None),
+    ],
+)  # fmt: skip
+def test_edits_are_bashes(how: str, after: str | None) -> None:
+    """Bash's own results for TEXT=a/b/c.tar.gz and ${TEXT<how>}; a pattern to replace is not followed."""
+    assert edited("a/b/c.tar.gz", how) == after
+
+
+def test_exit_ends_the_script_only_where_that_is_certain() -> None:
+    assert commands("train --a 1\nexit 0\ntrain --a 2") == ["train --a 1"]
+    assert commands("if [ 1 = 1 ]; then\n train --a 1\n exit\nfi\ntrain --a 2") == ["train --a 1"]
+    assert commands('if [ -z "$1" ]; then\n exit 1\nfi\ntrain --a 2') == ["train --a 2"]
+    assert commands('M=${M:-}\n[ -z "$M" ] && exit 1\ntrain --a 2') == ["train --a 2"]
+    assert commands("cd src || exit 1\ntrain --a 2") == ["train --a 2"]
+
+
+def test_a_deepspeed_file_that_the_script_writes() -> None:
+    text = """STAGE=${STAGE:-3}
+DIR=$(dirname "$0")
+cat > $DIR/ds.json <<EOF
+{"zero_optimization": {"stage": $STAGE, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": true},
+ "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": $ACC}
+EOF
+LINE --per_device_train_batch_size 2 --deepspeed $DIR/ds.json
+"""
+    reading = script(text)
+    assert (reading.value_of("zero"), reading.value_of("offload")) == (3, "optimizer")
+    assert reading.inputs["zero"].origin == "default"
+    assert not any("was not found" in one.why for one in reading.not_modelled)
+
+
+def test_settings_that_the_script_writes() -> None:
+    text = """cat <<'EOF' > sft.yaml
+stage: sft
+finetuning_type: lora
+lora_rank: 32
+cutoff_len: 1024
+model_name_or_path: meta-llama/Meta-Llama-3-8B
+per_device_train_batch_size: 2
+EOF
+llamafactory-cli train sft.yaml
+"""
+    reading = script(text)
+    assert reading.value_of("trainer") == "llama-factory"
+    assert [reading.value_of(one) for one in ("lora-rank", "seq", "micro-batch")] == [32, 1024, 2]
+
+
+def test_a_file_of_an_undecided_branch_is_not_known() -> None:
+    text = 'if [ "$1" = big ]; then\ncat > ds.json <<EOF\n{"zero_optimization": {"stage": 3}}\nEOF\nfi\n'
+    reading = script(f"{text}LINE --per_device_train_batch_size 2 --deepspeed ds.json")
+    assert reading.value_of("zero") is None
+
+
+def test_settings_of_a_script_that_a_script_submits(tmp_path: Path) -> None:
+    """What `sbatch train.slurm --config sft.yaml` passes on is the program's; a file that is not here is asked for."""
+    line = "sbatch train.slurm --config sft.yaml --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 2\n"
+    reading = reading_of(source_of(line, "run.sh"))
+    assert reading.value_of("precision") is None
+    assert reading.value_of("recompute") is None
+    (tmp_path / "run.sh").write_text("sbatch train.slurm 4\n")
+    (tmp_path / "train.slurm").write_text(f"#!/bin/bash\n{LINE} --per_device_train_batch_size $1\n")
+    assert read_launch(str(tmp_path / "run.sh")).value_of("micro-batch") == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'cd src\nCMD="LINE"\nCMD+=" --per_device_train_batch_size 4"\neval "$CMD"',
+        'CMD="LINE --output_dir $OUT"\nCMD="$CMD --per_device_train_batch_size 4 | tee log"\neval $CMD',
+        "singularity exec --nv image.sif LINE --per_device_train_batch_size 4",
+        "LINE `# a note` --per_device_train_batch_size 4 `# another`",
+    ],
+)
+def test_command_lines_in_texts_and_wrappers(text: str) -> None:
+    assert script(text).value_of("micro-batch") == 4
+
+
+def test_conversion_by_a_module_is_not_training() -> None:
+    for line in ("python -m tools.convert_hf --model_name_or_path x --a 1", "python tasks/msdp/main.py --num-layers 2"):
+        with pytest.raises(NapkinError, match="not of training"):
+            reading_of(source_of(f"{line}\n", "run.sh"))
