@@ -206,6 +206,6 @@ def test_the_kernel_that_torch_prefers_from_hopper_on(words: str, versions: str,
 def test_a_step_says_that_torch_now_prefers_cudnn() -> None:
     line = "step llama3-8b --gpus 8 --stack fsdp-eager --seq 8192 --json --hardware"
     said = {
-        card: " ".join(run_line(f"{line} {card}").data["notes"]) for card in ("h100", "a100", "h100 --attention flash")
+        card: " ".join(run_line(f"{line} {card}").data["notes"]) for card in ("h100", "a100", "h100 --attention flash2")
     }
     assert ["torch from 2.11 on takes cuDNN" in one for one in said.values()] == [True, False, False]

@@ -28,7 +28,10 @@ SMALL: dict[str, Any] = {
 }
 COUNT = 3_414_272
 RUN = "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100"
-ORIGINS = {"given", "run file", "profile", "preset", "class default", "default", "evidence", "solved"}
+ORIGINS = {
+    *("given", "run file", "from file", "profile", "preset", "class default", "default", "derived", "evidence"),
+    *("assumed", "solved"),
+}
 
 
 @pytest.fixture

@@ -698,7 +698,7 @@ def test_fine_tuning_has_the_intervals_of_its_own_errors(monkeypatch: pytest.Mon
     monkeypatch.setattr(calibration, "TUNED", scores)
     assert constants.tuning_ratio() == pytest.approx(1.6)
     assert constants.tuning_ratio("b") == 1
-    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --stack fsdp-eager --attention flash --json"
+    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3 --stack fsdp-eager --attention flash2 --json"
     plain, tuned = (run_line(f"{line}{more}") for more in ("", " --lora-rank 8"))
     ends = [math.log(one.data["high"]["step/time"] / one.data["low"]["step/time"]) for one in (plain, tuned)]
     assert ends[1] == pytest.approx(1.6 * ends[0])

@@ -50,18 +50,28 @@ def test_the_first_fused_kernels_by_figure_4() -> None:
 
 def test_a_kernel_that_the_release_decides_widens_the_interval() -> None:
     """From Hopper on torch's releases differ: the interval reaches from the fast end of a step with cuDNN's kernel to
-    the slow end of one without. A stated kernel has no spread, and on an A100 both are one."""
+    the slow end of one without. A kernel stated with its version has no spread, `flash` names none, and on an A100 all
+    are one."""
     found = {
         (card, kernel): run_line(f"{LONG} {card}{kernel and f' --attention {kernel}'}").data
         for card in ("h100", "a100")
-        for kernel in ("", "flash", "cudnn")
+        for kernel in ("", "flash", "flash2", "cudnn")
     }
-    open_, flash, cudnn = (found["h100", kernel] for kernel in ("", "flash", "cudnn"))
+    open_, flash, cudnn = (found["h100", kernel] for kernel in ("", "flash2", "cudnn"))
     effect = math.log(flash["values"]["step/time"] / cudnn["values"]["step/time"])
     assert effect > 0.15
     assert open_["values"]["step/time"] == flash["values"]["step/time"]
     assert half(open_) == pytest.approx(half(flash) + effect)
-    assert half(found["a100", ""]) == half(found["a100", "flash"])
+    assert half(found["a100", ""]) == half(found["a100", "flash"]) == half(found["a100", "flash2"])
+
+
+def test_flash_is_the_kernel_that_the_software_runs() -> None:
+    """TransformerEngine runs cuDNN's on Hopper for `flash` too, and FlashAttention-2 where that is named; both keep the
+    same tensors."""
+    line = "step llama3-70b --gpus 64 --tp 8 --pp 4 --hardware h100 --json --attention"
+    found = {kernel: run_line(f"{line} {kernel}").values for kernel in ("flash", "flash2", "cudnn")}
+    assert found["flash"]["step/time"] == found["cudnn"]["step/time"] < found["flash2"]["step/time"]
+    assert found["flash"]["memory/total"] == found["flash2"]["memory/total"]
 
 
 @pytest.mark.parametrize(

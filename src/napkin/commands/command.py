@@ -116,7 +116,7 @@ def ask(
         if spare is None:
             unused |= dict.fromkeys(note_without_effect(inputs, answer, probed, command.run))
         check_unused(inputs, unused, spare)
-    for name, shown in inputs.shown.items():
+    for name, shown in inputs.told().items():
         if name not in WRITTEN and name not in unused:
             answer.inputs.setdefault(name, shown)
     answer.notes = [*inputs.notes, *(n for n in answer.notes if n not in inputs.notes)]

@@ -42,6 +42,7 @@ class Inputs:
         self._seen: set[str] = set()
         self._matter: set[str] = set()
         self._idle: set[str] = set()
+        self._guessed: set[str] = set()
         self._reasons: dict[str, Reason] = {}
         self._defaults: dict[str, str | bool] = {}
         problems: list[NapkinError] = []
@@ -120,6 +121,7 @@ class Inputs:
         self._seen |= chosen._seen
         self._matter |= chosen._matter
         self._idle |= chosen._idle
+        self._guessed |= chosen._guessed
         self._reasons = {**self._reasons, **chosen._reasons}
         self._defaults = {**chosen._defaults, **self._defaults}
         self.minor |= chosen.minor
@@ -260,6 +262,19 @@ class Inputs:
         """Use these texts for options that were not given."""
         for name, text in texts.items():
             self.default(name, text)
+
+    def guesses(self, name: str) -> None:
+        """Record that an option's default is an assumption: to state it says more than to leave it out."""
+        self._guessed.add(name)
+
+    def told(self) -> dict[str, Shown]:
+        """Return what the answer lists: every input, with its origin."""
+        told = dict(self.shown)
+        for name in self._guessed:
+            if name in told and told[name].origin == "default":
+                one = told[name]
+                told[name] = Shown(one.value, one.text, "assumed", one.unit, one.where)
+        return told
 
     def redefault(self, name: str, text: str) -> None:
         """Change the default of an option that was not given."""

@@ -95,8 +95,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
 
 def kernel_of(row: StepRow, stack: software.SoftwareStack, generation: str) -> str:
     """Return the attention kernel of a row: the one it states, or its software's own."""
-    own = stack.kernel(generation)
-    return own if row.attention in ("", "flash") and own != "eager" else row.attention or own
+    return stack.runs(row.attention, generation)
 
 
 def widens(row: StepRow, stack: software.SoftwareStack) -> bool:

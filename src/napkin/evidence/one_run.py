@@ -290,18 +290,18 @@ def asked(
     setup: Setup,
     hardware: Hardware,
     stack_name: str,
-    kernel: str | None = None,
+    attention: str = "",
     async_tp: bool = False,
     factor: float = 1.0,
     without: str = "",
 ) -> StepPrediction:
     """Return everything needed to predict one step. `factor`: ratio of the user's own step times to the predictions,
-    from `napkin calibrate`. without: a source of the evidence to hold out."""
+    from `napkin calibrate`. attention: the kernel that is stated. without: a source of the evidence to hold out."""
     stack = software.stack(stack_name)
     layout = setup.layout
     at = machine(hardware, setup.compute)
-    newer = None if kernel else newer_kernel(stack, stack.kernel(at.generation), at, setup, without)
-    kernel = kernel or stack.kernel(at.generation)
+    kernel = stack.runs(attention, at.generation)
+    newer = newer_kernel(stack, kernel, at, setup, without)
     plan, reached = timed(model, setup, stack, at, kernel, async_tp, without)
     params = sum(
         count * sum(w.count for w in weights_of(layer.operations))

@@ -84,6 +84,12 @@ class SoftwareStack:
         newest = self.attention_since_blackwell if generation == SINCE_HOPPER[-1] else ""
         return newest or newer or self.attention
 
+    def runs(self, stated: str, generation: str) -> str:
+        """Return the attention kernel of a run that states one, or "". `flash` has no version: it is the software's own
+        kernel where that is fused."""
+        own = self.kernel(generation)
+        return own if stated in ("", "flash") and own != "eager" else stated or own
+
     def newer_kernel(self, kernel: str, generation: str) -> str:
         """Return the kernel that a newer release runs on such accelerators in place of this one, "" if none."""
         return "cudnn" if self.open_kernel and kernel == "flash" and generation in SINCE_HOPPER else ""

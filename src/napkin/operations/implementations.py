@@ -29,6 +29,8 @@ TORCH = "2.13"
 """Version of torch whose autograd rules these are."""
 
 FLASH, EFFICIENT, CUDNN, EAGER = "flash", "efficient", "cudnn", "eager"
+FLASH_2 = "flash2"
+"""FlashAttention-2 by name, where `flash` is of the version that the software runs; both keep the same."""
 ALL_KERNELS = (FLASH, EFFICIENT, CUDNN, EAGER)
 
 

@@ -62,8 +62,8 @@ OPTIONS = (
     ),
     Option(
         "attention",
-        choice("flash", "eager", "efficient", "cudnn"),
-        "Attention kernel: flash, eager, efficient or cudnn",
+        choice("flash", "flash2", "eager", "efficient", "cudnn"),
+        "Attention kernel: flash, flash2, eager, efficient, cudnn",
         metavar="NAME",
     ),
     Option("dropout", units.probability, "Dropout probability", metavar="P"),

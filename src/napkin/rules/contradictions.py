@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from napkin.architectures import implementation_of
 from napkin.inputs.peaks import peak_name
 from napkin.operations.frameworks import IMPLEMENTATIONS
-from napkin.operations.implementations import FLASH, Implementation
+from napkin.operations.implementations import FLASH, FLASH_2, Implementation
 from napkin.operations.queries import learned_positions, undivided
 from napkin.rules.case import Options, Stated
 from napkin.rules.numbers import divisors, nearest
@@ -159,8 +159,8 @@ def _sequence(stated: Stated) -> Iterator[Hit]:
 
 
 def _old_flash(stated: Stated) -> Iterator[Hit]:
-    hardware = stated.hardware
-    if hardware is not None and hardware.generation in BEFORE_AMPERE and stated.texts.get("attention") == FLASH:
+    hardware, flash = stated.hardware, stated.texts.get("attention") in (FLASH, FLASH_2)
+    if hardware is not None and hardware.generation in BEFORE_AMPERE and flash:
         yield Hit(f"flash attention does not run on {hardware.name}", "attention", ({"attention": "efficient"},))
 
 

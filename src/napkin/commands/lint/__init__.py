@@ -141,7 +141,7 @@ def _answer(found: Sequence[Linted], problems: Sequence[NapkinError], whys: bool
         answer.notes += [note for note in one.notes if note not in answer.notes]
     if len(found) == 1:
         inputs = found[0].read.inputs
-        answer.inputs, answer.assumed = dict(inputs.shown), list(inputs.assumed)
+        answer.inputs, answer.assumed = inputs.told(), list(inputs.assumed)
         answer.notes += inputs.notes
         if found[0].case is not None and found[0].case.stated.hardware is None:
             answer.assumed.append("no --hardware: nothing is timed")

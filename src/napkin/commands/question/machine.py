@@ -157,6 +157,8 @@ def check_dtype(inputs: Inputs) -> None:
         word = str(inputs.peek("dtype")).strip().lower()
         policy = POLICIES.get({"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "fp4": "nvfp4"}.get(word, word))
         raise NapkinError(f"--dtype {word[:40]}: training takes a policy", f"--precision {policy or 'fp32'}")
+    if inputs.has("dtype"):  # of a peak that was read before
+        inputs.record("dtype", inputs.peek("dtype"), "derived")
 
 
 def read_dtype(inputs: Inputs, hardware: Hardware) -> str:
@@ -170,7 +172,10 @@ def read_dtype(inputs: Inputs, hardware: Hardware) -> str:
         inputs.record("dtype", dtype, "derived")
         return dtype
     dtype = hardware.default_dtype
-    inputs.default("dtype", dtype)
+    if "dtype" in inputs.command.names:
+        inputs.default("dtype", dtype)
+    else:
+        inputs.record("dtype", dtype, "derived")
     inputs.note(f"dtype {dtype}: the default for {hardware.name}; --dtype asks for another")
     return dtype
 

@@ -13,7 +13,7 @@ from napkin.commands.question.software import read_framework, read_kernels, read
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.margins import Asked, widths_of
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import FLASH, FLASH_2, Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.options.layout import EXPERT_LOAD
@@ -84,7 +84,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         policy,
         optimizer,
         form,
-        inputs.text("attention"),
+        FLASH if inputs.text("attention") == FLASH_2 else inputs.text("attention"),
         float(inputs.number("dropout")),
         shard,
         inputs.flag("ema"),

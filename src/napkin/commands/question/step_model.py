@@ -72,7 +72,7 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
 
     if note := generation_note(hardware):
         inputs.note(note)
-    kernel = inputs.text("attention") if "attention" in inputs else None
+    kernel = inputs.text("attention") if "attention" in inputs else ""
     prediction = one_run.asked(
         model,
         setup,
@@ -82,10 +82,12 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         inputs.flag("async-tp"),
         float(inputs.number_or_none("factor") or 1.0),
     )
+    if "stack" not in inputs:
+        inputs.guesses("stack")
     if prediction.newer is not None:
         inputs.note(
             "FlashAttention-2, as published steps ran it; torch from 2.11 on takes cuDNN, which the interval covers: "
-            "--attention cudnn"
+            "--attention cudnn, or flash2"
         )
     return prediction
 

@@ -191,8 +191,7 @@ def as_it_ran(asked: FineTuning, source: str) -> Setup:
 
 def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> one_run.StepPrediction:
     """Return the prediction of a step, with that source held out."""
-    kernel = asked.kernel if asked.kernel != "flash" else None  # of flash, the software decides which
-    return one_run.asked(asked.model, setup, hardware, asked.software, kernel, without=source)
+    return one_run.asked(asked.model, setup, hardware, asked.software, asked.kernel, without=source)
 
 
 def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:
