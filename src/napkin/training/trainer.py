@@ -37,6 +37,8 @@ class Trainer:
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
     framework  default framework, ""        also  others, on which it runs transformers' models
     divides   default ZeRO stage by framework
+    stages    frameworks on which it divides layers into pipeline stages; transformers' Trainer has data, tensor,
+              context and sequence parallel ranks only (transformers 5.23 trainer.py: world_size = dp · tp · cp · sp)
     share     share of each GPU's memory for a colocated inference engine
     engine    family of the inference engines that it starts, "" if none or unknown
     ranks     default tensor-parallel ranks of the engine
@@ -82,6 +84,7 @@ class Trainer:
     framework: str = ""
     also: tuple[str, ...] = ()
     divides: tuple[tuple[str, int], ...] = ()
+    stages: tuple[str, ...] = ()
     share: float = 0.5
     engine: str = ""
     ranks: int = 1
@@ -155,6 +158,22 @@ class Trainer:
         """Return its form of the cross entropy of texts in a run that states these versions of software; "" without its
         own: runs were published before it as well."""
         return self.loss if is_since(self.name, versions, self.loss_since) else ""
+
+    def usual_policy(self, framework: Framework, adapters: bool, quantized: str, narrow: str) -> Precision:
+        """Return the policy of a run that states none. narrow: the format that the accelerator has, bf16, fp16 or fp32.
+
+        Gradients in fp16 cannot be unscaled (torch/amp/grad_scaler.py, unscale_), so that what is trained in fp16 is
+        in fp32, under autocast."""
+        if narrow == "fp32":
+            return POLICIES["fp32"]
+        if narrow == "bf16":
+            if adapters:
+                return self.policy_of_adapters(framework, quantized)
+            return self.policy_of_all(framework)
+        wide = replace(self, full="amp-bf16", adapters="fp32", beside_quantized="fp32", autocast=True)
+        if adapters:
+            return wide.policy_of_adapters(framework, quantized, narrow)
+        return wide.policy_of_all(framework, narrow)
 
     def policy_of_all(self, framework: Framework, narrow: str = "bf16", autocast: bool | None = None) -> Precision:
         """Return the policy for training all weights; narrow: the 16-bit dtype.

@@ -12,6 +12,7 @@ LOOP = Trainer(
     "none",
     "peft 0.21 tuners/tuners_utils.py, cast_adapter_dtype: adapters in fp32 (autocast_adapter_dtype)",
     autocast=False,
+    stages=("plain", "megatron", "megatron-deepspeed", "megatron-core", "colossalai"),
 )
 """A plain loop around transformers and peft."""
 TRAINERS: dict[str, Trainer] = {
@@ -26,7 +27,9 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "accelerate",
-            "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters",
+            "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters; utils/dataclasses.py, "
+            "MegatronLMPlugin: pp_degree",
+            stages=("megatron-core",),
             defers=True,
         ),
         Trainer(
@@ -63,8 +66,9 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "llama-factory",
             "hiyouga/LLaMA-Factory src/llamafactory/model/adapter.py: trained parameters in fp32 unless pure_bf16; "
-            "hparams/model_args.py, double_quantization",
+            "hparams/model_args.py, double_quantization; src/llamafactory/train/mca/workflow.py: Megatron-core",
             nested=True,
+            stages=("megatron-core",),
             full="amp-bf16",
             checkpoints=True,
             defers=True,
@@ -76,6 +80,7 @@ TRAINERS: dict[str, Trainer] = {
             "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of core_attn",
             nested=True,
             joins=("megatron-core",),
+            stages=("megatron-core",),
             keeps=("megatron-core",),
             scores=("grpo",),
             dropout=0.05,
@@ -114,6 +119,7 @@ TRAINERS: dict[str, Trainer] = {
             "NVIDIA/NeMo megatron_gpt_peft_tuning_config.yaml: bf16 parameters, distributed optimizer",
             implementation="megatron",
             framework="megatron-core",
+            stages=("megatron-core",),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
@@ -127,7 +133,7 @@ TRAINERS: dict[str, Trainer] = {
             "rollout.name vllm; actor.yaml: no micro-batch size, ppo_max_token_len_per_gpu 16384; "
             "docs/perf/perf_tuning.rst: at least twice the longest sequence; "
             "docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
-            "235B in 246 to 266",
+            "235B in 246 to 266; trainer/config/engine/megatron.yaml: pipeline_model_parallel_size",
             full="amp-bf16",
             loads="fp32",
             checkpoints=True,
@@ -140,6 +146,7 @@ TRAINERS: dict[str, Trainer] = {
             broadcast=2.6e9,
             framework="fsdp",
             divides=(("fsdp", 3), ("megatron-core", 1)),
+            stages=("megatron-core",),
         ),
         Trainer(
             "openrlhf",
@@ -158,13 +165,15 @@ TRAINERS: dict[str, Trainer] = {
             "bf16, reference_policy_kl_penalty 0.01, sequence_packing of 4 × 512 tokens; grpo_math_8B.yaml: of "
             "the longest sequence; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit, "
             "timer policy_and_reference_logprobs; dtensor_cfg: FSDP2 around transformers' models, whose weights are "
-            "loaded in float32; megatron_cfg.distributed_data_parallel_config: use_distributed_optimizer",
+            "loaded in float32; megatron_cfg: pipeline_model_parallel_size, "
+            "distributed_data_parallel_config.use_distributed_optimizer",
             full="amp-bf16",
             loads="fp32",
             implementation="megatron",
             framework="megatron-core",
             also=("fsdp",),
             divides=(("megatron-core", 1), ("fsdp", 3)),
+            stages=("megatron-core",),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
@@ -180,7 +189,9 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "nemo-automodel",
-            "NVIDIA-NeMo/Automodel: FSDP2, Transformer Engine's kernels, adapters in the model's dtype",
+            "NVIDIA-NeMo/Automodel: FSDP2, Transformer Engine's kernels, adapters in the model's dtype; "
+            "nemo_automodel/components/distributed/pipelining/autopipeline.py",
+            stages=("plain",),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,

@@ -12,6 +12,7 @@ from napkin.commands.question.layout import check_heads, read_context, read_expe
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence, read_target
 from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
+from napkin.commands.question.software import read_whether_staged
 from napkin.commands.question.step_model import TUNES_ON, read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
 from napkin.counting import flops
@@ -189,10 +190,11 @@ def _read_whether_tuned(inputs: Inputs) -> bool:
 
 
 def _read_bounds(inputs: Inputs, setup: Setup, alone: bool) -> None:
-    """Exclude parallelism that fine-tuning libraries do not use: pipeline stages for transformers models, and tensor
-    parallelism. alone: fine-tuning without named software."""
+    """Exclude parallelism that the software does not have: pipeline stages where it divides no layers, and those and
+    tensor parallelism in fine-tuning. alone: fine-tuning without named software."""
+    staged = read_whether_staged(inputs)
     own = setup.tunes and read_implementation(inputs) == "hf"
-    if not own and setup.framework.staged:
+    if not own and staged:
         return
     left_out = ["pp", "tp"] if alone else ["pp"]
     for name in left_out:

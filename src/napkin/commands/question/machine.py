@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 
 from napkin.commands.inputs import Inputs
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, Refused
 from napkin.inputs.hardware import Hardware, HardwareTable, find, shipped
-from napkin.inputs.peaks import peak_name
+from napkin.inputs.peaks import TRAINING, peak_name
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
 
@@ -130,13 +130,13 @@ def _read_as_own(inputs: Inputs, hardware: Hardware, name: str) -> bool:
 
 def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
     """Return the dtype whose peak --peak-flops states: --dtype's, else the policy's, else the accelerator's default."""
-    dtype, policy = inputs.peek("dtype"), inputs.peek("precision")
+    dtype = inputs.peek("dtype")
     if dtype is not None:
         return peak_name(str(dtype))
-    if policy is not None:
+    if "precision" in inputs:
         from napkin.training.precision import precision
 
-        return peak_name(precision(str(policy)).compute)
+        return peak_name(precision(str(inputs.peek("precision"))).compute)
     return hardware.default_dtype
 
 
@@ -148,6 +148,29 @@ POLICIES = {
     "nvfp4": "nvfp4-mixed",
 }
 """Number format → the usual policy that trains in it."""
+
+
+def read_usual_format(inputs: Inputs) -> str:
+    """Return the number format of training if nothing states it: bf16, or the first that the accelerator has of fp16
+    and fp32."""
+    if not inputs.has("hardware"):
+        return TRAINING[0]
+    peaks = find(inputs.text("hardware"), read_hardware_table(inputs)).peaks
+    return next((one for one in TRAINING if one in peaks), TRAINING[0])
+
+
+def read_usual_policy(inputs: Inputs) -> str:
+    """Return the policy of training in that format, by name."""
+    narrow = read_usual_format(inputs)
+    return POLICIES.get(narrow, narrow)
+
+
+def check_trains_in(hardware: Hardware, compute: str) -> None:
+    """Refuse a step whose matmuls are in a format that the accelerator has no peak for."""
+    if peak_name(compute) not in hardware.peaks:
+        usual = next((POLICIES.get(one, one) for one in TRAINING if one in hardware.peaks), "")
+        hint = f"--precision {usual}" if usual else f"it has {', '.join(hardware.peaks)}"
+        raise Refused(f"{hardware.name} has no {compute} peak that napkin knows", hint)
 
 
 def check_dtype(inputs: Inputs) -> None:

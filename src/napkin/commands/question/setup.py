@@ -7,7 +7,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.adapters import read_whether_adapted
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized, read_stored_format
 from napkin.commands.question.layout import check_divides, read_context, read_layout
-from napkin.commands.question.machine import read_generation
+from napkin.commands.question.machine import read_generation, read_usual_format, read_usual_policy
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
@@ -177,19 +177,20 @@ def _read_optimizer_form(inputs: Inputs, tp: int) -> tuple[Optimizer, str]:
 
 
 def _read_policy(inputs: Inputs, framework: Framework) -> Precision:
-    """Return the precision policy: the trainer's if none is given."""
+    """Return the precision policy; if none is given, the trainer's in the number format that the accelerator has."""
     trainer = read_named_trainer(inputs)
-    if trainer is not None:
-        adapters = read_whether_adapted(inputs)
-        quantized = read_quantized(inputs)
-        usual = trainer.policy_of_adapters(framework, quantized) if adapters else trainer.policy_of_all(framework)
-        if adapters and trainer.loads not in ("", usual.frozen) and usual.frozen and "precision" not in inputs:
-            inputs.assume(f"base in {usual.frozen} ({trainer.name}'s own default is {trainer.loads})")
-            wide = replace(usual, name="", frozen=trainer.loads).stated
-            inputs.note(f"{trainer.name} loads a base in {trainer.loads} if no dtype is stated: --precision {wide}")
-        inputs.redefault("precision", usual.stated)
-        if adapters and trainer.dropout and "dropout" not in inputs:
-            inputs.redefault("lora-dropout", f"{trainer.dropout:g}")
+    if trainer is None:
+        inputs.redefault("precision", read_usual_policy(inputs))
+        return precision(inputs.text("precision"))
+    adapters, quantized = read_whether_adapted(inputs), read_quantized(inputs)
+    usual = trainer.usual_policy(framework, adapters, quantized, read_usual_format(inputs))
+    if adapters and trainer.loads not in ("", usual.frozen) and usual.frozen and "precision" not in inputs:
+        inputs.assume(f"base in {usual.frozen} ({trainer.name}'s own default is {trainer.loads})")
+        wide = replace(usual, name="", frozen=trainer.loads).stated
+        inputs.note(f"{trainer.name} loads a base in {trainer.loads} if no dtype is stated: --precision {wide}")
+    inputs.redefault("precision", usual.stated)
+    if adapters and trainer.dropout and "dropout" not in inputs:
+        inputs.redefault("lora-dropout", f"{trainer.dropout:g}")
     return precision(inputs.text("precision"))
 
 

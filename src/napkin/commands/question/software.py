@@ -53,6 +53,22 @@ def read_framework(inputs: Inputs) -> Framework:
     return framework if trainer is None else trainer.on(framework)
 
 
+def read_whether_staged(inputs: Inputs) -> bool:
+    """Return whether the software divides a model's layers into pipeline stages. More than one is rejected where a
+    library or a training program does not; a framework that only wraps a module may wrap one that is a stage."""
+    framework, trainer = read_framework(inputs), read_named_trainer(inputs)
+    staged = framework.staged if trainer is None else framework.name in trainer.stages
+    given = next((name for name in ("pp", "max-pp") if name in inputs and inputs.integer(name) > 1), "")
+    if staged or not given or (trainer is None and not framework.program):
+        return staged
+    who = f"--framework {framework.name}" if trainer is None else f"--trainer {trainer.name}"
+    elsewhere = f"--framework {trainer.stages[0]}" if trainer is not None and trainer.stages else ""
+    raise NapkinError(
+        f"--{given} {inputs.integer(given):,}: {who} does not divide a model into pipeline stages",
+        f"{elsewhere}, on which it does, or --{given} 1" if elsewhere else f"--{given} 1, or leave out {who}",
+    )
+
+
 def read_kernels(inputs: Inputs, word: str, task: Task) -> Kernels | None:
     """Return the kernels that replace those of a Hugging Face class: named ones, else the trainer's for the task; word:
     the model's implementation."""

@@ -4,6 +4,7 @@ last stage."""
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.software import read_whether_staged
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.options.layout import END_LAYERS, ENDS_AS_LAYERS, STAGE_OPTIONS
@@ -33,6 +34,7 @@ def read_pipeline(inputs: Inputs, model: Model) -> Pipeline:
     listed: Stages = inputs.pairs("stage-layers")
     if listed and "pp" not in inputs:
         inputs.record("pp", sum(stages for stages, _ in listed), SOLVED)
+    read_whether_staged(inputs)
     pp, depth = inputs.integer("pp"), model.stacks[-1].depth
     stages = _read_assigned(inputs, given, pp, depth) if given else ()
     if chunk:

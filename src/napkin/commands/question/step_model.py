@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.frozen import read_implementation
-from napkin.commands.question.machine import RATES, read_hardware, record_rates
+from napkin.commands.question.machine import RATES, check_trains_in, read_hardware, record_rates
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.untimed import check_generates, check_timed
 from napkin.errors import NapkinError, Refused
@@ -68,6 +68,7 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
 def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
     """Return plan and rates without a profile: software, attention kernel, overlap and factor from the options."""
     check_generates(setup.task)
+    check_trains_in(hardware, setup.compute)
     from napkin.evidence.machines import generation_note
 
     if note := generation_note(hardware):
