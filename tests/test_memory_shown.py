@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import pathlib
 import re
 from typing import Any
@@ -418,6 +419,8 @@ def test_live_bytes_are_as_uncertain_as_traced_steps_of_the_code_were() -> None:
 @pytest.mark.parametrize(
     ("line", "gpus", "fewer"),
     [
+        ("llama3-8b", 4, 2),
+        ("llama3-8b --recompute none", 8, 4),
         ("llama3-8b --recompute full", 4, 2),
         ("llama3-70b", 32, 24),
         ("llama3-70b --tp 8 --zero 1 --recompute full", 48, 40),
@@ -425,7 +428,7 @@ def test_live_bytes_are_as_uncertain_as_traced_steps_of_the_code_were() -> None:
     ],
 )
 def test_the_fewest_gpus_surely_fit_and_fewer_do_not(line: str, gpus: int, fewer: int | None) -> None:
-    """States are sharded and, where that is not enough, all is recomputed, unless the options say otherwise."""
+    """States are sharded and, where that takes fewer GPUs, all is recomputed, unless the options say otherwise."""
     base = f"memory --hardware h100-sxm-80gb {line}"
     answer = ask_json(f"{base} --min gpus")
     assert answer["values"]["gpus"] == gpus
@@ -439,6 +442,20 @@ def test_the_fewest_gpus_surely_fit_and_fewer_do_not(line: str, gpus: int, fewer
     }
     if fewer is not None:
         assert ask_json(f"{base}{more} --gpus {fewer}")["verdict"] != FITS
+    said = run_line(f"{base} --min gpus").out
+    assert ("--pp may need fewer" in said.replace("\n  ", " ")) == (gpus > 1)
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen2.5-14b", "mixtral-8x7b"])
+def test_the_fewest_gpus_are_no_more_than_with_an_option_stated(model: str) -> None:
+    """What is free is searched: stating a recomputation cannot need fewer GPUs, and one that needs as few is taken
+    only if nothing milder fits."""
+    line = f"memory {model} --hardware h100 --min gpus --json"
+    free = run_line(line)
+    stated = {again: run_line(f"{line} --recompute {again}").values.get("gpus", math.inf) for again in ("none", "full")}
+    assert free.values["gpus"] == min(stated.values())
+    chosen = free.data["inputs"]["recompute"]["value"]
+    assert chosen == ("none" if stated["none"] <= stated["full"] else "full")
 
 
 def test_min_gpus_is_refused_with_given_gpus() -> None:

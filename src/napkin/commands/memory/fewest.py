@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.question import read
 from napkin.commands.question.layout import MORE_RANKS, read_machines
 from napkin.commands.question.machine import read_hardware
+from napkin.commands.question.software import read_whether_staged
 from napkin.errors import NapkinError
 from napkin.evidence.machines import gpus_per_node
 from napkin.operations.model import Model
@@ -25,17 +27,23 @@ GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
 
 def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer]) -> Answer:
     """Answer with the memory on the fewest GPUs on which the step surely fits: powers of two up to a node, then whole
-    nodes; with ZeRO-3 over all of them and, if that is not enough, full recomputation, unless the options fix these."""
+    nodes; with ZeRO-3 over all of them, without recomputation or, where that takes fewer GPUs, with full
+    recomputation, unless the options fix these."""
     check_free(inputs, GIVEN)
     sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
     again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
-    for options in again:
-        found = read_fewest(inputs, model, options)
-        if found.gpus is not None:
-            break
+    searches = [(read_fewest(inputs, model, options), options) for options in again]
+    found, options = min(searches, key=lambda one: one[0].gpus or math.inf)
     claim = f"{model.name} is not certain to fit on any number of GPUs up to {found.most:,} with this layout"
     gpus = found.or_refuse(claim, _read_ways(inputs, model))
-    return run_on_fewest(gpus, inputs, options, answer, f"on which the step surely fits, of {TRIED}")
+    fewer = run_on_fewest(gpus, inputs, options, answer, f"on which the step surely fits, of {TRIED}")
+    if gpus > 1:
+        tried = [TRIED, *(("ZeRO-3",) if sharded else ()), *(("recompute none and full",) if len(again) > 1 else ())]
+        ways = ("tp", "pp") if read_whether_staged(inputs) else ("tp",)
+        others = " or ".join(f"--{name}" for name in ways if name not in inputs.given)
+        says = f"searched: {'; '.join(tried)}" + (f"; {others} may need fewer" if others else "")
+        fewer.screen = replace(fewer.screen, remarks=(*fewer.screen.remarks, says))
+    return fewer
 
 
 def _read_ways(inputs: Inputs, model: Model) -> str:
