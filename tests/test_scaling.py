@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import pytest
 
-from napkin.errors import NapkinError, Refused
+from napkin.errors import UNDECIDED, NapkinError, Refused
 from napkin.inputs.model_file import load_config
-from napkin.planning.scaling import at_most, count, largest_of_family, nearest_of_family
+from napkin.planning.scaling import Proportions, at_most, count, largest_of_family, nearest_of_family
 from tests.conftest import Napkin, preset, run_line
 
 
@@ -31,7 +34,7 @@ def test_it_fits_and_nothing_larger_of_its_width_does(limit: int) -> None:
     layer = (count(model) - 2 * model.vocabulary * model.hidden - model.hidden) // model.depth
     assert parameters + layer > limit or model.depth > 1.2 * 32 * model.heads / 32
     assert model.head_dim == 128
-    assert model.kv_heads == 8
+    assert model.kv_heads == math.gcd(model.heads, 8)
     assert model.depth / model.hidden == pytest.approx(32 / 4096, rel=0.26)
 
 
@@ -142,3 +145,37 @@ def test_bytes_per_parameter_are_refused_for_frozen_layers(napkin: Napkin) -> No
     outcome = napkin("max-params --hardware h100 --like llama3 --lora-rank 8 --bytes-per-param 12")
     assert outcome.status == 2
     assert "--bytes-per-param" in outcome.err
+
+
+@pytest.mark.parametrize("card", ["rtx-4090", "a10", "h100", "v100-sxm2-16gb"])
+def test_neighboring_shapes_leave_no_wide_gap(napkin: Napkin, card: str) -> None:
+    """The next larger shape of the family is a quarter wider and a quarter shallower at most: what is found uses most
+    of the memory, whatever the card's size."""
+    values = napkin(f"max-params --hardware {card} --like llama3 --zero 3 --json").values
+    assert 0.9 * values["fits/capacity"] < values["fits/memory"] <= values["fits/capacity"]
+
+
+def test_heads_between_multiples_of_the_kv_heads_are_divided_by_them() -> None:
+    shape = Proportions(load_config("llama3-8b"))
+    widths = shape.widths(1)
+    assert widths[:12] == [8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56]
+    assert all(after / before <= 1.25 for before, after in itertools.pairwise(widths))
+    assert {heads: shape.model(heads, 4).kv_heads for heads in (10, 12, 24, 40)} == {10: 2, 12: 4, 24: 8, 40: 8}
+    assert all(heads % 4 == 0 for heads in shape.widths(4))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--gpus 8 --hardware h100 --like llama3 --zero 3 --recompute full", "--hardware a10 --like qwen2.5 --zero 0"],
+)
+def test_max_params_says_fits_where_memory_does(napkin: Napkin, line: str) -> None:
+    """One meaning: the largest that surely fits has the verdict `fits`, and at the estimate's edge neither command is
+    sure."""
+    found = napkin(f"max-params {line} --json")
+    surely, possibly = (found.values[f"fits/params/{end}"] for end in ("low", "high"))
+    assert surely < found.values["fits/params"] <= possibly
+    assert found.data["verdict"] == UNDECIDED
+    assert found.values["fits/memory/low"] < found.values["fits/capacity"] < found.values["fits/memory/high"]
+    said = napkin(f"max-params {line}").out.splitlines()[1]
+    assert "may fit" in said
+    assert "surely" in said

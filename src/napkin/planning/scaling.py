@@ -1,8 +1,9 @@
 """Scale a published shape up or down: width, depth and feed-forward in the published proportions.
 
-Head size, key/value heads, experts and vocabulary are kept. Heads come in multiples of the key/value heads, the inner
-width in multiples of 128 (of 8 below 1024), and depth is adjusted to the size. Fields that list layers continue their
-pattern; in a multimodal model only the language model is scaled. The count of each candidate is exact."""
+Head size, experts and vocabulary are kept. Heads come in multiples of the key/value heads, and for narrow models of a
+half or a quarter of them, with the most key/value heads that divide both. The inner width comes in multiples of 128 (of
+8 below 1024), and depth is adjusted to the size. Fields that list layers continue their pattern; in a multimodal model
+only the language model is scaled. The count of each candidate is exact."""
 
 from __future__ import annotations
 
@@ -38,6 +39,8 @@ UNIT = 64
 Listed = TypeVar("Listed", list[object], str)
 MOST_HEADS = 2_048
 """Maximum heads of a searched model; a Llama with 1e15 parameters takes seconds."""
+FINEST = 4
+"""Steps into which a width is divided at least, where key/value heads allow that."""
 SLACK = 0.25
 """Relative tolerance of the depth around the published proportion."""
 
@@ -67,9 +70,9 @@ class Proportions:
             for name, value in config.fields.items()
             if isinstance(value, list | str) and len(value) == self.layers and name != "model_type"
         }
-        kv_heads = config.optional_integer(KV_HEADS)
-        self.step = kv_heads if kv_heads and kv_heads < self.heads else 1
-        self.keeps_kv = bool(kv_heads) and kv_heads != self.heads
+        self.kv_heads = config.optional_integer(KV_HEADS) or 0
+        self.step = self.kv_heads if 0 < self.kv_heads < self.heads else 1
+        self.keeps_kv = self.kv_heads not in (0, self.heads)
 
     def model(self, heads: int, layers: int) -> Model:
         """Return the model with `heads` heads of the published size, all widths in proportion."""
@@ -81,6 +84,8 @@ class Proportions:
         changed |= {name: value * heads // self.heads for name, value in self.grows.items()}
         if not self.keeps_kv and self.config.has(KV_HEADS):
             changed[KV_HEADS] = heads
+        elif self.keeps_kv:
+            changed[KV_HEADS] = math.gcd(heads, self.kv_heads)
         for field, (ahead, turn) in self.listed.items():
             turns = turn * -(-max(0, layers - len(ahead)) // len(turn))
             changed[field] = (ahead + turns)[:layers]
@@ -102,6 +107,16 @@ class Proportions:
                 f"{self.config.name}: its proportions give no network of its class ({problem.message})",
                 "name another model or family, e.g. llama3",
             ) from None
+
+    def widths(self, tp: int) -> list[int]:
+        """Return the numbers of heads to try, ascending multiples of tp: neighbors differ by a quarter at most, where
+        parts of the key/value heads allow that."""
+        found = [math.lcm(self.step, tp)]
+        while found[-1] <= MOST_HEADS:
+            parts = (self.step // part for part in (1, 2, 4) if self.step % part == 0)
+            steps = [math.lcm(one, tp) for one in parts]
+            found.append(found[-1] + next((one for one in steps if one * FINEST <= found[-1]), steps[-1]))
+        return found
 
     def depth(self, heads: int) -> int:
         """Return the layers in the published proportion to the width."""
@@ -132,7 +147,7 @@ def largest_of_family(
     """Return the largest model of the config's proportions that fits, and its parameters. `fits` must be monotonic in
     size. Heads are multiples of `tp`, layers at least `pp` and `least`, and multiples of `chunks`."""
     shape = Proportions(config)
-    step = math.lcm(shape.step, tp)
+    widths = shape.widths(tp)
     fewest = -(-max(pp, least) // chunks) * chunks
 
     def whole(layers: int) -> int:
@@ -141,25 +156,28 @@ def largest_of_family(
     def model_fits(heads: int, layers: int) -> bool:
         return fits(shape.model(heads, whole(layers)))
 
+    def width_fits(at: int) -> bool:
+        return model_fits(widths[at], shape.depth(widths[at]))
+
     none_fits = NapkinError(f"{config.name}: not even its smallest shape fits", "allow more memory", BROKEN)
-    if not model_fits(step, fewest):
+    if not model_fits(widths[0], fewest):
         raise none_fits
-    low, high = 1, 2
-    while model_fits(high * step, shape.depth(high * step)):
+    low, high = 0, 1
+    while width_fits(high):
         low, high = high, 2 * high
-        if low * step > MOST_HEADS:
+        if high >= len(widths):
             raise Refused(
                 f"like {config.name}: more than {MOST_HEADS:,} heads would fit, and larger shapes are not searched",
                 "ask for fewer GPUs, or leave out --like",
             )
     while high - low > 1:
         middle = (low + high) // 2
-        if model_fits(middle * step, shape.depth(middle * step)):
+        if width_fits(middle):
             low = middle
         else:
             high = middle
-    narrow = _deepest(shape, low * step, fewest, chunks, model_fits)
-    wide = _deepest(shape, high * step, fewest, chunks, model_fits)
+    narrow = _deepest(shape, widths[low], fewest, chunks, model_fits)
+    wide = _deepest(shape, widths[high], fewest, chunks, model_fits)
     if narrow is None and wide is None:  # fewer layers would fit than the proportions have
         raise none_fits
     model = max((m for m in (narrow, wide) if m is not None), key=count)

@@ -6,16 +6,16 @@ from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.max_params.shape import (
+    FittingShape,
     LayoutFit,
     deep_enough,
-    fitted,
     fitting_shape,
     keeps,
     proportions_of,
     shape_terms,
 )
 from napkin.commands.question.frozen import read_implementation
-from napkin.commands.question.machine import WHICH, check_dtype, read_hardware
+from napkin.commands.question.machine import WHICH, check_dtype, read_hardware, read_usual_policy
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_optimizer, read_setup
 from napkin.commands.screens.max_params import screen
@@ -25,6 +25,7 @@ from napkin.footprint import capacity
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.training import FROZEN, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
+from napkin.planning.verdicts import FITS, VERDICTS
 from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import Term
@@ -106,7 +107,7 @@ def _read_bytes_per_param(inputs: Inputs) -> Term:
                     "leave out one of the two",
                 )
         return inputs.term("bytes-per-param", "bytes_per_param")
-    policy = precision(inputs.text("precision", default="bf16-mixed"))
+    policy = precision(inputs.text("precision", default=read_usual_policy(inputs)))
     optimizer, _ = read_optimizer(inputs)
     if policy.master is None and policy.param != "fp32":
         inputs.note(f"no fp32 master copy: updates under half of {policy.param}'s spacing at a weight are rounded away")
@@ -148,11 +149,19 @@ def answer(question: MaxParamsQuestion) -> Answer:
     if question.layout is not None and question.layout.part:
         return _answer_trained_part(question, question.layout, int(most.value), [total, per_gpu], count)
     shape, notes = _largest_shape(question, most) if question.like is not None else ([], [])
-    fitting = [term for term in shape if term.name == "fits/params"]  # next to the ceiling
-    rest = [term for term in shape if term.name != "fits/params"]
-    terms = [most, *fitting, total, question.each, *question.each.parts, per_gpu, *rest]
-    answer = Answer("max-params", terms, notes=notes)
+    found = _fitting(question, int(most.value))
+    fitting = [term for term in found.terms if term.name == "fits/params"]  # next to the ceiling
+    rest = [term for term in found.terms if term.name != "fits/params"]
+    terms = [most, *fitting, total, question.each, *question.each.parts, per_gpu, *shape, *rest]
+    answer = _with_verdict(Answer("max-params", terms, notes=[*notes, *found.notes]), found)
     answer.screen = screen(answer, count, None, question.like, question.layout is not None)
+    return answer
+
+
+def _with_verdict(answer: Answer, found: FittingShape) -> Answer:
+    """Return the answer with the intervals and the verdict of the shape that fits."""
+    answer.intervals = found.intervals
+    answer.verdict = found.verdict or None
     return answer
 
 
@@ -162,32 +171,33 @@ def _answer_trained_part(
     """Answer for a partially trained model with the shape that fits, without the ceiling for full training. limit: that
     ceiling, where the search starts."""
     config = proportions_of(str(question.like), limit)
-    terms, notes = fitting_shape(layout, question.hardware, config)
-    nearer = proportions_of(str(question.like), fitted(terms) or limit)
+    found = fitting_shape(layout, question.hardware, config)
+    nearer = proportions_of(str(question.like), found.parameters or limit)
     if nearer.name != config.name:  # of a family, the member that is nearest to what fits
-        others, more = fitting_shape(layout, question.hardware, nearer)
-        if fitted(others) > fitted(terms):
-            config, terms, notes = nearer, others, more
-    answer = Answer("max-params", [*terms, *capacity], notes=[keeps(config), *notes])
+        other = fitting_shape(layout, question.hardware, nearer)
+        if other.parameters > found.parameters:
+            config, found = nearer, other
+    answer = _with_verdict(Answer("max-params", [*found.terms, *capacity], notes=[keeps(config), *found.notes]), found)
     setup, _ = layout.setup_for(deep_enough(config, layout.least))
     answer.screen = screen(answer, count, None, question.like, True, trained_part(setup))
     return answer
 
 
 def _largest_shape(question: MaxParamsQuestion, most: Term) -> tuple[list[Term], list[str]]:
-    """Return the largest shape in a published model's proportions, counted exactly, or the one that fits under the
-    layout; and notes."""
+    """Return the largest shape in a published model's proportions, counted exactly, and a note."""
     from napkin.planning.scaling import at_most, largest_of_family
 
     limit = int(most.value)
     config = proportions_of(str(question.like), limit)
     model, parameters = largest_of_family(config, at_most(limit))
-    notes = [keeps(config)]
-    terms = shape_terms("like", model, parameters)
-    if question.layout is not None:
-        fitting, more = fitting_shape(question.layout, question.hardware, config)
-        return [*terms, *fitting], [*notes, *more]
-    return terms, notes
+    return shape_terms("like", model, parameters), [keeps(config)]
+
+
+def _fitting(question: MaxParamsQuestion, limit: int) -> FittingShape:
+    """Return the shape that fits under the layout, if there is one."""
+    if question.like is None or question.layout is None:
+        return FittingShape([], [])
+    return fitting_shape(question.layout, question.hardware, proportions_of(str(question.like), limit))
 
 
 COMMAND = Command(
@@ -208,6 +218,8 @@ COMMAND = Command(
         "like",
         *LAYOUT,
     ),
+    verdicts=VERDICTS,
+    success=FITS,
     examples=(
         "max-params --gpus 8 --hardware h100",
         "max-params --gpus 8 --hardware h100 --precision bf16-fp32state",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from napkin.elementwise import Number
 from napkin.errors import BROKEN, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model import Config
@@ -31,9 +32,26 @@ class LayoutFit:
     part: bool = False
 
 
-def fitted(terms: list[Term]) -> int:
-    """Return the parameters of the shape that fits; 0 if none does."""
-    return next((int(term.value) for term in terms if term.name == "fits/params"), 0)
+@record
+class FittingShape:
+    """The largest shape that fits under a layout, as quantities and notes.
+
+    parameters  of the largest that fits by the estimate, 0 if none does
+    ends        those of the largest that surely fits, and of the largest that may fit
+    memory      the interval of its memory                  verdict  of the one by the estimate, "" if none fits
+    """
+
+    terms: list[Term]
+    notes: list[str]
+    parameters: int = 0
+    ends: tuple[int, int] = (0, 0)
+    memory: tuple[Number, Number] = (0, 0)
+    verdict: str = ""
+
+    @property
+    def intervals(self) -> dict[str, tuple[Number, Number]]:
+        """The intervals of the quantities."""
+        return {"fits/params": self.ends, "fits/memory": self.memory} if self.parameters else {}
 
 
 def proportions_of(name: str, limit: int) -> Config:
@@ -74,28 +92,54 @@ def shape_terms(path: str, model: Model, parameters: int) -> list[Term]:
     return [leaf(f"{path}/{name}", value, unit, TRUE, "exact count of the shape") for name, value, unit in found]
 
 
-def fitting_shape(layout: LayoutFit, hardware: Hardware, config: Config) -> tuple[list[Term], list[str]]:
-    """Return the largest shape whose entire step fits (states as the layout shards them, activations, loss, overhead),
-    and notes."""
+def fitting_shape(layout: LayoutFit, hardware: Hardware, config: Config) -> FittingShape:
+    """Return the largest shape whose entire step fits (states as the layout shards them, activations, loss,
+    overhead)."""
     from napkin.planning import verdicts
-    from napkin.planning.scaling import largest_of_family
+    from napkin.planning.scaling import SLACK, count, largest_of_family
+    from napkin.planning.verdicts import FITS, NOT
 
     # an option that makes no layout is refused here, not taken for a lack of memory
     layout.setup_for(deep_enough(config, layout.least))
     available = hardware.term("capacity", "fits/capacity", "byte")
+    known: dict[tuple[int, int], verdicts.Fit] = {}
 
     def evaluated(model: Model) -> verdicts.Fit:
-        return verdicts.evaluate(model, *layout.setup_for(model), available.value)
+        shape = model.hidden, model.depth
+        if shape not in known:
+            known[shape] = verdicts.evaluate(model, *layout.setup_for(model), available.value)
+        return known[shape]
 
-    def fits(model: Model) -> bool:
-        return bool(evaluated(model).reported.used.value <= available.value)
+    def largest(holds: Callable[[verdicts.Fit], bool]) -> Model | NapkinError:
+        """Return the largest shape for which this holds, or the error that says that there is none."""
+        try:
+            model, _ = largest_of_family(
+                config, lambda one: holds(evaluated(one)), layout.tp, layout.pp, layout.stages, layout.least
+            )
+        except NapkinError as problem:
+            if problem.status != BROKEN:
+                raise
+            return problem
+        return model
 
-    try:
-        model, parameters = largest_of_family(config, fits, layout.tp, layout.pp, layout.stages, layout.least)
-    except NapkinError as problem:
-        if problem.status != BROKEN:
-            raise
-        return [available], [f"fits/… is omitted: {problem.message} under this layout"]
-    used = evaluated(model).reported.used.renamed("fits/memory")
-    note = "fits/…: the largest that fits one step under this layout, including activations and overhead"
-    return [*shape_terms("fits", model, parameters), used, available], [note]
+    model = largest(lambda fit: bool(fit.reported.used.value <= available.value))
+    if isinstance(model, NapkinError):
+        return FittingShape([available], [f"fits/… is omitted: {model.message} under this layout"])
+    surely, possibly = largest(lambda fit: fit.verdict == FITS), largest(lambda fit: fit.verdict != NOT)
+    found, parameters = evaluated(model), count(model)
+    used = found.reported.used.renamed("fits/memory")
+    return FittingShape(
+        [*shape_terms("fits", model, parameters), used, available],
+        [
+            "fits/…: the largest that fits one step under this layout by the estimate, including activations and "
+            "overhead; in brackets the largest that surely fits, and the largest that may fit",
+            f"shapes of {config.name}'s family: depth within {SLACK:.0%} of its proportion to the width",
+        ],
+        parameters,
+        (
+            0 if isinstance(surely, NapkinError) else min(count(surely), parameters),
+            parameters if isinstance(possibly, NapkinError) else max(count(possibly), parameters),
+        ),
+        found.reported.ends["memory/used"],
+        found.verdict,
+    )

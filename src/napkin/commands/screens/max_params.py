@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, size, size_of
 from napkin.render.screen import Next, Screen, quantities
@@ -22,15 +23,12 @@ def screen(
     laid_out: whether the shape must fit under a layout; part: the trained part, if not all of it."""
     terms = answer.by_path()
     if "params/max" not in terms:
-        return _of_trained_part(terms, machine, str(like), part)
+        return _of_trained_part(answer, machine, str(like), part)
     each, capacity = terms["bytes_per_param"].value, terms["memory/capacity"].value
     most = human(terms["params/max"].value, "param")
     head = [most, f"{human(capacity, 'byte').partition(' (')[0]} at {each:g} {'byte' if each == 1 else 'bytes'} each"]
     if "fits/params" in terms:
-        head = [
-            f"{human(terms['fits/params'].value, 'param')} fit",
-            f"{amount(terms['params/max'].value)} at most, states only",
-        ]
+        head = [*_fitting(answer), f"{amount(terms['params/max'].value)} at most, states only"]
     elif laid_out:
         head = ["nothing fits under this layout", f"{amount(terms['params/max'].value)} at most, states only"]
     asked = f"{weights} weights, to serve" if weights else "training"
@@ -38,20 +36,29 @@ def screen(
         [f"the largest model on {machine}", asked, *([f"shaped like {like}"] if like else [])],
         head,
         "",
-        quantities(_formats(terms) if weights else _rows(terms), right=False),
+        quantities(_formats(terms) if weights else _rows(answer), right=False),
         [SERVED if weights else TRAINED],
         next=_next(weights, like, laid_out),
     )
 
 
-def _of_trained_part(terms: dict[str, Term], machine: str, like: str, part: Sequence[str]) -> Screen:
+def _fitting(answer: Answer) -> list[str]:
+    """Return in words what fits: the largest by the estimate, and the largest that surely does, if that is another."""
+    found = human(answer.by_path()["fits/params"].value, "param")
+    if answer.verdict == FITS:
+        return [f"{found} fit"]
+    surely = answer.intervals["fits/params"][0]
+    return [f"{found} may fit", f"{amount(surely)} surely" if surely else "none surely"]
+
+
+def _of_trained_part(answer: Answer, machine: str, like: str, part: Sequence[str]) -> Screen:
     """Return the screen of a model of which a part is trained: what fits under the layout, and its shape."""
-    found = "fits/params" in terms
+    found = "fits/params" in answer.by_path()
     return Screen(
         [f"the largest model on {machine}", *part, f"shaped like {like}"],
-        [f"{human(terms['fits/params'].value, 'param')} fit" if found else "nothing fits under this layout"],
+        _fitting(answer) if found else ["nothing fits under this layout"],
         "",
-        quantities(_rows(terms), right=False),
+        quantities(_rows(answer), right=False),
         next=Next({"explain": True}),
     )
 
@@ -65,15 +72,15 @@ def _formats(terms: dict[str, Term]) -> list[tuple[str, str]]:
     ]
 
 
-def _rows(terms: dict[str, Term]) -> list[tuple[str, str, str]]:
+def _rows(answer: Answer) -> list[tuple[str, str, str]]:
     """Return the shapes, what the largest one takes, and the bytes of each parameter."""
-    rows = []
+    terms, rows = answer.by_path(), []
     for path, name in (("fits", "fits"), ("like", "ceiling")):
         if f"{path}/layers" in terms:
             rows.append((name, human(terms[f"{path}/params"].value, "param"), _shape(terms, path)))
     if "fits/memory" in terms:
         used, capacity = terms["fits/memory"].value, terms["fits/capacity"].value
-        rows.append(("memory", size(used), f"{size_of(used, capacity)} per GPU"))
+        rows.append(("memory", size(used), f"{size_of(used, capacity)} per GPU; {answer.verdict}"))
     for part, name in PARTS.items():
         term = terms.get(f"bytes_per_param/{part}")
         if term is not None and term.value:
