@@ -88,3 +88,67 @@ def test_a_step_with_a_prompt_takes_the_time_of_its_tokens() -> None:
 def test_parameters_with_a_prompt() -> None:
     """As transformers 5.24 builds it on the meta device, with 3 prompts of 7 tokens."""
     assert run_line("params - --json", stdin=json.dumps(CPM)).values["params/total"] == 56_256
+
+
+# --- PEGASUS-X: blocks of B tokens and G global tokens; s tokens are padded to S, to S + B where blocks are staggered -
+
+INNER, OUTER, BLOCK, GLOBAL, SOURCE, TARGET = 72, 104, 16, 6, 40, 24
+PADDED = 48
+PEGASUS: dict[str, Any] = {
+    "model_type": "pegasus_x", "d_model": H, "encoder_attention_heads": A, "decoder_attention_heads": A,
+    "encoder_layers": 4, "decoder_layers": LAYERS, "encoder_ffn_dim": INNER, "decoder_ffn_dim": OUTER,
+    "vocab_size": ROWS, "block_size": BLOCK, "num_global_tokens": GLOBAL, "stagger_local_blocks": True,
+}  # fmt: skip
+FEW, MANY = BOTH * GLOBAL, BOTH * PADDED
+
+
+def encoder_layer(staggered: bool, last: bool) -> int:
+    """Numbers that a layer saves: of both streams, norms with a mean and a deviation a token, projections, scores."""
+    length = PADDED + BLOCK * staggered
+    read, keys = BOTH * length, length + GLOBAL
+    stream = 2 * (MANY * H + 2 * MANY) + read * H + MANY * H  # two norms, and what is made of them
+    attention = 3 * read * H + BOTH * A * length * (BLOCK + GLOBAL) + read * H
+    few = 2 * FEW * H + 2 * FEW + 2 * FEW * H  # the norm, key and value
+    if not last:
+        few += FEW * H + 2 * BOTH * keys * H + BOTH * A * GLOBAL * keys + FEW * H  # query, all keys and values, result
+        few += 2 * FEW * H + 2 * FEW + 2 * FEW * INNER
+    return stream + attention + 2 * MANY * INNER + few
+
+
+def test_what_two_streams_save() -> None:
+    """The last layer's global tokens are read by its local attention only: what they make else is gone."""
+    layers = sum(encoder_layer(place % 2 == 1, place == 3) for place in range(4))
+    tokens = BOTH * TARGET
+    norm = 2 * tokens * H + 2 * tokens
+    own = 3 * tokens * H + BOTH * A * TARGET**2 + tokens * H
+    across = 2 * tokens * H + 2 * BOTH * SOURCE * H + BOTH * A * TARGET * SOURCE
+    decoder = LAYERS * (3 * norm + own + across + 2 * tokens * OUTER)
+    between = MANY * H + 2 * BOTH * SOURCE + BOTH * SOURCE * H  # the padded stream, and its norm without padding
+    head = norm + tokens * ROWS + 1
+    ids = 8 * (GLOBAL + tokens)
+    assert saved(PEGASUS, SOURCE, TARGET) == 4 * (layers + between + decoder + head) + ids
+
+
+def test_products_of_two_streams() -> None:
+    """As torch counts them on the class: 25,250,304 forward and 49,625,088 backward."""
+    forward = 0
+    for place in range(4):
+        length = PADDED + BLOCK * (place % 2)
+        forward += 8 * (BOTH * length + FEW) * H * H + 4 * (MANY + FEW) * H * INNER
+        forward += 4 * BOTH * H * (length * (BLOCK + GLOBAL) + GLOBAL * (length + GLOBAL))
+    unread = 4 * FEW * H * H + 4 * BOTH * H * GLOBAL * (length + GLOBAL) + 4 * FEW * H * INNER  # of the last one
+    tokens = BOTH * TARGET
+    layer = (12 * tokens + 4 * BOTH * SOURCE) * H * H + 4 * tokens * H * OUTER
+    forward += LAYERS * (layer + 4 * BOTH * TARGET * (TARGET + SOURCE) * H) + 2 * tokens * H * ROWS
+    model = model_of(PEGASUS)
+    counted = flops.step(model, flops.works(model, BOTH, SOURCE, target=TARGET))
+    assert counted["flops/forward"].value == forward == 25_250_304
+    assert counted["flops/backward"].value == 2 * (forward - unread) == 49_625_088
+
+
+def test_blocks_that_are_staggered_have_halves() -> None:
+    refused = run_line("params -", stdin=json.dumps(PEGASUS | {"block_size": 15}))
+    assert "block_size" in refused.err
+    assert (
+        run_line("params -", stdin=json.dumps(PEGASUS | {"block_size": 15, "stagger_local_blocks": False})).status == 0
+    )

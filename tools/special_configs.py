@@ -110,6 +110,13 @@ def _twice_in_windows(rng: random.Random, drawn: dict[str, Any]) -> dict[str, An
     return own | {"rope_parameters": rng.choice((None, _by_attention(rng)))}
 
 
+@special("pegasus_x")
+def _pegasus_x(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+    """Draw blocks that sequences fill or do not, and global tokens."""
+    blocks = {"block_size": rng.choice((4, 16, 32)), "num_global_tokens": rng.choice((1, 2, 6))}
+    return blocks | {"encoder_layers": rng.choice((1, 2, 3, 4)), "decoder_start_token_id": 0}
+
+
 @special("cpmant")
 def _cpmant(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
     """Draw a prompt, with few buckets and segments."""

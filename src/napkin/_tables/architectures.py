@@ -202,7 +202,7 @@ MODULES: dict[str, str] = {
     'opt': 'decoders.opt',
     'paddleocr_vl_text': 'mixtures_of_experts.ernie',
     'pegasus': 'encoder_decoders.bart',
-    'pegasus_x': 'encoder_decoders.long_encoders',
+    'pegasus_x': 'encoder_decoders.pegasus_x',
     'persimmon': 'decoders.gpt_neox',
     'phi': 'decoders.phi',
     'phi3': 'decoders.phi',

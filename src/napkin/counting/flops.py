@@ -40,13 +40,13 @@ def works(
 ) -> dict[str, Work]:
     """Return the work of `batch` sequences of `seq` tokens; of `target` tokens in an encoder-decoder's second stack."""
     first, *others = model.stacks
+    added = model.added(seq)
     if documents and model.prompt:
         raise Refused(
             f"{model.name} puts {model.prompt:,} learned tokens before each sequence, not before each document",
             "leave out the documents' lengths",
         )
-    length = seq + model.prompt
-    found = {first.name: Work(batch, length, pairs, documents, indexer_loss=indexer_loss, prompt=model.prompt)}
+    found = {first.name: Work(batch, seq + added, pairs, documents, indexer_loss=indexer_loss, added=added)}
     for stack in others:
         found[stack.name] = Work(batch, seq if target is None else target, pairs, (), seq)
     return found

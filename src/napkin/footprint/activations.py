@@ -135,6 +135,7 @@ def _run_layers(
     for submodel, x in zip(submodels, made, strict=True):
         if len(submodels) > 1:
             lowering.over(submodel.shape, submodel.implementation, submodel.split)
+        lowering.to_blocks()
         if encodes:
             lowering.reads_encoder(MEMORY, width, dtype)
         if x is not None:

@@ -112,7 +112,7 @@ def submodels_of(
     text = [SubModel(last.before, len(last.patterns), shape, implementation, split)]
     if len(model.stacks) > 1:
         first = model.stacks[0]
-        own = Shape(shape.sequences, shape.source)
+        own = Shape(shape.sequences, shape.source, block=model.block)
         patterns = sum(len(stack.patterns) + bool(stack.after) for stack in model.stacks[:-1])
         text = [SubModel(first.before, patterns, own, implementation, split, encodes=True), *text]
     if model.vision is None:

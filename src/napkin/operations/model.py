@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from napkin.elementwise import Number, ceil_div
 from napkin.operations.base import Operation
 from napkin.operations.facts import SHARED_OUTPUT
 from napkin.operations.implementations import HF, Implementation
@@ -193,6 +194,7 @@ class Model:
     max_target  maximum tokens of the decoder, if fewer than the encoder's
     checkpoint  how the published file stores its weights, if they are quantized
     prompt    learned tokens that the class puts before each sequence
+    block     the first stack's layers run over sequences that are padded to a multiple of this many tokens
     next_token  the class of an encoder that predicts the next token: its loss is that of decoders
     """
 
@@ -215,12 +217,20 @@ class Model:
     outputs: int = 0
     checkpoint: Checkpoint | None = None
     prompt: int = 0
+    block: int = 1
     next_token: bool = False
 
     @property
     def logits(self) -> int:
         """Outputs of the head for one token."""
         return self.outputs or self.vocabulary
+
+    def added(self, length: Number) -> Number:
+        """Return the tokens that the class adds to each sequence of `length` before its first stack's layers, and drops
+        after them."""
+        if self.prompt or self.block == 1:
+            return self.prompt
+        return ceil_div(length, self.block) * self.block - length
 
     @property
     def depth(self) -> int:

@@ -43,6 +43,7 @@ class Shape:
 
     source   length of the encoder's sequences; 0 without an encoder
     scored   number of last tokens of each sequence with logits; 0: all
+    block    layers run over sequences padded to a multiple of this
     images   over all sequences
     lengths  of one of them: its patches, the tokens of the tower, those of the language model
     """
@@ -53,6 +54,7 @@ class Shape:
     images: Number = 0
     lengths: tuple[int, int, int] = (1, 1, 1)
     scored: int = 0
+    block: int = 1
 
 
 @record

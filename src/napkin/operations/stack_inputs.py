@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import INPUT_LABEL, Storage, Tensor
-from napkin.elementwise import Number
+from napkin.elementwise import Number, ceil_div
 from napkin.operations.implementations import ANGLES, PADDING, PAIRS, POSITION_IDS, Implementation
 from napkin.operations.shapes import Shape, Split, Value
 
@@ -31,20 +31,34 @@ class StackInputs:
         self.implementation = implementation or self.implementation
         self.split = split or self.split
         self.b = shape.sequences
-        self.s = shape.length
-        self.own = shape.length // self.split.context
-        self.tokens = self.b * self.own
+        self.given, self.block = shape.length, shape.block
+        self.to_length()
         self.source = shape.source
         self.scored = shape.scored
         self.encoded: Tensor | None = None
         self.memory = ""
         self.passed = {name: self._argument(name) for name in self.implementation.passes if name in ARGUMENTS}
 
+    def to_length(self) -> None:
+        """Go on with the tokens that the sequences have."""
+        self._go_on(self.given)
+
+    def to_blocks(self) -> None:
+        """Go on with sequences that are padded to whole blocks."""
+        self._go_on(self.blocks_of(self.given))
+
+    def blocks_of(self, length: Number) -> Number:
+        """Return a length padded to whole blocks."""
+        return ceil_div(length, self.block) * self.block
+
+    def _go_on(self, length: Number) -> None:
+        self.s, self.own = length, length // self.split.context
+        self.tokens = self.b * self.own
+
     def score(self) -> None:
         """Go on with the tokens alone of which logits are made: the head reads a view of the others."""
         if self.scored:
-            self.s, self.own = self.scored, self.scored // self.split.context
-            self.tokens = self.b * self.own
+            self._go_on(self.scored)
 
     def _argument(self, name: str) -> Tensor:
         """Return what the class passes to each layer and no gradient passes through, one tensor for all layers."""

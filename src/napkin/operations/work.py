@@ -47,7 +47,7 @@ class Work:
     pairs      which (query, key) pairs count as FLOPs: full, half or exact
     lengths    packed documents of a sequence, as (length, count); attention does not cross documents
     memory     length of the encoder's sequence, which cross-attention reads; 0 without one
-    prompt     of `length`, the learned tokens that the class puts before each sequence, and drops before the head
+    added      of `length`, the tokens that the class adds to each sequence before its layers, and drops after them
     indexer_loss  a loss of their own trains the indexers of sparse attention; else they run without gradient
     """
 
@@ -57,7 +57,7 @@ class Work:
     lengths: tuple[tuple[int, int], ...] = ()
     memory: Number = 0
     indexer_loss: bool = False
-    prompt: int = 0
+    added: Number = 0
 
     @property
     def tokens(self) -> Number:
@@ -66,8 +66,8 @@ class Work:
 
     @property
     def given(self) -> Work:
-        """Return the work over the tokens that the step gives, without learned ones."""
-        return replace(self, length=self.length - self.prompt, prompt=0) if self.prompt else self
+        """Return the work over the tokens that the step gives, without those that the class adds."""
+        return replace(self, length=self.length - self.added, added=0)
 
 
 @record

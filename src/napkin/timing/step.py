@@ -99,10 +99,8 @@ def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[N
 
 def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
     """Return the time of one micro-batch in the layers and the head."""
-    clock = Clock(rates, layout.behind(model.prompt))
-    last = clock
-    if len(model.stacks) > 1 or model.prompt:
-        last = Clock(rates, layout.decoding() if len(model.stacks) > 1 else layout)
+    clock = Clock(rates, layout.inside(model))
+    last = Clock(rates, layout if len(model.stacks) == 1 else layout.decoding())
     runs = [*image_layers(model, layout, rates), *((1, one) for one in entries(clock, last, model))]
     first = tuple((int(count), place) for place, (count, _) in enumerate(runs))
     order: list[tuple[Number, int]] = []
@@ -121,7 +119,7 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
     gradient communication, the optimizer. layers: the result of `layers_of_step`, if known.
 
     1F1B: m·t_slowest + (p−1)/v·t_mean (Narayanan et al. 2021, section 2.2)."""
-    clock = Clock(rates, layout.behind(model.prompt))
+    clock = Clock(rates, layout.inside(model))
     stages = stages_of(clock, layers or layers_of_step(model, layout, rates))
     repeats, stack = _repeats(layout), _stack(clock)
     spent = {group: term.multiply(f"step/all/{group}", stack, repeats, stages.slowest(group)) for group in GROUPS}

@@ -6,6 +6,10 @@ from napkin.elementwise import Number, where
 from napkin.record import record, replace
 from napkin.training.optimizer_work import Works
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.model import Model
+
 IDLE = {"zero-bubble": 1 / 3}
 """Pipeline schedule → share of the plain pipeline's idle slots that it leaves, 1 for the others: weight gradients fill
 two thirds of them under zero bubble (ZB-H1: Qi et al. 2023, arXiv:2401.10241)."""
@@ -127,9 +131,9 @@ class StepLayout:
         full."""
         return replace(self, sequence=length, micro_batch=self.micro_batch * self.images, cp=1, sequence_parallel=0)
 
-    def behind(self, prompt: int) -> StepLayout:
-        """Return the layout over sequences behind `prompt` learned tokens each."""
-        return replace(self, sequence=self.sequence + prompt) if prompt else self
+    def inside(self, model: Model) -> StepLayout:
+        """Return the layout over the tokens of a model's first stack, with those that its class adds."""
+        return replace(self, sequence=self.sequence + model.added(self.sequence))
 
     def decoding(self) -> StepLayout:
         """Return the layout over the decoder's sequences, of an encoder-decoder."""

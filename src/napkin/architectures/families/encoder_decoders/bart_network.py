@@ -38,7 +38,7 @@ ExpertsOf = Callable[[int], Block]
 
 
 @record
-class _BartSizes:
+class BartSizes:
     """What config.json says of a network in BART's style; pairs are (encoder, decoder).
 
     rows       of the token embeddings
@@ -109,7 +109,7 @@ class Bart:
         restrict(config, self.only, self.ignored)
         return self.network(self.sizes(config))
 
-    def sizes(self, config: Config) -> _BartSizes:
+    def sizes(self, config: Config) -> BartSizes:
         """Read what a config.json says."""
         hidden, layers = width(config), depth(config)
         decoder_layers = config.integer("decoder_layers", default=False)
@@ -133,7 +133,7 @@ class Bart:
                 "shared one that nothing uses"
             )
         self._check(config)
-        return _BartSizes(
+        return BartSizes(
             config.name,
             hidden,
             (layers, decoder_layers),
@@ -180,7 +180,7 @@ class Bart:
                 "the position embeddings are fixed sinusoids: counted, as the class holds them, but not trained"
             )
 
-    def network(self, sizes: _BartSizes, experts: ExpertsOf | None = None, sparse: Sparse | None = None) -> Model:
+    def network(self, sizes: BartSizes, experts: ExpertsOf | None = None, sparse: Sparse | None = None) -> Model:
         """Return the network. `sparse` says which layers have `experts` in place of an MLP."""
 
         def runs(decoder: bool) -> Parts:
@@ -218,7 +218,7 @@ class Bart:
             max_target=sizes.positions[1] if len(sizes.positions) > 1 and not sizes.alone else None,
         )
 
-    def _embedding(self, sizes: _BartSizes, rows: int, positions: int) -> Operations:
+    def _embedding(self, sizes: BartSizes, rows: int, positions: int) -> Operations:
         return embedding(
             rows,
             sizes.hidden,
@@ -230,7 +230,7 @@ class Bart:
         )
 
     def _layer(
-        self, sizes: _BartSizes, experts: ExpertsOf | None, decoder: bool, routed: bool, window: int = 0
+        self, sizes: BartSizes, experts: ExpertsOf | None, decoder: bool, routed: bool, window: int = 0
     ) -> Layer:
         hidden, heads, inner = sizes.hidden, sizes.heads[decoder], sizes.inner[decoder]
         biased = QkvProjections(bias=self.bias, out_bias=self.bias)

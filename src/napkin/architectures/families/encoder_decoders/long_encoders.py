@@ -1,11 +1,10 @@
-"""Encoder-decoders whose encoders read long texts, and FSMT: relatives of T5, Pegasus and Marian."""
+"""LongT5, whose encoder reads long texts, and FSMT: relatives of T5 and Marian."""
 
 from __future__ import annotations
 
-from napkin.architectures.families.encoder_decoders.bart import MARIAN, PEGASUS
+from napkin.architectures.families.encoder_decoders.bart import MARIAN
 from napkin.architectures.families.encoder_decoders.bart_network import Bart
 from napkin.architectures.families.encoder_decoders.t5 import T5, t5
-from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, like
 from napkin.inputs.model import Config
 from napkin.operations.learned import Parameters
@@ -37,18 +36,6 @@ def _longt5(config: Config) -> Model:
     return _with_encoder_weights(model, norm, bias)
 
 
-def _pegasus_x(config: Config) -> Model:
-    """Return PEGASUS-X (arXiv:2208.04347): Pegasus whose encoder sees blocks and a few global tokens; no biases around
-    attention, positions without weights."""
-    hidden, tokens = width(config), config.integer("num_global_tokens")
-    config.ignore("block_size", "stagger_local_blocks")
-    model = Bart(before=True, computed=True, bias=False)(config)
-    config.notes.append(_APPROXIMATE)
-    norm = Parameters("global_norm", (), (("weight", (hidden,)), ("bias", (hidden,))), REPLICATED)
-    table = Parameters("global_tokens", (), (("weight", (tokens, hidden)),), REPLICATED)
-    return _with_encoder_weights(model, norm, table)
-
-
 _FSMT = Bart(fixed=True, offset=2, may_share="share_encoder_decoder_embeddings", root=False)
 
 
@@ -73,13 +60,6 @@ LONGT5 = like(
     config_class="LongT5Config",
     defaults={"encoder_attention_type": "local"},
 )
-PEGASUS_X = like(
-    PEGASUS,
-    "pegasus_x",
-    build=_pegasus_x,
-    config_class="PegasusXConfig",
-    defaults={"max_position_embeddings": 16384, "num_global_tokens": 32, "vocab_size": 96103},
-)
 FSMT = like(
     MARIAN,
     "fsmt",
@@ -95,4 +75,4 @@ FSMT = like(
     modules={"lm_head": "model.decoder.output_projection"},
 )  # fmt: skip
 
-ARCHITECTURES = (LONGT5, PEGASUS_X, FSMT)
+ARCHITECTURES = (LONGT5, FSMT)
