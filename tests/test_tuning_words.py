@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from napkin.evidence.finetune_software import framework_of, trainer_of
 from napkin.evidence.finetune_words import kind_named, of_tuning, stored_named, targets_named, task_named
 from napkin.evidence.recognize import recognized
 from napkin.evidence.rows import RowFields
@@ -224,3 +225,23 @@ def test_kernels_that_are_not_known_are_refused(tmp_path: pathlib.Path, words: s
     (answer,) = run_line(f"validate {file} --json").data["rows"]
     assert ("predicted" in answer) == read
     assert read or answer["why"] == f"states layout.kernels: {words}: not modeled"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "framework", "kernels", "quantized", "apart"),
+    [
+        ("hf-trainer", "transformers Trainer + FSDP", "", "", True),
+        ("hf-trainer", "transformers Trainer + FSDP", "accelerated-peft-bnb", "nf4", True),
+        ("hf-trainer", "transformers Trainer + FSDP", "accelerated-peft-bnb-foak", "nf4", False),
+        ("hf-trainer", "transformers Trainer + FSDP", "foak-fast-kernels", "", True),
+        ("hf-trainer", "transformers Trainer + FSDP2", "", "", False),
+        ("axolotl", "axolotl + FSDP2", "", "", True),
+        ("nemo-automodel", "NeMo AutoModel (FSDP2)", "", "", False),
+    ],
+)
+def test_whose_adapters_are_fsdp_units(trainer: str, framework: str, kernels: str, quantized: str, apart: bool) -> None:
+    """Those that peft's wrap policy or axolotl's own loop wraps; not those of fully_shard around a block, nor those
+    that fused kernels of quantized layers keep out of FSDP."""
+    layout = {"trainer": trainer, "framework": framework, "kernels": kernels}
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout, "method": {"quantized": quantized}})
+    assert framework_of(row, "fsdp", trainer_of(row)).unit_of_adapter is apart

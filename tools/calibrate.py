@@ -9,7 +9,7 @@ configs/evidence/*.yaml (steps through their generated tables) and evidence/prio
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,28 +76,53 @@ def near_ratio() -> float:
     return ninth(np.abs(near[known])) / ninth(np.abs(found.out[known]))
 
 
-HOST = ("host_module",)
-"""Constants that fine-tuning alone shows (configs/evidence/tuning.yaml). host_unit keeps its prior: fitted to the one
-source that shows it, fms-acceleration, it is 1.4 ms, which puts NeMo AutoModel's steps 38 % off in the median, and the
-prior 11 %."""
-Tuned = list[tuple[str, str, float, one_run.StepPrediction]]
-"""The constant that a row is fitted by, its source, ln of the measured seconds of a step, and its prediction."""
+HOST = ("host_module", "host_unit")
+"""Constants that fine-tuning alone shows (configs/evidence/tuning.yaml)."""
 
 
-def tuned_rows() -> Tuned:
+@record
+class TunedStep:
+    """A published step of fine-tuning that waits for the host.
+
+    fits     the constant that it is fitted by
+    seconds  as measured; if `beside` is given, less those of the same step without what the constant is about
+    """
+
+    fits: str
+    source: str
+    seconds: float
+    step: one_run.StepPrediction
+    beside: one_run.StepPrediction | None
+
+    def gap(self, name: str, value: float) -> float:
+        """Return ln predicted − ln measured for a value of a constant."""
+        steps = [self.step] if self.beside is None else [self.step, self.beside]
+        found = [float(replace(one, rates=replace(one.rates, **{name: value})).step().time.value) for one in steps]
+        return float(np.log(found[0] - sum(found[1:])) - np.log(self.seconds))
+
+
+def tuned_rows() -> list[TunedStep]:
     """Return the published steps of fine-tuning that wait for the host."""
+    rows = {row.text("id"): row for row in published.read(str(TUNING)).tuning}
     found = []
-    for row in published.read(str(TUNING)).tuning:
+    for row in rows.values():
         if not row.text("fits"):
             continue
-        asked = fine_tuning(row)
-        assert asked.hardware is not None
-        layout = asked.setup.layout
-        seconds = measured_seconds(row, float(layout.global_batch * layout.seq) / float(layout.gpus))
-        prediction = one_run.asked(asked.model, asked.setup, asked.hardware, asked.software)
+        beside = row.text("beside")
+        seconds, step = _measured(row)
+        less, other = _measured(rows[beside]) if beside else (0.0, None)
         source = source_of(row.text("source.title"))
-        found.append((row.text("fits"), source, float(np.log(seconds)), prediction))
+        found.append(TunedStep(row.text("fits"), source, seconds - less, step, other))
     return found
+
+
+def _measured(row: RowFields) -> tuple[float, one_run.StepPrediction]:
+    """Return the measured seconds of a row's step, and its prediction."""
+    asked = fine_tuning(row)
+    assert asked.hardware is not None
+    layout = asked.setup.layout
+    seconds = measured_seconds(row, float(layout.global_batch * layout.seq) / float(layout.gpus))
+    return seconds, one_run.asked(asked.model, asked.setup, asked.hardware, asked.software)
 
 
 def measured_seconds(row: RowFields, tokens: float) -> float:
@@ -106,16 +131,15 @@ def measured_seconds(row: RowFields, tokens: float) -> float:
     return stated or tokens / (row.number("measured.tokens_per_second_per_gpu") or 0.0)
 
 
-def tuned_constant(name: str, rows: Tuned) -> tuple[float, float]:
+def tuned_constant(name: str, rows: Sequence[TunedStep]) -> tuple[float, float]:
     """Return a constant that fine-tuning alone shows, and its σ: its prior if no row is left."""
     prior, spread, _ = PRIORS[name]
-    own = [(source, truth, one) for fits, source, truth, one in rows if fits == name]
+    own = [row for row in rows if row.fits == name]
 
     def gaps(value: float) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
-        for source, truth, one in own:
-            seconds = replace(one, rates=replace(one.rates, **{name: value})).step().time.value
-            found.setdefault(source, []).append(float(np.log(seconds)) - truth)
+        for row in own:
+            found.setdefault(row.source, []).append(row.gap(name, value))
         return found
 
     return one_constant.posterior(prior, spread, gaps) if own else (prior, spread)
@@ -217,8 +241,8 @@ def with_tuned(one: Calibration) -> Calibration:
     for name in HOST:
         value, spread = tuned_constant(name, rows)
         constants[name], spreads[name] = short(value), short(spread)
-        for source in sorted({*without, *(source for _, source, _, _ in rows)}):
-            left = [row for row in rows if row[1] != source]
+        for source in sorted({*without, *(row.source for row in rows)}):
+            left = [row for row in rows if row.source != source]
             if len(left) < len(rows):
                 value, spread = tuned_constant(name, left)
             else:  # it shows neither

@@ -51,13 +51,19 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     if stack not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
     framework = FRAMEWORKS[stack]
-    if _is_fsdp2(row) and not _defers_fsdp2(row):
-        return framework
-    if not _is_fsdp2(row):
-        framework = replace(framework, reduced_in=framework.reduced_in if framework.program else "")
     if "scattermoe" in row.text("layout.kernels").lower():
         framework = replace(framework, experts_apart=True)
-    return trainer.on(framework)
+    if FUSED_NORMS in row.text("layout.kernels").lower() and row.text("method.quantized"):
+        framework = replace(framework, unit_of_adapter=False)
+    if not _is_fsdp2(row):
+        return trainer.on(replace(framework, reduced_in=framework.reduced_in if framework.program else ""))
+    found = trainer.on(replace(framework, unit_of_adapter=trainer.name in SHARDED_APART))
+    return found if _defers_fsdp2(row) else replace(found, defers=framework.defers)
+
+
+SHARDED_APART = ("axolotl",)
+"""Libraries that call fully_shard for each matrix of an adapter (axolotl-ai-cloud/axolotl
+src/axolotl/monkeypatch/accelerate/fsdp2.py, _process_lora_module_for_fsdp)."""
 
 
 def _is_fsdp2(row: RowFields) -> bool:
@@ -254,13 +260,15 @@ def is_reentrant(row: RowFields, trainer: Trainer) -> bool:
 
 
 FUSED_NORMS = "foak"
+"""The word for kernels that run a norm at once, whose loss writes the gradient over the logits, and that keep adapters
+of quantized layers out of FSDP (foundation-model-stack/fms-acceleration plugins/fused-ops-and-kernels
+src/fms_acceleration_foak/utils.py, lora_adapters_switch_ddp_from_fsdp)."""
 KERNEL_WORDS = re.compile(
     "|".join((*KERNELS, FUSED_NORMS, "none|default|true|kernels?|fast|fused|triton|te|transformer|engine"))
     + r"|accelerated|baseline|peft|bnb|aadp|moe|scattermoe|granite|ep\d+|padding|free|fsdp2|prefetch"
     + r"|torch|compile|flash|attention|attn|fa[23]|sdpa|cut|cross|entropy|c?ce|rms|norms?|rope|swiglu|mlp|qkv|lora|o"
 )
 """Words of `layout.kernels` that are read here or elsewhere, or that say no more than another field."""
-"""The word for kernels that run a norm at once, and whose loss writes the gradient over the logits."""
 
 
 def check_kernels(row: RowFields) -> None:

@@ -76,8 +76,8 @@ class Framework:
                   to ignore their modules (foundation-model-stack/fms-acceleration at 876e2ed6, plugins/accelerated-moe,
                   framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
                   over world_size // ep_degree)
-    unit_of_adapter  each matrix of an adapter is a separate FSDP unit (peft utils/other.py, fsdp_auto_wrap_policy:
-                  every leaf with a trained weight; the Trainer of transformers and accelerate take it)
+    unit_of_adapter  each matrix of an adapter is a separate FSDP unit, as a wrap policy makes it (training/trainer.py,
+                  apart)
     unit_of_module  ZeRO-3 gathers each module with weights through its own hooks
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
     grows         its own script turns on the allocator's expandable segments, which a run by other means need not do

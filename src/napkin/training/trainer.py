@@ -58,6 +58,9 @@ class Trainer:
     defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
               1.11)
+    apart     each matrix of an adapter is an FSDP unit of its own: peft's fsdp_auto_wrap_policy (utils/other.py), which
+              wraps every leaf with a trained weight and which transformers' Trainer takes (update_fsdp_plugin_peft);
+              fully_shard of a block holds its adapters with its other weights
     software  the stack whose measured steps are most similar (evidence/software.py)
     source    citation of its code
     """
@@ -102,6 +105,7 @@ class Trainer:
     timer: tuple[str, ...] = ("logprobs",)
     broadcast: float = 0.0
     defers: bool = False
+    apart: bool = True
     software: str = "fsdp-eager"
 
     def runs_on(self, framework: Framework) -> bool:
@@ -129,7 +133,8 @@ class Trainer:
 
     def on(self, framework: Framework) -> Framework:
         """Return a framework as the library runs it."""
-        return replace(framework, defers=True) if self.defers and framework.gathers else framework
+        defers = framework.defers or (self.defers and framework.gathers)
+        return replace(framework, defers=defers, unit_of_adapter=framework.unit_of_adapter and self.apart)
 
     def moves(self, recompute: Recompute, offload: tuple[str, ...]) -> tuple[str, ...]:
         """Return what is kept in host memory: what a run offloads, and checkpoints that the library offloads."""

@@ -185,6 +185,7 @@ TRAINERS: dict[str, Trainer] = {
             longest=(1,),
             timer=("logprobs", "reference"),
             penalizes=(*PENALIZED, "grpo"),
+            apart=False,
             software="megatron-core",
         ),
         Trainer(
@@ -195,6 +196,7 @@ TRAINERS: dict[str, Trainer] = {
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
+            apart=False,
             software="fsdp-compiled",
         ),
     )
