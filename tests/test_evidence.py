@@ -42,7 +42,7 @@ from napkin.evidence.compared import Compared
 from napkin.evidence.constants import own_error_of
 from napkin.evidence.fit import Problem, in_quantity, seconds_of
 from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, own_error, point, quantile
-from napkin.evidence.machines import constants_of, machine
+from napkin.evidence.machines import machine
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.priors import CHIP, PRIORS, prior_of
 from napkin.evidence.ranking import nearest_rank, weighted_quantile
@@ -776,7 +776,7 @@ def test_a_benchmark_is_judged_by_benchmarks() -> None:
     known = runs.evidence()
     rule = runs.FittedRule(runs.judging(known, "benchmark"), 0.9)
     assert {run.row.run_kind for run in rule.runs} == {"benchmark"}
-    asked = runs.PlannedRun(405e9, 405e9, "hopper", 1024, run_kind="benchmark")
+    asked = runs.PlannedRun(405e9, 405e9, hardware.find("h100"), 1024, run_kind="benchmark")
     found = runs.estimate(asked, rule)
     # MLPerf v5.0: 0.74 to 0.87 of the bf16 peak on 1,024 to 2,560 Hopper GPUs, v3.1 0.5 to 0.7
     assert 0.65 < found.mfu < 0.8
@@ -832,7 +832,7 @@ def test_linear_equations() -> None:
 
 def test_an_estimate_names_its_runs() -> None:
     def on(card: str) -> runs.Estimate:
-        run = runs.PlannedRun(70e9, 70e9, constants_of(hardware.find(card)), 1024)
+        run = runs.PlannedRun(70e9, 70e9, hardware.find(card), 1024)
         return runs.estimate(run, runs.FittedRule(runs.judging(runs.evidence(), "production"), 0.9))
 
     found = on("h100")
@@ -843,6 +843,23 @@ def test_an_estimate_names_its_runs() -> None:
     unseen = on("b200")
     assert unseen.wider
     assert unseen.high / unseen.low > found.high / found.low
+
+
+def test_faster_accelerators_use_no_larger_share_of_their_peak() -> None:
+    """The rule knows a fast accelerator by its peak: whole runs on one that the evidence lacks are judged by those on
+    the fastest that it has. A small node is no cluster."""
+
+    def share(card: str, gpus: int = 1024, size: float = 8e9) -> float:
+        run = runs.PlannedRun(size, size, hardware.find(card), gpus)
+        return runs.estimate(run, runs.FittedRule(runs.judging(runs.evidence(), "production"), 0.9)).mfu
+
+    assert share("h100") == share("h200") == share("b200") == share("mi300x") < share("a100")
+    assert share("tpu-v5p") == share("a100")  # 459 TFLOP/s
+    assert share("b200", 16) == share("a100", 16)
+    for size in (1e9, 7e9, 70e9, 400e9):
+        for slower, faster in (("v100-sxm2-16gb", "a100"), ("a100", "h100"), ("h100", "b200"), ("a100", "mi300x")):
+            peaks = [hardware.find(card).peak(hardware.find(card).default_dtype) for card in (slower, faster)]
+            assert share(faster, size=size) * peaks[1] > share(slower, size=size) * peaks[0]
 
 
 def test_the_verdict_on_an_mfu_is_by_what_published_steps_reach() -> None:

@@ -208,7 +208,8 @@ def whole_runs() -> str:
     text += (
         f"\nProduction: ln u = {a:.2f} + M·({b:.2f} + {c:.2f}·log10(A/70e9)) − {d:.2f}·min(2, max(0, 2023 − year)), "
     )
-    text += "M = 1 on Hopper clusters.\nA speedrun: the same with M = 0, and no bill.\n"
+    text += "M = 1 on clusters of accelerators of 560 TFLOP/s and more.\n"
+    text += "A speedrun: the same with M = 0, and no bill.\n"
     a, b = runs.fit(runs.judging(known, runs.BENCHMARK))
     text += f"A benchmark (MLPerf): ln u = {a:.2f} + {b:.2f}·log10(accelerators/{runs.USUAL_DEVICES:,}).\n"
     return text

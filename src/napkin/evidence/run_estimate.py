@@ -11,7 +11,6 @@ from napkin.counting.six_n import six
 from napkin.evidence import runs
 from napkin.evidence.constants import deviations
 from napkin.evidence.goodput import PUBLISHED
-from napkin.evidence.machines import constants_of
 from napkin.inputs.hardware import Hardware
 from napkin.record import record, replace
 from napkin.term import SEEN, Term, leaf
@@ -91,7 +90,7 @@ def _asked(found: Mapping[str, Term], hardware: Hardware, kind: str) -> runs.Pla
     total = found["params"].value if "params" in found else START
     active = found["per_token"].value / 6 if "per_token" in found else total
     gpus = int(found["gpus"].value) if "gpus" in found else None
-    return runs.PlannedRun(max(active, 1), max(total, active), constants_of(hardware), gpus, run_kind=kind)
+    return runs.PlannedRun(max(active, 1), max(total, active), hardware, gpus, run_kind=kind)
 
 
 @record

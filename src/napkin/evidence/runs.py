@@ -5,10 +5,10 @@ losses to restarts, evaluation, slow nodes and bookkeeping. The rule has four co
 
     ln u = a + M·(b + c·log10(A / 70e9)) − d·min(2, max(0, 2023 − year))
 
-M is 1 for a Hopper cluster (more than one small node) in production, else 0: small models on large Hopper clusters are
-billed for far more than one clean pass; stacks before 2023 were slower. A speedrun is no such bill: M is 0. A benchmark
-run (MLPerf: from start to a target loss, tuned for the purpose, in 8 bits) has a rule of its own, because its batch is
-fixed and more accelerators each compute less of it:
+M is 1 for a cluster (more than one small node) of fast accelerators in production, else 0: small models on large
+clusters of H100s are billed for far more than one clean pass; stacks before 2023 were slower. A speedrun is no such
+bill: M is 0. A benchmark run (MLPerf: from start to a target loss, tuned for the purpose, in 8 bits) has a rule of its
+own, because its batch is fixed and more accelerators each compute less of it:
 
     ln u = a + b·log10(accelerators / 1024)
 
@@ -30,6 +30,9 @@ TYPE_CHECKING = False  # mypy takes it as true; the readers of published rows ar
 if TYPE_CHECKING:
     from napkin.evidence.published import RunRow
 
+FAST = 5.6e14
+"""Dense 16-bit FLOP/s from which an accelerator is fast: halfway, as a ratio, from an A100 to an H100. In the evidence
+none lies between them, and none is faster than an H100."""
 SMALL_NODE = 16
 """Accelerators of at most one or two nodes: nothing fails, nothing waits."""
 MODERN = 2023
@@ -56,7 +59,6 @@ class PublishedRun:
     """A published run as input of the rule, with the utilization that its hours imply."""
 
     row: RunRow
-    hopper: bool
     era: str
     log_u: float
     inputs: tuple[float, ...]
@@ -67,10 +69,15 @@ def features_of_benchmark(gpus: int | None) -> tuple[float, ...]:
     return (1.0, math.log10(min(max(gpus or USUAL_DEVICES, FEWEST_DEVICES), MOST_DEVICES) / USUAL_DEVICES))
 
 
-def features(hopper: bool, active: float, year: float | None) -> tuple[float, ...]:
-    """Return the features of the rule: 1; Hopper; on it, log10 of the size; minus years before MODERN."""
+def features(fast: bool, active: float, year: float | None) -> tuple[float, ...]:
+    """Return the features of the rule: 1; fast; if so, log10 of the size; minus years before MODERN."""
     size = math.log10(min(max(active, SMALLEST), LARGEST) / REFERENCE)
-    return (1.0, float(hopper), size if hopper else 0.0, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
+    return (1.0, float(fast), size if fast else 0.0, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
+
+
+def is_fast(card: Hardware, gpus: int | None, kind: str) -> bool:
+    """Return whether a run is one in production on a cluster of fast accelerators."""
+    return card.peak(card.default_dtype) >= FAST and is_cluster(gpus) and kind == PRODUCTION
 
 
 def is_cluster(gpus: int | None) -> bool:
@@ -98,11 +105,10 @@ def run_of(row: RunRow) -> PublishedRun | None:
     if row.why or not row.hours:
         return None
     card = hardware.find(row.chip)
-    era = constants_of(card)
     used = flops_of(row) / (row.hours * 3600 * peak_of(card, row.dtype))
-    hopper = era == "hopper" and is_cluster(row.gpus) and row.run_kind == PRODUCTION
-    inputs = features_of_benchmark(row.gpus) if row.run_kind == BENCHMARK else features(hopper, row.active, row.year)
-    return PublishedRun(row, hopper, era, math.log(used), inputs)
+    fast = is_fast(card, row.gpus, row.run_kind)
+    inputs = features_of_benchmark(row.gpus) if row.run_kind == BENCHMARK else features(fast, row.active, row.year)
+    return PublishedRun(row, constants_of(card), math.log(used), inputs)
 
 
 def evidence() -> list[PublishedRun]:
@@ -208,7 +214,7 @@ class PlannedRun:
 
     active: float
     total: float
-    era: str
+    card: Hardware
     gpus: int | None
     year: float | None = None
     seq: int | None = None
@@ -223,8 +229,11 @@ class PlannedRun:
     def inputs(self) -> tuple[float, ...]:
         if self.run_kind == BENCHMARK:
             return features_of_benchmark(self.gpus)
-        hopper = self.era == "hopper" and is_cluster(self.gpus) and self.run_kind == PRODUCTION
-        return features(hopper, self.active, self.year)
+        return features(is_fast(self.card, self.gpus, self.run_kind), self.active, self.year)
+
+    @property
+    def era(self) -> str:
+        return constants_of(self.card)
 
 
 _ERAS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")

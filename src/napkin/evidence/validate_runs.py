@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from napkin.errors import NapkinError
 from napkin.evidence import runs
 from napkin.evidence.compared import Compared
-from napkin.evidence.machines import constants_of
 from napkin.evidence.published import RunRow
 from napkin.evidence.teams import team_of
 from napkin.inputs import hardware
@@ -39,8 +38,7 @@ def validated(
         if key not in cache:
             judges = runs.judging(published, row.run_kind)
             cache[key] = runs.FittedRule(judges if in_sample else runs.without(judges, team), level)
-        era = constants_of(card)
-        asked = runs.PlannedRun(row.active, row.total, era, row.gpus, year, row.seq, row.run_kind, row.precision)
+        asked = runs.PlannedRun(row.active, row.total, card, row.gpus, year, row.seq, row.run_kind, row.precision)
         answers.append((row, runs.estimate(asked, cache[key]), runs.peak_of(card, row.dtype)))
     return answers
 
