@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import pathlib
@@ -847,7 +848,7 @@ def test_an_estimate_names_its_runs() -> None:
 
 def test_faster_accelerators_use_no_larger_share_of_their_peak() -> None:
     """The rule knows a fast accelerator by its peak: whole runs on one that the evidence lacks are judged by those on
-    the fastest that it has. A small node is no cluster."""
+    the fastest that it has. One or two nodes are no cluster, and more accelerators never take longer."""
 
     def share(card: str, gpus: int = 1024, size: float = 8e9) -> float:
         run = runs.PlannedRun(size, size, hardware.find(card), gpus)
@@ -860,6 +861,9 @@ def test_faster_accelerators_use_no_larger_share_of_their_peak() -> None:
         for slower, faster in (("v100-sxm2-16gb", "a100"), ("a100", "h100"), ("h100", "b200"), ("a100", "mi300x")):
             peaks = [hardware.find(card).peak(hardware.find(card).default_dtype) for card in (slower, faster)]
             assert share(faster, size=size) * peaks[1] > share(slower, size=size) * peaks[0]
+        counts = [8, 16, 17, 20, 32, 48, 63, 64, 65, 128, 4096]
+        for fewer, more in itertools.pairwise(counts):
+            assert share("h100", fewer, size) * fewer < share("h100", more, size) * more
 
 
 def test_the_verdict_on_an_mfu_is_by_what_published_steps_reach() -> None:

@@ -5,7 +5,7 @@ losses to restarts, evaluation, slow nodes and bookkeeping. The rule has four co
 
     ln u = a + M·(b + c·log10(A / 70e9)) − d·min(2, max(0, 2023 − year))
 
-M is 1 for a cluster (more than one small node) of fast accelerators in production, else 0: small models on large
+M is 1 for a cluster of fast accelerators in production and 0 for one or two nodes or slower ones: small models on large
 clusters of H100s are billed for far more than one clean pass; stacks before 2023 were slower. A speedrun is no such
 bill: M is 0. A benchmark run (MLPerf: from start to a target loss, tuned for the purpose, in 8 bits) has a rule of its
 own, because its batch is fixed and more accelerators each compute less of it:
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 FAST = 5.6e14
 """Dense 16-bit FLOP/s from which an accelerator is fast: halfway, as a ratio, from an A100 to an H100. In the evidence
 none lies between them, and none is faster than an H100."""
-SMALL_NODE = 16
-"""Accelerators of at most one or two nodes: nothing fails, nothing waits."""
+SMALL_NODE, CLUSTER = 16, 64
+"""Accelerators of one or two nodes, where nothing fails and nothing waits; and those from which a run is one of a
+cluster, the smallest such run in the evidence. Between them M rises with the logarithm of their number, so that more
+accelerators never take longer."""
 MODERN = 2023
 OLDEST = 2
 """Years before MODERN beyond which software counts as no older: too few runs before 2021 to tell."""
@@ -69,20 +71,19 @@ def features_of_benchmark(gpus: int | None) -> tuple[float, ...]:
     return (1.0, math.log10(min(max(gpus or USUAL_DEVICES, FEWEST_DEVICES), MOST_DEVICES) / USUAL_DEVICES))
 
 
-def features(fast: bool, active: float, year: float | None) -> tuple[float, ...]:
-    """Return the features of the rule: 1; fast; if so, log10 of the size; minus years before MODERN."""
+def features(share: float, active: float, year: float | None) -> tuple[float, ...]:
+    """Return the features of the rule: 1; M; M times log10 of the size; minus years before MODERN."""
     size = math.log10(min(max(active, SMALLEST), LARGEST) / REFERENCE)
-    return (1.0, float(fast), size if fast else 0.0, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
+    return (1.0, share, share * size, -min(OLDEST, max(0.0, MODERN - (year or MODERN))))
 
 
-def is_fast(card: Hardware, gpus: int | None, kind: str) -> bool:
-    """Return whether a run is one in production on a cluster of fast accelerators."""
-    return card.peak(card.default_dtype) >= FAST and is_cluster(gpus) and kind == PRODUCTION
-
-
-def is_cluster(gpus: int | None) -> bool:
-    """Return whether a run used more than a small node; one whose paper gives only hours is a large one."""
-    return gpus is None or gpus > SMALL_NODE
+def share_of_a_cluster(card: Hardware, gpus: int | None, kind: str) -> float:
+    """Return M of a run; one whose paper gives only hours is on a large cluster."""
+    if card.peak(card.default_dtype) < FAST or kind != PRODUCTION:
+        return 0.0
+    if gpus is None:
+        return 1.0
+    return min(max(math.log(gpus / SMALL_NODE) / math.log(CLUSTER / SMALL_NODE), 0.0), 1.0)
 
 
 def peak_of(card: Hardware, dtype: str) -> float:
@@ -106,8 +107,8 @@ def run_of(row: RunRow) -> PublishedRun | None:
         return None
     card = hardware.find(row.chip)
     used = flops_of(row) / (row.hours * 3600 * peak_of(card, row.dtype))
-    fast = is_fast(card, row.gpus, row.run_kind)
-    inputs = features_of_benchmark(row.gpus) if row.run_kind == BENCHMARK else features(fast, row.active, row.year)
+    share = share_of_a_cluster(card, row.gpus, row.run_kind)
+    inputs = features_of_benchmark(row.gpus) if row.run_kind == BENCHMARK else features(share, row.active, row.year)
     return PublishedRun(row, constants_of(card), math.log(used), inputs)
 
 
@@ -229,7 +230,7 @@ class PlannedRun:
     def inputs(self) -> tuple[float, ...]:
         if self.run_kind == BENCHMARK:
             return features_of_benchmark(self.gpus)
-        return features(is_fast(self.card, self.gpus, self.run_kind), self.active, self.year)
+        return features(share_of_a_cluster(self.card, self.gpus, self.run_kind), self.active, self.year)
 
     @property
     def era(self) -> str:
