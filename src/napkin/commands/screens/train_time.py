@@ -37,8 +37,8 @@ def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
 
 
 def _remarks(question: TrainTimeQuestion, wanted: str) -> list[str]:
-    """Return why `plan` gives a different answer, if a model's run is estimated without a layout."""
-    if question.confidence is None or question.step is not None or not question.named or wanted not in ("time", "gpus"):
+    """Return why `plan` gives a different answer, if a run is estimated without a layout."""
+    if question.confidence is None or question.step is not None or wanted not in ("time", "gpus"):
         return []
     return ["by the MFU of published runs; napkin plan times the best layout instead"]
 

@@ -73,7 +73,7 @@ def add_estimate(
         seconds, factor = found["time/uninterrupted"].value, math.exp(run.step.half)
         answer.intervals["time/uninterrupted"] = (seconds / factor, seconds * factor)
     answer.notes += _remarks(estimate, *answer.intervals["mfu"], found["mfu"].value)
-    if run.step is None and "per_token" in known:
+    if run.step is None:
         answer.notes.append(
             "this is what published runs reached, whatever their layout; napkin plan with the same model, GPUs and "
             "tokens takes the best layout, and is mostly shorter for it"
