@@ -490,6 +490,34 @@ def test_what_the_class_without_its_head_returns() -> None:
     assert body_output(Stack("decoder", (), (), ())) == "x"
 
 
+@pytest.mark.parametrize(
+    ("policy", "offload", "staged", "reduced"),
+    [
+        ("bf16-pure", (), 2, 0),  # the shard's copy; what is reduced is the gradient
+        ("bf16-mixed", (), 2, 2),  # of an fp32 shard; what is reduced in 16 bits is cast
+        ("bf16-mixed", ("parameters", "optimizer"), 2 + 4, 2 + 4),  # fp32 from the host, and to it
+        ("bf16-pure", ("parameters", "optimizer"), 2, 2),
+    ],
+)
+def test_what_fully_shard_s_streams_keep(policy: str, offload: tuple[str, ...], staged: int, reduced: int) -> None:
+    """The buffers of embedding, norm and head and of a block, less that of a block at the peak, and what a rank of four
+    stages of a block; what it reduces of the former, which is larger."""
+    ends, ranks = sum(ENDS), 4
+    assert ends > LAYER > ends / 4
+    found = rank_of(step_of(DENSE, "fsdp", policy, dp=ranks, zero=3, offload=offload), 0)
+    assert found.streams == 2 * ends + staged * LAYER / ranks + reduced * ends / ranks
+    assert found.flow(setup_of(DENSE, "fsdp", dp=ranks, zero=3)).streams == found.streams
+    packed = setup_of(DENSE, "fsdp", policy, dp=ranks, zero=3)
+    packed = replace(packed, implementation=replace(packed.implementation, tuning=Tuning("lora", 4, 0.0, (), "nf4")))
+    assert rank_of(prepare(DENSE, packed), 0).streams == 0
+    for framework, layout in (
+        ("fsdp", {"dp": ranks, "zero": 2}),
+        ("fsdp", {"zero": 3}),
+        ("plain", {"dp": 4, "zero": 3}),
+    ):
+        assert rank_of(step_of(DENSE, framework, policy, **layout), 0).streams == 0
+
+
 def test_states_of_experts_are_gathered_too() -> None:
     """Adam's two states in fp32 of what a rank's stage holds: all that is dense, and its own E/2 experts."""
     step = step_of(SPARSE, dp=4, ep=2, zero=3, save="full")

@@ -40,6 +40,7 @@ PAGE = Path(ROOT, "docs", "fine-tuning.md").read_text(encoding="utf-8").rpartiti
         ),
         ("torchtune --lora-rank 8", "--lora-rank 8 --precision bf16-pure --framework torchtune"),
         ("hf-trainer --framework fsdp --gpus 8 --zero 3", "--precision amp-bf16 --framework fsdp --gpus 8 --zero 3"),
+        ("axolotl --framework fsdp --gpus 8", "--precision bf16-pure --framework fsdp --gpus 8 --kernels axolotl"),
         ("openrlhf --gpus 8 --zero 3", "--precision bf16-mixed --framework deepspeed --gpus 8 --zero 3"),
         ("openrlhf --gpus 8", "--precision bf16-mixed --framework deepspeed --gpus 8 --zero 2"),
         ("verl --gpus 8", "--precision amp-bf16 --framework fsdp --gpus 8 --zero 3 --recompute full"),

@@ -9,6 +9,7 @@ from napkin.elementwise import Number, maximum, ratio, total, where
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
+from napkin.training.framework import COMPUTE
 
 BLOCKS_IN_FLIGHT = 2
 """Blocks whose parameters FSDP holds gathered: the one in use and the one prefetched."""
@@ -23,11 +24,10 @@ def left_gathered(step: PreparedStep, parts: Sequence[tuple[Number, LocalWeights
     return where(setup.layout.zero >= 3, total(count * (part.frozen - part.scales) for count, part in blocks), 0)
 
 
-def gathered_bytes(
-    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]], in_flight: int = BLOCKS_IN_FLIGHT
-) -> Number:
-    """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
-    in use and prefetched."""
+def _gathered_units(
+    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]]
+) -> tuple[Number, Number, Number]:
+    """Return the gathered bytes of the root (embedding and head), of the largest block, and of all parts."""
     setup = step.setup
     policy, tuning = setup.precision, setup.implementation.tuning
     trained, stored = sized(1, policy.gathered), sized(1, policy.network.param)
@@ -41,10 +41,49 @@ def gathered_bytes(
     blocks = maximum(0, *(whole(part) for _, part in parts[1 : 1 + len(step.run.layers)]))
     ends = stage.first * whole(parts[0][1]), stage.last * whole(parts[1 + len(step.run.layers)][1])
     root = maximum(*ends) if setup.framework.ends_apart else ends[0] + ends[1]
-    in_use = root + in_flight * blocks
+    return root, blocks, total(n * whole(part) for n, part in parts)
+
+
+def gathered_bytes(
+    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]], in_flight: int = BLOCKS_IN_FLIGHT
+) -> Number:
+    """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
+    in use and prefetched."""
+    setup = step.setup
+    root, block, every = _gathered_units(step, stage, parts)
+    in_use = root + in_flight * block
     if setup.framework.keeps_stage:
-        in_use = where(setup.layout.pp > 1, total(n * whole(part) for n, part in parts), in_use)
+        in_use = where(setup.layout.pp > 1, every, in_use)
     return where(setup.layout.zero >= 3, in_use, 0)
+
+
+def stream_bytes(step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]]) -> Number:
+    """Return the bytes that the allocator keeps for the streams of fully_shard and that the peak, on the default
+    stream, cannot use: a block serves the stream that allocated it alone (PyTorch c10/cuda/CUDACachingAllocator.cpp).
+
+    The gathers' stream allocates a unit's buffer and, before, its rank's shard in the format of the gather, next to the
+    shard that comes from the host; a buffer lives until the next unit's is made, so the root's next to a block's, or
+    two blocks'. At the peak one block's is in use. The reductions' stream allocates a unit's reduced shard, which is
+    freed where the gradient is in another format or on the host (torch/distributed/fsdp/_fully_shard/
+    _fsdp_collectives.py, foreach_all_gather and foreach_reduce; _fsdp_param_group.py, wait_for_unshard).
+
+    Quantized weights are taken to be divided by FSDP's first version, which gathers into the parameter itself:
+    accelerate does not let fully_shard divide them (utils/fsdp_utils.py, fsdp2_prepare_model)."""
+    setup = step.setup
+    tuning = setup.implementation.tuning
+    if not setup.framework.reduced_in or (tuning is not None and tuning.quantized):
+        return 0
+    policy, away = setup.precision, "parameters" in setup.offload
+    gathered, stored, grad = (sized(1, one) for one in (policy.gathered, policy.param, policy.grad))
+    reduced = gathered if setup.framework.reduced_in == COMPUTE else sized(1, setup.framework.reduced_in)
+    staged = 1 + ratio(stored, gathered) * (away and stored != gathered)
+    other = reduced != grad
+    freed = ratio(reduced * (other or away) + grad * (other and away), gathered)
+    root, block, _ = _gathered_units(step, stage, parts)
+    larger = maximum(root, block)
+    gathers = maximum(root + ratio(root, setup.shards) * staged - block, larger + ratio(block, setup.shards) * staged)
+    reductions = ratio(larger, setup.shards) * freed
+    return where((setup.layout.zero >= 3) & (setup.shards > 1), gathers + reductions, 0)
 
 
 def flat_gradient(part: LocalWeights, width: Number) -> Number:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, maximum, ratio, total
+from napkin.footprint.gathers import stream_bytes
 from napkin.footprint.local_weights import LocalWeights, as_frozen, states_of, sum_weights
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
@@ -55,7 +56,7 @@ def with_moments(step: PreparedStep, rank: Rank) -> Rank:
     moments, between = moments_of(step, rank, parts)
     if step.setup.save != SHARDED:
         moments = (moment_of_saving(step, rank, parts), *moments)
-    return replace(rank, moments=moments, between=between)
+    return replace(rank, moments=moments, between=between, streams=stream_bytes(step, rank.stage, parts))
 
 
 def least_states(model: Model, setup: Setup) -> Number:

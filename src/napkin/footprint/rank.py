@@ -94,6 +94,7 @@ class Rank:
     states   bytes of the optimizer's states by name, with master weights
     between  bytes live after the forward pass, and after the backward pass
     others   bytes of the weights of each other model
+    streams  bytes that the allocator keeps for other streams than the default one
     """
 
     stage: Stage
@@ -108,6 +109,7 @@ class Rank:
     moments: tuple[Moment, ...]
     between: tuple[Moment, ...] = ()
     others: Made = ()
+    streams: Number = 0
 
     def alone(self) -> Rank:
         """Return the same with a single micro-batch in flight."""
@@ -151,4 +153,4 @@ class Rank:
         degrees = (layout.tp, layout.pp, layout.cp, layout.dp)
         parts = total(where(d > 1, where(d < layout.gpus, 1, 0), 0) for d in degrees)
         products = workspaces(setup, self.weights.expert > 0)
-        return Flow(step.live, passing, where(layout.gpus > 1, 1 + parts, 0), products)
+        return Flow(step.live, passing, where(layout.gpus > 1, 1 + parts, 0), products, self.streams)

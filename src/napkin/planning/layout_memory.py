@@ -225,7 +225,7 @@ class _Stages:
             alone = memory.with_moments(step, alone)
             flow = alone.flow(step.setup)
             standing, passing = of_cells(flow.standing), of_cells(flow.passing) + waiting
-            flow = Flow(standing, passing, of_cells(flow.groups), of_cells(flow.workspaces))
+            flow = Flow(standing, passing, *map(of_cells, (flow.groups, flow.workspaces, flow.streams)))
             live = maximum(of_cells(alone.in_passes) + waiting, flow.standing)
             found = _reported(self.setup, live, flow, self.width, of_cells(narrow_copies(self.setup, alone)))
             return spread(found[0], least.shape), spread(found[1], least.shape)

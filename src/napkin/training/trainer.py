@@ -28,6 +28,7 @@ class Trainer:
     nested    the scales of its 4-bit weights are quantized too by default (bnb_4bit_use_double_quant)
     experts   experts that are one tensor are quantized to 4 bits with the linear layers
     autocast  the step runs under autocast
+    as_loaded  fully_shard divides weights in the dtype in which they were loaded
     widens    tensors that are not quantized are cast to fp32, and every block is checkpointed by default, next to
               quantized ones (peft's prepare_model_for_kbit_training)
     checkpoints  every block is checkpointed by default, from version `since` on
@@ -76,6 +77,7 @@ class Trainer:
     nested: bool = False
     experts: bool = False
     autocast: bool = True
+    as_loaded: bool = False
     widens: bool = False
     checkpoints: bool = False
     keeps: tuple[str, ...] = ()
@@ -184,10 +186,12 @@ class Trainer:
         """Return the policy for training all weights; narrow: the 16-bit dtype.
 
         Engines with master copies keep theirs (DeepSpeed, Megatron-core). accelerate casts the parameters that FSDP
-        trains to fp32 if the run is under autocast (accelerator.py, prepare_model)."""
+        trains to fp32 if the run is under autocast (accelerator.py, prepare_model; utils/fsdp_utils.py,
+        fsdp2_prepare_model)."""
         if framework.name in ENGINES:
             return POLICIES[f"{narrow}-mixed"]
         casts = self.autocast if autocast is None else autocast
+        casts = casts and not (self.as_loaded and framework.reduced_in)
         if self.full == "amp-bf16" or (framework.gathers and casts):
             return replace(POLICIES["amp-bf16"], name=f"amp-{narrow}", compute=narrow)
         return named(Precision(f"{narrow}-pure", narrow, narrow, narrow, narrow))

@@ -58,7 +58,9 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "axolotl",
             "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype; "
-            "cli/merge_lora.py: bnb_4bit_use_double_quant is on",
+            "cli/merge_lora.py: bnb_4bit_use_double_quant is on; monkeypatch/accelerate/fsdp2.py, fsdp2_prepare_model "
+            "in place of accelerate's: no cast to fp32",
+            as_loaded=True,
             nested=True,
             kernels="axolotl",
             defers=True,

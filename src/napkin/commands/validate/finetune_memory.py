@@ -11,7 +11,7 @@ from napkin.evidence.finetune_adapters import OTHER_MEMORY
 from napkin.evidence.finetune_rows import FineTuning
 from napkin.evidence.footprint import EXCEEDS
 from napkin.footprint import memory
-from napkin.footprint.allocator import GAPS, VARIED
+from napkin.footprint.allocator import VARIED
 from napkin.footprint.prepared import prepare
 from napkin.planning.verdicts import FITS, NOT, Fit, evaluate
 from napkin.record import replace
@@ -41,12 +41,13 @@ def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
     ]
 
 
-def _gaps(fit: Fit, setup: Setup, varied: float, usual: float) -> float:
+def _gaps(fit: Fit, setup: Setup, end: str) -> float:
     """Return the bytes that the cache holds because no two micro-batches are as long: of what the passes free, beyond
     the usual gaps, and of what the optimizer step frees. A buffer of gradients is never freed."""
     rank = fit.rank
     freed = 0 if setup.framework.wide_gradients else rank.gradients
-    return (varied - usual) * float(rank.flow(setup).passing) + (varied - 1) * float(freed + rank.moments[-1].passing)
+    flow, varied = rank.flow(setup), VARIED.beyond(end)
+    return (varied - float(flow.gaps(end))) * float(flow.passing) + varied * float(freed + rank.moments[-1].passing)
 
 
 def _while_loading(asked: FineTuning, setup: Setup) -> float:
@@ -75,8 +76,8 @@ def memory_of(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval,
     found = fits[0].reported
     shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
     if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
-        shown += _gaps(fits[0], peaks[0], VARIED.value, GAPS.value)
-        gaps = _gaps(fits[0], peaks[0], VARIED.high, GAPS.high)
+        shown += _gaps(fits[0], peaks[0], "value")
+        gaps = _gaps(fits[0], peaks[0], "high")
         needed, high = needed + gaps, max(high + gaps, capacity or 0)  # until the card is full
     bound = capacity if capacity is not None and not asked.judged else math.inf
     value = min(shown, bound)
