@@ -189,3 +189,38 @@ def test_each_side_has_its_verdict(napkin: Napkin) -> None:
     assert [one["verdict"] for one in found] == alone
     assert alone[0] != alone[1]
     assert [one["name"] for one in found] == ["as given", "zero 3"]
+
+
+STEP = "step llama3-8b --gpus 16 --hardware a100 --zero 3"
+
+
+def test_software_that_changes_with_an_option_is_named(napkin: Napkin) -> None:
+    """ZeRO-3 suggests FSDP and ZeRO-1 Megatron: what the change of software adds is not ZeRO's."""
+    found = napkin(f"compare {STEP} --against zero=1")
+    said = "with zero changes stack fsdp-compiled → megatron-core; state --stack to hold it"
+    assert said in " ".join(found.out.split())
+    assert said in napkin(f"compare {STEP} --against zero=1 --json").data["notes"]
+    held = napkin(f"compare {STEP} --stack fsdp-compiled --against zero=1 --json").data
+    assert not any("changes" in note for note in held["notes"])
+
+
+def test_an_option_that_repeats_the_other_side_s_default_is_no_difference(napkin: Napkin) -> None:
+    """fsdp and deepspeed with --zero 3 are both ZeRO-3: deepspeed's own default is no step on the way."""
+    line = "compare memory llama3-8b --gpus 8 --hardware h100 --framework fsdp --against framework=deepspeed,"
+    both = napkin(f"{line}zero=3,seq=2048 --json").data
+    assert [row["difference"] for row in both["rows"]] == ["framework", "seq"]
+    assert napkin(f"{line}zero=3 --json").data["rows"] == napkin(f"{line}zero=3,tp=1 --json").data["rows"]
+
+
+def test_sides_that_differ_in_their_intervals_only(napkin: Napkin) -> None:
+    """Software that is named as it was assumed."""
+    outcome = napkin(f"compare {STEP} --against stack=fsdp-compiled --json")
+    assert outcome.status == 0
+    moved = [one["path"] for one in outcome.data["quantities"] if one["a"] != one["b"]]
+    assert {path.rpartition("/")[2] for path in moved} == {"low", "high"}
+
+
+def test_the_printed_memory_is_in_gigabytes(napkin: Napkin) -> None:
+    lines = [" ".join(line.split()) for line in napkin("compare h100 b200").out.splitlines()]
+    assert "hardware/memory 80.00 GB 180.0 GB 2.25 ×" in lines
+    assert "hardware/memory/capacity 79.2 GiB 178.4 GiB 2.25 ×" in lines

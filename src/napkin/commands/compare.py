@@ -20,6 +20,7 @@ from napkin.options.layout import DEGREES
 from napkin.planning import attribution
 from napkin.record import replace
 from napkin.render.answer import Answer
+from napkin.render.assumed import DEFAULTED
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, spoken, titled
 from napkin.render.screen import Next
@@ -46,12 +47,14 @@ def run(inputs: Inputs) -> Answer:
     shared = [path for path in have if path in get]
     if not shared:
         raise NapkinError(f"the two answers of {command.name} share no quantity", "compare answers of the same kind")
+    a, b = _alike(a, b, first, second), _alike(b, a, second, first)
     differing = [name for name in dict.fromkeys((*a, *b)) if _text(a, name) != _text(b, name)]
+    follows = _following(differing, first, second)
     named = nested_question.paths(inputs.text_or_none("show"), shared)
     moved = [p for p in shared if have[p][0] != get[p][0]]
     shown = named or [p for p in HEADLINES if p in moved][:3] or moved[:3] or shared[:1]
     parts, exact = _contributions(command, a, b, differing, shown)
-    answer = Answer(inputs.command.name, notes=_remarks(parts, exact, (first, second)))
+    answer = Answer(inputs.command.name, notes=[*follows, *_remarks(parts, exact, (first, second))])
     if parts:
         answer.terms = tuple(_change(path, have[path][1], parts, i) for i, path in enumerate(shown))
     steps = [
@@ -77,12 +80,40 @@ def run(inputs: Inputs) -> Answer:
     headline = changes(have, get, shown) if parts and command.name not in LISTED else []
     verdicts = (first.verdict, second.verdict)
     if len(parts) > 1:
-        made = of_steps(asked, steps, have, get, headline, verdicts)
+        made = of_steps(asked, steps, have, get, headline, verdicts, follows)
     else:
-        made = of_sides(asked, have, get, named or shared, headline, verdicts)
+        made = of_sides(asked, have, get, named or shared, headline, verdicts, follows)
     answer.screen = replace(made, next=_next(bool(inputs.command.target), command, b, names[1]))
     answer.plot = [_chart(command, steps, path, have[path], names) for path in shown] if steps else []
     return answer
+
+
+def _alike(question: Question, other: Question, answer: Answer, its: Answer) -> Question:
+    """Return a question with the options that only the other one states, as this one has them by default: they are no
+    difference, and stay when another difference would change the default."""
+    same = {
+        name: one
+        for name, one in other.items()
+        if name not in question and name in answer.inputs and name in its.inputs
+        if answer.inputs[name].value == its.inputs[name].value and answer.inputs[name].origin == "default"
+    }
+    return {**question, **same}
+
+
+def _following(differing: Sequence[str], first: Answer, second: Answer) -> list[str]:
+    """Return a note on the inputs that nobody stated and that change with the differences, software first."""
+    found = {
+        name: f"{name} {shown.value} → {second.inputs[name].value}"
+        for name, shown in first.inputs.items()
+        if name not in differing and name in second.inputs and shown.value != second.inputs[name].value
+        if {shown.origin, second.inputs[name].origin} <= set(DEFAULTED)
+    }
+    if not differing or not found:
+        return []
+    guessed = [name for name in found if first.inputs[name].origin == "assumed"]
+    listed = ", ".join(found[name] for name in sorted(found, key=lambda name: name not in guessed))
+    held = f"; state --{guessed[0]} to hold it" if guessed else ""
+    return [f"with {', '.join(differing)} {'change' if len(differing) > 1 else 'changes'} {listed}{held}"]
 
 
 def _remarks(parts: Collection[tuple[str, ...]], exact: bool, sides: tuple[Answer, Answer]) -> list[str]:
@@ -212,6 +243,7 @@ def _contributions(
     rest = [(name,) for name in differing if name not in DEGREES]
     singly = [(name,) for name in differing]
     together = [tuple(differing)] if differing else []
+    only = None if any(path.endswith(("/low", "/high")) for path in shown) else shown  # ends come with their quantity
     for parts in (singly, [layout, *rest] if len(layout) > 1 else singly, together):
 
         def ask(done: frozenset[Names]) -> Sequence[float] | None:
@@ -219,7 +251,7 @@ def _contributions(
             question = {name: one for name, one in a.items() if name not in taken}
             question |= {name: b[name] for name in taken if name in b}
             try:
-                found = nested_question.answer_quietly(command, question, shown, {}).quantities()
+                found = nested_question.answer_quietly(command, question, only, {}).quantities()
             except NapkinError:
                 return None
             return [found[path][0] for path in shown] if all(path in found for path in shown) else None

@@ -10,6 +10,7 @@ from napkin.record import record
 from napkin.render.answer import Quantities
 from napkin.render.figures import compact
 from napkin.render.screen import Column, Screen, Table
+from napkin.units import human
 
 LEADING = (
     "serve/output_tokens_per_second",
@@ -40,6 +41,8 @@ LEADING = (
 """Quantities that are shown first."""
 DETAILS = ("/at/", "/after/", "/sparse_peak/", "/ridge/", "/low", "/high")
 """Parts of the paths that are shown last."""
+PRINTED = "hardware/memory"
+"""The memory that a datasheet prints, in GB."""
 MOST_ROWS, IN_HEADLINE = 15, 3
 
 
@@ -65,24 +68,32 @@ def of_sides(
     paths: Sequence[str],
     headline: Sequence[str],
     verdicts: Sequence[str | None],
+    follows: Sequence[str],
 ) -> Screen:
-    """Return the screen of two sides as wholes: each quantity of both, and their ratio."""
+    """Return the screen of two sides as wholes: each quantity of both, and their ratio. follows: what changes with the
+    difference."""
     moved = sorted((path for path in paths if have[path][0] != get[path][0]), key=rank)
-    moved.sort(key=lambda path: compact(*have[path]) == compact(*get[path]))  # what is too close to be seen comes last
+    moved.sort(key=lambda path: _cell(path, have) == _cell(path, get))  # what is too close to be seen comes last
     if not moved:
         return Screen(asked, ("no difference",))
-    shown = moved[:MOST_ROWS]
+    shown = moved[: MOST_ROWS - 2 * len(follows)]
     rows: list[tuple[str, ...]] = [
-        (path, compact(*have[path]), compact(*get[path]), _times(have[path][0], get[path][0])) for path in shown
+        (path, _cell(path, have), _cell(path, get), _times(have[path][0], get[path][0])) for path in shown
     ]
     if any(verdicts):
         rows.insert(0, ("verdict", *(verdict or "" for verdict in verdicts), ""))
     listing = not headline
     columns = (Column("quantity"), Column("A", right=True), Column("B", right=True), Column("B / A", right=True))
     more = len(moved) - len(shown)
-    said = [f"{more} more quantities differ: --show names one, --json has all"] if more else []
+    said = [*follows, *([f"{more} more quantities differ: --show names one, --json has all"] if more else [])]
     lines = headline or [f"{path.removeprefix('hardware/')} {_times(have[path][0], get[path][0])}" for path in moved]
     return Screen(asked, lines[:IN_HEADLINE], table=Table(columns, rows), remarks=said, listing=listing)
+
+
+def _cell(path: str, of: Quantities) -> str:
+    """Return a quantity in a readable unit: the datasheet's memory in its gigabytes, next to the usable GiB."""
+    value, unit = of[path]
+    return human(value, "byte/GPU").removesuffix("/GPU") if path == PRINTED else compact(value, unit)
 
 
 def rank(path: str) -> tuple[int, bool, int]:
@@ -98,8 +109,10 @@ def of_steps(
     get: Quantities,
     headline: Sequence[str],
     verdicts: Sequence[str | None],
+    follows: Sequence[str],
 ) -> Screen:
-    """Return the screen of several differences: A, the contribution of each, then B, down a column."""
+    """Return the screen of several differences: A, the contribution of each, then B, down a column. follows: what
+    changes with them."""
     paths = list(steps[0].adds)
     rows = [["A", "", *(compact(*have[path]) for path in paths)]]
     for one in steps:
@@ -111,7 +124,7 @@ def of_steps(
         columns.append(Column("verdict"))
         ends = {0: verdicts[0], len(rows) - 1: verdicts[1]}
         rows = [[*row, ends.get(at) or ""] for at, row in enumerate(rows)]
-    return Screen(asked, headline, table=Table(columns, rows))
+    return Screen(asked, headline, table=Table(columns, rows), remarks=follows)
 
 
 def changes(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[str]:
