@@ -544,3 +544,41 @@ def test_what_has_no_meaning_is_refused(line: str, says: str) -> None:
     answer = run_line(line)
     assert answer.status in (2, 3)
     assert says in answer.err
+
+
+MEANS = "--prompt-tokens 200 --response-tokens 1000"
+
+
+def following(line: str) -> str:
+    """Return the command that an answer suggests next."""
+    return " ".join(run_line(line).out.split("next: napkin ")[1].replace("\\", " ").split())
+
+
+@pytest.mark.parametrize("longest", ["--max-prompt-tokens 500", "--prompt-tokens 200"])
+def test_memory_is_followed_by_a_step_that_assumes_means_below_maxima(longest: str) -> None:
+    """The step covers other means in its interval, so the line to paste names none."""
+    line = LINE.replace(MEANS, f"{longest} --max-response-tokens 3500") + " --tp 4"
+    assert following(f"memory {line}").startswith("step ")
+    assert values(following(f"memory {line}")) == values(f"step {line}")
+
+
+def test_memory_is_followed_by_likely_means_of_lengths_without_maxima() -> None:
+    """4,000 tokens of which a prompt has 200 leave 3,800 for the response."""
+    line = LINE.replace(MEANS, "--seq 4000 --prompt-tokens 200") + " --tp 4"
+    assert following(f"memory {line}").endswith(f"--response-tokens {answers_within(3800, 'llama').likely}")
+
+
+def test_the_list_of_the_update_s_memory_is_complete() -> None:
+    """What the trainer holds at the peak of the update adds up to it, in GiB of one decimal."""
+    lines = run_line(f"memory {LINE}").out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("  update"))
+    parts = list(itertools.takewhile(lambda one: one.startswith("    "), lines[at + 1 :]))
+    total = sum(float(one.partition(" GiB")[0].split()[-1]) for one in parts)
+    assert total == pytest.approx(values(f"memory {LINE}")["memory/phase/update"] / 2**30, abs=0.05 * len(parts))
+
+
+def test_a_teacher_is_not_called_a_reference() -> None:
+    line = "memory qwen2.5-7b --reference qwen2.5-14b --gpus 8 --zero 3 --hardware h100 --task"
+    said = {task: run_line(f"{line} {task}").out for task in ("distill", "dpo")}
+    assert "teacher; 1/8 per GPU" in said["distill"]
+    assert "reference; 1/8 per GPU" in said["dpo"]

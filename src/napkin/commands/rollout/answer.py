@@ -46,7 +46,7 @@ def run_memory(inputs: Inputs) -> Answer:
     else:
         inputs.minor.update(RATES)
         inputs.because(RATES, "only remedies take time, and none is needed")
-    answer.screen = screen.of_memory(question, answer, found.phases)
+    answer.screen = screen.of_memory(question, answer, found)
     return answer
 
 

@@ -12,7 +12,6 @@ from napkin.record import replace
 
 SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("responses", answers_within)}
 """Option of a mean length → what it measures, and the range of means for a given maximum (--max-…)."""
-MEANS = tuple(SPANS)
 USAGES = {
     "global-batch": "--global-batch N: prompts a step, for all GPUs",
     "prompt-tokens": "--prompt-tokens N: mean tokens; or --max-prompt-tokens, and they are assumed",
@@ -66,6 +65,19 @@ def read_means_below(inputs: Inputs, lengths: RolloutLengths) -> tuple[RolloutLe
     asked = [name for name in SPANS if name not in inputs and f"max-{name}" in inputs]
     spans = {name: SPANS[name][1](longest[name], kind) for name in asked}
     return _at_each(lengths, spans)
+
+
+def read_unbounded(inputs: Inputs, lengths: RolloutLengths) -> dict[str, str]:
+    """Return the likely mean of each length of which neither a mean nor a maximum is given, as text by option: the time
+    of a step needs them, and assumes the others itself."""
+    prompt = lengths.longest_prompt if lengths.longest_prompt > 1 else lengths.most // 2
+    longest = {"prompt-tokens": prompt, "response-tokens": lengths.longest}
+    kind = _read_model_type(inputs)
+    return {
+        name: str(max(within(longest[name], kind).likely, 1))
+        for name, (_, within) in SPANS.items()
+        if name not in inputs and f"max-{name}" not in inputs
+    }
 
 
 def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[str, ...] = ()) -> RolloutLengths:

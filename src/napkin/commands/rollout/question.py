@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence, widening
@@ -15,7 +15,7 @@ from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task, read_trainer
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.engine import read_away, read_engine, read_offload_of_passes, read_place
-from napkin.commands.rollout.lengths import MEANS, read_lengths, read_means_below, read_spans
+from napkin.commands.rollout.lengths import read_lengths, read_means_below, read_spans, read_unbounded
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
 from napkin.evidence.one_run import StepPrediction
@@ -39,7 +39,7 @@ class RolloutQuestion:
     spans       the likely lengths; then those with the least and the most mean tokens, where means are not stated; then
                 the likely ones for each other size of micro-batch that the library may take, if none is stated
     predictions of an optimizer step over sequences of each mean length; none for memory
-    averaged    mean lengths are stated
+    unbounded   option → likely mean of the lengths of which nothing is given, for a question that needs them
     asked       the options as given, to read the same question with other options
     """
 
@@ -52,7 +52,7 @@ class RolloutQuestion:
     predictions: tuple[StepPrediction, ...]
     stack_named: bool
     confidence: float
-    averaged: bool
+    unbounded: Mapping[str, str]
     asked: Inputs
 
     @property
@@ -134,7 +134,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
         predictions=tuple(predictions),
         stack_named="stack" in inputs,
         confidence=read_confidence(inputs),
-        averaged=all(name in inputs for name in MEANS),
+        unbounded=read_unbounded(inputs, lengths),
         asked=inputs,
     )
 

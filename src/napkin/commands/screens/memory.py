@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PHASES = {
     "forward": "forward pass",
-    "forward_only": "pass of the reference",
+    "forward_only": "pass without gradients",
     "backward": "backward pass",
     "step": "optimizer step",
     "save": "saving of the gathered state",
@@ -129,15 +129,9 @@ def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]
 
 def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str | Bar, ...]]:
     """Return the categories at the peak up to the used memory, then what is free or missing."""
-    peak, setup, used = buckets.peak_of(found.rank), found.step.setup, float(found.reported.used.value)
-    sizes = {name: float(getattr(peak, name)) for name in BUCKETS}
-    sizes["overhead"] = float(found.reported.overhead.value)
+    used = float(found.reported.used.value)
     whole = max(used, capacity or 0, 1)
-    rows: list[tuple[str | Bar, ...]] = [
-        (name.replace("_", " "), size(value, whole), Bar(value / whole), _says(name, found, peak, setup))
-        for name, value in sizes.items()
-        if value >= whole / 2000
-    ]
+    rows = categories(found, whole)
     if capacity is not None and capacity >= used:
         rows.append(("free", size(capacity - used, whole), Bar((capacity - used) / whole, 0, "·"), ""))
     elif capacity is not None:
@@ -151,6 +145,18 @@ def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str 
         gathered = terms["memory/host/save"].value
         rows.append(("host: save", size(gathered, whole), "", "the complete state, on the first rank's host"))
     return rows
+
+
+def categories(found: Fit, whole: float) -> list[tuple[str | Bar, ...]]:
+    """Return what is held at the peak by category, up to the used memory; whole: the bytes of a full bar."""
+    peak, setup = buckets.peak_of(found.rank), found.step.setup
+    sizes = {name: float(getattr(peak, name)) for name in BUCKETS}
+    sizes["overhead"] = float(found.reported.overhead.value)
+    return [
+        (name.replace("_", " "), size(value, whole), Bar(value / whole), _says(name, found, peak, setup))
+        for name, value in sizes.items()
+        if value >= whole / 2000
+    ]
 
 
 def _phase(name: str) -> str:
@@ -174,7 +180,10 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
         kind = " and ".join(kinds)
         return f"{kind}{_split(setup, 3)}"
     if name == "models":
-        return f"{', '.join(one for one, _ in found.rank.others)}{_split(setup, 3)}"
+        others = [one for one, _ in found.rank.others]
+        if setup.task.teacher:
+            others = ["teacher" if one == "reference" else one for one in others]
+        return f"{', '.join(others)}{_split(setup, 3)}"
     if name == "gradients":
         return f"{precision.grad}{_split(setup, 2)}"
     if name == "optimizer":

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from napkin.commands.next_command import FREE, under
 from napkin.commands.rollout.question import RolloutQuestion
 from napkin.commands.rollout.seconds import RolloutSeconds
+from napkin.commands.screens.memory import categories
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
 from napkin.commands.screens.suggestions import host_line, would_fit
 from napkin.errors import DOES_NOT_FIT
+from napkin.planning.rollout_memory import RolloutFit
 from napkin.render.answer import Answer, suggested
 from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Next, Screen, quantities
@@ -36,7 +38,7 @@ HOLDS = {
     "memory/parameters": "new weights",
 }
 """Part of a phase's memory → its owner, if not the trainer."""
-REMEDIES = 4
+REMEDIES = 3
 """Number of suggestions that are shown."""
 
 
@@ -57,20 +59,17 @@ def _question(question: RolloutQuestion) -> list[str]:
     ]
 
 
-def of_memory(question: RolloutQuestion, answer: Answer, phases: Sequence[Term]) -> Screen:
+def of_memory(question: RolloutQuestion, answer: Answer, found: RolloutFit) -> Screen:
     """Return the screen of the memory of each phase."""
     capacity = float(question.capacity.value)
     terms = answer.by_path()
     total = float(terms["memory/total"].value)
     whole = max(total, capacity)
     rows: list[tuple[str | Bar, ...]] = []
-    for one in phases:
+    for one in found.phases:
         name = one.name.rpartition("/")[2].replace("_", " ")
         rows.append((name, size(one.value, whole), Bar(float(one.value) / whole), _owners(one)))
-    for path in ("memory/parameters", "memory/models", "memory/optimizer", "memory/activations"):
-        if path in terms and terms[path].value:
-            value = float(terms[path].value)
-            rows.append((f"  {path.rpartition('/')[2]}", size(value, whole), Bar(value / whole), ""))
+    rows += [(f"  {name}", *cells) for name, *cells in categories(found.update, whole)]
     engine = question.sharing.engine
     remarks = []
     if engine is not None:
@@ -100,11 +99,9 @@ def _owners(phase: Term) -> str:
 
 
 def _after(question: RolloutQuestion, too_large: bool) -> Next:
-    """Return the next command: the step's time, or the layouts that fit. Unknown means are half of the maxima."""
-    lengths = question.lengths
-    prompt = lengths.longest_prompt if lengths.longest_prompt > 1 else lengths.most // 2
-    half = {"prompt-tokens": str(max(prompt // 2, 1)), "response-tokens": str(max(lengths.longest // 2, 1))}
-    changes = {} if question.averaged else half
+    """Return the next command: the step's time, or the layouts that fit. It assumes the means of lengths whose maxima
+    are given, and takes the same likely means of others."""
+    changes = dict(question.unbounded)
     return under("plan", changes, (*FREE, "rollout", "rollout-tp")) if too_large else under("step", changes)
 
 
