@@ -195,11 +195,12 @@ def read_dtype(inputs: Inputs, hardware: Hardware) -> str:
         inputs.record("dtype", dtype, "derived")
         return dtype
     dtype = hardware.default_dtype
-    if "dtype" in inputs.command.names:
+    asked = "dtype" in inputs.command.names
+    if asked:
         inputs.default("dtype", dtype)
     else:
-        inputs.record("dtype", dtype, "derived")
-    inputs.note(f"dtype {dtype}: the default for {hardware.name}; --dtype asks for another")
+        inputs.record("dtype", dtype, "assumed")
+    inputs.note(f"dtype {dtype}: the default for {hardware.name}{'; --dtype asks for another' * asked}")
     return dtype
 
 
