@@ -301,7 +301,7 @@ def test_a_family_is_searched_up_to_a_width(napkin: Napkin) -> None:
     assert napkin(f"{line} --gpus 1e6").status == 0
     refused = napkin(f"{line} --gpus 1e12")
     assert refused.status == 3
-    assert "2,048 heads" in refused.errors[0]
+    assert "4,096 heads" in refused.errors[0]
 
 
 def test_a_machine_for_fewer_layers_than_a_family_s_narrowest_shape(napkin: Napkin) -> None:

@@ -263,3 +263,32 @@ def test_a_decoder_s_own_length_is_the_same_everywhere() -> None:
     again = run_line(f"{chosen['command'].removeprefix('napkin ')} --json").values
     assert again["step/time"] == pytest.approx(plan.values["step/time"])
     assert run_line(f"plan {line.replace('128', '512')} --json").values["step/time"] != plan.values["step/time"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama2-13b --gpus 64 --hardware h100 --global-batch 1024",
+        "qwen3-8b --gpus 16 --hardware a100-80gb --global-batch 64",
+        "llama3-8b --gpus 8 --hardware h100 --global-batch 64 --lora-rank 16",
+        "llama3-8b --gpus 8 --hardware h100 --global-batch 64 --framework fsdp",
+        "llama3-8b --gpus 8 --hardware h100 --global-batch 64 --trainer trl",
+    ],
+)
+def test_a_layout_of_plan_has_one_memory_or_says_whose(line: str) -> None:
+    """A layout typed with the options of the question has the memory of plan's row, or the answer names the
+    implementation that it counts; with plan's implementation it has that memory."""
+    found = run_line(f"plan {line} --json").data
+    model = found["inputs"]["implementation"]["value"]
+    for row in found["rows"][:3]:
+        degrees = [f"--{name} {row[name]}" for name in ("tp", "pp", "cp", "zero", "micro-batch", "recompute")]
+        asked = f"{line} {' '.join(degrees)}" + (f" --vp {row['vp']}" if row["vp"] > 1 else "")
+        for command, tokens in (("memory", ""), ("step", ""), ("train-time", " --tokens 1B")):
+            typed = run_line(f"{command} {asked}{tokens} --json").data
+            if typed["values"]["memory/total"] == row["memory"]:
+                continue
+            assert typed["inputs"]["implementation"]["value"] != model
+            assert "hf implementation" in run_line(f"{command} {asked}{tokens}").out
+            assert any(f"--implementation {model}" in note for note in typed["notes"])
+            same = run_line(f"{command} {asked}{tokens} --implementation {model} --json").values
+            assert same["memory/total"] == row["memory"]

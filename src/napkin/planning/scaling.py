@@ -37,7 +37,7 @@ GROWS = ("num_heads", "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamb
 UNIT = 64
 """Step of the width in a network without heads."""
 Listed = TypeVar("Listed", list[object], str)
-MOST_HEADS = 2_048
+MOST_HEADS = 4_096
 """Maximum heads of a searched model; a Llama with 1e15 parameters takes seconds."""
 FINEST = 4
 """Steps into which a width is divided at least, where key/value heads allow that."""
@@ -164,8 +164,8 @@ def largest_of_family(
         raise none_fits
     low, high = 0, 1
     while width_fits(high):
-        low, high = high, 2 * high
-        if high >= len(widths):
+        low, high = high, min(2 * high, len(widths) - 1)
+        if low == high:
             raise Refused(
                 f"like {config.name}: more than {MOST_HEADS:,} heads would fit, and larger shapes are not searched",
                 "ask for fewer GPUs, or leave out --like",

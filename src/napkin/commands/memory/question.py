@@ -10,6 +10,7 @@ from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.layout import divisions
 from napkin.commands.question.machine import check_dtype, read_hardware
 from napkin.commands.question.setup import read_setup
+from napkin.commands.question.usual_stack import read_whose_model
 from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -102,6 +103,7 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         from napkin.commands.memory.snapshot import read_measured
 
         snapshot = read_measured(path, inputs.integer_or_none("snapshot-device"))
+    read_whose_model(inputs, setup)
     setup = replace(setup, save=read_save(inputs, setup))
     needs_hardware = maximize is not None or (snapshot is None and inputs.has("hardware"))
     hardware = read_hardware(inputs, ("memory-size",)) if needs_hardware else None

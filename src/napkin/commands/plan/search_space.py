@@ -13,8 +13,9 @@ from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence, read_target
 from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
 from napkin.commands.question.software import read_whether_staged
-from napkin.commands.question.step_model import TUNES_ON, read_rates_profile, read_unmeasured
+from napkin.commands.question.step_model import read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
+from napkin.commands.question.usual_stack import TUNES_ON
 from napkin.counting import flops
 from napkin.evidence import one_run
 from napkin.evidence.machines import machine

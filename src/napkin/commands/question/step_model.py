@@ -10,6 +10,7 @@ from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, check_trains_in, read_hardware, record_rates
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.untimed import check_generates, check_timed
+from napkin.commands.question.usual_stack import read_usual_stack
 from napkin.errors import NapkinError, Refused
 from napkin.evidence import one_run
 from napkin.evidence.software import stack
@@ -25,11 +26,6 @@ TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to loa
 if TYPE_CHECKING:
     from napkin.evidence.one_run import StepPrediction
     from napkin.inputs.profile import Profile
-
-
-TUNES_ON = FSDP[0]
-"""The software assumed for fine-tuning: the libraries run a model's own class and compile nothing by default
-(torch_compile of transformers' TrainingArguments, and what TRL, axolotl, ms-swift and LLaMA-Factory make of it)."""
 
 
 @record
@@ -148,17 +144,8 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
     elif setup.framework.software:
         inputs.redefault("stack", setup.framework.software)
     elif not inputs.has("stack"):
-        inputs.default("stack", _read_usual_stack(inputs, setup))
+        inputs.default("stack", read_usual_stack(inputs, setup))
     return inputs.text("stack")
-
-
-def _read_usual_stack(inputs: Inputs, setup: Setup) -> str:
-    """Return the software if no option names it: that of fine-tuning on data-parallel ranks, else what the layout
-    suggests."""
-    layout = setup.layout
-    if setup.tunes and read_implementation(inputs) == "hf" and layout.tp * layout.pp * layout.ep == 1:
-        return TUNES_ON
-    return "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
 
 
 def memory_terms(

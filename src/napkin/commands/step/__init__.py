@@ -12,6 +12,7 @@ from napkin.commands.question.machine import RATES, WHICH
 from napkin.commands.question.model import read_model
 from napkin.commands.question.step_model import StepQuestion, memory_terms, read_step
 from napkin.commands.question.tasks import read_whether_rollout
+from napkin.commands.question.usual_stack import read_whose_model
 from napkin.commands.screens.step import screen
 from napkin.counting.utilization import UNMASKED
 from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
@@ -53,6 +54,7 @@ def read(inputs: Inputs) -> StepQuestion:
     """Read the question."""
     inputs.need_all({"model": "which model?", "hardware": WHICH})
     question = read_step(inputs, read_model(inputs), (*RATES, "memory-size"))
+    read_whose_model(inputs, question.setup, question.prediction.stack.name)
     for note in _assumed_links(question.hardware, int(question.setup.layout.gpus)):
         inputs.note(note)
     if "attention" not in inputs and question.prediction.kernel != inputs.text("attention"):

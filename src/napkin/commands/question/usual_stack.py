@@ -1,0 +1,37 @@
+"""The software that a step is taken to run on if no option names it, and whose model its memory is counted on."""
+
+from __future__ import annotations
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.frozen import read_implementation
+from napkin.training.framework import FSDP
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.setup import Setup
+
+TUNES_ON = FSDP[0]
+"""The software assumed for fine-tuning: the libraries run a model's own class and compile nothing by default
+(torch_compile of transformers' TrainingArguments, and what TRL, axolotl, ms-swift and LLaMA-Factory make of it)."""
+
+
+def read_usual_stack(inputs: Inputs, setup: Setup) -> str:
+    """Return the software if no option names it: that of fine-tuning on data-parallel ranks, else what the layout
+    suggests."""
+    layout = setup.layout
+    if setup.tunes and read_implementation(inputs) == "hf" and layout.tp * layout.pp * layout.ep == 1:
+        return TUNES_ON
+    return "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
+
+
+def read_whose_model(inputs: Inputs, setup: Setup, stack: str = "") -> None:
+    """Say that memory is counted on transformers' model where that is the default and steps of such a layout were
+    measured on software that runs its own, as `plan` takes for both. stack: that software; "": what the layout
+    suggests."""
+    stack = stack or ("" if inputs.has("trainer") or inputs.has("framework") else read_usual_stack(inputs, setup))
+    own, taken = FRAMEWORKS.get(stack, PLAIN).implementation, read_implementation(inputs)
+    if own in (PLAIN.implementation, taken) or "implementation" in inputs:
+        return
+    inputs.assume(f"{taken} implementation")
+    inputs.note(
+        f"memory is that of the {taken} implementation, the default, and steps of such a layout ran on {stack}, whose "
+        f"model keeps other tensors: --implementation {own}, as napkin plan takes it, or --framework {stack}"
+    )
