@@ -4,6 +4,7 @@ wins."""
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 
 from napkin.commands.command import Command, find
@@ -13,6 +14,8 @@ from napkin.inputs.launch.pace import pace
 from napkin.inputs.launch.read import combined, read_launch
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Said, StatedOption
+from napkin.inputs.load import printable
+from napkin.inputs.model_file import is_path
 from napkin.options.command_line import pieces_of, quoted, texts_of
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
@@ -223,6 +226,9 @@ def _take_model(
         given["model"] = OptionText(json.dumps(fields), FROM_FILE, where)
     elif reading.shape.get("layers"):
         problems.append(reading.unbuilt or NapkinError(f"{where}: its sizes make no model", "name a MODEL"))
+    elif entry.value is None and is_path(entry.given) and not os.path.exists(os.path.expanduser(entry.given)):
+        what = f"{where}: names the model {printable(entry.given, 80)}, which is not here"
+        problems.append(NapkinError(what, f"name it: napkin {command.name} MODEL --from FILE"))
     elif entry.value is not None or entry.given:
         given["model"] = OptionText(str(entry.value or entry.given), FROM_FILE, where)
     else:

@@ -13,8 +13,16 @@ OF_ADAPTERS = {"r": "lora_r", "rank": "lora_r", "alpha": "lora_alpha", "dropout"
 QUANTIZED = ("quantization", "quantization_config", "bnb", "bnb_config")
 
 
+LAUNCHER = "accelerate_launch_args"
+"""The block in which fms-hf-tuning's job configuration keeps the options of `accelerate launch`
+(foundation-model-stack/fms-hf-tuning build/accelerate_launch.py)."""
+
+
 def flattened(source: LaunchFile) -> LaunchFile:
     """Return the source without the blocks in which a program nests TrainingArguments, the model and LoRA."""
+    if source.is_mapping and LAUNCHER in source:
+        source = source.renamed({LAUNCHER: ""})
+        source.command = ("accelerate", "launch")
     block = next((one for one in TRAINED if sum(f"{one}.{key}" in source for key in ARGUMENTS) >= 2), None)
     if block is None or not source.is_mapping:
         return source

@@ -15,7 +15,7 @@ from napkin.inputs.launch.values import Open, flag, number
 
 LENGTHS = (
     "max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size", "seq_length",
-    "seq_len", "max_len", "cutoff_len",
+    "seq_len", "max_len", "cutoff_len", "max_sequence_length", "sequence_length", "context_length", "ctx_len",
 )  # fmt: skip
 BATCHES = ("per_device_train_batch_size", "per_device_batch_size", "per_gpu_train_batch_size", "train_batch_size")
 EPOCHS = ("num_train_epochs", "num_epochs", "epochs", "n_epochs")
@@ -40,7 +40,18 @@ SHORTEST = 7
 """Least letters of an abbreviation: `--train` may be a program's own switch."""
 OWN_BATCHES = ("batch_size", "mini_batch_size", "micro_batch_size", "micro_train_batch_size", "train_bsz_per_gpu")
 """A program's own names of its batch, of one GPU or of all."""
+SAME = {
+    "deepspeed_config": "deepspeed",
+    "activation_checkpointing": "gradient_checkpointing",
+    "use_gradient_checkpointing": "gradient_checkpointing",
+    "enable_gradient_checkpointing": "gradient_checkpointing",
+}
+"""A program's own names of settings that mean the same everywhere (DeepSpeed's add_config_arguments) → argument."""
+OF_QLORA = ("source_max_len", "target_max_len", "double_quant", "full_finetune")
+"""Arguments of qlora.py, next to `bits`."""
 OWN_LENGTH = re.compile(r"(?:^|_)(?:len|length|maxlen)$")
+OWN_TOKENS = re.compile(r"(?:^|_)max_tokens$|(?:^|_)tokens_per_(?:gpu|device|batch)$")
+"""A program's own names of the tokens of a batch, of which it takes as many samples as fit."""
 PARTS = re.compile(r"prompt|completion|response|target|answer|query|gen|new|min|eval")
 """A program's own names of the length of its samples, and words of lengths that are not."""
 OWN_BITS = re.compile(r"(?:^|_)(?:quant\w*|load_in\w*)_n?bits?$")
@@ -56,7 +67,19 @@ def spelled(source: LaunchFile) -> LaunchFile:
         return _measured(flat)
     groups = [*DEFAULTED, *(SAMPLED if flat.has_any(*GROUPED) else ())]
     groups += ADAPTED if flat.has_any(*SWITCHES, *RANKS) else ()
-    return with_defaults(_unabbreviated(flat), groups)
+    return with_defaults(_unabbreviated(_renamed(flat)), groups)
+
+
+def _renamed(source: LaunchFile) -> LaunchFile:
+    """Return the source with the arguments that a program gives names of its own."""
+    names = {own: name for own, name in SAME.items() if own in source.values and name not in source}
+    return source.renamed(names) if names else source
+
+
+def is_qlora(source: LaunchFile) -> bool:
+    """Return whether a launch line is qlora.py's or that of a program with its arguments, whose defaults are its own:
+    a paged AdamW and full recomputation (artidoro/qlora qlora.py, TrainingArguments)."""
+    return "bits" in source and source.has_any(*OF_QLORA)
 
 
 def _measured(source: LaunchFile) -> LaunchFile:
@@ -100,9 +123,10 @@ def _ask_sizes(reading: Reading) -> None:
     """Leave open the sequence length and quantization that a program states under names of its own."""
     given = {key: str(one.value) for key, one in reading.source.values.items()}
     length = reading.inputs.get("seq")
-    open_to_own = length is not None and length.origin == DEFAULT and not reading.source.has_any(*LENGTHS)
+    open_to_own = (length is None or length.origin == DEFAULT) and not reading.source.has_any(*LENGTHS)
     if open_to_own and reading.value_of("task") not in GROUPED_TASKS:
-        own = [key for key in given if OWN_LENGTH.search(key) and not PARTS.search(key) and given[key].isdecimal()]
+        named = [key for key in given if OWN_LENGTH.search(key) or OWN_TOKENS.search(key)]
+        own = [key for key in named if not PARTS.search(key) and given[key].isdecimal()]
         if own:
             reading.ask("seq", *own)
     bits = next((key for key in given if OWN_BITS.search(key) and given[key] in ("4", "8")), None)

@@ -9,6 +9,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.checks import take_hybrid
 from napkin.inputs.launch.settings_files import path_of
+from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.values import calculated, flag, number, whole, word
 from napkin.units import Unreadable
 
@@ -168,6 +169,39 @@ def take_linked(reading: Reading, key: str) -> Reading | None:
         return read_launch(path) if path is not None else None
     except NapkinError as problem:
         raise problem.at(f"{reading.source.place(key)}") from None
+
+
+def settings_of(reading: Reading, key: str) -> LaunchFile | None:
+    """Return the keys of the file that a key names, or None if it does not exist and no script writes it."""
+    from napkin.inputs.launch.shell_files import written_by
+    from napkin.inputs.launch.syntax import read_source, source_of
+
+    stated = reading.find(key)
+    own = written_by(reading.source, stated.value, source_of) if stated is not None else None
+    path = linked_path(reading, key) if own is None else None
+    return read_source(path) if path is not None else own
+
+
+def take_fsdp_file(reading: Reading, key: str = "fsdp_config") -> None:
+    """Read the file of FSDP's settings that TrainingArguments name: its keys are those of the block.
+
+    Source: transformers/training_args.py, TrainingArguments.fsdp_config.
+    """
+    stated = reading.find(key)
+    if stated is None or not (isinstance(stated.value, values.Open) or str(stated.value).endswith(".json")):
+        return
+    file = settings_of(reading, key)
+    if file is not None:
+        inner = {
+            f"{key}.{name}": FileValue(f"{key}: {one.key}", one.value, one.variables)
+            for name, one in file.values.items()
+        }
+        reading.source.values = {**inner, **reading.source.values}
+        reading.told(key)
+        return
+    reading.omit(key, f"{stated.value} was not found; it may set recomputation and FSDP's version")
+    if reading.find("gradient_checkpointing") is None:
+        reading.ask("recompute", key)
 
 
 SHIPPED = {

@@ -7,7 +7,7 @@ from napkin.inputs.launch.checks import BATCH, refuse_prediction, take_hybrid, t
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter
 from napkin.inputs.launch.hf_blocks import flattened
-from napkin.inputs.launch.hf_names import BATCHES, LENGTHS, amount, ask_own, spelled
+from napkin.inputs.launch.hf_names import BATCHES, LENGTHS, amount, ask_own, is_qlora, spelled
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype, full_policy
 from napkin.inputs.launch.reading import Reading
@@ -19,6 +19,7 @@ from napkin.inputs.launch.shared import (
     WHY_FSDP,
     take_deepspeed_file,
     take_fsdp,
+    take_fsdp_file,
     take_liger,
 )
 from napkin.inputs.launch.source import LaunchFile
@@ -113,6 +114,7 @@ def framework(reading: Reading) -> None:
             reading.put("offload", "optimizer,parameters", "fsdp")
         if "fsdp_config" in reading.source:
             kept = reading.inputs["zero"]
+            take_fsdp_file(reading)
             take_fsdp(reading, "fsdp_config")
             reading.inputs["zero"] = kept
 
@@ -165,10 +167,11 @@ def precision(reading: Reading) -> None:
     else:
         assumed = "bf16" if loaded == "auto" else loaded
         policy = full_policy(assumed, autocast, reading.value_of("framework") == "fsdp", master)
-    if loaded == "auto":
-        reading.assume("precision", policy, *keys)
-    elif default:
+    launched = "gpus" in reading.inputs and reading.inputs["gpus"].where.endswith("config_file")
+    if default and loaded != "auto":
         reading.default("precision", policy, *keys)
+    elif loaded == "auto" or launched:  # the launcher's file, which is not here, may start DeepSpeed
+        reading.assume("precision", policy, *keys)
     else:
         reading.derive("precision", policy, *keys)
 
@@ -177,11 +180,11 @@ def others(reading: Reading) -> None:
     """Read optimizer, attention, recomputation, loss, packing and compilation."""
     if reading.source.has_any("optim"):
         take_optimizer(reading, "optim")
-    reading.default("optimizer", "adamw", "optim")
+    reading.default("optimizer", "paged-adamw" if is_qlora(reading.source) else "adamw", "optim")
     if reading.source.has_any("attn_implementation"):
         take_attention(reading, "attn_implementation")
     else:
-        for key in ("use_flash_attn", "use_flash_attention_2", "flash_attn"):
+        for key in ("use_flash_attn", "use_flash_attention", "use_flash_attention_2", "flash_attn"):
             if reading.read(key, flag):
                 reading.put("attention", "flash", key)
     refuse_prediction(reading)
@@ -195,7 +198,7 @@ def others(reading: Reading) -> None:
     if on is not None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
     elif reading.value_of("recompute") is None:
-        usual = "full" if has_trl_defaults(reading) else "none"
+        usual = "full" if has_trl_defaults(reading) or is_qlora(reading.source) else "none"
         reading.default("recompute", usual, "gradient_checkpointing")
     _loss(reading)
     if reading.read("packing", flag) is not None:

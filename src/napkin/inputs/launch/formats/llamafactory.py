@@ -212,7 +212,7 @@ def _others(reading: Reading) -> None:
         reading.default("optimizer", "adamw", "optim")
     else:
         reading.ask("optimizer", *[k for k in own if k in reading.source])
-    kernel = {"fa2": "flash", "fa3": "cudnn", "sdpa": "flash", "disabled": "eager", "auto": "flash"}
+    kernel = {"fa2": "flash", "fa3": "cudnn", "sdpa": "flash", "disabled": "eager", "auto": "flash", "true": "flash"}
     found = reading.read("flash_attn", word(kernel))
     if found:
         soft = str(reading.source.plain("flash_attn")) in ("sdpa", "auto")

@@ -65,6 +65,11 @@ def _precision(reading: Reading) -> None:
         policy = "fp16-mixed" if main else "param=fp32,grad=fp32,compute=fp16,state=fp32"
     else:
         policy = FP32
+    # NVIDIA/NeMo megatron_gpt_model.py, setup_mcore_distributed_parallel: grad_reduce_in_fp32
+    synced = str(reading.source.plain("model.optim.grad_sync_dtype") or "fp32").lower()
+    if reading.source.plain("model.optim.name") == "mcore_distributed_optim" and synced != "fp32":
+        policy = policy.replace("grad=fp32", "grad=bf16")
+        keys.append("model.optim.grad_sync_dtype")
     reading.derive("precision", policy, *keys) if keys else reading.default("precision", policy, "trainer.precision")
 
 

@@ -1,0 +1,103 @@
+"""What a line states under a program's own names, or in files that are not here, is read, asked or said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from napkin.commands.command import find
+from napkin.commands.launchfile import options_of_launch
+from napkin.errors import NapkinError
+from napkin.inputs.launch.read import read_launch, reading_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.syntax import source_of
+
+LINE = "torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B --num_train_epochs 1 "
+
+
+def line(more: str) -> Reading:
+    return reading_of(source_of(f"{LINE}{more}\n", "run.sh"))
+
+
+def test_deepspeeds_own_option_names_its_file(tmp_path: Path) -> None:
+    """deepspeed.add_config_arguments: --deepspeed_config; without the file, nothing that it sets has a default."""
+    reading = line("--batch_size 4 --gradient_accumulation_steps 2 --deepspeed_config ds.json")
+    assert [reading.value_of(one) for one in ("zero", "offload", "precision")] == [None, None, None]
+    (tmp_path / "run.sh").write_text(
+        f"{LINE}--batch_size 4 --gradient_accumulation_steps 2 --deepspeed_config ds.json\n"
+    )
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    assert read_launch(str(tmp_path / "run.sh")).value_of("zero") == 2
+
+
+@pytest.mark.parametrize("name", ["activation_checkpointing", "use_gradient_checkpointing"])
+def test_recomputation_under_other_names(name: str) -> None:
+    assert line(f"--per_device_train_batch_size 4 --{name}").value_of("recompute") == "full"
+
+
+def test_fsdps_file_of_training_arguments(tmp_path: Path) -> None:
+    """TrainingArguments.fsdp_config is a block or the path of a JSON file."""
+    more = "--per_device_train_batch_size 4 --bf16 --fsdp full_shard --fsdp_config fsdp.json\n"
+    missing = line(more)
+    assert (missing.value_of("zero"), missing.value_of("recompute")) == (3, None)
+    assert any("fsdp.json was not found" in one.why for one in missing.not_modelled)
+    (tmp_path / "run.sh").write_text(LINE + more)
+    (tmp_path / "fsdp.json").write_text(
+        '{"activation_checkpointing": true, "transformer_layer_cls_to_wrap": ["Block"]}'
+    )
+    assert read_launch(str(tmp_path / "run.sh")).value_of("recompute") == "full"
+
+
+def test_defaults_of_qlora_py() -> None:
+    """artidoro/qlora qlora.py: optim paged_adamw_32bit, gradient_checkpointing True."""
+    reading = line("--bits 4 --double_quant --lora_r 64 --source_max_len 16 --target_max_len 512")
+    assert [reading.value_of(one) for one in ("optimizer", "recompute", "seq")] == ["paged-adamw", "full", 528]
+
+
+@pytest.mark.parametrize("more", ["--per_device_max_tokens 65536", "--max_context_len 4096", "--ctx_length 4096"])
+def test_a_length_of_its_own_is_asked(more: str) -> None:
+    reading = line(f"--per_device_train_batch_size 1 {more}")
+    assert "seq" in reading.inputs
+    assert reading.value_of("seq") is None
+
+
+def test_a_launchers_file_that_is_not_here_may_start_deepspeed() -> None:
+    text = LINE.replace("torchrun --nproc_per_node 8", "accelerate launch --config_file acc.yaml")
+    reading = reading_of(source_of(f"{text}--per_device_train_batch_size 1 --bf16\n", "run.sh"))
+    assert reading.inputs["precision"].origin == "assumed"
+
+
+def test_a_jobs_file_with_the_launchers_options() -> None:
+    """foundation-model-stack/fms-hf-tuning build/accelerate_launch.py."""
+    text = """{"accelerate_launch_args": {"use_fsdp": true, "fsdp_sharding_strategy": 2, "num_processes": 4},
+    "model_name_or_path": "bigscience/bloom-560m", "per_device_train_batch_size": 4, "num_train_epochs": 1}"""
+    reading = reading_of(source_of(text, "job.json"))
+    assert [reading.value_of(one) for one in ("gpus", "zero", "framework")] == [4, 2, "fsdp"]
+
+
+def test_llama_factorys_old_switch_of_flash_attention() -> None:
+    text = "torchrun --nproc_per_node 8 src/train.py --stage sft --finetuning_type full --model_name_or_path "
+    reading = reading_of(source_of(f"{text}Qwen/Qwen2.5-7B --flash_attn --cutoff_len 1024\n", "run.sh"))
+    assert (reading.value_of("attention"), reading.value_of("seq")) == ("flash", 1024)
+
+
+def test_nemos_gradients_are_of_the_type_that_is_reduced() -> None:
+    """NVIDIA/NeMo megatron_gpt_model.py: grad_reduce_in_fp32 = (grad_sync_dtype == 'fp32')."""
+    text = """trainer: {devices: 8, num_nodes: 1, precision: bf16}
+model:
+  micro_batch_size: 1
+  global_batch_size: 8
+  tensor_model_parallel_size: 1
+  megatron_amp_O2: true
+  optim: {name: mcore_distributed_optim, grad_sync_dtype: SYNC}
+"""
+    for sync in ("bf16", "fp32"):
+        reading = reading_of(source_of(text.replace("SYNC", sync), "gpt.yaml"))
+        assert f"grad={sync}" in str(reading.value_of("precision"))
+
+
+def test_a_models_folder_that_is_not_here_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"{LINE.replace('Qwen/Qwen2.5-7B', '/data/models/mine')}--bf16\n")
+    with pytest.raises(NapkinError, match=r"run\.sh:1: --model_name_or_path: names the model .*not here"):
+        options_of_launch([str(tmp_path / "run.sh")], find("memory"), {})
