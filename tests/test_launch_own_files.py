@@ -101,3 +101,74 @@ def test_a_models_folder_that_is_not_here_is_named_with_its_line(tmp_path: Path)
     (tmp_path / "run.sh").write_text(f"{LINE.replace('Qwen/Qwen2.5-7B', '/data/models/mine')}--bf16\n")
     with pytest.raises(NapkinError, match=r"run\.sh:1: --model_name_or_path: names the model .*not here"):
         options_of_launch([str(tmp_path / "run.sh")], find("memory"), {})
+
+
+def test_a_batch_of_one_gpu_wins_over_a_batch_of_all() -> None:
+    reading = line("--gradient_accumulation_steps 2 --train_batch_size 128 --train_batch_size_per_device 2")
+    assert reading.value_of("micro-batch") == 2
+
+
+def test_gpus_and_stage_under_own_names_are_assumed() -> None:
+    text = "python train.py --gpus 4 --zero-stage 2 --model_name_or_path gpt2 --per_device_train_batch_size 2"
+    reading = reading_of(source_of(text, "run.sh"))
+    for option, value in (("gpus", 4), ("zero", 2)):
+        assert (reading.value_of(option), reading.inputs[option].origin) == (value, "assumed")
+    several = reading_of(source_of(text.replace("--gpus 4", "--gpus 0,1"), "run.sh"))
+    assert several.value_of("gpus") is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--model_name_or_path ISTA-DASLab/Meta-Llama-3-8B-Instruct-AQLM-2Bit-1x16 --use_lora --lora_r 8 --bf16",
+        "--model_name_or_path Qwen/Qwen-7B-Chat --use_lora --q_lora --fp16 --deepspeed ds.json",
+    ],
+)
+def test_an_unknown_format_of_frozen_weights_leaves_the_precision_open(more: str) -> None:
+    text = f"torchrun --nproc_per_node 1 train.py --per_device_train_batch_size 1 {more}"
+    reading = reading_of(source_of(text, "run.sh"))
+    assert (reading.value_of("quantized"), reading.value_of("precision")) == (None, None)
+
+
+def test_verl_before_2025_had_another_degree_by_default() -> None:
+    """trainer/config/ppo_megatron_trainer.yaml: tensor_model_parallel_size 4 then, 1 later."""
+    text = """python -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer trainer.n_gpus_per_node=8 \\
+  actor_rollout_ref.model.path=deepseek-ai/deepseek-llm-7b-chat data.max_prompt_length=128 \\
+  data.max_response_length=128 actor_rollout_ref.actor.ppo_MICRO
+"""
+    older = reading_of(source_of(text.replace("MICRO", "micro_batch_size=16"), "run.sh"))
+    assert (older.value_of("tp"), older.value_of("micro-batch")) == (None, None)
+    newer = reading_of(source_of(text.replace("MICRO", "micro_batch_size_per_gpu=2"), "run.sh"))
+    assert (newer.value_of("tp"), newer.inputs["tp"].origin) == (1, "default")
+    assert newer.value_of("micro-batch") == 2
+
+
+def test_beakers_tasks_are_the_lines_that_they_run() -> None:
+    text = f"""version: v2
+description: sft
+tasks:
+  - name: sft
+    image: {{beaker: me/train}}
+    command: ['/bin/sh', '-c']
+    arguments: ['{LINE}--per_device_train_batch_size 8 --max_seq_length $LENGTH && python merge_lora.py --output x']
+    envVars: [{{name: LENGTH, value: 512}}]
+    resources: {{gpuCount: 8}}
+"""
+    reading = reading_of(source_of(text, "beaker.yaml"))
+    assert [reading.value_of(one) for one in ("gpus", "micro-batch", "seq")] == [8, 8, 512]
+
+
+def test_a_placeholder_of_dots_is_asked() -> None:
+    reading = line("--per_device_train_batch_size ... --max_seq_length 512")
+    assert (reading.value_of("micro-batch"), reading.value_of("seq")) == (None, 512)
+
+
+def test_torchtunes_older_length_is_the_data_sets() -> None:
+    text = """model: {_component_: torchtune.models.llama2.llama2_7b}
+tokenizer: {_component_: torchtune.models.llama2.llama2_tokenizer, path: x}
+dataset: {_component_: torchtune.datasets.alpaca_dataset, max_seq_len: 1024}
+optimizer: {_component_: torch.optim.AdamW, lr: 1.0e-5}
+batch_size: 2
+dtype: bf16
+"""
+    assert reading_of(source_of(text, "full.yaml")).value_of("seq") == 1024

@@ -122,6 +122,7 @@ def test_a_function_that_calls_itself_ends() -> None:
         ('N=$(python -c "print(16 // 8)")', 2),
         ("#SBATCH --gres=gpu:a100:4\nN=$(nvidia-smi -L | wc -l)", 4),
         ("#SBATCH --gpus-per-node=6\nN=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)", 6),
+        ("G=\nN=$((8 / $(echo $G | awk -F',' '{print NF}')))", None),  # no field: a division by 0
         ("N=$(nvidia-smi -L | wc -l)", None),
         ("N=$(cat hosts | wc -l)", None),
         ('N=$(python -c "print(16 / 8)")', None),

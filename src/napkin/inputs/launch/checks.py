@@ -61,6 +61,13 @@ def take_hybrid(reading: Reading, key: str) -> None:
         reading.derive("dp-shard", gpus // machines, key, *([nodes] if nodes else []))
 
 
+def leave_frozen_open(reading: Reading) -> None:
+    """Leave the precision open where the format of the frozen weights is: a policy would state a format for them."""
+    held, policy = reading.inputs.get("quantized"), reading.inputs.get("precision")
+    if held is not None and held.value is None and policy is not None and "frozen=" in str(policy.value):
+        reading.ask("precision", *(policy.where.split(", ")[:1] or [held.where]))
+
+
 def take_launcher(reading: Reading) -> None:
     """Read the GPU count of a launch line, where its format has none of its own: its options or environment."""
     line = reading.source.parts or reading.source.syntax == "shell"

@@ -11,13 +11,20 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.trl import ARGUMENTS, GROUPED
-from napkin.inputs.launch.values import Open, flag, number
+from napkin.inputs.launch.values import Open, flag, natural, number, whole
 
 LENGTHS = (
     "max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size", "seq_length",
     "seq_len", "max_len", "cutoff_len", "max_sequence_length", "sequence_length", "context_length", "ctx_len",
 )  # fmt: skip
-BATCHES = ("per_device_train_batch_size", "per_device_batch_size", "per_gpu_train_batch_size", "train_batch_size")
+BATCHES = (
+    "per_device_train_batch_size",
+    "per_device_batch_size",
+    "per_gpu_train_batch_size",
+    "train_batch_size_per_device",
+    "batch_size_per_device",
+    "train_batch_size",
+)
 EPOCHS = ("num_train_epochs", "num_epochs", "epochs", "n_epochs")
 GROUPED_TASKS = ("grpo", "rloo")
 DEFAULTED = (
@@ -56,6 +63,9 @@ PARTS = re.compile(r"prompt|completion|response|target|answer|query|gen|new|min|
 """A program's own names of the length of its samples, and words of lengths that are not."""
 OWN_BITS = re.compile(r"(?:^|_)(?:quant\w*|load_in\w*)_n?bits?$")
 """A program's own names of the bits of the frozen weights, which do not tell the format."""
+OWN_GPUS = ("gpus", "num_gpus", "n_gpus", "ngpus", "gpu_num")
+OWN_STAGES = ("zero_stage", "ds_stage", "deepspeed_stage")
+"""A program's own names of the number of GPUs and of DeepSpeed's stage."""
 OWN_ENGINES = {"use_deepspeed": "deepspeed", "use_fsdp": "fsdp"}
 """A program's own switches of what shards its states → framework."""
 
@@ -111,6 +121,11 @@ def ask_own(reading: Reading) -> None:
     if batch is not None and micro is not None and micro.origin == DEFAULT and not stated:
         reading.ask("micro-batch", batch)
     _ask_sizes(reading)
+    for option, names, how in (("gpus", OWN_GPUS, whole), ("zero", OWN_STAGES, natural)):
+        key = next((one for one in names if one in reading.source.values), None)
+        if key is not None and option not in reading.inputs:
+            size = str(reading.source.values[key].value)
+            reading.assume(option, how(size), key) if size.isdecimal() else reading.ask(option, key)
     engine = next((key for key in OWN_ENGINES if reading.read(key, flag)), None)
     if engine is not None and reading.value_of("framework") is None:
         reading.derive("framework", OWN_ENGINES[engine], engine)

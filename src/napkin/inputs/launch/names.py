@@ -267,6 +267,10 @@ def _preset_of(plain: str) -> tuple[str | None, bool]:
 _HELD = re.compile(r"(bnb-?4bit)|(?:-(?:int8|8bit)(?=-|$))|-(?:awq|gptq|int4|4bit)(?=-|$)")
 
 
+_UNKNOWN = re.compile(r"-(?:aqlm|hqq|exl[23]|gguf|quip|eetq|spqr|vptq|[23]bit|q[2-8](?:-[a-z0-9]+)*)(?=-|$)")
+"""Formats of weights that napkin does not know, as names state them."""
+
+
 def held_format(name: str) -> str | None:
     """Return the weight format that a repository's name implies.
 
@@ -286,9 +290,13 @@ def take_model(reading: Reading, *keys: str) -> None:
     """Read a model name and the quantization that it implies: an exact or assumed preset, or open."""
     _take_named(reading, *keys)
     value = reading.find(*keys)
-    held = held_format(value.value) if value is not None and isinstance(value.value, str) else None
-    if held is not None and value is not None:
-        key = next(key for key in keys if reading.source.get(key) is value)
+    if value is None or not isinstance(value.value, str):
+        return
+    held = held_format(value.value)
+    key = next(key for key in keys if reading.source.get(key) is value)
+    if held is None and _UNKNOWN.search(value.value.rpartition("/")[2].lower().replace("_", "-")):
+        reading.ask("quantized", key)
+    elif held is not None:
         reading.assume("quantized", held, key)
         if (stated := republished(str(value.value))) is not None and stated.mixed:
             reading.omit(key, f"its file keeps some modules in 16 bits; all layers are counted in {held}")

@@ -50,6 +50,7 @@ NEIGHBORS = (
         _holds("rollout_batch_size", "num_rollout|num_epoch", "actor_num_gpus_per_node|sglang_mem_fraction_static"),
         ROLLOUTS,
     ),
+    Neighbor("oat's launch line", _holds("pi_buffer_maxlen_per_device|rollout_batch_size_per_device"), ROLLOUTS),
     Neighbor("SkyRL's launch line", _holds("trainer.policy.model.path", "generator"), ROLLOUTS, True),
     Neighbor(
         "another kind of ROLL configuration", _holds("student.strategy_args|actor_infer.strategy_args"), ROLLOUTS, True

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch.checks import take_launcher
+from napkin.inputs.launch.checks import leave_frozen_open, take_launcher
 from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
 from napkin.inputs.launch.neighbors import SIZES, refuse_neighbor
 from napkin.inputs.launch.reading import Reading
@@ -48,6 +48,7 @@ def reading_of(source: LaunchFile) -> Reading:
             reading = open_reading(format, source)
             apply(format, reading)
             take_launcher(reading)
+            leave_frozen_open(reading)
             return reading.finish()
     refuse_neighbor(source, told=False)
     block = _wrapped(source)

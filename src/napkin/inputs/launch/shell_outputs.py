@@ -108,7 +108,7 @@ def _awk(text: str, words: Sequence[str]) -> str | None:
     if not words or words[-1].replace(" ", "") != "{printNF}" or len(words) > 3:
         return None
     sign = "".join(words[:-1]).removeprefix("-F") if len(words) > 1 else None
-    return "".join(f"{len(line.split(sign or None))}\n" for line in text.splitlines())
+    return "".join(f"{len(line.split(sign or None)) if line else 0}\n" for line in text.splitlines())
 
 
 def _bc(text: str, words: Sequence[str]) -> str | None:

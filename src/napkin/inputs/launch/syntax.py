@@ -137,7 +137,7 @@ def _filled(text: str) -> str:
 
 def _task(document: Document, text: str, line: int) -> LaunchFile | None:
     """Return the options of the commands of a cloud task, or None for another document."""
-    if not isinstance(document.data, dict) or not {"run", "commands", "apiVersion"} & document.data.keys():
+    if not isinstance(document.data, dict) or not {"run", "commands", "apiVersion", "tasks"} & document.data.keys():
         return None
     from napkin.inputs.launch import shell_options, task_files
 

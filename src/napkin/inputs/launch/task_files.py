@@ -1,4 +1,4 @@
-"""Read the commands of a cloud task's YAML (SkyPilot, dstack, Kubernetes) as the script that they are."""
+"""Read the commands of a cloud task's YAML (SkyPilot, dstack, Kubernetes, Beaker) as the script that they are."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def script_of(document: Document) -> str | None:
         return None
     listed, run = data.get("commands"), data.get("run")
     if isinstance(data.get("apiVersion"), str) and "kind" in data:
-        scripts = list(dict.fromkeys(_of_container(one) for one in _containers(data)))
-        return "\n".join([*filter(None, scripts), ""]) if any(scripts) else None
+        return _of_containers(list(_containers(data)))
+    if isinstance(data.get("tasks"), list) and "version" in data:
+        return _of_containers([one for one in data["tasks"] if isinstance(one, dict)])
     if data.get("type") in ("task", "dev-environment") and isinstance(listed, list):
         commands = [str(one) for one in listed]
     elif isinstance(run, str) and any(key in data for key in SKYPILOT):
@@ -51,11 +52,17 @@ def _containers(node: Any) -> Iterator[dict[str, Any]]:
             yield from _containers(value)
 
 
+def _of_containers(containers: list[dict[str, Any]]) -> str | None:
+    """Return the scripts of containers, each once, or None if there is none."""
+    scripts = list(dict.fromkeys(_of_container(one) for one in containers))
+    return "\n".join([*filter(None, scripts), ""]) if any(scripts) else None
+
+
 def _of_container(container: dict[str, Any]) -> str:
     """Return the script of a container: that of `bash -c SCRIPT`, or its command with its arguments."""
     words = [
         str(one)
-        for key in ("command", "args")
+        for key in ("command", "args", "arguments")
         for one in (container[key] if isinstance(container.get(key), list) else ())
     ]
     shells = [at for at, word in enumerate(words) if word.lstrip("-").endswith("c") and word.startswith("-")]
@@ -63,7 +70,7 @@ def _of_container(container: dict[str, Any]) -> str:
         text = words[shells[0] + 1]
     else:
         text = " ".join(words)
-    stated = container.get("env")
+    stated = container.get("env", container.get("envVars"))
     named = [one for one in stated if isinstance(one, dict)] if isinstance(stated, list) else []
     pairs = [(str(one.get("name")), one.get("value")) for one in named]
     assigned = [f"{name}={_quoted(value)}" for name, value in pairs if _NAME.fullmatch(name) and value is not None]

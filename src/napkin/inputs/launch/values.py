@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-OPEN_WORDS = ("auto", "-1", "???", "", "none", "null", "default", "unset", "required")
+OPEN_WORDS = ("auto", "-1", "???", "...", "", "none", "null", "default", "unset", "required")
 """Words that leave a number to be determined elsewhere."""
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "null", "")
 MOST_DIGITS = 30

@@ -59,6 +59,10 @@ def _take_megatron(reading: Reading) -> None:
         if size:
             found[key] = size if option in ("tp", "pp", "cp") else 1
     dense, gpus = product(list(found.values())), reading.value_of("gpus")
+    first = f"{degrees}.tensor_model_parallel_size"
+    if first not in source:
+        older = f"{A}.ppo_micro_batch_size"  # before 2025 the default was 4 (trainer/config/ppo_megatron_trainer.yaml)
+        reading.ask("tp", first) if older in source else reading.default("tp", 1, first)
     if gpus and found and gpus % dense == 0 and all(is_known(reading, one) for one in ("tp", "pp", "cp")):
         where = "trainer.n_gpus_per_node"
         reading.derive("dp", gpus // dense, where, *found)

@@ -12,6 +12,8 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, number, whole
 
+LENGTHS = "tokenizer.max_seq_len|dataset.max_seq_len"
+"""The longest sample: the tokenizer's since torchtune 0.3, the data set's before."""
 OF_TASKS = {"dpo": "dpo", "grpo": "grpo", "ppo": "ppo", "orpo": "orpo", "simpo": "simpo", "kto": "kto", "kd": "distill"}
 """What a loss's name holds → task."""
 CHUNKED = ("linearcrossentropyloss", "cewithchunkedoutputloss")
@@ -196,8 +198,9 @@ def _others(reading: Reading) -> None:
         reading.omit("loss", f"napkin does not know the memory of {loss[:40]!r}")
     if reading.value_of("task") is None:
         reading.assume("task", "sft", "dataset")
-    length = reading.read("tokenizer.max_seq_len", whole)
-    reading.put("seq", length, "tokenizer.max_seq_len") if length else reading.ask("seq", "tokenizer.max_seq_len")
+    reading.take("seq", LENGTHS, whole)
+    if "seq" not in reading.inputs:
+        reading.ask("seq", "tokenizer.max_seq_len")
     for key, option, word in (
         ("enable_activation_checkpointing", "recompute", "full"),
         ("enable_activation_offloading", "offload", "activations"),
@@ -242,9 +245,9 @@ FORMAT = LaunchFormat(
         KeyRule("dtype", "precision", "everything in this dtype, optimizer states included", _precision),
         KeyRule("epochs max_steps_per_epoch num_steps", "epochs steps", "a limit on steps wins", _amount),
         KeyRule(
-            "optimizer._component_ optimizer.fused loss._component_ tokenizer.max_seq_len dataset.packed compile "
-            "enable_activation_checkpointing enable_activation_offloading teacher_model._component_ "
-            "kd_loss._component_",
+            "optimizer._component_ optimizer.fused loss._component_ tokenizer.max_seq_len dataset.max_seq_len "
+            "dataset.packed compile enable_activation_checkpointing enable_activation_offloading "
+            "teacher_model._component_ kd_loss._component_",
             "optimizer optimizer-form loss task reference seq recompute offload packing compile",
             "max_seq_len null means the longest sample, so give --seq",
             _others,

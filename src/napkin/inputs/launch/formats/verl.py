@@ -131,7 +131,7 @@ def _micro_of_all(reading: Reading, key: str) -> None:
     several = (reading.read(f"{R}.n", natural) or 1) > 1
     total, gpus = reading.read(key, whole), reading.value_of("gpus")
     ranks = reading.value_of("dp") or (gpus and gpus // (reading.value_of("cp") or 1))
-    if total and ranks and total >= ranks and is_known(reading, "cp"):
+    if total and ranks and total >= ranks and all(is_known(reading, one) for one in ("tp", "cp")):
         state = reading.assume if several else reading.derive
         state("micro-batch", total // ranks, key, *[one for one in machine if one in reading.source])
     else:
