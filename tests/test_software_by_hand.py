@@ -6,10 +6,10 @@ import pytest
 
 from napkin.evidence import software
 from napkin.evidence.machines import machine
-from napkin.evidence.one_run import gathered_bytes
 from napkin.evidence.rates import early_of
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.rows import RowFields
+from napkin.evidence.step_inputs import gathered_bytes
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.training.precision import POLICIES

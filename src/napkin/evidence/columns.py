@@ -17,9 +17,9 @@ from napkin.evidence import software
 from napkin.evidence.chips import factors
 from napkin.evidence.generic import decoders
 from napkin.evidence.machines import Machine, bridged, machine
-from napkin.evidence.one_run import gathered_bytes, reduced_bytes
 from napkin.evidence.printed import PrintedDecoder
 from napkin.evidence.rates import Early, names, rates
+from napkin.evidence.step_inputs import gathered_bytes, reduced_bytes
 from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import Model
