@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Storage
+from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.saved_activations import (
     freed_bytes,
@@ -27,6 +28,8 @@ from napkin.footprint.stages import Stage
 from napkin.record import replace
 from napkin.training.order import order_of
 from napkin.training.recomputation import OPERATIONS, Recompute
+from tests.test_closures_by_hand import T5
+from tests.test_states_by_hand import HEADS, S, step_of
 
 
 def storage(label: str, size: int, kept: float = 1, kind: str = ACTIVATION) -> Storage:
@@ -200,6 +203,7 @@ def test_what_layers_share_and_none_keeps() -> None:
     assert shared_kv_bytes(of, stage(of)) == 0
     unchecked = step(Recompute("none"))
     assert shared_kv_bytes(unchecked, stage(unchecked)) == 10**9
+    assert shared_kv_bytes(of, stage(of, 1, 2)) == 10**9  # a plain layer has it as an argument and does not keep it
     kept = storage("kept", 10**3)
     of = step(EVERY, shared_tensors=(kept,))
     assert shared_kv_bytes(of, stage(of)) == 10**3  # no layer reads it
@@ -208,6 +212,23 @@ def test_what_layers_share_and_none_keeps() -> None:
     assert shared_kv_bytes(of, stage(of, 1, 2)) == 10**3
     of = step(EVERY, shared_tensors=(UNKEPT,))
     assert shared_kv_bytes(of, stage(of, 1, 2)) == 10**7  # a plain layer reads it, and does not keep it
+
+
+@pytest.mark.parametrize("how", [Recompute("none"), EVERY])
+def test_a_stage_without_a_layer_that_takes_or_makes_a_tensor_does_not_have_it(how: Recompute) -> None:
+    """The fourth layer is of the first type, which neither has it as an argument nor makes it; then makes it."""
+    of = step(how)
+    assert shared_kv_bytes(of, stage(of, 3, 4)) == 0
+    of = step(how, layers=((3, replace(FIRST, made=(GIVEN,))), (4, SECOND)))
+    assert shared_kv_bytes(of, stage(of, 3, 4)) == 10**9
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_distances_of_a_decoder_are_not_on_a_stage_of_its_encoder(pp: int) -> None:
+    """T5: the biases of S² pairs for each head, in 2 bytes, which the decoder's first layer makes for the others."""
+    of = step_of(T5, pp=pp)
+    held = [shared_kv_bytes(of, rank_of(of, index).stage) for index in range(pp)]
+    assert held == [0] * (pp - 1) + [2 * HEADS * S * S]
 
 
 def test_shared_tensors_go_with_their_last_reader() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Storage
-from napkin.elementwise import Number, ceil_div, is_array, maximum, minimum, product, total, where
+from napkin.elementwise import Flag, Number, ceil_div, is_array, maximum, minimum, product, total, where
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import MASKS
@@ -121,10 +121,20 @@ def shared_kv_bytes(step: PreparedStep, stage: Stage) -> Number:
     for storage in step.run.shared_tensors:
         checkpointed, keep = _users(step, stage.variants, storage)
         not_kept = where(keep > 0, 1 - minimum(storage.kept, 1), 1)
-        found = found + storage.size * (
-            where(checkpointed > 0, 0, not_kept) if _is_argument(step, storage) else not_kept
-        )
+        if _is_argument(step, storage):
+            not_kept = where(checkpointed > 0, 0, not_kept)
+        found = found + storage.size * where(_is_there(step, stage, storage), not_kept, 0)
     return found
+
+
+def _is_there(step: PreparedStep, stage: Stage, storage: Storage) -> Flag:
+    """Return whether a stage has a storage that layers share: with a layer that makes it or has it as an argument. What
+    is no layer's argument the forward function makes on every stage."""
+    sections = [section for _, section in step.run.layers]
+    takes = [any(storage is one for one in section.arguments) for section in sections]
+    makes = [any(storage is one for one in section.made) for section in sections]
+    here = total(n for n, *either in zip(stage.layers, takes, makes, strict=True) if any(either))
+    return not any(takes) or here > 0
 
 
 def _is_argument(step: PreparedStep, storage: Storage) -> bool:
