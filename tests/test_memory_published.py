@@ -22,7 +22,7 @@ from napkin.evidence.rows import RowFields
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Moment
-from napkin.footprint.stages import shares
+from napkin.footprint.stages import shares, shares_by_cost
 from napkin.formats import QUANTIZED
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
@@ -172,17 +172,20 @@ def test_a_compiled_block_keeps_no_output_that_nothing_needs() -> None:
 @pytest.mark.parametrize(
     ("depth", "stages", "partition", "costs", "wanted"),
     [
-        (78, 12, FRONT, (1, 0), [7] * 11 + [1]),
-        (70, 12, SLOTS, (1, 0), [5] + [6] * 10 + [5]),
+        (78, 12, FRONT, None, [7] * 11 + [1]),
+        (70, 12, SLOTS, None, [5] + [6] * 10 + [5]),
         (16, 2, COST, (67_108_864, 268_435_456), [11, 5]),
         (32, 4, COST, (243_269_632, 536_870_912), [9, 9, 8, 6]),
-        (10, 4, EVEN, (1, 0), [3, 3, 2, 2]),
+        (10, 4, EVEN, None, [3, 3, 2, 2]),
     ],
 )
 def test_layers_are_dealt_as_the_framework_deals_them(
-    depth: int, stages: int, partition: str, costs: tuple[int, int], wanted: list[int]
+    depth: int, stages: int, partition: str, costs: tuple[int, int] | None, wanted: list[int]
 ) -> None:
-    ends = [shares(depth, stages, index, partition, costs) for index in range(stages)]
+    ends = [
+        shares_by_cost(depth, stages, index, *costs) if costs else shares(depth, stages, index, partition)
+        for index in range(stages)
+    ]
     assert [high - low for low, high in ends] == wanted
     assert all(ends[i][1] == ends[i + 1][0] for i in range(stages - 1))
 

@@ -12,7 +12,7 @@ import pytest
 
 from napkin.footprint.memory import rank_of
 from napkin.footprint.rows import Rows
-from napkin.footprint.stages import bounds, in_flight, places, shares
+from napkin.footprint.stages import bounds, in_flight, places, shares, shares_by_cost
 from napkin.operations.model import Model
 from napkin.planning.enlarge import with_layers
 from napkin.record import replace
@@ -54,7 +54,10 @@ from tests.test_states_by_hand import (
     ],
 )
 def test_layers_of_each_stage(partition: str, depth: int, stages: int, layers: list[int]) -> None:
-    found = [shares(depth, stages, i, partition, (2, 3)) for i in range(stages)]
+    found = [
+        shares_by_cost(depth, stages, i, 2, 3) if partition == COST else shares(depth, stages, i, partition)
+        for i in range(stages)
+    ]
     assert [high - low for low, high in found] == layers
     assert found[0][0] == 0
     assert found[-1][1] == depth

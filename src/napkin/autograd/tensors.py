@@ -37,6 +37,11 @@ class Storage:
         self.kept: Number = 0
         self.remembered = False
 
+    @property
+    def saved(self) -> Number:
+        """Return the bytes of it that autograd saves."""
+        return self.size * self.kept
+
 
 class Tensor:
     """`count` elements of `dtype` in a storage.

@@ -210,7 +210,7 @@ def one_layer(
     beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
     block, anew = made.nodes[:beyond], made.anew
     rest = {id(s): s for node in made.nodes[beyond:] for _, s in node.kept if s.label != INPUT_LABEL}
-    own_rest = total(s.size * s.kept for s in rest.values() if not s.shared)
+    own_rest = total(s.saved for s in rest.values() if not s.shared)
     if layer.beyond:  # what follows the block has run backward: its gradient of the layer's input waits
         weights = total(node.weight for node in made.nodes[beyond:])
         anew = 2 * made.input + forward_peaks(block, tape.holds)[2] + weights - own_rest
@@ -220,8 +220,8 @@ def one_layer(
         recomputed=made.recomputed - own_rest,
         arguments=tuple(s for s in taken if s.shared),
         carried=total(s.size for s in taken if not s.shared),
-        rest=total(s.size * s.kept for s in rest.values() if s.kind == ACTIVATION),
-        rest_casts=total(s.size * s.kept for s in rest.values() if s.kind == WEIGHT_COPY and not s.shared),
+        rest=total(s.saved for s in rest.values() if s.kind == ACTIVATION),
+        rest_casts=total(s.saved for s in rest.values() if s.kind == WEIGHT_COPY and not s.shared),
         masks=masks_of(lowering, layer),
         shared=(*made.shared, *unkept_masks(lowering, layer, made.shared)),
         anew=anew
@@ -231,7 +231,7 @@ def one_layer(
         leaf=total(s.size for s in zeros if any(s is one for one in (*own, *taken))),
         returned=tuple(storage for x in lowering.scopes.returned for _, storage in x.storages),
         remembers=total(size for _, size in tape.remembered),
-        leaks=total(s.size * s.kept for s in remembered),
-        lent=total(s.size * s.kept for s in lent),
+        leaks=total(s.saved for s in remembered),
+        lent=total(s.saved for s in lent),
     )
     return (made, out.tensor.dtype) if layer.read else (unread(made), dtype)

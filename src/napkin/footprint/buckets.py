@@ -181,7 +181,7 @@ def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:
         if count - kept > 0:
             parts.append(multiply(f"{section.name}/layers", constant("layers", count - kept), _kept(section)))
             for storage in section.shared:
-                shared[id(storage)] = leaf(storage.label, storage.size * storage.kept, "byte", TRUE)
+                shared[id(storage)] = leaf(storage.label, storage.saved, "byte", TRUE)
     if checkpointed and run.layers:
         block = leaf("input_of_a_block", run.layers[0][1].input, "byte", TRUE)
         parts.append(multiply("checkpoints", constant("checkpoints_kept", ceil_div(checkpointed, size)), block))
@@ -198,7 +198,7 @@ def _kept(section: Section) -> Term:
     for storage in section.kept:
         if storage.kind == ACTIVATION and not storage.shared:
             name = storage.label.partition("/")[0]
-            by_operation[name] = by_operation.get(name, 0) + storage.size * storage.kept
+            by_operation[name] = by_operation.get(name, 0) + storage.saved
     leaves = [leaf(f"{section.name}/{name}", size, "byte", TRUE) for name, size in by_operation.items() if size]
     return add(section.name, *leaves) if leaves else leaf(section.name, 0, "byte", TRUE)
 

@@ -59,8 +59,8 @@ def closure(lowering: Lowering, stack: Stack) -> tuple[Number, tuple[Storage, ..
     ids = lowering.own * BYTES["int64"] * (("ids" in refers) + lowering.b * ("each ids" in refers))
     if "distances" in refers and any(op.pattern() == POSITION_SCORES for one in stack.layers for op in one.operations):
         ids = ids + lowering.own * lowering.s * BYTES["int64"]
-    attends = [core for layer in stack.layers for op in layer.operations if (core := op.attends()) is not None]
-    heads = max((op.heads for op in attends if op.position == "alibi"), default=0)
+    attends = (core for layer in stack.layers for op in layer.operations if (core := op.attends()) is not None)
+    heads = next((core.heads for core in attends if core.position == "alibi"), 0)  # the same in all layers
     slopes = sized(lowering.b * heads * lowering.s, stream) if "alibi" in refers else 0
     pairs = lowering.tables.values() if "tables" in refers else ()
     tables = tuple(storage for pair in pairs for t in pair for _, storage in t.storages)

@@ -66,10 +66,7 @@ def _alone(setup: Setup) -> Setup:
 def pass_peak(step: PreparedStep, stage: Stage) -> Number:
     """Return the peak bytes of passes without gradients that run while the activations of the trained model are live,
     including the logits that the loss holds; 0 if there are none."""
-    after = [one for one in step.setup.forwards if not one.first]
-    if not after:
-        return 0
-    return maximum(0, *(_peak(one, step, stage) for one in after))
+    return maximum(0, *(_peak(one, step, stage) for one in step.setup.forwards if not one.first))
 
 
 def _peak(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:

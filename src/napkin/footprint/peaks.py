@@ -95,7 +95,7 @@ class StageLayers:
         ]
         chosen = [section.chosen if self.chooses else 0 for section in self.sections]
         self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]
-        self.remade = [total(s.size * s.kept for s in p.made) if one.checkpointed else 0 for one, p in pairs]
+        self.remade = [total(s.saved for s in p.made) if one.checkpointed else 0 for one, p in pairs]
         self.leaks = [section.leaks if one.checkpointed else 0 for one, section in pairs]
         self.lent = [section.lent if one.checkpointed else 0 for one, section in pairs]
         self.shared = shared_storages(step, stage)
@@ -138,7 +138,7 @@ class StageLayers:
         step, stage = self.step, self.stage
         count = len(self.sections)
         stays = [saved_by_layers(step, tuple(int(i == j) for j in range(count)), 0) for i in range(count)]
-        inputs = maximum(0, *(section.input for section in self.sections)) if self.size > 1 else 0
+        inputs = maximum(0, *(section.input for section in self.sections))
         sizes = (*stays, *self.weights, *self.copies, *self.cached, *self.reruns, inputs, stage.low, stage.high)
         if "activations" in step.setup.offload or any(is_array(number) for number in sizes):
             return self.corners()
@@ -190,7 +190,6 @@ class StageLayers:
         used = [weights(one.kind) for one in self.order.variants]
         if not any(used):
             return 0, 0
-        held = [{id(op) for op in self.step.run.kinds[one.kind].operations} for one in self.order.variants]
         own = used[variant] if variant is not None else {}
         ahead = [a - b - n for a, b, n in zip(self.end, self.begin, done, strict=True)]
         found: Number = 0
@@ -200,8 +199,7 @@ class StageLayers:
             many, carries = self.rereads(key, done)
             others = size * (many - where(carries, 1, 0) * (key in own))
             found = found + others
-            readers = zip(ahead, used, held, strict=True)
-            left = total(n for n, theirs, own_here in readers if key in theirs or key[0] in own_here)
+            left = total(n for n, theirs in zip(ahead, used, strict=True) if key in theirs)
             waits = waits + where(left > 0, others, 0)
         return found, waits
 

@@ -60,8 +60,12 @@ def prepare(model: Model, setup: Setup) -> PreparedStep:
     stack = stack_of_step(model, setup)
     run = pass_of(model, stack, setup)
     weights = weights_on_a_rank(model, stack, setup, run.kinds)
-    replays = Replays(run, weights.table.all * sized(1, setup.precision.grad) * model.tied)
-    return step_of(model, stack, setup, replays, weights)
+    return step_of(model, stack, setup, Replays(run, table_gradient(model, setup, weights)), weights)
+
+
+def table_gradient(model: Model, setup: Setup, weights: Weights) -> Number:
+    """Return the bytes of the gradient of the embedding that a tied head shares, 0 without one or if it is frozen."""
+    return weights.table.all * sized(1, setup.precision.grad) * model.tied
 
 
 def stack_of_step(model: Model, setup: Setup) -> Stack:

@@ -25,16 +25,16 @@ def buffers(step: PreparedStep, stage: Stage) -> Number:
         for op in layer.operations
         if (angles := op.angles()) is not None
     }
-    dims = {dim for dim, *_ in rotary}
+    widest = max((dim for dim, *_ in rotary), default=0)
     rotating = [i for i, one in enumerate(stage.kinds) if any(op.angles() is not None for op in one.operations)]
     tables = [op for op in stack.before if op.owner().embeds() in TABLES]
     found: Number = 0
     for what, kind in setup.implementation.buffers:
         count: Number = {
             "rotary": total(dim for dim, *_ in rotary),
-            "spare rotary": max(dims, default=0),
-            "each rotary": total(stage.layers[i] for i in rotating) * max(dims, default=0),
-            "angles": depth * length * max(dims, default=0),
+            "spare rotary": widest,
+            "each rotary": total(stage.layers[i] for i in rotating) * widest,
+            "angles": depth * length * widest,
             "masks": depth * length * length * eager,
             "mask": length * length,
             "ids": stage.first * length,

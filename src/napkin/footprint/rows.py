@@ -6,14 +6,13 @@ form a row. Each row runs once, forward and backward, and its sizes apply to eve
 from __future__ import annotations
 
 from napkin.autograd.live import Replay
-from napkin.autograd.tensors import Storage, sized
+from napkin.autograd.tensors import Storage
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint.local_weights import LocalWeights
-from napkin.footprint.prepared import PreparedStep, order_of_run, pass_of, stack_of_step, step_of
-from napkin.footprint.rank_weights import Weights, bare, table_of, weights_on_a_rank
+from napkin.footprint.prepared import PreparedStep, order_of_run, pass_of, stack_of_step, step_of, table_gradient
+from napkin.footprint.rank_weights import Weights, weights_on_a_rank
 from napkin.footprint.replays import AFTER, Replays, chosen, replayed
 from napkin.footprint.sections import Pass, Section
-from napkin.footprint.states import local_weights
 from napkin.operations.model import Model
 from napkin.record import fields, replace
 from napkin.training.order import Order
@@ -39,14 +38,10 @@ class Rows:
         self.model, self.setup = model, setup
         self.stack = stack_of_step(model, setup)
         self.run = pass_of(model, self.stack, setup)
-        self.table = (
-            local_weights((table_of(self.stack),), bare(setup)).all
-            * sized(1, setup.precision.grad)
-            * (model.tied and setup.frozen is None)
-        )
         self._replays = Replays(self.run)
         self._known: dict[tuple[int, bool, bool, bool, bool], tuple[Replay, Replay]] = {}
         self._known_weights: dict[bool, Weights] = {}
+        self.table = table_gradient(model, setup, self._held(True))
 
     def step(self, setup: Setup, index: object) -> PreparedStep:
         """Return the step of layouts; index: the row of each."""

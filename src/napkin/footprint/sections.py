@@ -135,13 +135,13 @@ def section(name: str, tape: Tape, start: int, first: int, input_bytes: Number, 
     burst, dropped, anew = (input_bytes + peak for peak in forward_peaks(nodes, holds))
     return Section(
         name,
-        total(s.size * s.kept for s in own if s.kind == ACTIVATION),
-        total(s.size * s.kept for s in own if s.kind == WEIGHT_COPY),
+        total(s.saved for s in own if s.kind == ACTIVATION),
+        total(s.saved for s in own if s.kind == WEIGHT_COPY),
         tuple(s for s in kept if s.shared),
         kept,
         nodes,
         input_bytes,
-        total(s.size * s.kept for s in own if s.label != INPUT_LABEL),
+        total(s.saved for s in own if s.label != INPUT_LABEL),
         chosen_of(nodes, prunes),
         burst,
         dropped,
@@ -178,7 +178,7 @@ def chosen_of(nodes: Sequence[Node], prunes: bool = False) -> Number:
                 size = size + node.output.size
         elif node.name == "attention":
             read = {id(storage) for x in node.inputs for _, storage in x.storages}
-            size = size + total(s.size * s.kept for _, s in node.kept if id(s) not in read)
+            size = size + total(s.saved for _, s in node.kept if id(s) not in read)
     return size
 
 

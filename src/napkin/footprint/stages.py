@@ -49,22 +49,15 @@ class Stage:
         return ratio(self.chunks, self.parts)
 
 
-def shares(depth: int, stages: Number, index: Number, partition: str, costs: tuple[int, int]) -> tuple[Number, Number]:
-    """Return the first layer of a stage and the one after its last. `costs`: matrix weights of a layer and of the head.
+def shares(depth: int, stages: Number, index: Number, partition: str) -> tuple[Number, Number]:
+    """Return the first layer of a stage and the one after its last.
 
     even   as evenly as possible, earlier stages get one more
     front  ⌈L/p⌉ on each, the last stage gets the rest
-    slots  the embedding and the head count as one layer each
-    cost   stage i ends with the layer at which the matrix weights exceed i + 1 of p equal shares of the total (layers
-    and head)"""
+    slots  the embedding and the head count as one layer each"""
     if partition == FRONT:
         each = ceil_div(depth, stages)
         return minimum(index * each, depth), minimum((index + 1) * each, depth)
-    if partition == COST:
-        layer, head = costs
-        crossing = [(depth * layer + head) * i // (stages * layer) + 1 for i in (index, index + 1)]
-        low = where(index == 0, 0, minimum(crossing[0], depth))
-        return low, minimum(crossing[1], depth)
     places = depth + 2 * (partition == SLOTS)
     least, more = places // stages, places % stages
     low = index * least + minimum(index, more)
@@ -72,6 +65,14 @@ def shares(depth: int, stages: Number, index: Number, partition: str, costs: tup
     if partition == SLOTS:
         return maximum(low - 1, 0), minimum(high - 1, depth)
     return low, high
+
+
+def shares_by_cost(depth: int, stages: Number, index: Number, layer: int, head: int) -> tuple[Number, Number]:
+    """Return the same where stage i ends with the layer at which the matrix weights exceed i + 1 of p equal shares of
+    the total. `layer`, `head`: those of a layer and of the head."""
+    crossing = [(depth * layer + head) * i // (stages * layer) + 1 for i in (index, index + 1)]
+    low = where(index == 0, 0, minimum(crossing[0], depth))
+    return low, minimum(crossing[1], depth)
 
 
 def _matrix_weights(operations: Iterable[Operation]) -> int:
@@ -90,10 +91,10 @@ def _bounds(step: PreparedStep, index: Number, depth: int) -> tuple[Number, Numb
     if step.setup.layout.stages:
         return held_by(step.setup.layout.stages, int(index))
     partition, stack = step.setup.framework.partition, step.stack
-    costs = (1, 0)
     if partition == COST:
-        costs = (max(_matrix_weights(layer.operations) for layer in stack.layers), _matrix_weights(stack.after))
-    return shares(depth, step.setup.layout.pp, index, partition, costs)
+        largest = max(_matrix_weights(layer.operations) for layer in stack.layers)
+        return shares_by_cost(depth, step.setup.layout.pp, index, largest, _matrix_weights(stack.after))
+    return shares(depth, step.setup.layout.pp, index, partition)
 
 
 def stage_of(step: PreparedStep, index: Number) -> Stage:

@@ -68,5 +68,5 @@ def kept_tensors(step: PreparedStep) -> list[SavedTensor]:
             listed.add(id(storage))
             operation, _, tensor = storage.label.partition("/")
             times = 1 if storage.shared else layers
-            found.append(SavedTensor(name, operation, tensor, int(storage.size * storage.kept), times))
+            found.append(SavedTensor(name, operation, tensor, int(storage.saved), times))
     return found
