@@ -5,6 +5,7 @@ adapters are thin matmuls of their own; quantized weights are expanded to 16 bit
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,6 +207,29 @@ def test_what_one_stored_weight_moves(stored: str, low: int, each: float) -> Non
     for way in (own.forward, own.backward):
         moved = [float(one.value) for one in way["casts"] if "expanded" in one.name]
         assert moved == pytest.approx([100 * each, E / 2 * 3 * H * EF * each])
+
+
+@pytest.mark.parametrize(("gated", "matrices"), [(True, 3), (False, 2)])
+def test_experts_of_4_bits_return_what_they_make_in_the_format_of_what_they_read(gated: bool, matrices: int) -> None:
+    """6 bytes for each element that a token's K experts read and make, H and EF in each of two matrices or three, and
+    again for the gradients."""
+    own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1, wide_stream=1)), "moe")
+    own.experts(Experts("experts", ("x", "router"), H, EF, E, K, gated=gated, learning=Learning(0, 1, False, "nf4")))
+    for way in (own.forward, own.backward):
+        (moved,) = (float(one.value) for one in way["casts"] if "returned" in one.name)
+        assert moved == 6 * T * K * matrices * (H + EF)
+
+
+@pytest.mark.parametrize(("copies", "ep", "local"), [(1, 2, 1), (2, 1, 2), (2, 2, 1), (8, 2, 4)])
+def test_merged_adapters_of_experts_are_divided_as_the_experts(copies: int, ep: int, local: int) -> None:
+    """B·A of each expert on this rank, and its sum with the weight, 6 bytes an element; one matrix that is not of
+    experts is on every rank."""
+    own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1, ep=ep)), "moe")
+    of: Any = SimpleNamespace(name="merged", copies=copies, d_in=H, rank=R, d_out=EF)
+    own.merged(of)
+    (forward,) = own.forward["matmul"]
+    assert float(forward.value) == pytest.approx(local * product(EF, R, H))
+    assert float(own.forward["elementwise"][0].value) == 6 * local * EF * H
 
 
 def test_weights_of_gptq_are_unpacked_by_elementary_operations_whose_result_autograd_keeps() -> None:

@@ -63,6 +63,8 @@ def test_one_host_launches_ahead_as_far_as_the_streams_hold(llama: Model) -> Non
     assert in_flight(WIDE_CUDA, large, stored("bf16"), 2, 16) == pytest.approx(1 + 1000 / (40 * 36))
     old = replace(WIDE_CUDA, widens=True)
     assert in_flight(old, large, stored("q4_0"), 2, 16) == pytest.approx(1 + 1000 / (40 * 43))
+    for kernels, weights in ((WIDE_CUDA, "q4_0"), (old, "bf16")):  # nothing is widened, or wide already
+        assert in_flight(kernels, large, stored(weights), 2, 16) == pytest.approx(1 + 1000 / (40 * 36))
     assert in_flight(FUSED, large, stored("bf16"), 8, 16) == 8
     assert in_flight(WIDE_CUDA, large, stored("bf16"), 4, 1) == 1
 

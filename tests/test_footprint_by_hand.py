@@ -230,6 +230,9 @@ def test_weights_of_a_server() -> None:
     again = L * 2 * H * KV * D
     assert served_weights.repeated(DENSE, 2) == 0
     assert served_weights.repeated(DENSE, 4) == again
+    # of half a byte an element: matrices of layers; the embedding and the head have two bytes
+    narrow = (split - 2 * TABLE + again) // 4 * 0.5
+    assert served_weights.weights(DENSE, NF4, 4).value == narrow + 2 * (2 * TABLE // 4 + norms)
 
 
 def test_products_that_make_less_than_all_heads_are_not_repeated() -> None:

@@ -162,6 +162,22 @@ def test_the_spread_of_what_restarts_take() -> None:
     assert failing.spread(leaf("gpus", 1000, "GPU")) == pytest.approx(expected)
 
 
+def test_the_spread_of_what_a_checkpoint_blocks() -> None:
+    """Of the same share only 1/(e^((T + w)/M) − 1) depends on w: half of ln of it at w·e^σ over that at w/e^σ. No bytes
+    are written beside: at one byte a second they would take most of the time."""
+    mtbf, every, sigma = 1e7 / 1000, 500.0, 0.5
+    failing = Interruptions(
+        leaf("gpu_mtbf", 1e7, "GPU-second"),
+        CheckpointWrite(leaf("fixed", 100.0, "second"), leaf("rate", 1.0, "byte/s/node"), leaf("each", 0, "byte/GPU")),
+        leaf("restart", 600.0, "second"),
+        leaf("rest", 0.95, "1"),
+        (0.0, sigma, 0.0),
+        leaf("every", every, "second"),
+    )
+    long, short = (math.expm1((every + 100 * math.exp(way * sigma)) / mtbf) for way in (1, -1))
+    assert failing.spread(leaf("gpus", 1000, "GPU")) == pytest.approx(math.log(long / short) / 2)
+
+
 def test_a_given_goodput_adds_nothing_to_the_interval(napkin: Napkin) -> None:
     found = napkin("train-time --params 7B --tokens 1T --gpus 512 --hardware h100 --goodput 0.8 --json").data
     mfu = found["high"]["mfu"] / found["values"]["mfu"]

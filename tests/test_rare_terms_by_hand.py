@@ -427,6 +427,8 @@ def test_what_follows_an_encoder_comes_before_its_decoder() -> None:
     assert between.groups["matmul"].value == 0
     assert looked_up.groups["elementwise"].value == B * LENGTH * (4 + 6) * H
     assert decoder_s.groups["elementwise"].value == 2 * B * LENGTH * (4 + 6) * H
+    ahead = [one.ahead.name for one in (looked_up, between, decoder_s)]
+    assert ahead == ["embedding/ahead", "between_1/ahead", "embedding_1/ahead"]
 
 
 def test_bytes_that_an_engine_s_kernels_move() -> None:

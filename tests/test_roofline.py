@@ -75,6 +75,14 @@ def test_the_smallest_compute_bound_batch_is_exactly_that(k: int, n: int, wide: 
         assert least.value == 1 or intensity(least.value - 1) < 295.0 * (1 + 1e-9)
 
 
+def test_a_row_that_gains_any_flop_hides_weights_at_some_length() -> None:
+    """Of (m×1)(1×1) in bytes a row has 2 FLOP and moves 2 bytes next to the weight's 1: at a ridge of R it gains
+    2 − 2R FLOP, and hides the R of the weight with ⌈R / (2 − 2R)⌉ rows; at a ridge of 1 with none."""
+    for ridge, rows in ((0.5, 1), (0.75, 2), (0.9, 5), (1.0, None)):
+        found = roofline.smallest_batch(gemm("p", 1, 1, 1), width(1), width(1), leaf("ridge", ridge, "FLOP/byte"))
+        assert (found and found.value) == rows
+
+
 def test_batched_products_move_every_operand() -> None:
     one = gemm("p", 16, 32, 2, batch=5)
     assert one.flops == 5 * 2 * 16 * 32 * 2

@@ -22,6 +22,8 @@ CASES = [
     # ten layers, of which the last stage has four: the second one begins with layer 2, so that both have four
     (LayerRuns(((5, 0), (1, 1), (4, 0)), (), 2), Degrees(3, 1, 4, 4), 0, ([3, 1], 0)),
     (LayerRuns(((1, 1), (3, 0)), (), 2), Degrees(2, 1, 5, 4), 0, ([3, 1], 1)),  # more than there are
+    # eight layers, of which the last stage has the slow one: the third begins with layer 4 and ends before it
+    (LayerRuns(((7, 0), (1, 1)), (), 2), Degrees(4, 1, 3, 1), 0, ([0, 1], 1)),
 ]
 
 

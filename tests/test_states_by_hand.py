@@ -17,6 +17,7 @@ from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Moment, Rank, larger, waiting_bytes
 from napkin.operations.model import Model
 from napkin.operations.roles import COLUMN, EXPERT, REPLICATED, ROW, VOCABULARY
+from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
 from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
@@ -350,3 +351,44 @@ def test_what_two_more_pairs_of_gpus_save_of_4_bit_weights() -> None:
     adapters = 16 * 32 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
     assert two - four == pytest.approx((6_979_321_856 / 2 + 2 * rest + 4 * adapters) / 4, rel=1e-6)
     assert two - four == pytest.approx(15.691e9 - 14.679e9, rel=0.06)
+
+
+# --- adapters ---
+
+LINEARS = ((H, HEADS * D), (H, KV * D), (H, KV * D), (HEADS * D, H), (H, F), (H, F), (F, H))
+"""(in, out) of a layer's products."""
+
+
+def adapted(of: Model = DENSE, **tuning: Any) -> PreparedStep:
+    setup = setup_of(of, policy="bf16-pure")
+    return prepare(of, replace(setup, implementation=replace(setup.implementation, tuning=Tuning(**tuning))))
+
+
+@pytest.mark.parametrize(
+    ("method", "trained"),
+    [
+        # ten prompt tokens of all heads' values, and a gate for each head (LitGPT, adapter.py)
+        ("adapter", 10 * HEADS * D + HEADS),
+        # the same, a scale and a bias for each output, and both norms (LitGPT, adapter_v2.py)
+        ("adapter_v2", 10 * HEADS * D + HEADS + 2 * sum(n for _, n in LINEARS) + 2 * H),
+        ("lora", sum(4 * (k + n) for k, n in LINEARS)),
+    ],
+)
+def test_what_an_adapted_layer_trains(method: str, trained: int) -> None:
+    part = adapted(method=method, rank=4).weights.layers[-1]
+    assert (part.dense, part.expert) == (trained, 0)
+
+
+def test_scales_next_to_4_bit_weights() -> None:
+    """One of 4 bytes for 64 weights, which bitsandbytes keeps in a tensor of its own and torchao within the weight."""
+    for library, apart in (("bitsandbytes", 4 / 64), ("torchao", 0)):
+        part = adapted(method="lora", quantized="nf4", library=library).weights.layers[-1]
+        assert part.scales == apart * (LAYER - 2 * H)
+        assert part.frozen == (0.5 + 4 / 64) * (LAYER - 2 * H) + 2 * 2 * H
+
+
+def test_an_adapted_model_holds_a_tied_embedding_once() -> None:
+    """2 bytes for each frozen weight and for each of the adapters."""
+    tied = model(**LLAMA, tie_word_embeddings=True)
+    pairs = L * sum(4 * (k + n) for k, n in LINEARS)
+    assert rank_of(adapted(tied, method="lora", rank=4), 0).parameters == 2 * (WHOLE - TABLE + pairs)

@@ -1,0 +1,82 @@
+"""What is live while the layers of a stage run backward, and in passes next to it, by hand.
+
+The small decoders are those of test_states_by_hand.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from napkin.autograd.live import Replay
+from napkin.footprint.memory import parts_of, rank_of
+from napkin.footprint.moments import Moments
+from napkin.footprint.other_models import pass_peak
+from napkin.footprint.peaks import StageLayers, layer_peaks
+from napkin.footprint.prepared import prepare
+from napkin.planning.enlarge import with_layers
+from napkin.record import replace
+from napkin.training.recomputation import Recompute
+from napkin.training.tasks import ForwardPass
+from tests.conftest import ROOT, model_of
+from tests.test_pipeline_by_hand import windowed
+from tests.test_states_by_hand import DENSE, H, L, S, setup_of, step_of
+
+
+@pytest.mark.parametrize("policy", ["bf16-pure", "fp32"])
+def test_a_mask_that_only_later_layers_read_is_free_again(policy: str) -> None:
+    """A layer with a window, then one without, both checkpointed: S² elements of a mask each. While the first runs
+    backward its own is left."""
+    setup = setup_of(windowed("wf"), policy=policy, recompute=Recompute("full"))
+    implementation = replace(setup.implementation, closure=("masks",))
+    step = prepare(windowed("wf"), replace(setup, attention="eager", implementation=implementation))
+    found = rank_of(step, 0)
+    moments = Moments(step, found, parts_of(step, found.stage))
+    later, first = layer_peaks(step, found.stage, moments.gradients.width, moments.gradients.after)
+    mask = {"bf16-pure": 2, "fp32": 4}[policy] * S * S
+    held = [dict(moments.backward(one).made["temporaries"])["referred_to"] for one in (later, first)]
+    assert held[0] - held[1] == mask
+    assert moments.references.masks == 2 * mask
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_weights_that_all_layers_share_have_their_gradient_when_the_layers_are_done(pp: int) -> None:
+    """ALBERT's twelve layers are one, which both stages have: only the embeddings' gradients are still to come, on a
+    single stage without that of the 30,000 rows of 128 that the head shares."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    step = step_of(model_of({**dict(rows)["albert"], "model_type": "albert"}), policy="fp32", pp=pp)
+    for index in range(pp):
+        found = rank_of(step, index)
+        parts = parts_of(step, found.stage)
+        (stages, embeddings), *_ = parts
+        made = Moments(step, found, parts).end_of_backward().gradients
+        assert found.gradients - made == 4 * stages * (embeddings.all - (pp == 1) * 30000 * 128)
+
+
+def test_a_model_that_runs_before_the_forward_pass_is_no_pass_next_to_it() -> None:
+    """Its activations are gone by then."""
+    before, after = (ForwardPass("reference", held=True, first=first) for first in (True, False))
+    for one, there in ((before, False), (after, True)):
+        step = step_of(DENSE, forwards=(one,), loss="log-probs")
+        found = rank_of(step, 0)
+        assert (pass_peak(step, found.stage) > 0) == there
+        assert ("forward_only" in [moment.name for moment in found.moments]) == there
+
+
+def test_groups_of_a_later_stage_begin_with_its_first_layer() -> None:
+    """Sixteen layers on two stages, of the second one in groups of three: 8 to 10, 11 to 13, 14 and 15."""
+    step = step_of(with_layers(DENSE, 16), pp=2, recompute=Recompute("group", 3))
+    layers = StageLayers(step, rank_of(step, 1).stage, 2)
+    each = layers.sections[0].recomputed
+    found = {(sum(upto), checkpoints, recomputed) for _, _, upto, checkpoints, recomputed in layers.corners()}
+    assert found >= {(11, 1, 3 * each), (14, 2, 3 * each), (16, 3, 2 * each)}
+
+
+def test_only_the_first_layer_of_the_first_stage_frees_what_layers_share() -> None:
+    """Its backward pass has a peak of its own, here of a gigabyte."""
+    step = replace(step_of(DENSE, pp=2), first=Replay(10**9, 0))
+    first, second = (StageLayers(step, rank_of(step, index).stage, 2) for index in (0, 1))
+    usual = first.needed(0, (2,), 0, (L // 2 - 2,))
+    assert first.needed(0, (1,), 0, (L // 2 - 1,)) == 10**9 + 2 * S * H
+    assert usual == second.needed(0, (1,), 0, (L // 2 - 1,)) < 10**6
