@@ -703,7 +703,7 @@ def test_the_slowest_stage() -> None:
 def test_what_a_layout_does_not_state() -> None:
     """Both stacks read the sequence; nothing is gathered by itself."""
     plain = StepLayout(S, B, 1)
-    assert (plain.read, plain.decoding().sequence) == (B * S, S)
+    assert (plain.keys, plain.decoding().sequence) == (S, S)
     assert parts(changed={"host_unit": 1e15, "host_module": 1e15})["step/overhead/host"] == 0
 
 

@@ -112,16 +112,6 @@ class StepLayout:
     image_tokens: Number = 1
 
     @property
-    def tokens(self) -> Number:
-        """Tokens of a micro-batch on one GPU."""
-        return self.micro_batch * self.sequence / self.cp
-
-    @property
-    def read(self) -> Number:
-        """Tokens of a micro-batch of the sequences that cross-attention reads."""
-        return self.micro_batch * self.keys / self.cp
-
-    @property
     def keys(self) -> Number:
         """Tokens of a sequence that cross-attention reads."""
         return where(self.source > 0, self.source, self.sequence)

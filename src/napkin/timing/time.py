@@ -133,7 +133,7 @@ def _take_rest(have: dict[str, Term], peak: Term, goodput: Goodput, busy: Term |
     elif "gpus" not in have and "time" in have:
         each = multiply("work_per_gpu", peak, have["mfu"], goodput.uninterrupted(have["time"]))
         _whole_gpus(have, divide("gpus/exact", have["flops"], each))
-    elif "time" not in have and "gpus" not in have:
+    elif "time" not in have:
         raise NapkinError(
             "--gpus and --within are both missing, and a budget only fixes their product",
             "--gpus 64 says whether the budget is kept; without --tokens, what it is enough for",
