@@ -39,6 +39,7 @@ from tests.test_states_by_hand import (
     ENDS,
     EXPERTS,
     HEADS,
+    KV,
     LAYER,
     LLAMA,
     OTHERS,
@@ -516,6 +517,28 @@ def test_what_fully_shard_s_streams_keep(policy: str, offload: tuple[str, ...], 
         ("plain", {"dp": 4, "zero": 3}),
     ):
         assert rank_of(step_of(DENSE, framework, policy, **layout), 0).streams == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_torch_s_context_parallelism_gathers_keys_and_merges_in_fp32(ranks: int) -> None:
+    """Two bytes for each key and value of all ranks. Forward, four fp32 tensors as large as the result. Backward, of
+    the queries' gradient one in fp32, its sum with that of half of them, and that half; of the keys' and values' three
+    in fp32 and one; less what is passed on."""
+    tokens = S // ranks
+    queries, keys = tokens * HEADS * D, 2 * tokens * KV * D
+    several = ranks > 1
+    for framework in ("plain", "fsdp", "torchtitan"):
+        (node,) = (
+            one
+            for one in step_of(DENSE, framework, "bf16-pure", cp=ranks).run.layers[0][1].nodes
+            if one.name == "attention"
+        )
+        assert node.forward_scratch == several * (2 * ranks * keys + 16 * queries)
+        assert node.scratch == several * (2 * ranks * keys + (8 + 1 - 2) * queries + (12 + 2 - 2) * keys)
+    for framework, ulysses in (("megatron-core", False), ("fsdp", True)):
+        nodes = step_of(DENSE, framework, "bf16-pure", cp=2, ulysses=ulysses).run.layers[0][1].nodes
+        (node,) = (one for one in nodes if one.name == "attention")
+        assert (node.forward_scratch, node.scratch) == (0, 0)
 
 
 def test_states_of_experts_are_gathered_too() -> None:

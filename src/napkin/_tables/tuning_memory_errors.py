@@ -17,7 +17,7 @@ OUTSIDE: tuple[tuple[str, str, str, float], ...] = (
     ('fq-4090-mistral-24k', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.0),
     ('phil-70b-a10g', 'philschmid.de, FSDP and Q-Lora, Llama 3 70B', '', 0.0),
     ('trl1m-8b-1m', 'TRL pull request 6846, training at 1M tokens', 'trl#6845', 0.023),
-    ('trl1m-06b-1m', 'TRL pull request 6846, training at 1M tokens', 'trl#6845', 0.362),
+    ('trl1m-06b-1m', 'TRL pull request 6846, training at 1M tokens', 'trl#6845', 0.062),
     ('cookbook-41', 'llama-recipes pull request 41', 'llamacookbook#41', 0.137),
     ('ax-1428', 'axolotl pull request 1428', 'axolotl#1428', 0.0),
     ('axl2-qlora', 'axolotl, examples/llama-2 README', '', 0.0),

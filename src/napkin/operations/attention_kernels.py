@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.autograd.tensors import WEIGHT, Tensor, promoted, select
-from napkin.elementwise import Number, ceil_div, is_array, minimum
+from napkin.elementwise import Number, ceil_div, is_array, minimum, where
 from napkin.operations.facts import AttentionCost
 from napkin.operations.implementations import ALIBI, ALWAYS, CUDNN, EFFICIENT, FLASH, PADDING, WITHOUT_FLASH
 from napkin.operations.lowering import Lowering
@@ -172,8 +172,27 @@ def by_kernel(
         extra.append(by_distance(run, op, heads, kernel, masked))
     elif masked:
         extra.append(kernel_mask(run, op, heads, kernel))
-    out = tape.record("attention", (q, k, v), out, (q, k, v, out, lse, *extra))
+    ahead, back = gathered_bytes(run, q.count, k.count + v.count, out.count)
+    kept = (q, k, v, out, lse, *extra)
+    out = tape.record("attention", (q, k, v), out, kept, scratch=back, forward_scratch=ahead)
     return tape.copy(tape.slice(out, run.tokens * heads * op.v_dim), "cut") if padded else out
+
+
+def gathered_bytes(run: Lowering, queries: Number, keys: Number, result: Number) -> tuple[Number, Number]:
+    """Return the temporary bytes of torch's attention over context-parallel ranks, forward and backward: it gathers the
+    keys and values of all ranks and merges results in fp32 (torch/distributed/tensor/experimental/_context_parallel/
+    _attention.py, _AllGatherRotater, _SDPAMerger and _templated_ring_attention_backward).
+
+    Forward, four tensors of the result: so far, of the next ranks' keys, their difference and its share. Backward, in
+    fp32, the queries' gradient and its sum with that of half of them; the keys' and values' gradients as they arrive,
+    joined, and on their way; in 16 bits, half of the next ranks' queries and all of their keys, less the results."""
+    split = run.split
+    if not run.implementation.gathers_keys or split.exchanges:
+        return 0, 0
+    every = 2 * split.context * keys
+    ahead = every + 4 * 4 * result
+    back = every + (2 * 4 + 1 - 2) * queries + (3 * 4 + 2 - 2) * keys
+    return where(split.context > 1, ahead, 0), where(split.context > 1, back, 0)
 
 
 def by_distance(run: Lowering, op: AttentionCost, heads: Number, kernel: str, masked: bool) -> Tensor:

@@ -42,8 +42,8 @@ experts, whose linear_fc1 and linear_fc2 are linear layers (modelscope/mcore-bri
 LoraParallelLinear: a pair of thin ones next to each, with dropout)."""
 _MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
-_TITAN = replace(_LIBRARY, rotary="kernel", shifted=False, parallel_loss=True)
-_TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False)
+_TITAN = replace(_LIBRARY, rotary="kernel", shifted=False, parallel_loss=True, gathers_keys=True)
+_TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False, gathers_keys=False)
 _LITGPT = replace(
     _LIBRARY,
     norms="fp32",

@@ -186,6 +186,8 @@ class Implementation:
 
     Layouts and tuning
     gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
+    gathers_keys  context-parallel ranks gather the keys and values of all, and merge in fp32 what they make of each
+                 rank's: torch's context_parallel as accelerate and torchtitan set it (ParallelismConfig, "allgather")
     gathers_heads  tensor-parallel ranks that are a multiple of the key/value heads gather the fused projection's result
                  and take a whole head each; its weights are divided evenly. Other implementations fail where ranks do
                  not divide them (Megatron-core of 2025, megatron/core/transformer/attention.py, num_query_groups <
@@ -272,6 +274,7 @@ class Implementation:
     parallel_loss: bool = False
     loss: str = ""
     gathers_heads: bool = False
+    gathers_keys: bool = False
     head_is_layer: bool = False
     tuning: Tuning | None = None
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
@@ -290,7 +293,7 @@ class Implementation:
     counted: tuple[str, ...] | None = None
 
 
-HF = Implementation(kernel_mask="long", late=True, wakes=True)
+HF = Implementation(kernel_mask="long", late=True, wakes=True, gathers_keys=True)
 """Most decoders of transformers: every kernel of torch's attention, fp32 softmax and loss, tables made once."""
 HF_EAGER = replace(HF, kernels=(EAGER,))
 """Attention as elementary operations only."""
