@@ -197,3 +197,51 @@ def test_log_lines(line: str, quantities: dict[str, float]) -> None:
 def test_any_line_is_read_or_refused(line: str) -> None:
     with contextlib.suppress(NapkinError):
         assert read_line(line).quantities
+
+
+MEGATRON = "elapsed time per iteration (ms): {} | throughput per GPU (TFLOP/s/GPU): {} | global batch size: 64"
+NANOGPT = "iter 500: loss 3.1234, time {}ms, mfu {}%"
+
+
+def test_a_log_that_states_its_speed_is_counted_again() -> None:
+    """Megatron's count of 64 sequences a second on 64 GPUs is what its log should state."""
+    line = ["mfu", "llama3-8b", *["--gpus", "64", "--hardware", "h100", "--seq", "8192"]]
+    rate = run_line([*line, "--tokens-per-second-per-gpu", "8192", "--json"]).values
+    speed = rate["flops_per_second/megatron"] / 1e12
+    same = run_line([*line, "--log", MEGATRON.format(1000, f"{speed:.1f}"), "--json"]).data
+    assert f"the log's {speed:.4g} (TFLOP/s per GPU) is Megatron-LM's count of this rate" in same["notes"]
+    assert same["values"]["tokens_per_second_per_gpu"] == pytest.approx(8192)
+    other = " ".join(run_line([*line, "--log", MEGATRON.format(1000, f"{speed / 2:.1f}")]).out.split())
+    assert f"is not Megatron-LM's count of this rate, {speed:.4g}: another model" in other
+    assert "no single cause" not in other
+    alone = run_line([*line, "--log", "throughput per GPU (TFLOP/s/GPU): 400", "--json"]).data
+    assert not any("the log's 400" in note for note in alone["notes"])
+
+
+@pytest.mark.parametrize("card", ["h100", "a100"])
+def test_nanogpt_divides_by_the_peak_of_an_a100(card: str) -> None:
+    """estimate_mfu: 6N + 12LHQT, of 312 TFLOP/s whatever the accelerator; N without positions, 123.65M of GPT-2."""
+    per_gpu = 480 * 1024 / (8 * 0.25)
+    mfu = (6 * (124_439_808 - 1024 * 768) + 12 * 12 * 768 * 1024) * per_gpu / 312e12
+    line = ["mfu", "gpt2", *f"--gpus 8 --global-batch 480 --seq 1024 --hardware {card} --json".split()]
+    notes = run_line([*line, "--log", NANOGPT.format(250, f"{100 * mfu:.2f}")]).data["notes"]
+    assert any("(MFU, of 312.0 TFLOP/s) is nanoGPT's count of this rate" in note for note in notes)
+    notes = run_line([*line, "--log", NANOGPT.format(250, "41.2")]).data["notes"]
+    assert any(f"is not nanoGPT's count of this rate, {mfu:.4g}" in note for note in notes)
+    assert not any("explained" in note for note in notes)
+    claimed = run_line([*line, "--log", NANOGPT.format(250, "41.2"), "--claimed-mfu", "0.3"]).data["notes"]
+    assert any("a claimed MFU of 0.3" in note for note in claimed)
+
+
+def test_a_rare_mfu_is_not_called_good_without_reserve() -> None:
+    """One in a hundred published steps reaches 0.69: the verdict of the second line says so as the remark does."""
+    line = "mfu llama3-8b --hardware h100 --seq 8192 --tokens-per-second-per-gpu"
+    assert "GOOD BUT RARE" in run_line(f"{line} 12792").out.splitlines()[1]
+    assert "RARE" not in run_line(f"{line} 9000").out
+
+
+def test_how_samples_and_logged_flops_are_read_is_assumed_on_the_screen() -> None:
+    line = "mfu llama3-8b --hardware h100 --gpus 8 --seq 8192"
+    assert "samples of 8,192 tokens with padding" in run_line(f"{line} --samples-per-second 4").out
+    assert "TFLOP/s by the megatron convention" in run_line(f"{line.replace('--gpus 8', '')} --tflops 410").out
+    assert "convention," not in run_line(f"{line.replace('--gpus 8', '')} --tflops 410 --flops palm").out

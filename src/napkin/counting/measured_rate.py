@@ -8,6 +8,7 @@ from __future__ import annotations
 from napkin.term import GIVEN, Term, divide, leaf, multiply
 
 PATH = "tokens_per_second_per_gpu"
+LOGGED = "flops_per_second/logged"
 TERA = 10**12
 
 
@@ -29,7 +30,12 @@ def of_step(step_time: Term, global_batch: Term, seq: Term, gpus: Term) -> Term:
 def of_flops(tflops: Term, per_token: Term) -> Term:
     """Return the rate from a logged TFLOP/s of one GPU; `per_token`: FLOP per token in the convention of the log."""
     tera = leaf("1e12", TERA, "FLOP/s/GPU", GIVEN)
-    return divide(PATH, multiply("flops_per_second/logged", tflops, tera), per_token)
+    return divide(PATH, multiply(LOGGED, tflops, tera), per_token)
+
+
+def is_of_flops(rate: Term) -> bool:
+    """Return whether a rate comes from a logged TFLOP/s."""
+    return any(part.name == LOGGED for part in rate.parts)
 
 
 def of_job(rate: Term, gpus: Term) -> Term:

@@ -38,6 +38,11 @@ def verdict_of(used: float, excess: float = 1.0) -> str:
     return "good" if used >= GOOD else "fair" if used >= FAIR else "poor" if used > BAD else "bad"
 
 
+def is_rare(used: float, verdict: str | None) -> bool:
+    """Return whether an MFU is possible but so high that its inputs are in doubt."""
+    return verdict == VERDICTS[0] and used > RARE
+
+
 def achieved(name: str, rate: Term, per_token: Term) -> Term:
     """Return the FLOP/s of one GPU: tokens/s/GPU × FLOP/token."""
     return multiply(f"flops_per_second/{name}", rate, per_token)

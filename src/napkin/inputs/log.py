@@ -47,13 +47,33 @@ _PATTERNS: tuple[tuple[str, str, float], ...] = (
 
 
 @record
+class LoggingProgram:
+    """A program whose lines are recognized: its name, its convention for FLOPs per token, and the peak by which it
+    divides them for an MFU whatever the accelerator, FLOP/s; 0 if it knows the accelerator's."""
+
+    name: str
+    convention: str
+    peak: float = 0.0
+
+
+PROGRAMS = (
+    (re.compile(r"throughput per GPU \(TFLOP/s/GPU\)"), LoggingProgram("Megatron-LM", "megatron")),
+    (re.compile(r"\biter \d+: loss \S+, time \S+ms, mfu "), LoggingProgram("nanoGPT", "nanogpt", 312e12)),
+)
+"""What a line of a program holds. NVIDIA/Megatron-LM megatron/training/training.py, training_log;
+karpathy/nanoGPT train.py and model.py, estimate_mfu: "ratio of A100 bfloat16 peak flops"."""
+
+
+@record
 class Logged:
-    """The figures of a line in base units, with the words that named them."""
+    """The figures of a line in base units, with the words that named them. program: the one that wrote it, if it is
+    recognized."""
 
     quantities: dict[str, float]
     words: dict[str, str]
     lines: int = 1
     slow: float = 0.0
+    program: LoggingProgram | None = None
 
 
 def read_line(line: str) -> Logged:
@@ -101,7 +121,8 @@ def figures(line: str) -> Logged:
             continue
         found[quantity] = value
         words[quantity] = " ".join(match.group(0).split())
-    return Logged(found, words)
+    program = next((one for sign, one in PROGRAMS if sign.search(line)), None) if {FLOPS, "mfu"} & set(found) else None
+    return Logged(found, words, program=program)
 
 
 @cache

@@ -104,4 +104,4 @@ def medians(kept: list[Logged]) -> Logged:
             slow = sum((1 / r if faster else r) >= SLOW for r in ratios) / len(ratios)
             break
     words = {name: f"median {same[len(same) // 2].words[name]}" for name in commonest}
-    return Logged(middle, words, len(same), slow)
+    return Logged(middle, words, len(same), slow, same[0].program)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.matmul_or_linear import run_matmul_or_linear
+from napkin.commands.mfu.logged import NEAR, counted_again
 from napkin.commands.mfu.question import MfuQuestion, read
 from napkin.commands.question.step_model import StepQuestion
 from napkin.commands.screens.mfu import of_rate
@@ -21,9 +22,6 @@ from napkin.options.question import MEASURED_RATES
 from napkin.options.training import STEP_MODEL, TASKED
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, leaf
-
-NEAR = 0.03
-"""Relative difference up to which a convention explains a claim, because logs and papers print two or three digits."""
 
 
 def run(inputs: Inputs) -> Answer:
@@ -65,20 +63,23 @@ def answer(question: MfuQuestion) -> Answer:
     if question.logged is not None and question.logged.lines > 1:
         answer.notes.append(spread_note(question.logged.lines, question.logged.slow))
     answer.extra["convention"] = question.basis
+    figures = [] if question.logged is None else counted_again(question.logged, rate, done)
     if question.step is not None:
-        _compare(answer, question.step, rate)
-    said = answer.notes[1:]  # what the first says, the screen's second line does
+        _compare(answer, question.step, rate, unexplained=any(not one.is_met for one in figures))
+    said = [*answer.notes[1:], *(one.says for one in figures)]  # what the first says, the screen's second line does
     if question.claimed is not None:
-        again = hardware_used if question.repeated.value != 1 else []
-        said += explain(float(question.claimed), [*used.values(), *again], question.hardware, question.dtype)
-        answer.notes = [*answer.notes[:1], *said]
+        if not any(one.claims == question.claimed for one in figures):
+            again = hardware_used if question.repeated.value != 1 else []
+            said += explain(float(question.claimed), [*used.values(), *again], question.hardware, question.dtype)
         answer.terms = (*answer.terms, leaf("mfu/claimed", question.claimed, "1", GIVEN))
+    answer.notes = [*answer.notes[:1], *said]
     answer.screen = of_rate(question.name, answer, question.basis, (question.hardware.name, question.dtype), said)
     return answer
 
 
-def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
-    """Add the predicted step, the gap, and what would explain it."""
+def _compare(answer: Answer, step: StepQuestion, rate: Term, unexplained: bool) -> None:
+    """Add the predicted step, the gap, and what would explain it. unexplained: the log's own figures say that another
+    run is described, so that no cause is looked for in vain."""
     gap = gap_of(step.setup.layout, step.prediction, rate, step.confidence, step.stack_named)
     answer.terms = (*answer.terms, gap.measured, gap.predicted, gap.ratio)
     seconds, factor = gap.predicted.value, math.exp(gap.half)
@@ -89,7 +90,7 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term) -> None:
     else:
         answer.notes.append(f"{words}: {'slower' if gap.ratio.value > 1 else 'faster'} than nine in ten such steps")
     if not gap.is_within or any(cause.term for cause in gap.causes):
-        answer.notes += [cause.says for cause in gap.causes]
+        answer.notes += [cause.says for cause in gap.causes if cause.term or not unexplained]
         answer.extra["causes"] = [{"term": cause.term or None, "says": cause.says} for cause in gap.causes]
 
 

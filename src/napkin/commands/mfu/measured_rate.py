@@ -70,6 +70,8 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
     inputs.depends(("seq",), True)
     seq = leaf("seq", counted.seq, "token", GIVEN if "seq" in inputs else ASSUMED)
     if name == "samples-per-second":
+        inputs.assume(f"samples of {counted.seq:,} tokens with padding")
+        inputs.note("samples per second times --seq counts padding as tokens: --seq N, their mean length, counts none")
         return measured_rate.of_samples(figure, seq, gpus)
     read_global_batch(inputs)
     inputs.need("global-batch", "sequences in one optimizer step")
@@ -83,6 +85,7 @@ def _read_tflops(inputs: Inputs, counted: Counted, figure: Term) -> Term:
     name = known_convention(given, counted) if given is not None else default
     if given is None:
         inputs.note(f"the logged TFLOP/s is read in the {name} convention; --flops names another")
+        inputs.assume(f"TFLOP/s by the {name} convention")
     return measured_rate.of_flops(figure, counted.per_token[name])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.commands.next_command import under
+from napkin.counting.utilization import is_rare
 from napkin.render.answer import Answer
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.term import Term
@@ -30,9 +31,10 @@ def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], rem
     hardware, dtype = machine
     named = "model" in answer.inputs or any(path.startswith("mfu/palm") for path in terms)
     peak = human(terms["peak"].value, "FLOP/s")
+    word = (answer.verdict or "").upper() + " BUT RARE" * is_rare(terms["mfu"].value, answer.verdict)
     return Screen(
         [f"{name} at {speed}", hardware],
-        [f"MFU {human(terms['mfu'].value, '1', 4)}", (answer.verdict or "").upper(), f"of {peak} dense {dtype} peak"],
+        [f"MFU {human(terms['mfu'].value, '1', 4)}", word, f"of {peak} dense {dtype} peak"],
         answer.verdict or "",
         _conventions(terms, basis),
         remarks,

@@ -73,4 +73,4 @@ def _says(path: str, terms: Mapping[str, Term], convention: str) -> str:
 
 
 def _remarks(answer: Answer) -> Sequence[str]:
-    return [note for note in answer.notes if note.startswith("measured ")]
+    return [note for note in answer.notes if note.startswith(("measured ", "the log's "))]
