@@ -22,9 +22,12 @@ def _eager(case: Configuration) -> Iterator[Hit]:
 
 
 def _interpreted(case: Configuration) -> Iterator[Hit]:
-    if case.stack is not None and case.stack.eager and not case.setup.compiled:
+    built = case.setup.implementation
+    parts = (("norms", built.norms == "reference"), ("activations", built.swiglu == "split"))
+    apart = [name for name, separate in parts if separate]  # a library's kernels fuse the others
+    if apart and case.stack is not None and case.stack.eager and not case.setup.compiled:
         compiled: Options = {"compile": True, **({} if case.guessed else {"stack": "fsdp-compiled"})}
-        said = "norms and activations run as separate kernels, launched from Python"
+        said = f"{' and '.join(apart)} run as separate kernels, launched from Python"
         yield Hit(said, "compile", (compiled,))
 
 
@@ -70,7 +73,8 @@ RULES = (
         "not-compiled",
         "Elementwise operations run as separate kernels",
         "A compiler fuses chains of elementwise operations into one kernel, which reads and writes only their "
-        "inputs and outputs, and launches fewer kernels.",
+        "inputs and outputs, and launches fewer kernels. Libraries of kernels, such as Liger, fuse norms and "
+        "activations without one.",
         "llama3-8b --gpus 64 --hardware h100 --zero 3 --framework fsdp --stack fsdp-eager",
         find=_interpreted,
         sources=("pytorch/pytorch torch/_inductor, fusion of pointwise operations (torch.compile)",),
