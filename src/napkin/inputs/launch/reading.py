@@ -113,7 +113,8 @@ class Reading:
         try:
             return how(value.value)
         except Unreadable as problem:
-            key = value.key.lstrip("-").replace("-", "_")
+            own = value.key.lstrip("-").replace("-", "_")
+            key = next((name for name, one in self.source.values.items() if one is value), own)
             bare = value.value is True and self.source.syntax == "shell"
             raise self.source.error(key, "has no value" if bare else problem.reason, problem.hint) from None
 

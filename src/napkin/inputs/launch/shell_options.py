@@ -51,6 +51,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     """
     if len(text) > LARGEST:
         raise NapkinError(f"{name}: is a script of more than 1 MB", "give the script that starts the training program")
+    text = text.replace("\r\n", "\n")
     slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
     script = Script(clean(text), name, known).commands

@@ -143,10 +143,15 @@ class LaunchFile:
     def place(self, key: str) -> str:
         """Return `file:line: key` for messages."""
         value = self.values.get(key)
-        part = next((one for one in self.parts if value is not None and one.values.get(key) is value), None)
-        if part is not None:
-            return part.place(key)
-        written = value.key if value is not None else key
+        inside = ((part, name) for part in self.parts for name, one in part.values.items() if one is value)
+        part, own = next(inside, (None, ""))
+        if value is not None and part is not None:
+            return part.place(own)
+        inner = next(self.inside(key), None) if value is None else None
+        whole = self.values[inner].key if inner is not None else ""
+        written = value.key if value is not None else whole[: len(whole) - len(inner or "") + len(key)] or key
+        if self.syntax == "shell" and (written,) in self.document.lines:
+            return self.document.place(written)
         if self.document.lines or self.document.json:
             return self.document.place(*written.split("."))
         return f"{self.name}: {printable(written, 80)}"

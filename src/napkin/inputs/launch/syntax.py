@@ -101,7 +101,8 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
         if isinstance(document.data, dict) and isinstance(document.data.get("cells"), list):
             return _notebook(document.data["cells"], name, line)
         return of_mapping(document, "json")
-    if len(_PROGRAM.findall(text)) > 1 and not _SHELL.search(text):
+    broken = name.endswith(".py") and not _parses(text)  # the error names the line
+    if broken or (len(_PROGRAM.findall(text)) > 1 and not _SHELL.search(text)):
         from napkin.inputs.launch import python_words
 
         return python_words.read(text, name, line)
@@ -231,7 +232,8 @@ def _json(text: str, name: str) -> Document:
         try:
             return yaml_words.read(text, name)
         except NapkinError as other:
-            raise max(problem, other, key=_line_of) from None  # of the format that it resembles
+            cut = _line_of(other) <= _line_of(problem) + 1  # JSON up to where it ends; YAML notes that a line later
+            raise (problem if cut else other) from None
 
 
 def _line_of(problem: NapkinError) -> int:
