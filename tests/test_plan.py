@@ -23,7 +23,7 @@ from napkin.commands.plan.search_space import read_layouts
 from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.elementwise import divisors
-from napkin.errors import NapkinError
+from napkin.errors import DOES_NOT_FIT, UNDECIDED, NapkinError
 from napkin.evidence import one_run
 from napkin.planning.grid import chunks, grid
 from napkin.planning.layout_memory import used_bytes
@@ -306,6 +306,33 @@ def test_rows_are_ranked_fit_and_have_intervals(napkin: Napkin) -> None:
         assert row["tie"] == (row["rank"] > 1 and row["step/low"] <= rows[0]["step/high"])
     assert data["values"]["layouts"] > data["values"]["layouts/fit"] > 25
     assert {one["name"]: one["fits"] for one in data["popular"]}["data parallel only"] is False
+
+
+@pytest.mark.parametrize(
+    "line", ["--framework fsdp --seq 8192 --gpus 8 --global-batch 64", "--seq 4096 --gpus 16 --global-batch 64"]
+)
+def test_a_usual_choice_has_the_verdict_of_memory(napkin: Napkin, line: str) -> None:
+    """`does not fit` means that it surely does not, in plan as in memory; what may fit is too close to call."""
+    degrees = {
+        "data parallel only": "--zero 0",
+        "ZeRO-1": "--zero 1",
+        "FSDP (ZeRO-3)": "--zero 3",
+        "FSDP, full recomputation": "--zero 3 --recompute full",
+    }
+    found = napkin(f"plan llama3-8b --hardware h100 {line} --json").data
+    alone = line if "fsdp" in line else f"{line} --implementation megatron"
+    said = " ".join(napkin(f"plan llama3-8b --hardware h100 {line}").out.split())
+    usual = {one["name"]: one for one in found["popular"]}
+    for name, layout in degrees.items():
+        memory = napkin(f"memory llama3-8b --hardware h100 {alone} {layout} --json").data
+        assert usual[name]["fit"] == memory["verdict"]
+        assert usual[name]["fits"] == {"fits": True, "does not fit": False}.get(memory["verdict"])
+        assert usual[name]["memory/total"] == memory["values"]["memory/total"]
+        assert usual[name]["why"].startswith(memory["verdict"])
+    for word, verdict in (("too close to call:", UNDECIDED), ("do not fit:", DOES_NOT_FIT)):
+        listed = said.partition(word)[2].partition(":")[0] if word in said else ""
+        tabled = [name for name in degrees if f"– {name} " in said]
+        assert all((name in listed) == (usual[name]["fit"] == verdict) for name in degrees if name not in tabled)
 
 
 def test_the_front_can_be_listed(napkin: Napkin) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from napkin.options.layout import BOUNDED
 from napkin.planning.fitting_layouts import only_layout
 from napkin.planning.grid import Request
-from napkin.planning.layout_memory import used_bytes
 from napkin.planning.layouts import LayoutQuestion, Scored, scored
 from napkin.planning.obstacles import largest_bucket, obstacle
+from napkin.planning.verdicts import FITS, NOT, evaluate
 from napkin.record import record, replace
 from napkin.training.recomputation import recompute
 from napkin.units import human
@@ -29,10 +29,11 @@ USUAL: tuple[tuple[str, Mapping[str, int | str]], ...] = (
 
 @record
 class UsualChoice:
-    """A common choice: whether it fits (None: not a valid layout), its bytes and seconds if known, and the reason."""
+    """A common choice: the verdict on its memory ("": not a valid layout), its bytes and seconds if known, and the
+    reason."""
 
     name: str
-    fits: bool | None
+    fit: str
     why: str
     used: float | None = None
     seconds: float | None = None
@@ -51,17 +52,16 @@ def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) ->
         only["sp"] = int(only["tp"] > 1)
         layout = only_layout(replace(request, only=only, below={}, recomputes=(again,)))
         if layout is None:
-            yield UsualChoice(name, None, f"is not a valid layout: {obstacle(request, only)}")
+            yield UsualChoice(name, "", f"is not a valid layout: {obstacle(request, only)}")
             continue
-        used = float(used_bytes(request.model, question.setup(layout)))
-        over = used - question.hardware.capacity
-        if over > 0:
-            why = (
-                f"does not fit: needs {human(used, 'byte')}, {human(over, 'byte')} too much"
-                f"{largest_bucket(request, layout)}"
-            )
-            yield UsualChoice(name, False, why, used)
-        else:
-            one = scored(question, layout)
-            times = f"fits, {one.token / winner.token:.2f} × the best's time per token"
-            yield UsualChoice(name, True, times, one.used, one.time.value)
+        capacity = question.hardware.capacity
+        found = evaluate(request.model, question.setup(layout), request.implementation, capacity)
+        used = float(found.reported.used.value)
+        if found.verdict == NOT:
+            needs = f"needs {human(used, 'byte')}, {human(used - capacity, 'byte')} too much"
+            yield UsualChoice(name, NOT, f"does not fit: {needs}{largest_bucket(request, layout)}", used)
+            continue
+        one = scored(question, layout)
+        times = f"{one.token / winner.token:.2f} × the best's time per token"
+        close = "" if found.verdict == FITS else f" ({human(used, 'byte')} of {human(capacity, 'byte')})"
+        yield UsualChoice(name, found.verdict, f"{found.verdict}{close}, {times}", used, one.time.value)

@@ -8,6 +8,7 @@ from napkin.commands.question.layout import degrees
 from napkin.planning.common_layouts import UsualChoice
 from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.layouts import Scored
+from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Cell
 from napkin.units import human
 
@@ -34,10 +35,12 @@ def front_row(question: PlanQuestion, found: FittingLayouts, i: int) -> dict[str
 
 
 def usual_row(one: UsualChoice) -> dict[str, Cell]:
-    """Return a common choice as a row; unknown values are omitted."""
+    """Return a common choice as a row; unknown values are omitted. fit: the verdict, as in ranked rows, null for no
+    valid layout; fits: null too where it is too close to call."""
     figures = {"memory/total": one.used, "step/time": one.seconds}
     known = {name: value for name, value in figures.items() if value is not None}
-    return {"name": one.name, "fits": one.fits, **known, "why": one.why}
+    fits = {FITS: True, NOT: False}.get(one.fit)
+    return {"name": one.name, "fits": fits, "fit": one.fit or None, **known, "why": one.why}
 
 
 def why(first: Scored, second: Scored) -> str:

@@ -8,7 +8,7 @@ from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.screens.setup import trained_part
 from napkin.commands.screens.suggestions import host_line, hosted, joined
 from napkin.errors import HELD, UNDECIDED
-from napkin.planning.verdicts import NOT, VERDICTS
+from napkin.planning.verdicts import FITS, NOT, VERDICTS
 from napkin.render.answer import Answer, Row, number_in, suggested
 from napkin.render.figures import amount, briefly, interval, size, size_of
 from napkin.render.screen import Column, Next, Screen, Table
@@ -167,15 +167,15 @@ def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], 
         )
     for row in _usual_rows(question, usual):
         step, used = human(number_in(row, "step/time"), "second", 3), f"{number_in(row, 'memory/total') / 2**30:.1f}"
-        cells.append(["–", str(row["name"]), *([""] if batches else []), step, "", used, "fits", ""])
+        cells.append(["–", str(row["name"]), *([""] if batches else []), step, "", used, fit_word(str(row["fit"])), ""])
     return Table(columns, cells)
 
 
 def _usual_rows(question: PlanQuestion, usual: Sequence[Row]) -> list[Row]:
-    """Return the common choices that fit and whose steps have the same batch as the ranked layouts."""
+    """Return the common choices that may fit and whose steps have the same batch as the ranked layouts."""
     if question.layouts.request.batch is None or question.tokens is not None or question.pareto:
         return []
-    return [row for row in usual if row["fits"] and row.get("step/time") is not None]
+    return [row for row in usual if row.get("step/time") is not None]
 
 
 def layout_words(row: Row) -> str:
@@ -253,8 +253,8 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     if chosen is not None and chosen.get("misses"):
         said.append(f"the best layout {chosen['misses']}")
     tabled = _usual_rows(question, _usual(answer))
-    for word, fits in (("also fit", True), ("do not fit", False), ("not valid here", None)):
-        names = [str(row["name"]) for row in _usual(answer) if row["fits"] is fits and row not in tabled]
+    for word, fit in (("also fit", FITS), (UNDECIDED, UNDECIDED), ("do not fit", NOT), ("not valid here", None)):
+        names = [str(row["name"]) for row in _usual(answer) if row["fit"] == fit and row not in tabled]
         if names and not isinstance(reasons, list):
             said.append(f"{word}: {'; '.join(names)}")
     terms = {term.name: term.value for term in answer.terms}
@@ -265,7 +265,7 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     if "layouts" in terms:
         ties = answer.extra.get("ties")
         within = f", {ties:,} within the interval of the best" if isinstance(ties, int) else ""
-        said.append(f"{terms['layouts']:,} layouts, {terms['layouts/fit']:,} fit{within}")
+        said.append(f"{terms['layouts']:,} layouts, {terms['layouts/fit']:,} fit by estimate{within}")
     return said
 
 
