@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from napkin.errors import NapkinError
 from napkin.inputs.snapshot import read_snapshot
 from napkin.inputs.snapshot_blocks import Stacks
+from tests.conftest import Napkin
 
 FORWARD = [{"name": "forward", "filename": "model.py", "line": 3}]
 STEP = [{"name": "step", "filename": "/x/torch/optim/adamw.py", "line": 9}]
@@ -314,3 +315,46 @@ def test_two_devices_are_summed_separately(tmp_path: pathlib.Path) -> None:
         found = read_snapshot(str(path), 1)
         assert (found.at_dump, found.requested, found.reserved, found.allocated) == (300, 250, 600, 400)
         assert found.at_peak == {"activations": 300, "gradients": 100}
+
+
+STEP_OF_8B = "memory llama3-8b --gpus 8 --zero 3 --seq 4096"
+
+
+def test_a_size_that_may_be_any_figure_is_compared_with_each(napkin: Napkin) -> None:
+    """max_memory_allocated, max_memory_reserved and nvidia-smi are three figures, 9 GiB apart here; a size alone is
+    none of them until it says which."""
+    predicted = napkin(f"{STEP_OF_8B} --json").values
+    for name in ("allocated", "reserved", "used"):
+        size = f"{predicted[f'memory/{name}'] / 2**30:.4f}GiB"
+        open_ended = napkin(f"{STEP_OF_8B} --measured {size} --json")
+        errors = {row["what"]: row["error"] for row in open_ended.data["seen"]}
+        assert errors[f"if {name}"] == pytest.approx(0, abs=1e-5)
+        assert sum(abs(error) > 0.01 for error in errors.values()) == 2
+        assert open_ended.values["seen/unstated"] == pytest.approx(predicted[f"memory/{name}"], rel=1e-5)
+        said = napkin(f"{STEP_OF_8B} --measured {size}").out
+        assert f"--measured allocated={size}, reserved={size} or used={size}" in " ".join(said.split())
+        stated = napkin(f"{STEP_OF_8B} --measured {name}={size} --json")
+        assert [row["what"] for row in stated.data["seen"]] == [f"largest {name}"]
+        assert set(stated.values) & {f"seen/{one}" for one in ("allocated", "reserved", "used")} == {f"seen/{name}"}
+
+
+@pytest.mark.parametrize(
+    ("option", "figure"),
+    [("--max-memory-allocated", "allocated"), ("--max-memory-reserved", "reserved"), ("--nvidia-smi", "used")],
+)
+def test_the_name_of_a_figure_states_it(napkin: Napkin, option: str, figure: str) -> None:
+    found = napkin(f"{STEP_OF_8B} {option} 50GiB --json")
+    assert found.values == napkin(f"{STEP_OF_8B} --snapshot {figure}=50GiB --json").values
+
+
+def test_a_card_cannot_have_held_more_than_its_memory(napkin: Napkin) -> None:
+    """The accelerator bounds what was measured, and what the allocator caches before it returns blocks."""
+    refused = napkin(f"{STEP_OF_8B} --measured 60GiB --hardware rtx-4090")
+    assert refused.status == 2
+    assert "above the" in refused.err
+    assert "RTX 4090" in refused.err
+    alone = "memory llama3-8b --recompute full --seq 8192 --gpus 3 --zero 3"
+    free, bounded = (napkin(f"{alone} {card} --measured 60GiB --json").values for card in ("", "--hardware h100"))
+    assert bounded["memory/used"] == napkin(f"{alone} --hardware h100 --json").values["memory/used"]
+    assert bounded["memory/allocated"] == pytest.approx(free["memory/allocated"], rel=0.01)
+    assert napkin(f"{STEP_OF_8B} --measured used=fast").status == 2

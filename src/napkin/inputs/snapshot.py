@@ -32,6 +32,7 @@ class Snapshot:
     """Bytes of one device. None: the file does not say.
 
     allocated, reserved  the largest of the recorded time (of the trace, if there is one)
+    used, unstated       typed figures: what nvidia-smi reports, and a peak that may be any of the three
     at_dump              allocated when the snapshot was taken      requested  the same before the allocator rounded
     buckets              at_dump by who allocated it, from the stack of each block: BUCKETS
     at_peak              the same when most was allocated; None without a trace
@@ -47,6 +48,8 @@ class Snapshot:
     at_peak: dict[str, int] | None = None
     traced: bool = False
     recorded: bool = False
+    used: int | None = None
+    unstated: int | None = None
 
 
 def read_snapshot(path: str, device: int | None = None) -> Snapshot:

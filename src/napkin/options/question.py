@@ -55,7 +55,7 @@ OPTIONS = (
     ),
     Option("min", choice("gpus", "time", "cost"), "Minimize: gpus, time, cost", metavar="WHAT"),
     flag("tensors", "List every tensor that autograd saves"),
-    Option("snapshot", units.words, "PyTorch memory snapshot to compare with the prediction", metavar="FILE"),
+    Option("snapshot", units.words, "PyTorch memory snapshot, or used=61GiB, to compare with", metavar="FILE"),
     Option("snapshot-device", units.count, "Device in the snapshot, if it has several", metavar="N"),
     Option(
         "objective", choice("time", "cost", "gpus"), "Optimize for time, cost or gpus", metavar="WHAT", default="time"

@@ -131,7 +131,7 @@ SAME = {
     "carbon-intensity": "co2-per-kwh carbon grid-intensity grid-carbon-intensity",
     "confidence": "interval confidence-level confidence-interval level",
     "document-lengths": "doc-lengths",
-    "snapshot": "measured measured-memory peak-memory max-memory-allocated memory-snapshot",
+    "snapshot": "measured measured-memory peak-memory memory-snapshot",
     "batch": "batch-size bs batchsize num-sequences sequences max-num-seqs max-batch-size concurrency num-seqs",
     "inference": "infer serve serving generate generation decode predict",
     "width": "hidden-size d-model hidden-dim dim n-embd",

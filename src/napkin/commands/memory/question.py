@@ -105,8 +105,12 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         snapshot = read_measured(path, inputs.integer_or_none("snapshot-device"))
     read_whose_model(inputs, setup)
     setup = replace(setup, save=read_save(inputs, setup))
-    needs_hardware = maximize is not None or (snapshot is None and inputs.has("hardware"))
+    needs_hardware = maximize is not None or inputs.has("hardware")
     hardware = read_hardware(inputs, ("memory-size",)) if needs_hardware else None
+    if snapshot is not None and hardware is not None:
+        from napkin.commands.memory.snapshot import check_holds
+
+        check_holds(snapshot, str(path), hardware)
     node, host_memory = read_host(inputs, setup, hardware)
     return MemoryQuestion(
         model=model,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 
 from napkin.elementwise import Number
+from napkin.errors import NapkinError
 from napkin.footprint import buckets
 from napkin.footprint.rank import Moment
+from napkin.inputs.hardware import Hardware
 from napkin.inputs.snapshot import Snapshot, read_snapshot
 from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.term import MEASURED, Term, leaf
-from napkin.units import Unreadable, size
+from napkin.units import Unreadable, human, size
 
 OURS = {
     "parameters": ("parameters",),
@@ -25,14 +27,43 @@ TEMPORARIES = {"forward": "activations", "loss": "gradients", "backward": "gradi
 """Phase → the category to whose stack its temporaries belong."""
 
 
+FIGURES = ("allocated", "reserved", "used")
+"""Figures of a run's memory: max_memory_allocated, max_memory_reserved, and what nvidia-smi reports."""
+
+
 def read_measured(path: str, device: int | None) -> Snapshot:
-    """Read a snapshot file, or a size typed in its place: the value of max_memory_allocated."""
-    if not os.path.exists(path) and path != "-":
-        try:
-            return Snapshot(0, size(path))
-        except Unreadable:
-            pass
-    return read_snapshot(path, device)
+    """Read a snapshot file, or figures typed in its place: `reserved=66GiB,used=70GiB`, or a size that does not say
+    which figure it is."""
+    if os.path.exists(path) or path == "-":
+        return read_snapshot(path, device)
+    names = [part.partition("=")[0].strip() for part in path.split(",") if "=" in part]
+    if names and set(names) <= set(FIGURES):
+        parts = dict(part.split("=", 1) for part in path.split(",") if "=" in part)
+        sizes = {name.strip(): _read_size(text) for name, text in parts.items()}
+        return Snapshot(0, sizes.get("allocated"), sizes.get("reserved"), used=sizes.get("used"))
+    try:
+        return Snapshot(0, unstated=size(path))
+    except Unreadable:
+        return read_snapshot(path, device)
+
+
+def _read_size(text: str) -> int:
+    """Return a typed size."""
+    try:
+        return size(text)
+    except Unreadable as problem:
+        raise NapkinError(f"--snapshot: {problem}", problem.hint or "a size, e.g. 61GiB") from None
+
+
+def check_holds(seen: Snapshot, path: str, hardware: Hardware) -> None:
+    """Reject a measurement that the accelerator cannot hold."""
+    most = max(getattr(seen, name) or 0 for name in (*FIGURES, "unstated"))
+    if most > hardware.capacity:
+        there = f"{human(hardware.capacity, 'byte')} of {hardware.name}"
+        raise NapkinError(
+            f"--snapshot {path[:60]}: {human(most, 'byte')} is above the {there}",
+            "the --hardware of the run, or leave it out",
+        )
 
 
 def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term]) -> Answer:
@@ -42,17 +73,20 @@ def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term]) -> An
     answer.intervals = {**found.reported.ends, "memory/total": found.reported.ends["memory/used"]}
     rows: list[Difference] = []
     measured: list[Term] = []
-    for name in ("allocated", "reserved"):
-        value = getattr(seen, name)
+    for name in FIGURES:
+        stated: int | None = getattr(seen, name)
+        value = seen.unstated if stated is None else stated
         if value is not None:
-            row = Difference(f"largest {name}", value, terms[f"memory/{name}"].value)
-            low, high = answer.intervals[f"memory/{name}"]
-            where = "inside" if low <= value <= high else "above" if value > high else "below"
+            row = Difference(f"{'if' if stated is None else 'largest'} {name}", value, terms[f"memory/{name}"].value)
+            where = place(value, answer.intervals[f"memory/{name}"])
             answer.notes.append(
                 f"{name}: measured is {value / row.predicted - 1:+.1%} of predicted, {where} the interval"
             )
             rows.append(row)
-            measured.append(leaf(f"seen/{name}", value, "byte", MEASURED, path))
+        if stated is not None:
+            measured.append(leaf(f"seen/{name}", stated, "byte", MEASURED, path))
+    if seen.unstated is not None:
+        measured.append(leaf("seen/unstated", seen.unstated, "byte", MEASURED, path))
     stages = int(found.step.setup.layout.pp)
     if stages > 1:
         worst = int(found.rank.stage.index)
@@ -75,6 +109,12 @@ def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term]) -> An
     answer.rows, answer.rows_name = [row.row() for row in rows], "seen"
     answer.extra["columns"] = {"seen": "byte", "predicted": "byte", "unexplained": "byte"}
     return answer
+
+
+def place(value: Number, ends: tuple[Number, Number]) -> str:
+    """Return where a value lies: inside, above or below an interval."""
+    low, high = ends
+    return "inside" if low <= value <= high else "above" if value > high else "below"
 
 
 def _advise(answer: Answer, seen: Snapshot) -> None:
