@@ -152,3 +152,54 @@ def test_blocks_that_are_staggered_have_halves() -> None:
     assert (
         run_line("params -", stdin=json.dumps(PEGASUS | {"block_size": 15, "stagger_local_blocks": False})).status == 0
     )
+
+
+# --- MRA: K chosen blocks of 32 × 32 scores of each head, and n² scores of the blocks' means ------------------------
+
+WIDE, HEADS, SIZE, FEED, LENGTH, ROW, CHOSEN = 128, 4, 32, 72, 96, 3, 6
+MRA: dict[str, Any] = {
+    "model_type": "mra", "hidden_size": WIDE, "num_attention_heads": HEADS, "num_hidden_layers": LAYERS,
+    "intermediate_size": FEED, "vocab_size": ROWS, "max_position_embeddings": LENGTH, "block_per_row": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_what_two_resolutions_save(full: bool) -> None:
+    tokens, groups = BOTH * LENGTH, BOTH * HEADS
+    scores, of_token, of_block = groups * CHOSEN * 32 * 32, groups * LENGTH, groups * ROW
+    masked = 3 * tokens * WIDE + of_token  # query, key and value, and the mask
+    chosen = 2 * 8 * groups * CHOSEN  # bytes: which blocks, in which rows
+    fine = scores + groups * CHOSEN * 32 + tokens * WIDE + of_token  # weights, their sums, the result, its divisor
+    coarse = 3 * of_block * SIZE + 3 * of_block + of_block  # means, what divides them, tokens of each
+    coarse += 2 * of_block * ROW + 2 * tokens * WIDE + 6 * of_token  # weights twice, values, sum, both corrections
+    attention = 4 * (masked + fine + coarse * full) + chosen + 8 * of_block * full
+    stream = 4 * (5 * tokens * WIDE + 4 * tokens + 2 * tokens * FEED)
+    before = 4 * (tokens * WIDE + 2 * tokens)
+    head = 4 * (4 * tokens * WIDE + 2 * tokens + tokens * ROWS + 1)
+    fields = MRA | {"approx_mode": "full" if full else "sparse"}
+    assert saved(fields, LENGTH) == LAYERS * (attention + stream) + before + head
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_products_of_two_resolutions(full: bool) -> None:
+    """Those of the chosen blocks, next to what torch counts on the class: 75,565,056 forward. Without the means' part
+    in the result their scores have no gradient."""
+    tokens, groups = BOTH * LENGTH, BOTH * HEADS
+    means = 2 * groups * ROW * ROW * SIZE
+    linear = 2 * tokens * (4 * WIDE * WIDE + 2 * WIDE * FEED)
+    head = 2 * tokens * WIDE * (WIDE + ROWS)
+    blocks = LAYERS * 2 * 2 * groups * CHOSEN * 32 * 32 * SIZE
+    forward = LAYERS * (linear + means * (1 + full)) + head
+    model = model_of(MRA | {"approx_mode": "full" if full else "sparse"})
+    counted = flops.step(model, flops.works(model, BOTH, LENGTH))
+    assert counted["flops/forward"].value == forward + blocks
+    assert forward == 75_565_056 - (not full) * LAYERS * means
+    assert counted["flops/backward"].value == 2 * (forward + blocks - (not full) * LAYERS * means)
+
+
+def test_small_heads_are_padded_to_the_kernels() -> None:
+    """Heads of 8 elements have products of 32."""
+    small = model_of(MRA | {"hidden_size": 8 * HEADS})
+    counted = flops.step(small, flops.works(small, BOTH, LENGTH))
+    products = LAYERS * 4 * BOTH * HEADS * 32 * (CHOSEN * 32 * 32 + ROW * ROW)
+    assert counted["flops/attention"].value == 3 * products

@@ -287,6 +287,14 @@ def normed(input: Any, normalized_shape: Any, weight: Any = None, eps: float | N
         return FusedNorm.apply(input, normalized_shape, weight, eps)
 
 
+def multiplied(input: Any, weight: Any, bias: Any = None) -> Any:
+    """functional.linear, which CUDA refuses for operands of two types, and the meta device does not."""
+    active = Autocast.active
+    if (active is None or active.off) and input.dtype != weight.dtype:
+        raise TypeError(f"mat1 and mat2 must have the same dtype, but got {input.dtype} and {weight.dtype}")
+    return torch._C._nn.linear(input, weight, bias)
+
+
 def grouped(mat_a: Any, mat_b: Any, *_: Any, offs: Any = None, out_dtype: Any = None, **__: Any) -> Any:
     """torch's grouped product on CUDA takes fp32 too (aten/src/ATen/native/GroupedMMUtils.h), which the meta device
     refuses; strides are multiples of 16 bytes on both."""
@@ -321,6 +329,7 @@ def emulate() -> None:
     torch._meta_registrations._meta_grouped_mm_common = grouped
     functional.scaled_dot_product_attention = attend
     functional.dropout = drop
+    functional.linear = multiplied
     functional.logsigmoid = LogSigmoid.apply
     functional.rms_norm = normed
     torch.autocast = Region  # type: ignore[assignment,misc]

@@ -234,6 +234,8 @@ def draw(model_type: str, rng: random.Random, dropout: float) -> Shape:
         length = 64
     if "block_size" in fields and "num_random_blocks" in fields:  # whole blocks
         length = max(length - length % fields["block_size"], 16)
+    if "block_per_row" in fields:  # whole blocks, as many as are chosen of them
+        length = fields["max_position_embeddings"]
     two = head_of(model_type) in SEQUENCES or model_type in TWO_STACKS
     return Shape(fields, 0, length, rng.choice((length, 24)) if two else 0)
 

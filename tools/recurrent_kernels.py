@@ -176,12 +176,34 @@ def stand_ins(narrowed: Narrowing, paused: Pause) -> dict[str, Callable[..., Any
     return {function.__name__: function for function in named}
 
 
+class SparseBlocks:
+    """The kernels of MRA's attention (transformers' kernels/mra/cuda_launch.cu, kernels-community/mra): products of
+    chosen blocks of 32 queries and 32 keys, in fp32, outside of autograd."""
+
+    @staticmethod
+    def index_max(values: Any, indices: Any, queries: int, keys: int) -> tuple[Any, Any]:
+        """Return the largest score of each query, and the same for each chosen block."""
+        return values.new_zeros(len(indices), 32 * queries), torch.zeros_like(values)
+
+    @staticmethod
+    def mm_to_sparse(query: Any, key: Any, indices: Any) -> Any:
+        """Return the scores of the chosen blocks."""
+        return query.new_zeros(*indices.shape, 32, 32)
+
+    @staticmethod
+    def sparse_dense_mm(weights: Any, indices: Any, dense: Any, queries: int) -> Any:
+        """Return the weighted sums of each block of queries."""
+        return dense.new_zeros(len(dense), queries, dense.shape[2], 32)
+
+
 def install(module: ModuleType, functions: dict[str, Callable[..., Any]]) -> None:
     """Put them in place of a modelling module's own; a convolution that asks for no kernel stays as it is written."""
     for name, function in functions.items():
         own = getattr(module, name, None)
         if own is not None and (name != "causal_conv1d_fn" or hasattr(own, "__wrapped__")):
             setattr(module, name, function)
+    if hasattr(module, "mra_cuda_kernel"):
+        module.mra_cuda_kernel = SparseBlocks  # type: ignore[attr-defined]
     for name in vars(module):
         if name.endswith("QSAIndexer"):
             getattr(module, name).forward = chosen_keys

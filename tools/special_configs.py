@@ -117,6 +117,16 @@ def _pegasus_x(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
     return blocks | {"encoder_layers": rng.choice((1, 2, 3, 4)), "decoder_start_token_id": 0}
 
 
+@special("mra")
+def _mra(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+    """Draw few or all blocks of 32 tokens, of heads that are padded to 32 elements or are not."""
+    heads, size = rng.choice((2, 4)), rng.choice((8, 32, 40))
+    blocks = {"block_per_row": rng.choice((1, 2, 4)), "max_position_embeddings": rng.choice((64, 96, 128))}
+    chosen = {"initial_prior_first_n_blocks": rng.choice((0, 1)), "initial_prior_diagonal_n_blocks": rng.choice((0, 1))}
+    width = {"num_attention_heads": heads, "hidden_size": heads * size}
+    return blocks | chosen | width | {"approx_mode": rng.choice(("full", "sparse")), "add_cross_attention": False}
+
+
 @special("cpmant")
 def _cpmant(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
     """Draw a prompt, with few buckets and segments."""

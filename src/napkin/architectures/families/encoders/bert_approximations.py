@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.families.encoders.bert_relatives import each_layer
@@ -14,14 +16,12 @@ from napkin.operations.convolved_attention import ConvolvedAttention
 from napkin.operations.implementations import EAGER
 from napkin.operations.learned import Parameters
 from napkin.operations.model import Model
+from napkin.operations.resolution_attention import BLOCK, ResolutionAttention
 from napkin.operations.roles import HEADS
 from napkin.record import replace
 
 _APPROXIMATES = "the class approximates attention; full attention is counted"
-_OF_THE_APPROXIMATION = (
-    *("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),
-    *("approx_mode", "block_per_row", "initial_prior_diagonal_n_blocks", "initial_prior_first_n_blocks"),
-)
+_OF_THE_APPROXIMATION = (*("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),)
 
 
 def _approximate(offset: int, convolution: str = "") -> Build:
@@ -68,6 +68,32 @@ def _nystromformer(config: Config) -> Model:
         return tuple(made)
 
     return each_layer(model, convolved)
+
+
+def _mra(config: Config) -> Model:
+    """Return MRA (arXiv:2207.10284): BERT whose attention is exact in some blocks of 32 × 32 tokens."""
+    model = Bert(pooler=False, offset=2, only=(("add_cross_attention", (False,)),))(config)
+    kind = config.text("approx_mode", known=("full", "sparse"))
+    config.ignore("initial_prior_diagonal_n_blocks", "initial_prior_first_n_blocks")
+    row = config.integer("max_position_embeddings") // BLOCK
+    chosen = min(row * config.integer("block_per_row"), row * row)
+    if not chosen:
+        raise config.wrong("max_position_embeddings", f"is less than the {BLOCK} tokens of a block")
+    config.notes.append(
+        f"the class runs whole blocks of {BLOCK} tokens, at least {isqrt(chosen - 1) + 1} in a row, and its attention "
+        "returns fp32, which 16-bit weights without autocast refuse; without its CUDA kernels it attends to nothing"
+    )
+
+    def resolved(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        made: list[Operation] = []
+        for op in operations:
+            of = op.attends()
+            if of is not None:
+                op = ResolutionAttention(of.name, of.reads, of.heads, of.qk_dim, chosen, kind == "full")
+            made.append(op)
+        return tuple(made)
+
+    return each_layer(model, resolved)
 
 
 def _big_bird(config: Config) -> Model:
@@ -131,11 +157,14 @@ YOSO = like(
 MRA = like(
     BERT,
     "mra",
-    build=_approximate(2),
+    build=_mra,
     config_class="MraConfig",
-    defaults={"max_position_embeddings": 512, "type_vocab_size": 1, "vocab_size": 50265},
-    implementation=replace(ENCODER, kernels=(EAGER,)),
+    defaults={
+        "approx_mode": "full", "block_per_row": 4, "max_position_embeddings": 512, "type_vocab_size": 1,
+        "vocab_size": 50265,
+    },
+    implementation=replace(ENCODER, segments="buffer", kernels=(EAGER,)),
     modules=bert_modules("mra"),
-)
+)  # fmt: skip
 
 ARCHITECTURES = (BIG_BIRD, NYSTROMFORMER, YOSO, MRA)
