@@ -250,6 +250,7 @@ def test_a_verdict_that_is_too_close_to_call_is_close(napkin: Napkin, tmp_path: 
     [
         (FITS + "limits: {verdict: fit}\n", ["run.yaml:4: limits.verdict", "'fit' is not a verdict", "fits"]),
         (FITS + "limits: {verdict: 3}\n", ["3 is not a verdict"]),
+        (FITS + "limits: {cost: '<= 9'}\n", ["no such quantity", "price, USD per GPU-hour"]),
         (FITS + "limits: {verdct: fits}\n", ["no such quantity", "did you mean verdict"]),
         (TIME + "limits: {verdict: holds}\n", ["this answer has no verdict"]),
         ("command: params\nmodel: gpt2\nlimits: {verdict: fits}\n", ["the command gives no verdict"]),

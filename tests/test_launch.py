@@ -334,6 +334,9 @@ def test_several_files_are_one_run(napkin: Napkin, tmp_path: Path) -> None:
     assert "mistral-7b-v0.1 on 16 × A100" in answer.out
     other = put(tmp_path, "b.yaml", ACCELERATE.replace("16", "8"))
     assert napkin(["read", "--from", launcher, "--from", other]).status == 2
+    for words in (["read", train, launcher], ["read", train, "--from", launcher]):
+        read = napkin([*words, "--json"]).data["inputs"]
+        assert {name: one for name, one in read.items() if name != "launch"} == data
 
 
 def test_values_that_a_file_leaves_open_are_required_from_the_user(napkin: Napkin, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ MEMORY = "memory llama3-8b --hardware h100"
         (f"{MEMORY} --use_liger_kernel true", f"{MEMORY} --kernels liger"),
         (f"{MEMORY} --method lora --lora-rank 8", f"{MEMORY} --lora-rank 8"),
         (f"{MEMORY} --method dpo", f"{MEMORY} --task dpo"),
+        (f"{MEMORY} --qlora --lora-rank 8", f"{MEMORY} --quantized nf4 --lora-rank 8"),
+        ("optimal --flops 1e22", "optimal --compute 1e22"),
         (f"{MEMORY} --grpo", f"{MEMORY} --task grpo"),
         (f"{MEMORY} --grpo --num_generations 8", f"{MEMORY} --task grpo --samples-per-prompt 8"),
         (f"{MEMORY} --grpo --max_completion_length 4096", f"{MEMORY} --task grpo --max-response-tokens 4096"),
@@ -74,6 +76,13 @@ MEMORY = "memory llama3-8b --hardware h100"
 )
 def test_spellings_that_mean_the_same(line: str, same: str) -> None:
     assert given(line) == given(same)
+
+
+def test_a_batch_size_is_said_to_be_one_gpu_s() -> None:
+    """`batch size` is a GPU's in some tools and the job's in others."""
+    line = "step llama3-8b --gpus 8 --hardware h100 --zero 3"
+    assert "assumed: --batch-size is per GPU" in run_line(f"{line} --batch-size 4").out
+    assert "per GPU," not in run_line(f"{line} --micro-batch 4").out.split("assumed: ")[1]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +102,10 @@ def test_spellings_that_mean_the_same(line: str, same: str) -> None:
         (f"{MEMORY} --mixed-precision bf16", ["--precision bf16-mixed"]),
         (f"{MEMORY} --precision bf16", ["--precision bf16-mixed"]),
         (f"{MEMORY} --qlora", ["--quantized nf4 --lora-rank"]),
+        ("memory llama-8b", ["llama3-8b or llama3.1-8b"]),
+        ("train-time 7B --tokens 1T --gpus 8 --hardware h100 --electricity-price 0.1", ["--price, USD per GPU-hour"]),
+        ("roofline attention --hardware h100", ["napkin roofline MODEL"]),
+        ("mfu llama3-8b --step-time 2s --batch-size 4 --gpus 8 --hardware h100", ["--grad-accum N"]),
         (f"{MEMORY} --adapter qlora", ["--quantized nf4 --lora-rank"]),
         (f"{MEMORY} --task rlhf", ["--task grpo, rloo or ppo"]),
         (f"{MEMORY} --task lora", ["--lora-rank 16"]),

@@ -252,6 +252,7 @@ def compare(
     rows: _Number | None = None,
     pareto: bool | None = None,
     emit: Literal["torchtitan", "megatron", "deepspeed", "accelerate", "axolotl"] | None = None,
+    launch: _File | Sequence[_File] | None = None,
     out_dtype: str | None = None,
     link: str | None = None,
     concurrency: _Number | None = None,
@@ -961,7 +962,7 @@ def plan(
     """Search the parallel layouts of a machine, rank those that fit, and say why the others do not win."""
 
 def read(
-    *,
+    *launch: _File | Sequence[_File],
     run: _File | None = None,
     from_: _File | Sequence[_File] | None = None,
 ) -> Result:
@@ -1187,6 +1188,7 @@ def sensitivity(
     rows: _Number | None = None,
     pareto: bool | None = None,
     emit: Literal["torchtitan", "megatron", "deepspeed", "accelerate", "axolotl"] | None = None,
+    launch: _File | Sequence[_File] | None = None,
     out_dtype: str | None = None,
     link: str | None = None,
     concurrency: _Number | None = None,
@@ -1543,6 +1545,7 @@ def sweep(
     rows: _Number | None = None,
     pareto: bool | None = None,
     emit: Literal["torchtitan", "megatron", "deepspeed", "accelerate", "axolotl"] | None = None,
+    launch: _File | Sequence[_File] | None = None,
     out_dtype: str | None = None,
     link: str | None = None,
     concurrency: _Number | None = None,

@@ -77,10 +77,11 @@ class OtherTools(Words):
         value = self._ahead() if found.used else value
         self._at += found.used
         shown = head if value is None else f"{head} {value}"
-        if found.unless and self._has(found.unless):
+        given = bool(found.unless) and self._has(found.unless)
+        if given and not found.options:
             self.unused.append(shown)
             return
-        if found.refusal:
+        if found.refusal and not given:
             hint = filled(found.refusal, {**self._texts(), "epochs": value or ""})
             self._problem(f"{shown[:80]} is not an option of napkin {self.command.name}", hint)
             return

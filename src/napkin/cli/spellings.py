@@ -61,18 +61,20 @@ def _meaning_of(means: Mapping[str, str], word: str) -> str | None:
 
 
 def _read(meant: str, text: str, used: bool) -> Meaning:
-    """Read `--zero 3 --compile` as options with texts, `{}` replaced by the text; after `!` it is a hint."""
+    """Read `--zero 3 --compile` as options with texts, `{}` replaced by the text; after `!` it is a hint, and after `?`
+    one where its option is not given."""
     if meant.startswith("!"):
         return Meaning(refusal=meant[1:], used=used)
-    if meant.startswith("?"):
-        return Meaning(refusal=meant[1:], used=used, unless=meant.split()[0][3:])
-    words = [word.replace("{}", text) for word in meant.split()]
+    states, asked, lacks = meant.partition("?")
+    words = [word.replace("{}", text) for word in states.split()]
     pairs: list[tuple[str, str]] = []
     for word in words:
         if word.startswith("--"):
             pairs.append((word[2:], ""))
         else:
             pairs[-1] = (pairs[-1][0], word)
+    if asked:
+        return Meaning(tuple(pairs), states + lacks, used, unless=lacks.split()[0][2:])
     return Meaning(tuple(pairs), used=used)
 
 

@@ -1,4 +1,4 @@
-"""`napkin read --from FILE`: what napkin reads from a framework's launch file. Nothing is computed or run."""
+"""`napkin read FILE`: what napkin reads from a framework's launch file. Nothing is computed or run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LONGEST_PATH = 44
 
 def run(inputs: Inputs) -> Answer:
     """Answer with the options that the files state."""
-    paths = inputs.texts("from")
+    paths = (*inputs.texts("launch"), *inputs.texts("from"))
     if not paths:
-        raise NapkinError("--from is missing: which file?", "napkin read --from train.yaml")
+        raise NapkinError("FILE is missing: which launch file?", "napkin read train.yaml")
     return answer(combined([read_launch(path) for path in paths]))
 
 
@@ -125,6 +125,7 @@ COMMAND = Command(
     run,
     brief="Show what napkin reads from a framework's launch file",
     options=(),
+    arguments=("launch",),
     opens=True,
-    examples=("read --from configs/launch/lora-8b.yaml",),
+    examples=("read configs/launch/lora-8b.yaml", "read --from configs/launch/lora-8b.yaml"),
 )

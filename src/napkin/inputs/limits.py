@@ -17,6 +17,8 @@ from napkin.units import Unreadable, number, quantity
 HOLDS, BROKEN_WORD, CLOSE_WORD = "holds", "broken", "close"
 VERDICT = "verdict"
 """The path of an answer's word: a limit on it is one word, or several with | between them."""
+GIVEN_BY = {"cost": "price, USD per GPU-hour,", "memory/capacity": "hardware", "gpu_hours": "tokens"}
+"""Path → the input without which an answer lacks it."""
 _HINT = 'a condition is "<= 150d", ">= 30B", "30B .. 50B", "== 144d" or "== 144d ± 1%"'
 
 
@@ -141,7 +143,8 @@ def hold(
             continue
         if path not in quantities:
             known = (*quantities, VERDICT) if verdicts else quantities
-            hint = did_you_mean(path, known) or f"it has {', '.join(list(quantities)[:12])}"
+            given = f"{GIVEN_BY[path]} gives it" if path in GIVEN_BY else None
+            hint = given or did_you_mean(path, known) or f"it has {', '.join(list(quantities)[:12])}"
             problems.append(NapkinError(f"{where}: the answer has no such quantity", hint))
             continue
         value, unit = quantities[path]

@@ -77,6 +77,19 @@ def relatives_of(name: str, spelled: Mapping[str, str]) -> list[str]:
     return _likest(name, spelled, lambda one: one.version == own.version and _of_like_words(own, one))
 
 
+def of_size(name: str, spelled: Mapping[str, str]) -> list[str]:
+    """Return models of the same words and size, of any version, for a name that has none: `llama-8b`."""
+    own = parts_of(name, typed=True)
+    sizes = _sizes(own)
+    if not own.words or own.version or not sizes:
+        return []
+    return _likest(name, spelled, lambda one: _sizes(one) == sizes and _of_like_words(own, one))
+
+
+def _sizes(parts: NameParts) -> tuple[str, ...]:
+    return tuple(number for number, unit in zip(parts.numbers, parts.units, strict=True) if unit)
+
+
 def alike_but_for_words(name: str, spelled: Mapping[str, str]) -> list[str]:
     """Return models with all numbers of a name and some of its words: qwen2.5-7b for qwen2.5-omni-7b."""
     own = parts_of(name, typed=True)

@@ -125,7 +125,7 @@ def _near(name: str, fetched: str) -> str:
     meant = near_names.meant_by(name, spelled)
     if fetched:
         return f"did you mean {' or '.join(meant)}? else {fetched}" if meant else fetched
-    if meant or (meant := near_names.relatives_of(name, spelled)):
+    if meant or (meant := near_names.of_size(name, spelled) or near_names.relatives_of(name, spelled)):
         return f"did you mean {' or '.join(meant)}?"
     if like := near_names.alike_but_for_words(name, spelled):
         return f"a config.json's path will do; only like it by name: {' or '.join(like)}"

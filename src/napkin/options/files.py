@@ -10,6 +10,7 @@ GROUP = "Files"
 OPTIONS = (
     Option("run", units.words, "YAML file with options by name", metavar="FILE"),
     Option("from", units.words, "Launch file of a training framework (repeatable)", metavar="FILE", many=True),
+    Option("launch", units.words, "Launch files, as for --from", metavar="FILE", positional=True, many=True),
     Option(
         "emit",
         choice("torchtitan", "megatron", "deepspeed", "accelerate", "axolotl"),

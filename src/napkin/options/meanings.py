@@ -95,6 +95,7 @@ _MIXED = {
     "fp32": "--precision fp32",
     "*": f"!{_POLICIES}",
 }
+_RANKED = "--quantized nf4 ?--lora-rank 16: state the rank"
 _RANK = "?--lora-rank 16: state the rank"
 _FOUR_BIT_FORMATS = "--quantized nf4 (QLoRA), nf4-dq (its scales quantized too) or int4 (GPTQ, AWQ)"
 _FOUR_BITS = {"": "--quantized nf4", "false": ""}
@@ -103,7 +104,7 @@ _LORA = {
     "false": "",
     "#": "--lora-rank {}",
     "lora": _RANK,
-    "qlora": f"!{_QLORA}",
+    "qlora": _RANKED,
     "full": "",
     "none": "",
     "*": "!--lora-rank 16 trains LoRA matrices; everything is trained without it",
@@ -182,7 +183,7 @@ MEANS: dict[str, Mapping[str, str]] = {
     "memory-used nvidia-smi": {"*": "--snapshot used={}"},
     "rank r": {"*": "!--lora-rank N is LoRA's rank; a process's rank changes nothing: leave it out"},
     "full-finetune full-finetuning full-ft": {"": "!--task sft trains all weights without --lora-rank", "false": ""},
-    "qlora use-qlora": {"": f"!{_QLORA}", "#": "--quantized nf4 --lora-rank {}", "false": ""},
+    "qlora use-qlora": {"": _RANKED, "#": "--quantized nf4 --lora-rank {}", "false": ""},
     "load-in-4bit use-4bit 4bit bnb-4bit in-4bit load-4bit int4 q4": _FOUR_BITS,
     "load-in-8bit use-8bit 8bit bnb-8bit int8 in-8bit load-8bit q8": {"": "--quantized int8", "false": ""},
     "use-double-quant double-quant double-quantization use-nested-quant use-bnb-nested-quant "
@@ -252,6 +253,9 @@ MEANS: dict[str, Mapping[str, str]] = {
     "peak-tflops gpu-tflops hardware-tflops": {"*": "--peak-flops {}TFLOP/s"},
     "vram-gb gpu-memory-gb memory-gb gpu-mem-gb": {"*": "--memory-size {}GB"},
     "gpu-memory-utilization": {"*": "!--memory-size: the bytes that may be used of one GPU"},
+    "electricity-price electricity-cost energy-price energy-cost power-price power-cost price-per-kwh cost-per-kwh": {
+        "*": "!--price, USD per GPU-hour with its power; the answer has the energy in kWh"
+    },
     "chinchilla chinchilla-optimal compute-optimal": {"": "!--tokens {twenty}: about 20 tokens for each parameter"},
     "total-batch-size tokens-per-batch tokens-per-step batch-tokens global-batch-tokens batch-size-in-tokens "
     "global-batch-size-tokens tokens-per-iter": {

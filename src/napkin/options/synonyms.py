@@ -139,7 +139,7 @@ SAME = {
     "depth": "num-layers n-layers n-layer layers num-hidden-layers",
     "layers": "num-layers n-layers n-layer num-hidden-layers",
     "fan-in": "in-features",
-    "compute": "compute-budget flop-budget flops-budget training-flops training-compute total-compute",
+    "compute": "compute-budget flop-budget flops-budget training-flops training-compute total-compute flops",
     "law": "scaling-law",
     "prompt-tokens": """input-tokens input-len input-length isl prompt-len prompt-length max-input-tokens
         input-sequence-length mean-input-tokens""",
@@ -190,6 +190,8 @@ SAME = {
 """Option → names that mean the same and take the same value. A name listed under several options means the first of
 them that the command has."""
 
+VAGUE = {"micro-batch": (("batch", "batch-size", "bs", "batchsize"), "is per GPU")}
+"""Option → names that others give to another one too, and how they are read, which is said."""
 INSTEAD = {"micro-batch": "batch", "quantized": "dtype"}
 """Where a model serves, a batch is the sequences in flight, and a quantization the format of its weights."""
 

@@ -11,6 +11,7 @@ from napkin.counting import measured_rate
 from napkin.errors import NapkinError
 from napkin.inputs.log import Logged
 from napkin.options.question import MEASURED_RATES
+from napkin.options.registry import OPTIONS
 from napkin.record import record
 from napkin.term import ASSUMED, GIVEN, Term, leaf
 
@@ -74,7 +75,8 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
         inputs.note("samples per second times --seq counts padding as tokens: --seq N, their mean length, counts none")
         return measured_rate.of_samples(figure, seq, gpus)
     read_global_batch(inputs)
-    inputs.need("global-batch", "sequences in one optimizer step")
+    each = {"global-batch": f"{OPTIONS['global-batch'].usage}; or --grad-accum N next to --micro-batch"}
+    inputs.need_all({"global-batch": "sequences in one optimizer step"}, usages=each if "micro-batch" in inputs else {})
     return measured_rate.of_step(figure, inputs.term("global-batch"), seq, gpus)
 
 

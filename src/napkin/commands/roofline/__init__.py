@@ -53,6 +53,10 @@ def run(inputs: Inputs) -> Answer:
             f"MODEL: no operation is called {printable(operation, 60)!r}",
             did_you_mean(operation, OPERATIONS) or f"one of {', '.join(OPERATIONS)}; a model takes no shape",
         )
+    if operation in OF_MODELS:
+        raise NapkinError(
+            f"{operation} belongs to a model", "napkin roofline MODEL lists it with the model's other operations"
+        )
     return _answer_model(read_forward_pass(inputs))
 
 
@@ -211,6 +215,8 @@ OPERATIONS: dict[str, Callable[[Inputs, str], Answer]] = {
     "transfer": _run_transfer,
 }
 
+OF_MODELS = ("attention", "softmax", "norm", "layernorm", "rmsnorm", "embedding", "mlp", "lm_head", "loss")
+"""Operations that only a model has."""
 SAME = {"gemm": "matmul", "mm": "matmul", "gemv": "matvec", "copy": "transfer"}
 """Other names of operations."""
 

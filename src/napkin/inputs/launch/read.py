@@ -57,7 +57,7 @@ def reading_of(source: LaunchFile) -> Reading:
     if source.missing:
         raise NapkinError(
             f"{source.name}: its settings are in {source.missing[0][:200]}, which was not found",
-            "give that file: napkin read --from FILE",
+            "give that file: napkin read FILE",
         )
     if source.syntax == "shell" and source.command:
         started = source.program or " ".join([one for one in source.command if one not in ("", "exec")][:2])
