@@ -172,3 +172,31 @@ batch_size: 2
 dtype: bf16
 """
     assert reading_of(source_of(text, "full.yaml")).value_of("seq") == 1024
+
+
+def test_an_encoder_decoder_has_two_sequences() -> None:
+    text = "python train.py --model_name_or_path google/flan-t5-large --per_device_train_batch_size 8 --max_steps 9 "
+    reading = reading_of(source_of(f"{text}--max_source_length 1024 --max_target_length 16\n", "run.sh"))
+    assert (reading.value_of("seq"), reading.value_of("target-seq")) == (1024, 16)
+    decoder = reading_of(
+        source_of(
+            f"{text}--max_source_length 1024 --max_target_length 16\n".replace("google/flan-t5-large", "gpt2"), "run.sh"
+        )
+    )
+    assert (decoder.value_of("seq"), "target-seq" in decoder.inputs) == (1040, False)
+
+
+@pytest.mark.parametrize("switch", ["--low_rank_training True", "--enable_lora True", "--do_peft"])
+def test_a_switch_of_lora_of_its_own_is_asked(switch: str) -> None:
+    reading = line(f"--per_device_train_batch_size 1 --bf16 {switch}")
+    assert [reading.value_of(one) for one in ("adapter", "precision")] == [None, None]
+    assert "adapter" in reading.inputs
+
+
+def test_a_fork_of_openrlhf_is_read_by_its_options() -> None:
+    text = """python -m mine.cli.train_ppo_naive --pretrain Qwen/Qwen2.5-7B --zero_stage 3 --train_batch_size 128 \\
+  --micro_train_batch_size 4 --prompt_max_len 1024 --generate_max_len 3072 --bf16 --advantage_estimator group_norm
+"""
+    reading = reading_of(source_of(text, "run.sh"))
+    assert [reading.value_of(one) for one in ("trainer", "task", "zero", "seq")] == ["openrlhf", "grpo", 3, 4096]
+    assert any("is not OpenRLHF's own program" in one.why for one in reading.not_modelled)

@@ -215,11 +215,15 @@ def test_settings_of_a_script_that_a_script_submits(tmp_path: Path) -> None:
         'cd src\nCMD="LINE"\nCMD+=" --per_device_train_batch_size 4"\neval "$CMD"',
         'CMD="LINE --output_dir $OUT"\nCMD="$CMD --per_device_train_batch_size 4 | tee log"\neval $CMD',
         "singularity exec --nv image.sif LINE --per_device_train_batch_size 4",
+        "LINE --run_name $(date)-sft --per_device_train_batch_size 4",
+        'srun bash -c "\nX=\\"4 \\"\nLINE --per_device_train_batch_size \\$X\n"',
         "LINE `# a note` --per_device_train_batch_size 4 `# another`",
     ],
 )
 def test_command_lines_in_texts_and_wrappers(text: str) -> None:
-    assert script(text).value_of("micro-batch") == 4
+    reading = script(text)
+    assert reading.value_of("micro-batch") == 4
+    assert not any(one.key.startswith("-sft") for one in reading.not_modelled)
 
 
 def test_conversion_by_a_module_is_not_training() -> None:

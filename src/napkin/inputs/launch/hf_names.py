@@ -63,6 +63,8 @@ PARTS = re.compile(r"prompt|completion|response|target|answer|query|gen|new|min|
 """A program's own names of the length of its samples, and words of lengths that are not."""
 OWN_BITS = re.compile(r"(?:^|_)(?:quant\w*|load_in\w*)_n?bits?$")
 """A program's own names of the bits of the frozen weights, which do not tell the format."""
+OWN_ADAPTERS = re.compile(r"(?:^|_)(?:q?lora|peft|low_rank)(?:_|$)")
+"""A program's own switch of LoRA (LongLoRA's low_rank_training)."""
 OWN_GPUS = ("gpus", "num_gpus", "n_gpus", "ngpus", "gpu_num")
 OWN_STAGES = ("zero_stage", "ds_stage", "deepspeed_stage")
 """A program's own names of the number of GPUs and of DeepSpeed's stage."""
@@ -121,6 +123,7 @@ def ask_own(reading: Reading) -> None:
     if batch is not None and micro is not None and micro.origin == DEFAULT and not stated:
         reading.ask("micro-batch", batch)
     _ask_sizes(reading)
+    _ask_adapter(reading)
     for option, names, how in (("gpus", OWN_GPUS, whole), ("zero", OWN_STAGES, natural)):
         key = next((one for one in names if one in reading.source.values), None)
         if key is not None and option not in reading.inputs:
@@ -132,6 +135,16 @@ def ask_own(reading: Reading) -> None:
         reading.ask("zero", engine)
     if reading.open_among("fsdp") and "zero" not in reading.inputs:
         reading.ask("zero", "fsdp")
+
+
+def _ask_adapter(reading: Reading) -> None:
+    """Leave open the adapter that a switch of a program's own turns on."""
+    values = reading.source.values
+    switch = next(
+        (key for key in values if OWN_ADAPTERS.search(key) and str(values[key].value).lower() == "true"), None
+    )
+    if switch is not None and "adapter" not in reading.inputs and switch not in reading.format.looked:
+        reading.ask("adapter", switch)
 
 
 def _ask_sizes(reading: Reading) -> None:

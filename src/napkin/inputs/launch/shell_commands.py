@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from napkin.inputs.launch.shell_assignments import SET, Assignments
@@ -200,5 +201,6 @@ def _quoted_line(words: Sequence[str]) -> str:
     for at in range(1, len(words) - 1):
         shell = words[at - 1].rsplit("/", 1)[-1]
         if words[at] in ("-c", "-lc") and shell in ("bash", "sh") and words[at + 1][:1] in ("'", '"'):
-            return words[at + 1][1:-1]
+            inner = words[at + 1][1:-1]
+            return re.sub(r'\\(["`\\$])', r"\1", inner) if words[at + 1][0] == '"' else inner
     return ""

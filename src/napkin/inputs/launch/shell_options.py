@@ -11,7 +11,7 @@ from napkin.inputs.launch.settings_files import named_in
 from napkin.inputs.launch.shell_children import PROGRAMS
 from napkin.inputs.launch.shell_commands import Commands
 from napkin.inputs.launch.shell_flow import Script
-from napkin.inputs.launch.shell_marks import clean, marks
+from napkin.inputs.launch.shell_marks import OPENED, clean, marks
 from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar, check_size
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
@@ -199,9 +199,10 @@ def _options(words: Sequence[str]) -> dict[str, FileValue]:
     at, program = 0, False
     while at < len(words):
         word, defaulted, unknown = marks(words[at])
+        begins = not words[at].startswith(OPENED)  # "$(date)-sft" is no option
         at += 1
-        override = _OVERRIDE.fullmatch(word) if program else None
-        if _OPTION.fullmatch(word) and not re.fullmatch(r"-\d.*", word):
+        override = _OVERRIDE.fullmatch(word) if program and begins else None
+        if begins and _OPTION.fullmatch(word) and not re.fullmatch(r"-\d.*", word):
             spelled, equals, tail = word.partition("=")
             taken = [words[at - 1]] if equals else []
             while not equals and at < len(words) and not _is_option(words[at]) and not _begins_program(words, at):
@@ -219,7 +220,7 @@ def _options(words: Sequence[str]) -> dict[str, FileValue]:
 
 def _is_option(word: str) -> bool:
     plain = marks(word)[0]
-    return (
+    return not word.startswith(OPENED) and (
         plain == "--"
         or bool(_OPTION.fullmatch(plain))
         or bool(_OVERRIDE.fullmatch(plain) and not plain.startswith(("/", ".", "'")))

@@ -25,6 +25,7 @@ from napkin.inputs.launch.shared import (
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
 from napkin.inputs.launch.values import flag, number, whole, word
+from napkin.inputs.presets import is_preset, preset
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -49,8 +50,8 @@ HALVES = (
     ("source_max_len", "target_max_len"),
     ("max_input_length", "max_output_length"),
 )
-"""Prompt and response of programs that train decoders (the second is qlora.py's); run_summarization.py, which does not,
-is refused."""
+"""Prompt and response, or source and target of an encoder-decoder (the second is qlora.py's); run_summarization.py is
+refused."""
 
 
 def rollout(reading: Reading) -> None:
@@ -88,11 +89,23 @@ def seq(reading: Reading) -> None:
             return
     for keys in HALVES:
         halves = [reading.read(key, whole) for key in keys]
+        if all(halves) and _has_decoder(reading.value_of("model")):
+            reading.put("seq", halves[0], keys[0])
+            reading.put("target-seq", halves[1], keys[1])
+            return
         if all(halves):
             reading.derive("seq", sum(one or 0 for one in halves), *keys)
             return
     if is_trl(reading):
         reading.default("seq", 1024, "max_length")
+
+
+def _has_decoder(model: object) -> bool:
+    """Return whether a preset is an encoder-decoder, whose decoder reads a sequence of its own."""
+    config = preset(str(model)).config if is_preset(str(model)) else {}
+    return any(key in config for key in ("num_decoder_layers", "decoder_layers")) or bool(
+        config.get("is_encoder_decoder")
+    )
 
 
 def framework(reading: Reading) -> None:
@@ -139,6 +152,10 @@ AUTOCASTS = word({"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None, "fal
 
 def precision(reading: Reading) -> None:
     """Read the precision: the dtype that weights are loaded in, with autocast on top."""
+    adapted = reading.inputs.get("adapter")
+    if adapted is not None and adapted.value is None:
+        reading.ask("precision", adapted.where)
+        return
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
     autocast = autocast or reading.read("mixed_precision", AUTOCASTS)
@@ -264,8 +281,8 @@ FORMAT = LaunchFormat(
             take_task,
         ),
         KeyRule(
-            "max_length max_seq_length max_prompt_length max_completion_length",
-            "seq",
+            "max_length max_seq_length max_prompt_length max_completion_length max_source_length max_target_length",
+            "seq target-seq",
             "sequence length; GRPO: prompt + completion; TRL's default is 1024",
             seq,
         ),

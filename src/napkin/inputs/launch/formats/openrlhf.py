@@ -45,7 +45,14 @@ def is_this(source: LaunchFile) -> bool:
 
 def _program(source: LaunchFile) -> str:
     words = [*source.command, *(str(one.value) for key, one in source.values.items() if key in ("m", "module"))]
-    return next((name for name in TASKS for word in words if "openrlhf" in word and word.endswith(name)), "")
+    own = next((name for name in TASKS for word in words if "openrlhf" in word and word.endswith(name)), "")
+    return own or (next((name for name in TASKS for word in words if name in word), "") if _is_fork(source) else "")
+
+
+def _is_fork(source: LaunchFile) -> bool:
+    """Return whether a launch line has the options of OpenRLHF's older spelling, whatever program it starts."""
+    ours = any("openrlhf" in str(one.value) for key, one in source.values.items() if key in ("m", "module"))
+    return not ours and source.has_all("pretrain", "zero_stage", "train_batch_size", "micro_train_batch_size")
 
 
 def _first(reading: Reading, *keys: str) -> str:
@@ -70,6 +77,9 @@ def _task(reading: Reading) -> None:
     for key in ("model.beta", "beta"):
         if key in reading.source:
             reading.ignore(key)
+    if _is_fork(reading.source):
+        what = "is not OpenRLHF's own program; OpenRLHF's defaults are taken for what the line omits"
+        reading.omit(str(reading.source.plain("m") or reading.source.program), what)
 
 
 def _model(reading: Reading) -> None:
