@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,16 @@ from napkin.footprint.memory import parts_of, rank_of
 from napkin.footprint.moments import Moments
 from napkin.footprint.other_models import pass_peak
 from napkin.footprint.peaks import StageLayers, layer_peaks
-from napkin.footprint.prepared import prepare
+from napkin.footprint.prepared import prepare, table_gradient
+from napkin.operations.model import Model
 from napkin.planning.enlarge import with_layers
 from napkin.record import replace
 from napkin.training.recomputation import Recompute
 from napkin.training.tasks import ForwardPass
 from tests.conftest import ROOT, model_of
+from tests.test_moments_by_hand import TIED
 from tests.test_pipeline_by_hand import windowed
-from tests.test_states_by_hand import DENSE, H, L, S, setup_of, step_of
+from tests.test_states_by_hand import DENSE, TABLE, H, L, S, setup_of, step_of
 
 
 @pytest.mark.parametrize("policy", ["bf16-pure", "fp32"])
@@ -38,6 +41,16 @@ def test_a_mask_that_only_later_layers_read_is_free_again(policy: str) -> None:
     held = [dict(moments.backward(one).made["temporaries"])["referred_to"] for one in (later, first)]
     assert held[0] - held[1] == mask
     assert moments.references.masks == 2 * mask
+
+
+@pytest.mark.parametrize(
+    ("of", "changes", "size"),
+    [(TIED, {}, 2 * TABLE), (TIED, {"policy": "fp32"}, 4 * TABLE), (TIED, {"frozen": 0}, 0), (DENSE, {}, 0)],
+)
+def test_the_gradient_that_a_tied_head_shares(of: Model, changes: dict[str, Any], size: int) -> None:
+    """Of the embedding, in the gradients' format; none if it is frozen, or the head has a matrix of its own."""
+    step = step_of(of, **changes)
+    assert step.replays.table == table_gradient(of, step.setup, step.weights) == size
 
 
 @pytest.mark.parametrize("pp", [1, 2])

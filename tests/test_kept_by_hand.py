@@ -203,6 +203,7 @@ def test_what_layers_share_and_none_keeps() -> None:
     assert shared_kv_bytes(of, stage(of)) == 0
     unchecked = step(Recompute("none"))
     assert shared_kv_bytes(unchecked, stage(unchecked)) == 10**9
+    assert shared_kv_bytes(of, stage(of, 2, 3)) == 0  # one checkpoint
     assert shared_kv_bytes(of, stage(of, 1, 2)) == 10**9  # a plain layer has it as an argument and does not keep it
     kept = storage("kept", 10**3)
     of = step(EVERY, shared_tensors=(kept,))
