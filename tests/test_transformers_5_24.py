@@ -11,8 +11,11 @@ import pytest
 
 from napkin.counting import flops
 from napkin.counting.params import params
-from napkin.errors import NapkinError
-from tests.conftest import model_of
+from napkin.errors import REFUSED, NapkinError
+from napkin.footprint.memory import parts_of, rank_of
+from napkin.footprint.moments import Moments
+from tests.conftest import model_of, preset, run_line
+from tests.test_states_by_hand import step_of
 
 DEFAULTS: dict[str, dict[str, Any]] = dict(
     json.loads((Path(__file__).parent / "data" / "default_configs.json").read_text(encoding="utf-8"))["rows"]
@@ -106,3 +109,28 @@ def test_loops_that_cannot_be_are_wrong() -> None:
         with pytest.raises(NapkinError) as caught:
             model_of(fields)
         assert caught.value.status == 2
+
+
+@pytest.mark.parametrize("fields", [LOOP, DORY], ids=["inkling2_loop", "dory"])
+def test_looped_layers_are_on_one_pipeline_stage(fields: dict[str, Any]) -> None:
+    """A stage of later runs would need a copy of weights that another stage holds; ALBERT's are on every stage."""
+    model = model_of(fields)
+    assert (model.shares_tensors, model.shares_weights) == (False, True)
+    found = run_line("memory - --gpus 2 --pp 2 --seq 64", stdin=json.dumps(fields))
+    assert found.status == REFUSED
+    assert "have weights of other stages" in found.errors[0]
+    rows = run_line("plan - --gpus 2 --hardware h100 --seq 64 --json", stdin=json.dumps(fields)).data["rows"]
+    assert {row["pp"] for row in rows} == {1}
+    for other in (model_of(DEFAULTS["albert"]), preset("deberta-v3-base"), preset("gpt2")):
+        assert not other.on_one_stage
+
+
+@pytest.mark.parametrize("fields", [LOOP, DORY, DEFAULTS["hrm_text"]], ids=["inkling2_loop", "dory", "hrm_text"])
+def test_weights_of_looped_layers_have_one_gradient(fields: dict[str, Any]) -> None:
+    """When the layers are done all gradients are there but the embedding's, however often the layers ran."""
+    step = step_of(model_of(fields), policy="fp32")
+    found = rank_of(step, 0)
+    parts = parts_of(step, found.stage)
+    (_, embedding), *_ = parts
+    made = Moments(step, found, parts).end_of_backward().gradients
+    assert made == found.gradients - 4 * embedding.all

@@ -253,6 +253,18 @@ class Model:
         return any(op.pattern() == SHARED_OUTPUT for op in (*before, *self.operations))
 
     @property
+    def shares_weights(self) -> bool:
+        """Whether layers have the weights of other layers, as looped ones do, besides what `shared` counts."""
+        layers = [layer.operations for stack in self.stacks for layer in stack.layers]
+        every = {id(op) for op in self.operations}
+        return any({id(op.owner()) for op in own} & every - {id(op) for op in own} for own in layers)
+
+    @property
+    def on_one_stage(self) -> bool:
+        """Whether its layers cannot be divided among pipeline stages: the stages would depend on each other."""
+        return self.shares_tensors or self.shares_weights
+
+    @property
     def experts(self) -> set[int]:
         """Numbers of experts that a layer chooses among; none in a dense network."""
         return {op.chooses_among() for op in self.operations} - {0}

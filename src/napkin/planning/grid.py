@@ -167,7 +167,7 @@ def _rows(request: Request, largest: int) -> Iterator[tuple[int, int, int, int, 
 def _columns(request: Request) -> Iterator[tuple[int, int]]:
     """Yield the fields of each GridColumn that divides the layers."""
     depth = request.model.stacks[-1].depth
-    whole = request.model.shares_tensors or request.setup.layout.images
+    whole = request.model.on_one_stage or request.setup.layout.images
     for pp in divisors(request.gpus, 1 if whole else depth):
         if request.allows("pp", pp):
             yield from ((pp, vp) for vp in chunks(depth, pp) if request.allows("vp", vp))

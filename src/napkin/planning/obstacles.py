@@ -28,8 +28,8 @@ def broken_rules(request: Request) -> list[str]:
         found.append(f"--cp {only['cp']} does not divide the {request.seq:,} tokens of a sequence")
     if only.get("pp", 1) * only.get("vp", 1) > depth:
         found.append(f"pp · vp is above the {depth} layers")
-    if only.get("pp", 1) > 1 and request.model.shares_tensors:
-        found.append("layers read what layers of other pipeline stages make")
+    if only.get("pp", 1) > 1 and request.model.on_one_stage:
+        found.append("layers read what layers of other pipeline stages make, or have their weights")
     product = math.prod(only.get(name, 1) for name in (*OF_REPLICA, "dp"))
     if n % product:
         found.append(f"{n:,} GPUs are not a multiple of {product:,}")

@@ -170,7 +170,7 @@ def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[
     wide = [k for k in times if tp * k <= node and not undivided(model, setup.implementation, tp * k)]
     wide = [k for k in wide if (int(layout.seq) // cp) % (tp * k) == 0]
     long = [k for k in times if int(layout.seq) % (cp * k * tp) == 0]
-    assigned = bool(layout.stages) or model.shares_tensors
+    assigned = bool(layout.stages) or model.on_one_stage
     deep = [k for k in times if not assigned and model.stacks[-1].depth % (pp * k * int(layout.vp)) == 0]
     fewest = min(_experts(model), default=0)
     spread = [k for k in (2, 4, 8) if fewest and dp % (ep * k) == 0 and fewest % (ep * k) == 0]

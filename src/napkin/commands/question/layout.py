@@ -166,8 +166,9 @@ def _check_experts(inputs: Inputs, model: Model, tp: int, ep: int, etp: int) -> 
 def _check_stages(model: Model, pipeline: Pipeline) -> None:
     """Raise an error if a pipeline cannot divide the layers."""
     pp, vp, depth = pipeline.pp, pipeline.vp, model.stacks[-1].depth
-    if pp > 1 and model.shares_tensors:
-        raise Refused(f"--pp {pp:,}: layers of {model.name} read what layers of other stages compute", "--pp 1")
+    if pp > 1 and model.on_one_stage:
+        what = "read what layers of other stages compute" if model.shares_tensors else "have weights of other stages"
+        raise Refused(f"--pp {pp:,}: layers of {model.name} {what}", "--pp 1")
     if pp * vp > depth:
         raise NapkinError(f"--pp {pp:,} × --vp {vp:,} is more than the {depth:,} layers", f"at most {depth:,}")
     if vp > 1 and depth % pp == 0 and not pipeline.stages:

@@ -107,7 +107,7 @@ def _feed(config: Config, hidden: int) -> Operations:
     )
 
 
-def _layer(config: Config, sizes: Dimensions, kind: str, again: bool = False) -> Layer:
+def _layer(config: Config, sizes: Dimensions, kind: str) -> Layer:
     """Return a layer, each branch of which moves the normed stream towards its normed result."""
     hidden = sizes.hidden
     attend, feed = _attention(config, sizes, kind), _feed(config, hidden)
@@ -121,9 +121,13 @@ def _layer(config: Config, sizes: Dimensions, kind: str, again: bool = False) ->
         RMS_BARE("mlp_normed", feed[-1].name, hidden),
         Interpolate("mlp_moved", ("mlp_norm", "mlp_normed"), hidden),
     )
-    if again:
-        operations = tuple(run_again(op) if op.weights() else op for op in operations)
-    return Layer(("sliding" if kind == WINDOWED else "full") + "_again" * again, operations)
+    return Layer("sliding" if kind == WINDOWED else "full", operations)
+
+
+def _again(layer: Layer) -> Layer:
+    """Return a later run of a layer, with its weights."""
+    operations = tuple(run_again(op) if op.weights() else op for op in layer.operations)
+    return Layer(f"{layer.kind}_again", operations)
 
 
 def _dory(config: Config) -> Model:
@@ -139,9 +143,12 @@ def _dory(config: Config) -> Model:
     )
     first, last = sections.before, sections.before + sections.looped
     runs = list(runs_of(sections.kinds[:first], layer))
+    looped = sections.kinds[first:last]
+    usual = {kind: layer(kind) for kind in looped}
+    owners = {kind: replace(one, kind=f"{one.kind}_looped") for kind, one in usual.items()}  # unlike those around
+    again = {kind: _again(one) for kind, one in usual.items()}
     for number in range(sections.loops):
-        runs.append((1, state))
-        runs += runs_of(sections.kinds[first:last], partial(layer, again=number > 0))
+        runs += [(1, state), *runs_of(looped, (again if number else owners).__getitem__)]
     runs += runs_of(sections.kinds[last:], layer)
     config.notes.append(f"layers {first} to {last - 1} run {sections.loops} times")
     after = head(hidden, rows, norm=RMS_BARE, none=sizes.headless)

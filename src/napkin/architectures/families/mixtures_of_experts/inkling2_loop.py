@@ -15,6 +15,7 @@ from napkin.architectures.idle import idle
 from napkin.architectures.record import Wrapper, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config, number_in
+from napkin.operations.base import Operation
 from napkin.operations.block_residual import BlockResidual
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
@@ -83,24 +84,31 @@ def _message(hidden: int, states: int) -> Operations:
     return (read, *(Slice(f"{branch}message", (read.name,), hidden) for branch in BRANCHES))
 
 
+def _again(op: Operation, owned: dict[str, Operation]) -> Operation:
+    """Return an operation of a later pass with the weights of an earlier one, which each branch's norm shares; else it
+    owns them itself."""
+    names = (op.name, *(op.name.removeprefix(branch) for branch in BRANCHES))
+    owner = next((owned[name] for name in names if name in owned), None)
+    if owner is None:
+        owned[op.name] = op
+    return run_again(op, owner) if owner is not None and op.weights() else op
+
+
 def _loop_layers(parts: InklingParts, loop: _Loop) -> list[Layer]:
     """Return the layers of the loop, pass by pass; weights belong to the first pass that runs them."""
     plans, hidden = parts.plans[loop.start : loop.end], parts.sizes.hidden
-    message = _message(hidden, (loop.end - loop.start) // parts.every)
-    gates = [op for branch in BRANCHES for op in _mixed(hidden, loop.rank, branch, "x")]
+    states = (loop.end - loop.start) // parts.every
     firsts = [layer(parts, plan) for plan in plans]
     if loop.passes == 1:
-        held = idle("unused_messages", (*message, *gates))
+        gates = [op for branch in BRANCHES for op in _mixed(hidden, loop.rank, branch, "x")]
+        held = idle("unused_messages", (*_message(hidden, states), *gates))
         return [Layer(one.kind + "_loop", (held, *one.operations)) for one in firsts]
-    own = {op.name for op in (*message, *gates)}
+    owners = [{op.name: op for op in one.operations} for one in firsts]
     made = list(firsts)
     for number in range(1, loop.passes):
-        for plan in plans:
+        for plan, owned in zip(plans, owners, strict=True):
             usual = layer(parts, plan, lambda branch, source: _mixed(hidden, loop.rank, branch, source))
-            operations = tuple(
-                run_again(op) if op.weights() and (number > 1 or op.name not in own) else op
-                for op in (*message, *usual.operations)
-            )
+            operations = tuple(_again(op, owned) for op in (*_message(hidden, states), *usual.operations))
             made.append(Layer(f"{usual.kind}_{'messages' if number == 1 else 'again'}", operations))
     return made
 
