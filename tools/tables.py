@@ -241,7 +241,7 @@ LAUNCH_FILES = """# Launch files of other frameworks
 TOML, a launch script, a Python file of assignments, or a Python program (if it starts several runs, select one by its
 line: `--from train.py:40`). It is repeatable (`--from accelerate.yaml --from train.yaml`), and options on the command
 line win. A launch script may name a settings file (`sft.py --config recipe.yaml`, or Hydra's `--config-name recipe`):
-that file is read, with those of its `defaults:`, and the script's own options win over it. `napkin read --from FILE`
+that file is read, with those of its `defaults:`, and the script's own options win over it. `napkin read FILE`
 prints how the file was understood and computes nothing:
 
 - each option, its origin (from file, derived from several keys, the framework's default, assumed) and its keys;
