@@ -391,3 +391,11 @@ def test_the_network_counts_in_nodes_of_any_size(node: int, tmp_path: pathlib.Pa
         line = f"step llama3-8b --gpus {2 * node} --zero 3 --seq 4096 --hardware-file {file} --hardware mine --json"
         seconds.append(run_line(line).values["step/time"])
     assert seconds[0] > 1.5 * seconds[1]
+
+
+@pytest.mark.parametrize(("policy", "peak"), [("bf16-mixed", "989.4 TFLOP/s bf16"), ("fp8-mixed", "1.979 PFLOP/s fp8")])
+def test_the_screen_says_how_the_mfu_is_counted(policy: str, peak: str) -> None:
+    """The MFU of fp8 is of fp8's peak; that of a run is by 6ND and includes the goodput."""
+    line = f"llama3-8b --gpus 64 --hardware h100 --zero 3 --precision {policy}"
+    assert f"counted by operation, of {peak}" in run_line(f"step {line}").out
+    assert "by 6nd, × goodput" in run_line(f"train-time {line} --tokens 1T").out

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from napkin.commands.next_command import FREE, under
 from napkin.commands.question.step_model import StepQuestion
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
+from napkin.inputs.peaks import peak_name
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
 from napkin.render.figures import interval, size_of
@@ -73,6 +74,8 @@ def _rows(question: StepQuestion, terms: dict[str, Term], fit: str | None) -> li
     """Return the speed, utilization with recomputation, and the memory of the step."""
     speed = human(terms["tokens_per_second_per_gpu"].value, "1")
     rows = [("speed", f"{speed} token/s per GPU", "")]
+    peak = f"{human(question.prediction.peak.value, 'FLOP/s').removesuffix('/GPU')} {peak_name(question.setup.compute)}"
+    rows.append(("MFU", human(terms["mfu"].value, "1", 3), f"counted by operation, of {peak}"))
     if terms["hfu"].value > terms["mfu"].value:
         rows.append(("HFU", human(terms["hfu"].value, "1", 3), "with what is recomputed"))
     if "memory/total" in terms:

@@ -135,8 +135,7 @@ def _rows(
     elif "mfu" not in question.known and wanted != "mfu":
         ends = answer.intervals.get("mfu")
         said = "" if ends is None or question.confidence is None else interval(ends, mfu, "1", question.confidence)
-        counted = f"of the whole run, by {question.convention}"
-        parts = [part for part in (said, *_rests_on(answer), counted) if part]
+        parts = [part for part in (said, *_rests_on(question, answer)) if part]
         rows.append(("MFU", human(mfu, "1", 3), "; ".join(parts)))
     if "goodput" in terms and terms["goodput"].value != 1:
         if "time/uninterrupted" in terms:
@@ -191,10 +190,12 @@ def _compared(answer: Answer, terms: Mapping[str, Term]) -> str:
     return "; ".join(said)
 
 
-def _rests_on(answer: Answer) -> list[str]:
-    """Return the basis of an estimated MFU."""
+def _rests_on(question: TrainTimeQuestion, answer: Answer) -> list[str]:
+    """Return the basis of an estimated MFU: published whole runs, or the step's in the convention of the run."""
     evidence = answer.extra.get("evidence")
-    return ["from published training runs"] if isinstance(evidence, list) and evidence else ["from the step model"]
+    if isinstance(evidence, list) and evidence:
+        return ["from published training runs", f"of the whole run, by {question.convention}"]
+    return [f"by {question.convention}, × goodput"]
 
 
 def _emitted(terms: Mapping[str, Term]) -> str:
