@@ -114,6 +114,11 @@ def test_how_many_formats_hold_a_value_is_counted(napkin: Napkin) -> None:
     assert (values["dtype/representable"], values["dtype/lost"]) == (len(FORMATS) - 3, 3)
 
 
+@pytest.mark.parametrize("value", ["65520", "0.1", "-3.4e38", "1e-300", "123456789.123", "1e400"])
+def test_a_value_in_every_format_fits_the_screen(napkin: Napkin, value: str) -> None:
+    assert max(map(len, napkin(f"dtype {value}").out.splitlines()), default=0) <= 80
+
+
 def test_a_value_that_overflows_is_left_out_and_named(napkin: Napkin) -> None:
     outcome = napkin("dtype 1e6 --json")
     assert "dtype/fp16/value" not in outcome.values

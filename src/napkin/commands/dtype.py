@@ -68,8 +68,9 @@ def _listing(rows: Sequence[Mapping[str, Cell]], text: str, value: Fraction | No
     if value is not None:
         columns += [Column(f"{text} becomes", right=True), Column("")]
         names += ["value", "event"]
-    columns += [Column("bytes", right=True, drop=1), Column("largest", right=True), Column("smallest", right=True)]
-    columns += [Column("eps", right=True, drop=2), Column("exponent+fraction bits", drop=3)]
+    columns += [Column("bytes", right=True, drop=2), Column("largest", right=True)]
+    columns += [Column("smallest", right=True, drop=1), Column("eps", right=True, drop=3)]
+    columns += [Column("exponent+fraction bits", drop=4)]
     names += ["bytes", "max", "min_subnormal", "epsilon"]
     cells = [[str(row["dtype"]), *(_shown(name, row.get(name)) for name in names), _bits_of(row)] for row in rows]
     asked = "Number formats" if value is None else f"{text} in each number format"
