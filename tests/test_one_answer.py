@@ -292,3 +292,54 @@ def test_a_layout_of_plan_has_one_memory_or_says_whose(line: str) -> None:
             assert any(f"--implementation {model}" in note for note in typed["notes"])
             same = run_line(f"{command} {asked}{tokens} --implementation {model} --json").values
             assert same["memory/total"] == row["memory"]
+
+
+def test_what_is_outside_the_layers_is_named() -> None:
+    """Phi-3.5-MoE's head has a bias of 32,064, more than its norm's 8,192; GPT-2 has learned positions."""
+    said = {name: run_line(f"params {name}").out for name in ("phi3.5-moe", "gpt2", "llama3-8b")}
+    counted = run_line("params phi3.5-moe --json").values["params/outside_layers"]
+    assert counted == 32_064 + 2 * 4096
+    assert "head bias; final norm" in said["phi3.5-moe"]
+    assert "positions; final norm" in said["gpt2"]
+    assert "bias" not in said["llama3-8b"]
+
+
+def test_a_maximum_of_none_says_which_smallest_value_was_judged() -> None:
+    found = run_line("memory llama3-70b --hardware rtx4090 --max params")
+    assert found.out.splitlines()[1].strip() == "0 layers: 1 layer DOES NOT FIT"
+    for what, counted in {"params": "layer", "micro-batch": "sequence", "seq": "token"}.items():
+        lines = run_line(f"memory llama3-8b --hardware h100 --gpus 8 --zero 3 --max {what}").out.splitlines()
+        assert f"{counted}; mostly " in next(line for line in lines if line.startswith("  1 more "))
+
+
+def test_a_long_sequence_is_divided_before_it_is_cut() -> None:
+    """Halves of 1,000,000 tokens end at 15,625, which 8 ranks do not divide: the length that they do is tried."""
+    line = "memory llama3-8b --gpus 8 --seq 1M --hardware h100 --zero 3"
+    found = run_line(f"{line} --json")
+    changes = [row["change"].split() for row in found.data["suggestions"] if "--cp 8" in row["change"]]
+    assert [change[change.index("--seq") + 1] for change in changes] == ["125000"]
+    for row in found.data["suggestions"]:
+        assert run_line(f"{row['command'].removeprefix('napkin ')} --json").data["verdict"] == "fits"
+
+
+def test_an_impossible_plan_names_its_table_as_the_nearest() -> None:
+    out = run_line("plan llama3-8b --gpus 8 --hardware h100 --seq 1M").out
+    assert "nearest layout" in out
+    assert "nearest layout" not in run_line("plan llama3-8b --gpus 8 --hardware h100").out
+
+
+def test_a_file_of_grpo_lacks_the_gpus_that_its_prompts_follow_from(tmp_path: Path) -> None:
+    """8 micro-batches · 4 accumulated / 8 responses to a prompt: 4 prompts a step on each GPU."""
+    file = tmp_path / "grpo.yaml"
+    file.write_text(
+        "model_name_or_path: Qwen/Qwen2.5-7B-Instruct\nbeta: 0.04\nnum_generations: 8\nmax_prompt_length: 512\n"
+        "max_completion_length: 1024\nper_device_train_batch_size: 8\ngradient_accumulation_steps: 4\nbf16: true\n"
+    )
+    for command in ("memory", "step"):
+        line = f"{command} --from {file} --hardware h100"
+        refused = run_line(line)
+        assert refused.status == 2
+        assert "--gpus is missing" in refused.err
+        assert "--global-batch is missing" not in refused.err
+        found = run_line(f"{line} --gpus 2 --json")
+        assert found.data["inputs"]["global-batch"]["value"] == 8

@@ -11,6 +11,7 @@ from napkin.commands.question.model import read_model, read_mtp
 from napkin.counting.params import params
 from napkin.counting.vision import params_of
 from napkin.operations.model import Model
+from napkin.operations.roles import LM_HEAD
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.render.answer import Answer
 from napkin.render.figures import compact, share
@@ -80,16 +81,26 @@ def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
         words = (term.name.removeprefix("params/layers/").replace("_", " ") for term in kinds)
         rows += [(f"  {word}", term, _times(term)) for word, term in zip(words, kinds, strict=True)]
     rows += [(label, counted[path], "included in the layers") for path, label in OF_EXPERTS if path in counted]
-    positions = "position embedding, " if "params/position_embedding" in counted else ""
     remarks = {
         "params/embedding": "shared with the LM head" if model.tied else "",
-        "params/outside_layers": f"{positions}final norm",
+        "params/outside_layers": "; ".join(_outside(model, counted)),
         "params/vision": "in addition",
     }
     rows += [(label, counted[path], remarks.get(path, "")) for path, label in PARTS if path in counted]
     return shares(
         [(label, compact(term.value, "param"), term.value / total, said) for label, term, said in rows if term.value]
     )
+
+
+def _outside(model: Model, counted: Mapping[str, Term]) -> list[str]:
+    """Return what has parameters outside the layers, in words, the largest first."""
+    weighted = [op for stack in model.stacks for op in stack.after if op.weights()]
+    biased = any(op.role == LM_HEAD and any(one.name != "weight" for one in op.weights()) for op in weighted)
+    return [
+        *(["positions"] if "params/position_embedding" in counted else []),
+        *(["head bias"] if biased else []),
+        *(["final norm"] if any(op.role != LM_HEAD for op in weighted) else []),
+    ]
 
 
 def _times(term: Term) -> str:

@@ -45,6 +45,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     (*TRAINER, LORA),
     (*TRAINER, QLORA),
     (*TRAINER, "optimizer", "offload"),
+    (*TRAINER, "cp", "seq"),
     (*TRAINER, "seq"),
 )
 """Further groups of axes on the same GPUs, in the order in which they are added."""
@@ -97,10 +98,15 @@ class RemedySearch:
 
     def strongest(self, names: Sequence[str]) -> Choice:
         """Return the combination with every one of these axes at its last level, but offloading no more than the host
-        has room for."""
+        has room for, and with a sequence that the ranks can divide."""
         choice = tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
-        at = next((at for at, axis in enumerate(self.axes) if axis.name == "offload"), None)
-        while at is not None and choice[at] and self.evaluated(choice) == HOST_TOO_SMALL:
+        choice = self._weaker(choice, "seq", None)
+        return self._weaker(choice, "offload", HOST_TOO_SMALL)
+
+    def _weaker(self, choice: Choice, name: str, problem: str | None) -> Choice:
+        """Return a combination with an axis relaxed until its evaluation is not this problem."""
+        at = next((at for at, axis in enumerate(self.axes) if axis.name == name), None)
+        while at is not None and choice[at] and self.evaluated(choice) == problem:
             choice = (*choice[:at], choice[at] - 1, *choice[at + 1 :])
         return choice
 

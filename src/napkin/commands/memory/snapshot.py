@@ -83,10 +83,7 @@ def compare(seen: Snapshot, path: str, found: Fit, terms: dict[str, Term]) -> An
                 f"{name}: measured is {value / row.predicted - 1:+.1%} of predicted, {where} the interval"
             )
             rows.append(row)
-        if stated is not None:
-            measured.append(leaf(f"seen/{name}", stated, "byte", MEASURED, path))
-    if seen.unstated is not None:
-        measured.append(leaf("seen/unstated", seen.unstated, "byte", MEASURED, path))
+            measured.append(leaf(f"seen/{name}", value, "byte", MEASURED, path))
     stages = int(found.step.setup.layout.pp)
     if stages > 1:
         worst = int(found.rank.stage.index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.machine import WHICH
 from napkin.commands.question.model import read_model
+from napkin.commands.question.tasks import read_trainer
 from napkin.errors import NapkinError
 from napkin.evidence.response_lengths import TokenRange, answers_within, prompts_within
 from napkin.planning.rollouts import RolloutLengths
@@ -17,6 +18,18 @@ USAGES = {
     "prompt-tokens": "--prompt-tokens N: mean tokens; or --max-prompt-tokens, and they are assumed",
     "response-tokens": "--response-tokens N: mean tokens; or --max-response-tokens, and they are assumed",
 }
+
+
+BY_GPUS = "how many prompts per step follows from the micro-batches of all ranks"
+
+
+def _read_whether_by_gpus(inputs: Inputs) -> bool:
+    """Return whether a launch file states the responses of each rank, so that those of a step only lack the GPUs."""
+    if inputs.has("global-batch") or inputs.has("gpus") or "micro-batch" not in inputs:
+        return False
+    from napkin.inputs.launch.stated import FROM_FILE
+
+    return bool(read_trainer(inputs).group) and inputs.origin("micro-batch") == FROM_FILE
 
 
 def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
@@ -91,10 +104,8 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
     for name, (what, _) in SPANS.items():
         if name not in known and (timed or (f"max-{name}" not in inputs and "seq" not in inputs)):
             whys[name] = f"how long are {what}, on average?"
-    whys |= {
-        "samples-per-prompt": "how many responses per prompt?",
-        "global-batch": "how many prompts per step?",
-    }
+    whys["samples-per-prompt"] = "how many responses per prompt?"
+    whys |= {"gpus": BY_GPUS} if _read_whether_by_gpus(inputs) else {"global-batch": "how many prompts per step?"}
     inputs.need_all(whys, usages=USAGES)
     whole = inputs.integer_or_none("seq")
     prompt, longest_prompt = _read_length(inputs, "prompt-tokens", 1)

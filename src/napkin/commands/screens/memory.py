@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup
 from napkin.commands.screens.suggestions import host_line, would_fit
+from napkin.errors import UNDECIDED
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
 from napkin.footprint.saving import FULL
@@ -52,6 +53,8 @@ MOST = {
     "params": "largest model in the shape",
 }
 """Quantity of --max → its name on line 1."""
+ADDED = {"micro-batch": "sequence", "seq": "token", "layers": "layer", "params": "layer"}
+"""Quantity of --max → what it counts."""
 
 
 def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
@@ -85,7 +88,7 @@ def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> S
         [f"{MOST[what]} of {first}", *(clause for clause in rest if what != "seq" or "tokens" not in clause)],
         _most(what, found, terms, question.confidence),
         found.fit.verdict or "",
-        quantities([used, *_binding(found), *_rows(found.fit, answer, capacity.value)]),
+        quantities([used, *_binding(what, found), *_rows(found.fit, answer, capacity.value)]),
         [_peak(found.fit)],
         would_fit(remedies, REMEDIES),
         next=_first(remedies) if remedies else following,
@@ -96,7 +99,8 @@ def _most(what: str, found: LargestFit, terms: Mapping[str, Term], level: float)
     """Return the largest value, the parameters of such a model, and the interval: from what surely fits to what may."""
     verdict = (found.fit.verdict or "").upper()
     if not found.value:
-        return [f"{_value(what, 0)}: not even {found.unit:,} fits", verdict]
+        is_close = "is " if found.fit.verdict == UNDECIDED else ""
+        return [f"{_value(what, 0)}: {_value(what, found.unit)} {is_close}{verdict}"]
     size_of_model = [human(terms["params/max"].value, "param")] if "params/max" in terms else []
     ends = f"{level:.0%}: {found.surely:,} to {found.possibly:,}"
     return [_value(what, found.value), ends, *size_of_model, verdict]
@@ -108,14 +112,17 @@ def _value(what: str, value: int) -> str:
     return {"micro-batch": f"micro-batch {value:,}", "seq": f"{value:,} tokens"}.get(what, layers)
 
 
-def _binding(found: LargestFit) -> list[tuple[str, str, str]]:
+def _binding(what: str, found: LargestFit) -> list[tuple[str, str, str]]:
     """Return the limit that rules out a larger value."""
     binding = found.binding
     if binding is None:
         return []
     if not binding.grows:
         return [("limit", "", f"{binding.bucket} of the model")]
-    return [(f"{found.unit:,} more", f"+{size(binding.grows)}", f"mostly {binding.bucket.replace('_', ' ')}")]
+    counted = f"{ADDED[what]}{'s' * (found.unit > 1)}"
+    return [
+        (f"{found.unit:,} more", f"+{size(binding.grows)}", f"{counted}; mostly {binding.bucket.replace('_', ' ')}")
+    ]
 
 
 def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]:

@@ -27,11 +27,12 @@ def screen(question: PlanQuestion, answer: Answer, kept_by_more: bool = False) -
     on whether another number of GPUs meets the limits that this one misses."""
     rows, advised = list(answer.rows or ()), suggested(answer)
     several = any("efficiency" in row or "why" in row for row in rows)
+    most, nearest = LISTED - len(advised), "nearest" in answer.extra
     return Screen(
         _question(question, several),
         _headline(question, answer),
         answer.verdict or "",
-        _machines(question, rows) if several else _layouts(question, rows, _usual(answer), LISTED - len(advised)),
+        _machines(question, rows) if several else _layouts(question, rows, _usual(answer), most, nearest),
         _remarks(question, answer, rows),
         _advised(advised),
         next=_next(rows, kept_by_more, advised),
@@ -129,13 +130,14 @@ def _pace(row: Row) -> str:
     return joined(seconds, trains, hosted(row), layout_words(row))
 
 
-def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], most: int) -> Table:
-    """Return the ranked layouts, at most this many, with the recommended one marked, then common choices that fit."""
+def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], most: int, nearest: bool) -> Table:
+    """Return the ranked layouts, at most this many, with the recommended one marked, then common choices that may fit.
+    nearest: they answer the nearest question that has an answer."""
     run, priced = question.tokens is not None, question.tokens is not None and question.price is not None
     batches = len({row["global-batch"] for row in rows}) > 1
     columns = [
         Column("", True, 1),
-        Column("layout"),
+        Column("nearest layout" if nearest else "layout"),
         *([Column("batch", True, 4)] if batches else []),
         Column("step", True, 3 if run else 0),
         *([Column("run", True)] if run else []),
