@@ -116,10 +116,11 @@ def of_step(
 ) -> StepEstimate:
     """Return the step model's utilization in a convention's terms, times the goodput; per_token: the convention's
     FLOPs; most: the utilization by them at which the hardware's peak is reached."""
-    seconds = prediction.step().time.value
+    found = prediction.step().time
+    seconds = found.value
     done = per_token * layout.global_batch * layout.seq
     middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * goodput.share.value
-    of_step, close = prediction.half_width(confidence, named=stack_named)
+    of_step, close = prediction.half_width(confidence, named=stack_named, found=found)
     half = goodput.half_width(of_step, deviations(confidence))
     low, high = middle / math.exp(half), min(middle * math.exp(half), max(most, middle))
     estimate = runs.Estimate(middle, low, high, confidence, 0, 0, ())

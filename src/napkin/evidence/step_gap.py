@@ -50,12 +50,13 @@ class Gap:
 
 def gap_of(layout: Layout, prediction: StepPrediction, rate: Term, confidence: float, stack_named: bool) -> Gap:
     """Compare a measured rate, in tokens/s/GPU, with the step model's prediction for the layout."""
-    seconds = prediction.step().time.value
+    found = prediction.step().time
+    seconds = found.value
     tokens = leaf("tokens_per_step", layout.global_batch * layout.seq, "token", TRUE)
     gpus = leaf("gpus", layout.gpus, "GPU", TRUE)
     measured = divide("step/seen", tokens, multiply("tokens_per_second/seen", rate, gpus))
     predicted = leaf("step/predicted", seconds, "second", SEEN, "the step model; napkin step explains it")
-    half, _ = prediction.half_width(confidence, named=stack_named)
+    half, _ = prediction.half_width(confidence, named=stack_named, found=found)
     causes = tuple(causes_of(prediction, math.log(measured.value)))
     return Gap(measured, predicted, divide("gap", measured, predicted), half, causes)
 

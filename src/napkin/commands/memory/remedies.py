@@ -111,8 +111,9 @@ def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup:
     except NapkinError as problem:
         return None, problem.message
     layout = setup.layout
-    half, _ = prediction.half_width(question.confidence, named="stack" in inputs)
-    seconds = float(prediction.step().time.value)
+    found = prediction.step().time
+    half, _ = prediction.half_width(question.confidence, named="stack" in inputs, found=found)
+    seconds = float(found.value)
     return Pace(seconds / float(layout.global_batch * layout.seq), half), ""
 
 

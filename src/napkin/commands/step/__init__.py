@@ -47,7 +47,8 @@ def run(inputs: Inputs) -> Answer:
         return run_step(inputs)
     question = read(inputs)
     utilized = any(inputs.wants(path) for path in PATHS)
-    return answer(question, inputs.wants("memory/total"), utilized, inputs.wants("plot"))
+    ranged = utilized or any(inputs.wants(path) for path in ("step/time", "step/low", "step/high"))
+    return answer(question, inputs.wants("memory/total"), utilized, inputs.wants("plot"), ranged)
 
 
 def read(inputs: Inputs) -> StepQuestion:
@@ -62,12 +63,13 @@ def read(inputs: Inputs) -> StepQuestion:
     return question
 
 
-def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, draw: bool = False) -> Answer:
+def answer(
+    question: StepQuestion, weighed: bool = True, utilized: bool = True, draw: bool = False, ranged: bool = True
+) -> Answer:
     """Answer with the time of the step and its parts. weighed: include memory; utilized: include MFU, HFU and the
-    screen; draw: include pictures."""
+    screen; draw: include pictures; ranged: include the intervals, which take further predictions."""
     model, setup, prediction = question.model, question.setup, question.prediction
     found = prediction.step()
-    half, close = prediction.half_width(question.confidence, named=question.stack_named)
     terms = [found.time, *parts_of(found)]
     if utilized:
         terms += utilization_terms(model, setup, prediction.peak, found)
@@ -79,12 +81,7 @@ def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, 
     answer = Answer("step", terms, notes=notes, verdict=_binding(found))
     if any(term.value > 1 for term in terms if term.name == "mfu"):
         answer.notes.append(f"{UNMASKED}; mfu/exact does not count it")
-    _add_ends(answer, half)
-    answer.extra["evidence"] = [
-        {"id": one.id, "source": one.source, "distance": round(far, 2), "error": round(math.expm1(one.error), 4)}
-        for far, one in close
-    ]
-    answer.notes += _remarks(question, half, [one.id for _, one in close])
+    half = _add_interval(answer, question, found.time) if ranged else 0.0
     if utilized:
         answer.screen = screen(question, answer, found.time.parts, fit)
     if draw:
@@ -92,6 +89,18 @@ def answer(question: StepQuestion, weighed: bool = True, utilized: bool = True, 
 
         answer.plot = charts(found, prediction.plan, f"where the time goes: {_title(question)}", half)
     return answer
+
+
+def _add_interval(answer: Answer, question: StepQuestion, found: Term) -> float:
+    """Add the intervals and the evidence that they rest on; return their half-width in ln(time). found: the time."""
+    half, close = question.prediction.half_width(question.confidence, named=question.stack_named, found=found)
+    _add_ends(answer, half)
+    answer.extra["evidence"] = [
+        {"id": one.id, "source": one.source, "distance": round(far, 2), "error": round(math.expm1(one.error), 4)}
+        for far, one in close
+    ]
+    answer.notes += _remarks(question, half, [one.id for _, one in close])
+    return half
 
 
 def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:

@@ -103,8 +103,9 @@ class _Runs:
         if gpus not in self._known:
             step = self.step_on(gpus)
             layout = step.setup.layout
-            each = float(step.prediction.step().time.value) / float(layout.global_batch * layout.seq)
-            half, _ = step.prediction.half_width(step.confidence, named=step.stack_named)
+            found = step.prediction.step().time
+            each = float(found.value) / float(layout.global_batch * layout.seq)
+            half, _ = step.prediction.half_width(step.confidence, named=step.stack_named, found=found)
             goodput = self._saving(step).on(leaf("gpus", gpus, "GPU"))
             half = goodput.half_width(half, deviations(step.confidence))
             self._known[gpus] = step, goodput.run(self.tokens, each)[1], half
