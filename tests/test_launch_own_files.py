@@ -200,3 +200,28 @@ def test_a_fork_of_openrlhf_is_read_by_its_options() -> None:
     reading = reading_of(source_of(text, "run.sh"))
     assert [reading.value_of(one) for one in ("trainer", "task", "zero", "seq")] == ["openrlhf", "grpo", 3, 4096]
     assert any("is not OpenRLHF's own program" in one.why for one in reading.not_modelled)
+
+
+@pytest.mark.parametrize(
+    ("more", "adapter"), [("--peft_method lora", "lora"), ("--peft_method pissa", None), ("--peft_method none", "none")]
+)
+def test_the_method_in_one_word(more: str, adapter: str | None) -> None:
+    reading = line(f"--per_device_train_batch_size 1 --bf16 {more}")
+    assert (reading.value_of("adapter") or "none") == (adapter or "none")
+    assert ("adapter" in reading.inputs) is (adapter != "none")
+
+
+def test_the_model_under_a_programs_own_name() -> None:
+    text = (
+        "accelerate launch --num_processes 4 -m mine.train --base_model Qwen/Qwen2.5-7B --per_device_train_batch_size 1"
+    )
+    reading = reading_of(source_of(f"{text} --max_steps 9\n", "run.sh"))
+    assert [reading.value_of(one) for one in ("model", "gpus")] == ["qwen2.5-7b", 4]
+
+
+def test_a_fork_of_verls_sft_trainer() -> None:
+    text = """torchrun --nproc_per_node=4 -m mine.trainer.fsdp_sft_trainer data.train_files=x data.max_length=2048 \\
+  data.train_batch_size=64 data.micro_batch_size_per_gpu=4 model.partial_pretrain=Qwen/Qwen2.5-7B model.lora_rank=32
+"""
+    reading = reading_of(source_of(text, "run.sh"))
+    assert [reading.value_of(one) for one in ("trainer", "task", "micro-batch", "lora-rank")] == ["verl", "sft", 4, 32]

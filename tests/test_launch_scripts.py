@@ -230,3 +230,44 @@ def test_conversion_by_a_module_is_not_training() -> None:
     for line in ("python -m tools.convert_hf --model_name_or_path x --a 1", "python tasks/msdp/main.py --num-layers 2"):
         with pytest.raises(NapkinError, match="not of training"):
             reading_of(source_of(f"{line}\n", "run.sh"))
+
+
+def test_a_script_that_the_script_writes() -> None:
+    text = """COMMAND=$(cat <<- EOM
+	export X=1
+	LINE --per_device_train_batch_size 4
+	EOM
+)
+echo "$COMMAND" > worker.sh
+torchrun --no-python bash worker.sh
+"""
+    assert script(text).value_of("micro-batch") == 4
+
+
+def test_the_shells_own_options_stand_before_its_line() -> None:
+    text = "srun -N1 bash --noprofile --norc -c '\n  cd x\n  LINE --per_device_train_batch_size 4\n'"
+    assert script(text).value_of("micro-batch") == 4
+
+
+def test_a_function_that_writes_yaml_is_a_script() -> None:
+    text = """run() {
+    cat <<EOT > dpo.yaml
+model_name_or_path: Qwen/Qwen2.5-7B
+per_device_train_batch_size: 2
+num_train_epochs: 1
+learning_rate: 5.0e-7
+max_length: 2048
+EOT
+    accelerate launch --num_processes 8 run_dpo.py dpo.yaml
+}
+run
+"""
+    reading = reading_of(source_of(text, "run.sh"))
+    assert [reading.value_of(one) for one in ("gpus", "micro-batch", "seq")] == [8, 2, 2048]
+
+
+def test_a_recipe_of_megatron_bridge_is_no_line_of_megatron() -> None:
+    """NVIDIA-NeMo/Megatron-Bridge scripts/performance: the recipe sets precision, recomputation and the model."""
+    text = "python run.py --model_recipe_name llama3_70b --tensor_model_parallel_size 4 --micro_batch_size 1"
+    with pytest.raises(NapkinError, match="names a recipe"):
+        reading_of(source_of(text, "run.sh"))

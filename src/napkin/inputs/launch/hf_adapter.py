@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 RANKS = ("lora_r", "lora_rank", "peft_lora_r", "lora_dim")
 """Spellings of LoRA's rank; the third is TRL's before 0.8 (examples/scripts/sft.py)."""
 SWITCHES = ("use_peft", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
-MODES = "train_mode|training_mode|tuning_mode|tuning_type|train_type|finetuning_mode|finetune_type"
+MODES = (
+    "train_mode|training_mode|tuning_mode|tuning_type|train_type|finetuning_mode|finetune_type|peft_method|peft_type|"
+    "adapter_type"
+)
 """Keys that name the method in one word."""
 METHODS = {
     "full": "full",

@@ -138,11 +138,10 @@ def ask_own(reading: Reading) -> None:
 
 
 def _ask_adapter(reading: Reading) -> None:
-    """Leave open the adapter that a switch of a program's own turns on."""
-    values = reading.source.values
-    switch = next(
-        (key for key in values if OWN_ADAPTERS.search(key) and str(values[key].value).lower() == "true"), None
-    )
+    """Leave open the adapter that a switch of a program's own turns on, or that it names in a word napkin lacks."""
+    values = {key: one.value for key, one in reading.source.values.items() if OWN_ADAPTERS.search(key)}
+    named = [key for key, value in values.items() if isinstance(value, Open) or str(value).isalpha()]
+    switch = next((key for key in named if str(values[key]).lower() not in ("false", "none", "no", "full")), None)
     if switch is not None and "adapter" not in reading.inputs and switch not in reading.format.looked:
         reading.ask("adapter", switch)
 

@@ -50,6 +50,11 @@ NEIGHBORS = (
         _holds("rollout_batch_size", "num_rollout|num_epoch", "actor_num_gpus_per_node|sglang_mem_fraction_static"),
         ROLLOUTS,
     ),
+    Neighbor(
+        "Megatron-Bridge's launch line, which names a recipe that sets what the line omits",
+        _holds("model_recipe_name"),
+        SIZES,
+    ),
     Neighbor("oat's launch line", _holds("pi_buffer_maxlen_per_device|rollout_batch_size_per_device"), ROLLOUTS),
     Neighbor("SkyRL's launch line", _holds("trainer.policy.model.path", "generator"), ROLLOUTS, True),
     Neighbor(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from napkin.inputs.launch.settings_files import SCRIPTS, path_of
@@ -19,15 +19,18 @@ PROGRAMS = (".py", "python", "python3", "torchrun", "accelerate", "deepspeed")
 """Words, or their ends, of a program that a wrapper script starts."""
 
 
-def child_of(script: str, words: Sequence[str]) -> tuple[str, list[str]] | None:
+def child_of(script: str, words: Sequence[str], written: Collection[str]) -> tuple[str, list[str]] | None:
     """Return the path of the script that a command runs, if it is beside `script` or above it, and its arguments.
 
+    written  paths of scripts that the script itself writes
     words  expanded. A folder that is not known, as in `bash "$HERE/train.sh"`, is taken for the script's own"""
     texts = [marks(word)[0] for word in words]
     at = next((i for i, text in enumerate(texts) if text.endswith(SCRIPTS) and _is_script(texts[:i])), None)
     if at is None or any(text.endswith(PROGRAMS) for text in texts[at + 1 :]):
         return None
     plain, _, unknown = marks(words[at])
+    if plain.removeprefix("./") in written:
+        return plain.removeprefix("./"), list(words[at + 1 :])
     path = path_of(script, os.path.basename(plain) if unknown else plain)
     return (path, list(words[at + 1 :])) if path is not None else None
 

@@ -177,13 +177,14 @@ class Commands:
         from napkin.inputs.launch.shell_children import child_of, shell_of_its_own
         from napkin.inputs.load import read_text
 
-        found = child_of(self.name, words) if self._sourced < MOST_SOURCED else None
+        found = child_of(self.name, words, self.files) if self._sourced < MOST_SOURCED else None
         if found is None:
             return False
         self._sourced += 1
         path, arguments = found
+        text = self.files[path] if path in self.files else clean(read_text(path))
         with shell_of_its_own(self.variables, self.exported | self.variables.known, arguments):
-            self._follow(statements(clean(read_text(path))))
+            self._follow(statements(text))
         self.ended = ""
         return True
 
@@ -198,9 +199,11 @@ class Commands:
 
 def _quoted_line(words: Sequence[str]) -> str:
     """Return the command line that `bash -c "…"` runs, or "" for other words."""
-    for at in range(1, len(words) - 1):
-        shell = words[at - 1].rsplit("/", 1)[-1]
-        if words[at] in ("-c", "-lc") and shell in ("bash", "sh") and words[at + 1][:1] in ("'", '"'):
+    shells = [at for at, word in enumerate(words) if word.rsplit("/", 1)[-1] in ("bash", "sh")]
+    for at in range(shells[0] + 1 if shells else len(words), len(words) - 1):
+        if words[at] in ("-c", "-lc", "-ec") and words[at + 1][:1] in ("'", '"'):
             inner = words[at + 1][1:-1]
             return re.sub(r'\\(["`\\$])', r"\1", inner) if words[at + 1][0] == '"' else inner
+        if not words[at].startswith("-") and not words[at - 1].startswith("-"):
+            break
     return ""

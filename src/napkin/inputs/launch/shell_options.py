@@ -160,7 +160,8 @@ def _check_whole(script: Commands, name: str) -> None:
 
 
 _OF_OTHER_JOBS = re.compile(
-    r"(?:^|[_./])(?:decode|generat|eval|infer|convert|preprocess|process_|prepare|merge|serve|export|download|score|test)"
+    r"(?:^|[_./])(?:decode|generat|eval|infer|convert|preprocess|process_|prepare|merge|serve|export|download|score|test|"
+    r"report|monitor|plot|summar)"
 )
 """Names of programs that do not train, of which a training script starts some before or after."""
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|orpo|kto|rlhf|\brun_|reward")

@@ -18,10 +18,13 @@ MOST = 10_000
 """Longest output that is worked out, in characters."""
 
 
-def output_of(command: str, expanded: Callable[[str], list[str]], gpus: Callable[[], str | None]) -> str | None:
+def output_of(
+    command: str, expanded: Callable[[str], list[str]], text: Callable[[str], str], gpus: Callable[[], str | None]
+) -> str | None:
     """Return the output of a command, or None if it is unknown.
 
-    expanded  returns the words that a raw word expands to     gpus  returns the GPUs of a node, if they are known
+    expanded  returns the words that a raw word expands to     text  expands the variables of a text
+    gpus      returns the GPUs of a node, if they are known
     Variables that an environment would override stay marked in it.
     """
     steps = list(statements(command))
@@ -29,6 +32,8 @@ def output_of(command: str, expanded: Callable[[str], list[str]], gpus: Callable
         return ""
     if [one.words[:1] for one in steps] == [("cd",), ("pwd",)] and len(steps[0].words) == 2 and steps[0].ends == "&&":
         steps = [replace(steps[0], words=("echo", steps[0].words[1]))]
+    if [one.words for one in steps] == [("cat",)] and steps[0].here is not None:
+        return steps[0].here if steps[0].quoted else text(steps[0].here)
     if any(one.here is not None or one.into for one in steps):
         return None
     if any(one.ends != "|" for one in steps[:-1]):

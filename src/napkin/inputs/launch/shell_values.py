@@ -206,7 +206,7 @@ class Variables:
 
     def _output(self, command: str) -> str:
         """Return the output of a command that napkin can work out; of others it is unknown."""
-        found = output_of(command[2:-1], self.words, lambda: self.value(GPUS_OF_NODE))
+        found = output_of(command[2:-1], self.words, self.expand, lambda: self.value(GPUS_OF_NODE))
         return found if found is not None else opened(f"the output of {command}")
 
     def _parameter(self, inner: str, depth: int) -> str:

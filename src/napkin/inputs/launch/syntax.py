@@ -26,7 +26,7 @@ _SHELL = re.compile(
 )
 _TEST = re.compile(r"\[\[?\s+(?:-[a-z]\s|!\s|[\"']?\$)")
 """The condition of a script, with which no list of JSON begins."""
-_HERE = re.compile(r"^(?!\s|[\w\-]+:\s)[^\n]*<<-?\s*(['\"]?)(\w+)\1[^\n]*\n(?:.*\n)*?\2[ \t]*$", re.M)
+_HERE = re.compile(r"^(?!\s*[\w\-]+:\s)[^\n]*<<-?\s*(['\"]?)(\w+)\1[^\n]*\n(?:.*\n)*?\2[ \t]*$", re.M)
 """A here-document of a script, whose text may be YAML."""
 _PYTHON = re.compile(r"^(?:import|from|def|class|@)\s?\w|^[A-Za-z_]\w* = |^[a-z_]\w*\s?=\s?[^=\s]", re.M)
 

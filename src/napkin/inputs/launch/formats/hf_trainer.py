@@ -32,14 +32,18 @@ def is_this(source: LaunchFile) -> bool:
     """Return whether a file names a model with transformers' TrainingArguments and no LLaMA-Factory key."""
     flat = flattened(source)
     stated, trl = (sum(one in flat for one in keys) for keys in (ARGUMENTS, OF_TRL))
-    if source.has_any("finetuning_type", "stage", "base_model") or not stated:
+    line = source.syntax == "shell" and UNMISTAKABLE in flat
+    if source.has_any("finetuning_type", "stage") or ("base_model" in source and not line) or not stated:
         return False
-    if not flat.has_any("model_name_or_path", "model_name", "model_id"):
+    if not flat.has_any(*MODELS, *(OWN_MODELS if line else ())):
         return (source.is_mapping or source.syntax == "shell") and stated + trl >= ENOUGH
     launched = any(one in source.command for one in LAUNCHERS)
     return stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
 
 
+MODELS = ("model_name_or_path", "model_name", "model_id")
+OWN_MODELS = ("model_path", "base_model", "base_model_name_or_path", "config_name")
+"""Names of the model on launch lines of a program of one's own, and run_clm.py's of a config.json to start from."""
 SUMS = "gradient_accumulation_steps|grad_accum|grad_accum_steps|grad_acc_steps|accumulation_steps"
 UNMISTAKABLE = "per_device_train_batch_size"
 """The argument that no other library has."""
@@ -250,7 +254,7 @@ def _loss(reading: Reading) -> None:
 
 def read_model(reading: Reading) -> None:
     """Read the model under the keys that these programs give it."""
-    take_model(reading, "model_name_or_path", "model_name", "model_id")
+    take_model(reading, *MODELS, *(OWN_MODELS if reading.source.syntax == "shell" else ()))
     if "model" not in reading.inputs:
         reading.ask("model", "model_name_or_path")
 
@@ -267,7 +271,7 @@ FORMAT = LaunchFormat(
     ),
     rules=(
         KeyRule(
-            "model_name_or_path|model_name|model_id",
+            "model_name_or_path|model_name|model_id|model_path|base_model|base_model_name_or_path",
             "model",
             "a preset's name; for a fine-tune, give MODEL",
             read_model,

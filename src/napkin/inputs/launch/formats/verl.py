@@ -37,7 +37,8 @@ def _is_wrapped(source: LaunchFile) -> bool:
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is verl's settings, or a recipe of HyperPod that holds them."""
     named = any(one.startswith("verl.") for one in source.command)
-    return named or source.has_any("actor_rollout_ref", "algorithm.adv_estimator") or _is_wrapped(source)
+    tuned = source.has_all("model.partial_pretrain", "data.train_files")
+    return named or tuned or source.has_any("actor_rollout_ref", "algorithm.adv_estimator") or _is_wrapped(source)
 
 
 def _model(reading: Reading) -> None:
