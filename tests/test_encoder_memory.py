@@ -59,9 +59,18 @@ def test_attention_that_is_approximated_says_nothing_of_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_type", "rows"), [("bert", [50, 70, 3]), ("nystromformer", [50, 72, 3]), ("roberta", [50, 3, 70])]
+    ("model_type", "rows", "more"),
+    [
+        ("bert", [50, 70, 3], {}),
+        ("nystromformer", [50, 72, 3], {}),
+        ("roberta", [50, 3, 70], {}),
+        ("mobilebert", [50, 70, 3], {"embedding_size": H, "intra_bottleneck_size": 8}),
+    ],
 )
-def test_tables_are_updated_in_the_order_in_which_classes_register_them(model_type: str, rows: list[int]) -> None:
-    """BERT's segments run before positions and are registered after them, RoBERTa's before."""
-    sizes = [shape for _, shape, _ in tensor_sizes(step(model_type, 1, type_vocab_size=3))]
+def test_tables_are_updated_in_the_order_in_which_classes_register_them(
+    model_type: str, rows: list[int], more: dict[str, Any]
+) -> None:
+    """BERT's segments run before positions and are registered after them, RoBERTa's before. MobileBERT projects tokens
+    first, by a layer that is registered after all tables."""
+    sizes = [shape for _, shape, _ in tensor_sizes(step(model_type, 1, type_vocab_size=3, **more))]
     assert sizes[:3] == [(count, H) for count in rows]

@@ -67,7 +67,7 @@ def step(how: Recompute, *, frozen: int = FROZEN, offload: tuple[str, ...] = (),
     order = order_of(((1, tuple((1, kind) for kind in TYPES)),), how, frozen)
     passed = {"before": section("before", 30, 0), "after": section("after", 50, 0), "first": 0}
     layers = tuple((TYPES.count(kind), one) for kind, one in enumerate((FIRST, SECOND)))
-    several = {"tables": (TABLE, UNKEPT), "shared_tensors": (GIVEN,), "layers": layers, **passed, **run}
+    several = {"tables": (TABLE, UNKEPT), "shared_tensors": (GIVEN,), "zeros": None, "layers": layers, **passed, **run}
     setup = SimpleNamespace(
         layout=SimpleNamespace(recompute=how), offload=offload, implementation=SimpleNamespace(passes=())
     )

@@ -13,13 +13,18 @@ from napkin.counting.params import params
 from napkin.footprint import memory
 from napkin.footprint.optimizer_buffers import tensor_sizes
 from napkin.footprint.prepared import prepare
+from napkin.footprint.stages import stage_of
+from napkin.footprint.through_passes import References
 from napkin.operations.attention_eager import batched
 from napkin.operations.lowering import Lowering
+from napkin.operations.maps import DynamicMask
+from napkin.operations.pointwise import Scale
 from napkin.operations.rotary_tables import by_halves
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.training.layout import Layout
 from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
+from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
 from tests.conftest import model_of
 
@@ -204,3 +209,83 @@ def test_what_the_layers_share_lives_until_the_last_has_run() -> None:
     xlnet = {"model_type": "xlnet", "d_model": h, "n_layer": 2, "n_head": heads, "d_inner": 72, "vocab_size": 97}
     assert held_by_forward({**xlnet, "attn_type": "bi"}, batch, s) == [4 * 2 * s * h]
     assert held_by_forward({**xlnet, "attn_type": "uni"}, batch, s) == [4 * (s + 1) * h, 4 * 2 * s * s]
+
+
+def references(fields: dict[str, object], policy: str, kernel: str, sequences: int, recompute: Recompute) -> References:
+    layout = Layout(seq=24, micro=sequences, recompute=recompute)
+    code = implementation_of("hf", str(fields["model_type"]))
+    setup = Setup(code, layout, POLICIES[policy], find("adamw")[0], "foreach", kernel)
+    step = prepare(model_of(dict(fields)), setup)
+    return References(step, stage_of(step, 0))
+
+
+def test_the_forward_function_holds_sines_if_a_variable_refers_to_them() -> None:
+    """CTRLModel has one row of them and M2M100Decoder one for each sequence; XGLMModel adds them where they are made.
+    All have the scaled tokens in a variable."""
+    batch, s, h = 3, 24, 32
+    sizes = {"vocab_size": 97, "max_position_embeddings": 40}
+    ctrl = {"model_type": "ctrl", "n_embd": h, "n_layer": 2, "n_head": 4, "dff": 72, **sizes}
+    xglm = {"model_type": "xglm", "d_model": h, "num_layers": 2, "attention_heads": 4, "ffn_dim": 72, **sizes}
+    m2m = {"model_type": "m2m_100", "d_model": h, "decoder_layers": 2, "encoder_layers": 2, **sizes}
+    m2m |= {
+        f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("attention_heads", 4), ("ffn_dim", 72))
+    }
+    for fields, rows in ((ctrl, batch + 1), (m2m, 2 * batch), (xglm, batch)):
+        code = implementation_of("hf", str(fields["model_type"]))
+        layout = Layout(seq=s, micro=batch)
+        setup = Setup(code, layout, POLICIES["fp32"], find("adamw")[0], "foreach", "eager", 0.0)
+        assert prepare(model_of(dict(fields)), setup).run.embedded == 4 * rows * s * h
+
+
+T5 = {"model_type": "t5", "d_model": 32, "num_heads": 4, "d_kv": 8, "d_ff": 72, "vocab_size": 97, "num_layers": 2}
+
+
+def test_zeros_in_place_of_position_biases_are_a_leaf_that_a_later_layer_holds() -> None:
+    """T5Attention makes them require a gradient under recomputation. Checkpoints of later layers keep them, and so does
+    the graph of a layer that is not checkpointed; the first layer makes its own again."""
+    pairs, full = 4 * 24 * 24, Recompute("full")
+    for layers, zeros in ((1, 0), (3, 4 * pairs)):
+        held = references({**T5, "num_decoder_layers": layers}, "fp32", "flash", 2, full)
+        assert (held.zeros, held.unsaved_leaf) == (zeros, 0)
+    eager = references({**T5, "num_decoder_layers": 2}, "fp32", "eager", 2, Recompute("every", 2))
+    assert (eager.zeros, eager.unsaved_leaf) == (4 * pairs, 4 * pairs)
+    without = references({**T5, "num_decoder_layers": 2}, "fp32", "eager", 2, Recompute("none"))
+    assert (without.zeros, without.in_decoder) == (0, 4 * pairs)
+
+
+def test_an_encoders_output_is_held_until_the_loss_if_only_casts_of_it_are_saved() -> None:
+    """Keys and values save bf16 copies under autocast, and the output itself otherwise."""
+    output = 4 * 2 * 24 * 32
+    bart = {"model_type": "m2m_100", "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 97}
+    bart |= {"encoder_ffn_dim": 72, "decoder_ffn_dim": 72, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    for policy, recompute, held in (("amp-bf16", "none", output), ("fp32", "none", 0), ("amp-bf16", "full", 0)):
+        found = references(bart, policy, "flash", 2, Recompute(recompute))
+        assert (found.at_loss, found.in_decoder) == (held, held)
+
+
+def test_mt5_does_not_scale_what_a_tied_head_reads() -> None:
+    """T5ForConditionalGeneration does; MT5ForConditionalGeneration has no such line."""
+    for model_type, scales in (("t5", True), ("mt5", False)):
+        model = model_of({**T5, "model_type": model_type, "tie_word_embeddings": True})
+        assert any(isinstance(op, Scale) for op in model.stacks[-1].after) is scales
+
+
+def test_a_mask_of_chosen_keys_lives_next_to_what_chooses_them() -> None:
+    """DogeAttention, b = 2, one head, s = 8, of which 3 are kept: 64 pairs of a sequence. At the second filling: the
+    mask before and after, a one for each chosen pair, their places (int64), and the additive causal mask; and what is
+    saved: both conditions, and three tensors of one value for each key."""
+    b, s, keep = 2, 8, 3
+    for kernel, longer in (("flash", True), ("eager", True), ("flash", False)):
+        tape = Tape("fp32")
+        run = SimpleNamespace(
+            tape=tape, b=b, s=s, own=s, attention=kernel, split=SimpleNamespace(tensor=1),
+            weight=lambda count, tape=tape: tape.given(count, "fp32", "weight", kind="weight"),
+        )  # fmt: skip
+        logits = tape.given(b * s, "fp32", "logits")
+        run.read = lambda op, logits=logits: SimpleNamespace(tensor=logits)
+        DynamicMask("mask", ("x",), 1, keep if longer else s, 1).lower(cast(Lowering, run))
+        pairs = b * s * s
+        additive = 4 * pairs * (kernel == "flash")
+        saved = pairs + 3 * 4 * b * s  # a condition; what softplus reads and makes; what exp makes
+        second = 3 * 4 * pairs + 8 * b * s * keep + pairs if longer else 2 * 4 * pairs
+        assert forward_peaks(tape.nodes, tape.holds)[0] == saved + second + additive * longer

@@ -347,14 +347,16 @@ def test_tiles_of_a_product(m: int, n: int, batch: int, share: float) -> None:
 @pytest.mark.parametrize("again", [False, True])
 def test_zeros_that_a_decoder_reads_in_place_of_a_bias(policy: str, width: int, again: bool) -> None:
     """T5 adds zeros to the scores with the encoder, heads · s · s of them: where layers are checkpointed they are a
-    leaf, which lives on with its gradient. Of several micro-batches the last one's are there in the next."""
+    leaf, which lives on with its gradient, and checkpoints have them as an argument, so nothing else holds them. Of
+    several micro-batches the last one's are there in the next."""
     how = Recompute("full" if again else "none")
     step = step_of(T5, policy=policy, recompute=how)
     rank = rank_of(step, 0)
     found = Moments(step, rank, parts_of(step, rank.stage))
     zeros = HEADS * S * S * width
-    assert step.run.zeros == zeros
-    assert (found.leaves, found.through_backward) == (2 * zeros * again, zeros * again)
+    assert step.run.zeros is not None
+    assert step.run.zeros.size == zeros
+    assert (found.leaves, found.through_backward) == (2 * zeros * again, 0)
     assert (found.outlives, found.last) == (2 * zeros * again, 0)
     several = step_of(T5, policy=policy, recompute=how, micro_batches=2)
     assert Moments(several, rank, parts_of(several, rank.stage)).last == width + 2 * zeros * again  # and the loss
@@ -399,7 +401,8 @@ def test_what_a_loss_holds_at_its_peak_beyond_what_it_keeps_and_passes_on(form: 
 
 
 def test_one_checkpointed_layer_is_enough_for_a_leaf() -> None:
-    """Of T5's two layers one is checkpointed: its zeros live on with their gradient."""
+    """Of T5's two layers one is checkpointed: its zeros live on with their gradient; a kernel saves them as its
+    mask, so nothing else holds them."""
     one_each = model(
         model_type="t5", d_model=H, num_heads=HEADS, d_kv=16, d_ff=96, num_layers=1, num_decoder_layers=1, vocab_size=V
     )
@@ -407,8 +410,9 @@ def test_one_checkpointed_layer_is_enough_for_a_leaf() -> None:
     rank = rank_of(step, 0)
     assert sum(rank.stage.checkpointed) == 1
     found = Moments(step, rank, parts_of(step, rank.stage))
-    assert found.leaves == 2 * step.run.zeros
-    assert found.through_backward - found.references.closure == step.run.zeros
+    assert step.run.zeros is not None
+    assert found.leaves == 2 * step.run.zeros.size
+    assert found.through_backward == found.references.closure
 
 
 def test_images_of_a_micro_batch() -> None:

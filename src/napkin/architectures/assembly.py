@@ -7,7 +7,7 @@ from itertools import groupby
 
 from napkin.architectures.blocks import NormStyle, Operations
 from napkin.operations.base import Operation
-from napkin.operations.embedding import Embedding
+from napkin.operations.embedding import Embedding, Sines
 from napkin.operations.linear import Matmul
 from napkin.operations.model import LONGEST_PERIOD, Layer, Parts, Runs
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
@@ -72,9 +72,10 @@ def embedding(
     norm: NormStyle | None = None,
     dropout: bool = False,
     segments: int = 0,
+    sines: str | None = None,
 ) -> Operations:
     """Return the embedding, positions (`fixed`: not trained) and segments added, then scaling, a norm and dropout if
-    the class has them. `cast`: as in operations.pointwise.Scale."""
+    the class has them. `cast`: as in operations.pointwise.Scale. `sines`: the role of positions without parameters."""
     table = embedding_width or hidden
     operations: list[Operation] = [Embedding("embedding", (), rows, table)]
     last = "embedding"
@@ -92,6 +93,10 @@ def embedding(
         operations.append(Embedding("position_embedding", (), positions, hidden, role=POSITION, trained=not fixed))
         operations.append(Add("positions_added", (last, "position_embedding"), hidden))
         last = "positions_added"
+    if sines is not None:
+        operations.append(Sines("sines", (), hidden, role=sines))
+        operations.append(Add("sines_added", (last, "sines"), hidden))
+        last = "sines_added"
     if norm is not None:
         operations.append(norm("embedding_norm", last, hidden))
         last = "embedding_norm"

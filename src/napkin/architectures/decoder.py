@@ -233,6 +233,7 @@ def build(of: DecoderConfig) -> Model:
             sizes.hidden,
             embedding_width=sizes.embedding_width,
             positions=of.positions,
+            sines=of.embedding.sines,
             scale=bool(of.embedding.scale),
             norm=of.embedding.norm,
             dropout=of.embedding.dropout,

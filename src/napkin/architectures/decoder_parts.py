@@ -70,10 +70,12 @@ class Embedded:
     """What follows the lookup in the embedding.
 
     positions  learned positions, with this many rows before the first (None: no learned positions)
+    sines      role of the sines of positions that are added (None: there are none)
     scale      a constant multiplies it, or the field that is stated if one does
     """
 
     positions: int | None = None
+    sines: str | None = None
     scale: Switch = False
     norm: NormStyle | None = None
     dropout: bool = False

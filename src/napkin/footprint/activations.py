@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from napkin.autograd.forward_peaks import forward_peak, forward_peaks
 from napkin.autograd.live import before_recomputation
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY
+from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node
 from napkin.elementwise import Number, minimum, total, where
 from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks_of, unkept_masks
 from napkin.footprint.loss_tape import STREAM, body_output, run_head
@@ -55,10 +55,10 @@ def forward(
     lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)
     made = _run_before(lowering, submodels)
     before = section("before", tape, 0, 0, 0)
-    looked_up, x = _looked_up(submodels, made)
-    embedded, stream = embedded_bytes(lowering, looked_up, x)
-    leaf = leaf_bytes(lowering, looked_up, x)
-    kept_there = total(s.size * minimum(s.kept, weight) for weight, s in x.tensor.storages)
+    looked_up, first_x, last_x = _looked_up(submodels, made)
+    embedded, stream = embedded_bytes(lowering, looked_up, last_x)
+    leaf = leaf_bytes(lowering, looked_up, last_x)
+    kept_there = total(s.size * minimum(s.kept, weight) for weight, s in first_x.tensor.storages)
     layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, submodels, made)
     start, node = len(tape.kept), len(tape.nodes)
     residual = lowering.residual(width, dtype)
@@ -68,9 +68,8 @@ def forward(
     after = section("after", tape, start, node, residual.tensor.size)
     refers, tables = closure(lowering, stack)
     order = tuple(kinds), tuple(patterns)
-    products = [number for number, one in enumerate(after.nodes) if one.name in ("linear", "frozen")]
     holds = [(number - node, tensor) for number, tensor in tape.holds if number >= node]
-    final = after.input + forward_peak(after.nodes[: products[0]] if products else after.nodes, holds)
+    final = after.input + forward_peak(_of_body(lowering, stack, after.nodes), holds)
     held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
     gone = where(held, 0, after.input)  # the stream, once it is normalized
     after = replace(after, burst=after.burst - gone)
@@ -89,10 +88,19 @@ def forward(
         leaf=leaf,
         final=final,
         first=kept_there,
-        zeros=0 if lowering.zeros is None else lowering.zeros.size * lowering.zeros.storage.shared,
+        zeros=lowering.zeros.storage if lowering.zeros is not None and lowering.zeros.storage.shared else None,
         undivided=lowering.undivided,
         shared_tensors=shared_tensors,
+        memory=None if lowering.encoded is None else lowering.encoded.storage,
     )
+
+
+def _of_body(lowering: Lowering, stack: Stack, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return the first of the nodes after the layers, up to the result of the class without a head."""
+    result = lowering.values.get(body_output(stack))
+    own = {id(storage) for _, storage in result.tensor.storages} if result is not None else set()
+    ends = [n for n, node in enumerate(nodes, 1) if any(id(storage) in own for _, storage in node.output.storages)]
+    return nodes[: max(ends, default=0)]
 
 
 def _run_before(lowering: Lowering, submodels: list[SubModel]) -> list[Value | None]:
@@ -112,13 +120,13 @@ def _run_before(lowering: Lowering, submodels: list[SubModel]) -> list[Value | N
     return made
 
 
-def _looked_up(submodels: Sequence[SubModel], made: Sequence[Value | None]) -> tuple[Operations, Value]:
-    """Return the operations that look up tokens, of an encoder and its decoder, and the output of the first of them."""
+def _looked_up(submodels: Sequence[SubModel], made: Sequence[Value | None]) -> tuple[Operations, Value, Value]:
+    """Return the operations that look up tokens, of an encoder and its decoder, and the output of the first and of the
+    last of these."""
     ends = next((place + 1 for place, submodel in enumerate(submodels) if submodel.encodes), len(submodels))
     first = next(place for place in reversed(range(ends)) if submodels[place].before)
-    x = made[first]
-    assert x is not None  # a network begins with an embedding
-    return tuple(op for submodel in submodels[first:] for op in submodel.before), x
+    outputs = [x for x in made[first:] if x is not None]  # a network begins with an embedding
+    return tuple(op for submodel in submodels[first:] for op in submodel.before), outputs[0], outputs[-1]
 
 
 def _run_layers(

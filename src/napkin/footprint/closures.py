@@ -13,7 +13,7 @@ from napkin.operations.facts import POSITION_SCORES
 from napkin.operations.implementations import ALIBI, ALWAYS, EAGER
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Stack
-from napkin.operations.roles import LAYERS, TOKEN
+from napkin.operations.roles import LAYERS, SINES, TOKEN
 from napkin.operations.shapes import Value
 
 EMBEDDINGS = "embeddings"
@@ -32,7 +32,7 @@ def embedded_bytes(lowering: Lowering, operations: Iterable[Operation], x: Value
     for op in operations:
         if op.name not in lowering.values:  # of the encoder, whose own variables are gone
             continue
-        if op.embeds() not in ("", LAYERS):  # which their sum replaces
+        if op.embeds() not in ("", LAYERS) or op.role == SINES:  # which their sum replaces
             held[op.name] = lowering.values[op.name].tensor
         elif op.replaces() in held:
             held[op.replaces()] = lowering.values[op.name].tensor

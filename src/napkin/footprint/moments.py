@@ -71,8 +71,8 @@ class Moments:
         self.held = rank.parameters + rank.models + rank.optimizer
         self.bucket = setup.bucket + self.interleaved
         self.in_passes = total((self.waiting, self.inputs, self.bucket))
-        leaf = where(total(stage.checkpointed) > 0, run.zeros, 0)
-        self.through_backward = total((self.references.closure, product(stage.last, run.held_logits), leaf))
+        held = self.references
+        self.through_backward = total((held.closure, product(stage.last, run.held_logits), held.unsaved_leaf))
 
     @property
     def interleaved(self) -> Number:
@@ -116,13 +116,17 @@ class Moments:
         rank, stage, run, held = self.rank, self.stage, self.run, self.references
         standing = self.standing
         head = product(stage.last, run.after.burst - run.after.saved - run.after.casts)
-        temporaries = (("referred_to", held.closure + held.at_loss), ("head", head), ("last_loss", self.last))
+        temporaries = (
+            ("referred_to", total((held.closure, held.at_loss, held.unsaved_leaf))),
+            ("head", head),
+            ("last_loss", self.last),
+        )
         at_head = self.moment("forward", standing, rank.saved, rank.casts + self.cached, temporaries)
         if not run.layers:
             return at_head
         last = returned_bytes(self.step, stage, stage.high)
         norm = ("final_norm", product(stage.last, total((run.final, last))))
-        temporaries = (("referred_to", held.around), ("last_loss", self.last), norm)
+        temporaries = (("referred_to", held.around + held.in_decoder), ("last_loss", self.last), norm)
         return larger(at_head, self.moment("forward", standing, self.before_head, self.casts, temporaries))
 
     def other_pass(self, peak: Number) -> Moment:
@@ -133,7 +137,8 @@ class Moments:
     def bursting(self, peak: LayerPeak) -> Moment:
         """Return the phase of a layer's forward pass."""
         kept, casts = self.before_head - peak.gone, self.casts - peak.later
-        around = ("referred_to", self.references.around), ("last_loss", self.last)
+        memory = where(peak.encodes, 0, self.references.in_decoder)
+        around = ("referred_to", self.references.around + memory), ("last_loss", self.last)
         return self.moment("forward", self.standing, kept, casts, (("layer", peak.bursts), *around), peak.left)
 
     def start(self) -> Moment:
@@ -150,9 +155,8 @@ class Moments:
     @property
     def leaves(self) -> Number:
         """Return the bytes of checkpointed leaves with their gradients, which a graph holds until its end."""
-        leaf = where(total(self.stage.checkpointed) > 0, 2 * self.run.zeros, 0)
         woken = product(self.stage.first, 2 * self.run.after.input) if self.step.setup.wakes else 0
-        return total((leaf, woken))
+        return total((2 * self.references.zeros, woken))
 
     def at_loss(self) -> Moment:
         """Return the phase of the loss."""
@@ -218,6 +222,7 @@ class Moments:
             ("left_gathered", left_gathered(step, self.parts)),
             ("logits", product(stage.last, run.held_logits)),
             ("loss", self.losses),
+            ("leaf", 2 * self.references.zeros),
         )
         return self.moment("backward", gradients.parts_after(made), kept, casts, temporaries, self.leaked)
 
@@ -240,7 +245,7 @@ class Moments:
         """Return the bytes live after the forward pass, and after the backward pass."""
         rank, stage = self.rank, self.stage
         temporaries = (
-            ("referred_to", self.references.closure),
+            ("referred_to", self.references.closure + self.references.unsaved_leaf),
             ("loss", self.loss),
             ("logits", stage.last * self.run.held_logits),
         )

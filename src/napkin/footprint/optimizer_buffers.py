@@ -44,13 +44,26 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     first, norms_last = setup.implementation.registers_first, setup.implementation.norms_last
-    before = registered(stack.before, first, norms_last=False)
+    before = registered(_tables_first(stack.before), first, norms_last=False)
     for layer in stack.layers:
         layers += registered(layer.operations, first, norms_last) * (1 if stack.depth == 1 else 2)
     after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in (one for one in weights_of([*before, *layers, *after]) if one.trained):
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)
+
+
+def _tables_first(operations: Sequence[Operation]) -> list[Operation]:
+    """Return operations with each linear layer behind all tables of its module, which registers them first."""
+    last = {_parent(op): number for number, op in enumerate(operations) if op.embeds()}
+    linear = [op.linear() is not None for op in operations]
+    places = [(max(n, last.get(_parent(op), n)) if linear[n] else n, linear[n]) for n, op in enumerate(operations)]
+    return [operations[number] for number in sorted(range(len(operations)), key=places.__getitem__)]
+
+
+def _parent(op: Operation) -> str:
+    """Return the path of the module that registers an operation."""
+    return op.module.rpartition(".")[0]
 
 
 def registered(operations: Sequence[Operation], first: tuple[str, ...], norms_last: bool) -> list[Operation]:

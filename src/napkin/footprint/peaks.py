@@ -11,6 +11,7 @@ from napkin.footprint.saved_activations import (
     STASHED,
     dot,
     freed_bytes,
+    leaf_of_zeros,
     mask_bytes,
     returned_bytes,
     saved_by_layers,
@@ -34,6 +35,7 @@ class LayerPeak:
     bursts  peak of the layer's forward pass beyond what it saves, with the output of the previous layer
     later   copies of weights of this layer and later ones, held by autograd or by autocast's cache
     masks   causal masks that checkpointed layers up to this one refer to
+    encodes whether it is one of an encoder's
     seam    gradient of an encoder's output, if the encoder's end is next
     leaf    gradient of the zeros that later layers read in place of position biases
     left    what the graphs that modules hold save of layers recomputed before
@@ -51,6 +53,7 @@ class LayerPeak:
     bursts: Number
     later: Number
     masks: Number
+    encodes: Flag
     seam: Number
     leaf: Number
     left: Number
@@ -205,9 +208,8 @@ class StageLayers:
 
     def leaf(self, done: Counts) -> Number:
         """Return the bytes of the gradient of the zeros that `done` layers read."""
-        leaves = [section.leaf for section in self.sections]
-        there = where(total(self.stage.checkpointed) > 0, dot(done, [leaf > 0 for leaf in leaves]), 0)
-        return where(there > 0, self.step.run.zeros, 0)
+        readers = dot(done, [section.leaf > 0 for section in self.sections])
+        return where(readers > 0, leaf_of_zeros(self.step, self.stage), 0)
 
     def needed(self, variant: int, ahead: Counts, recomputed: Number, done: Counts) -> Number:
         """Return the peak bytes of a layer's backward pass. `ahead`: layers up to it on the stage; `done`: layers after
@@ -277,6 +279,7 @@ def layer_peaks(
             total((layers.burst(variant), returned_bytes(step, stage, total(upto) - 1))),
             total((dot(done, layers.cached), layers.cached[variant])),
             layers.masks(ahead),
+            total(upto) <= layers.encoder,
             layers.seam(variant, upto),
             layers.leaf(tuple(done)),
             dot(done, layers.leaks),

@@ -117,14 +117,27 @@ def made_once_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number]:
 def shared_kv_bytes(step: PreparedStep, stage: Stage) -> Number:
     """Return the bytes of tensors that layers share and none saves for backward: only the forward function holds
     them."""
-    found: Number = 0
-    for storage in step.run.shared_tensors:
-        checkpointed, keep = _users(step, stage.variants, storage)
-        not_kept = where(keep > 0, 1 - minimum(storage.kept, 1), 1)
-        if _is_argument(step, storage):
-            not_kept = where(checkpointed > 0, 0, not_kept)
-        found = found + storage.size * where(_is_there(step, stage, storage), not_kept, 0)
-    return found
+    return total(unsaved_bytes(step, stage, storage) for storage in step.run.shared_tensors)
+
+
+def mapped_bytes(step: PreparedStep, stage: Stage) -> Number:
+    """Return the bytes of those of them that no layer has as an argument: they lie in a mapping, to which checkpointed
+    layers refer."""
+    arguments = {id(storage) for _, section in step.run.layers for storage in section.arguments}
+    mapped = (storage for storage in step.run.shared_tensors if id(storage) not in arguments)
+    return total(unsaved_bytes(step, stage, storage) for storage in mapped)
+
+
+def unsaved_bytes(step: PreparedStep, stage: Stage, storage: Storage | None) -> Number:
+    """Return the bytes of a tensor that layers share, if no layer saves it for backward or its checkpoint has it as an
+    argument; 0 if there is no tensor."""
+    if storage is None:
+        return 0
+    checkpointed, keep = _users(step, stage.variants, storage)
+    unsaved = where(keep > 0, 1 - minimum(storage.kept, 1), 1)
+    if _is_argument(step, storage):
+        unsaved = where(checkpointed > 0, 0, unsaved)
+    return storage.size * where(_is_there(step, stage, storage), unsaved, 0)
 
 
 def _is_there(step: PreparedStep, stage: Stage, storage: Storage) -> Flag:
@@ -175,7 +188,7 @@ class SharedStorage:
 
 
 def shared_storages(step: PreparedStep, stage: Stage) -> list[SharedStorage]:
-    """Return the storages that the layers of a stage share, without copies of weights."""
+    """Return the storages that the layers of a stage share and its last reader frees, without copies of weights."""
     sections = (section for _, section in step.run.layers)
     shared = {id(s): s for section in sections for s in (*section.shared, *section.arguments) if s.kind != WEIGHT_COPY}
     refers = {id(storage) for storage in step.run.tables}
@@ -184,8 +197,28 @@ def shared_storages(step: PreparedStep, stage: Stage) -> list[SharedStorage]:
         checkpointed, others = _users(step, stage.variants, storage)
         there = (others > 0) | ((checkpointed > 0) & ((key in refers) or _is_argument(step, storage)))
         size = where(there, product(storage.size, _held_part(step, storage)), 0)
+        if storage is step.run.zeros:
+            size = where(leaf_of_zeros(step, stage) > 0, 0, size)
         found.append(SharedStorage(size, tuple(_uses(step, one, storage) for one in step.order.variants)))
     return found
+
+
+def leaf_of_zeros(step: PreparedStep, stage: Stage) -> Number:
+    """Return the bytes of the zeros that layers read in place of position biases, if they are a leaf that requires a
+    gradient: the graph of a layer that did not make them again holds them until the backward pass ends."""
+    zeros = step.run.zeros
+    if zeros is None:
+        return 0
+    pairs = zip(stage.variants, step.order.variants, strict=True)
+    readers = total(n for n, one in pairs if _reads_zeros(step, one))
+    return where((total(stage.checkpointed) > 0) & (readers > 0), zeros.size, 0)
+
+
+def _reads_zeros(step: PreparedStep, variant: Variant) -> bool:
+    """Return whether a layer reads the zeros that the forward pass made: a checkpointed one may make its own."""
+    section = step.run.layers[variant.kind][1]
+    again = variant.checkpointed and any(storage is step.run.zeros for storage in section.made)
+    return section.leaf > 0 and not again
 
 
 def freed_bytes(shared: Iterable[SharedStorage], left: Counts) -> Number:

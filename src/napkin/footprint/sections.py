@@ -104,6 +104,7 @@ class Pass:
     undivided  a head's gradient that is a view of a larger one and so lives as long as that
     shared_tensors  tensors that layers share; the forward function holds them while the layers run, and checkpoints
               refer to them
+    memory    an encoder's output, which the decoder's layers share
     """
 
     before: Section
@@ -120,9 +121,10 @@ class Pass:
     leaf: Number
     final: Number
     first: Number
-    zeros: Number
+    zeros: Storage | None
     undivided: Number
     shared_tensors: tuple[Storage, ...]
+    memory: Storage | None
 
 
 def section(name: str, tape: Tape, start: int, first: int, input_bytes: Number, prunes: bool = False) -> Section:

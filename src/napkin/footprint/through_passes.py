@@ -10,7 +10,14 @@ from napkin.footprint.gathers import flat_gradient
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Rank
-from napkin.footprint.saved_activations import made_once_bytes, mask_bytes, shared_kv_bytes
+from napkin.footprint.saved_activations import (
+    leaf_of_zeros,
+    made_once_bytes,
+    mapped_bytes,
+    mask_bytes,
+    shared_kv_bytes,
+    unsaved_bytes,
+)
 from napkin.footprint.stages import Stage
 from napkin.operations.implementations import MASKS
 from napkin.training.framework import COMPUTE
@@ -90,7 +97,9 @@ class References:
 
     closure  what checkpointed layers refer to, without the rotary tables that other layers save anyway
     around   what the forward function holds while its layers run
-    at_loss  embeddings that it holds until the loss
+    at_loss  embeddings and an encoder's output that it holds until the loss
+    in_decoder  an encoder's output and zeros in place of position biases, while the decoder's layers run
+    zeros    these zeros, if they are a leaf, which a graph holds; unsaved_leaf: if no layer saves them
     masks    causal masks that checkpointed layers refer to, unless they are passed as an argument
     """
 
@@ -103,12 +112,16 @@ class References:
         self.passes_masks = MASKS in implementation.passes
         self.masks = masks * (not self.passes_masks)
         leaf = product(stage.first, run.leaf) if step.setup.wakes else 0
-        self.closure = where(checkpointed > 0, run.closure + shared, 0) + tables + self.masks + leaf
+        self.closure = where(checkpointed > 0, run.closure + mapped_bytes(step, stage), 0) + tables + self.masks + leaf
         keeps_stream = checkpointed > 0
         if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
             keeps_stream = checkpointed >= 0
         looked_up = product(stage.first, total((run.embedded, where(keeps_stream, 0, run.stream))))
-        self.at_loss = looked_up * (implementation.embeddings == "loss")
+        memory, zeros = (unsaved_bytes(step, stage, one) for one in (run.memory, run.zeros))
+        self.zeros = leaf_of_zeros(step, stage)
+        self.unsaved_leaf = where(self.zeros > 0, zeros, 0)
+        self.in_decoder = memory + zeros
+        self.at_loss = looked_up * (implementation.embeddings == "loss") + memory
         other_masks = mask_bytes(step, stage.layers) - masks
         variables = maximum(looked_up, leaf)  # the leaf is one of those that the forward function holds
         self.around = total((run.closure, held_tables, self.masks, variables, other_masks, shared))

@@ -90,6 +90,28 @@ class Embedding(Lookup):
 
 
 @record
+class Sines(Lookup):
+    """Rows of `width` sines and cosines, one for each position, from a table without parameters (arXiv:1706.03762,
+    section 3.5). `role`: SINES, if a variable of the forward function refers to them."""
+
+    width: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return ()
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Read a row and write it; no gradient reaches them."""
+        return 4 * self.width, 0
+
+    def lower(self, run: Lowering) -> Value:
+        tape = run.tape
+        stored = "fp32" if tape.autocast else tape.compute
+        rows = run.own // run.split.sequence * run.rows_of(run.implementation.positions)
+        ids = tape.given(rows, "int64", "position ids", no_grad=True)
+        return Value(tape.record("index_select", (ids,), tape.new(rows * self.width, stored, "sines")), self.width)
+
+
+@record
 class BoxEmbedding(Embedding):
     """A lookup by the place of each token's box on a page (LayoutLM, arXiv:1912.13318): by the coordinate of a
     `corner`, if the step gives the four of a token in one tensor, or by a size.

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from napkin.autograd.tensors import Tensor
+from napkin.autograd.tensors import Tensor, sized
 from napkin.elementwise import Number, where
 from napkin.operations.bases import Elementwise, View
+from napkin.operations.implementations import EAGER
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import HEADS
 from napkin.operations.shapes import Value
@@ -84,7 +85,8 @@ class DynamicMask(Elementwise):
 
     def lower(self, run: Lowering) -> Value:
         """softplus keeps what it reads, the product its result, exp its own; each masking keeps its condition; the
-        choice of the largest, through which no gradient passes, nothing."""
+        choice of the largest, through which no gradient passes, nothing: places and a one for each chosen pair live
+        next to the mask until it is filled."""
         tape = run.tape
         x = tape.raised(run.read(self).tensor)
         heads = self.heads // run.split.tensor
@@ -94,10 +96,15 @@ class DynamicMask(Elementwise):
         grown = tape.record("exp", (scaled,), grown, (grown,))
         rows = run.b * heads * run.own
         later = tape.new(run.b * run.own * run.s, "bool", "later", no_grad=True)
-        mask = tape.record("masked_fill", (grown,), tape.new(rows * run.s, grown.dtype, "masked"), (later,))
+        stored = "fp32" if tape.autocast else tape.compute
+        additive = sized(later.count, stored) * (run.attention != EAGER)  # eager attention's is given so
+        mask = tape.new(rows * run.s, grown.dtype, "masked")
+        mask = tape.record("masked_fill", (grown,), mask, (later,), forward_scratch=additive)
         longer = where(run.s > self.keep, 1, 0)
         others = tape.new(rows * run.s * longer, "bool", "others", no_grad=True)
-        mask = tape.record("masked_fill", (mask,), tape.new(rows * run.s, mask.dtype, "masked"), (others,))
+        chosen = longer * (additive + sized(rows * run.s, stored) + sized(rows * self.keep, "int64"))
+        masked = tape.new(rows * run.s, mask.dtype, "masked")
+        mask = tape.record("masked_fill", (mask,), masked, (others,), forward_scratch=chosen)
         repeated = mask.view(mask.count * self.queries)  # of one head a view
         if self.queries > 1 and self.heads > 1:
             repeated = tape.copy(repeated, "repeated")

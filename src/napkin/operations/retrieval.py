@@ -49,7 +49,9 @@ class RetrievedExperts(Module):
         stored = "fp32" if tape.autocast else tape.compute
         halves = tape.new(logits.count, "int64", "halves in order", no_grad=True)
         ordered = tape.record("topk", (logits,), tape.new(logits.count, logits.dtype, "halves"), (halves,))
-        sums = tape.add(ordered.view(tokens * self.keys * self.keys), ordered.view(tokens * self.keys * self.keys))
+        pairs = tokens * self.keys * self.keys
+        sums = tape.add(ordered.view(pairs), ordered.view(pairs))
+        indices = tape.record("add", (halves,), tape.new(pairs, "int64", "experts of the sums"))
         places, chosen = (tape.new(tokens * self.top_k, "int64", what, no_grad=True) for what in ("places", "chosen"))
         best = tape.record("topk", (sums,), tape.new(tokens * self.top_k, sums.dtype, "best"), (places,))
         scores = tape.softmax(best)
@@ -63,7 +65,8 @@ class RetrievedExperts(Module):
             )
 
         down, up = looked_up("down"), looked_up("up")
-        run.scopes.until_added(sums, best, down, up)
         hidden = run.activated(tape.matmul(down, x, tokens * self.top_k, "hidden"), self.function)
-        out = tape.matmul(tape.multiply(hidden, scores), up, tokens * self.width, "output")
+        weights = tape.multiply(hidden, scores)
+        run.scopes.until_added(logits, ordered, sums, indices, best, down, up, weights)
+        out = tape.matmul(weights, up, tokens * self.width, "output")
         return Value(out, self.width)

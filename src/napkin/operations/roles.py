@@ -27,6 +27,8 @@ TOKEN, LAYERS, POSITION, SEGMENT = "token", "layers", "position", "segment"
 DISTANCE, NGRAM = "distance", "ngram"
 """Roles of embeddings: of tokens, of each layer's own input, of positions, of segments; of relative distances (read
 entirely instead of looked up); of hashed n-grams of tokens."""
+SINES = "sines"
+"""Role of sines and cosines of positions that a variable of the forward function refers to."""
 TABLES = (TOKEN, LAYERS)
 """Roles of the embeddings that token ids index."""
 QUERY, KEY, VALUE, QKV = "q", "k", "v", "qkv"

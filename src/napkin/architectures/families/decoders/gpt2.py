@@ -17,6 +17,7 @@ from napkin.architectures.reading import FULL, WINDOWED
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import ATTENDED, HF, HF_EAGER, IDS, IN_DROPOUT, MASKS, NEVER
+from napkin.operations.roles import SINES
 from napkin.record import replace
 
 DROPPED = (True, True)
@@ -201,13 +202,13 @@ CTRL = Architecture(
         attention=scored(position="sinusoidal"),
         inner=Inner("dff"),
         function=constant("relu"),
-        embedding=Embedded(scale=True, dropout=True),
+        embedding=Embedded(sines=SINES, scale=True, dropout=True),
         head=Headed(bias=True),
     ),
     config_class="CTRLConfig",
     aliases=SHORT_NAMES,
     implementation=replace(
-        HF, softmax="native", drops=NEVER, checkpoints=False, buffers=(("positions", "fp32"),),
+        HF, softmax="native", drops=NEVER, checkpoints=False, buffers=(("positions", ""),),
         variables=(ATTENDED,),
     ),
     defaults={

@@ -81,7 +81,7 @@ XGLM = Architecture(
         attention=scored(position="sinusoidal"),
         inner=Inner("ffn_dim"),
         feed_forward=dropped_inside,
-        embedding=Embedded(scale="scale_embedding", dropout=True),
+        embedding=Embedded(sines="", scale="scale_embedding", dropout=True),
     ),
     config_class="XGLMConfig",
     aliases={"attention_heads": "num_attention_heads", "d_model": "hidden_size", "num_layers": "num_hidden_layers"},

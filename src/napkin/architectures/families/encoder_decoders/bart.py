@@ -178,7 +178,9 @@ M2M_100 = like(
     computed=True,
     config_class="M2M100Config",
     defaults={"activation_function": "relu", "vocab_size": 128112},
-    implementation=replace(OWN_LABELS, passes=(MASKS,), closure=("masks",), buffers=(("sines", ""),)),
+    implementation=replace(
+        OWN_LABELS, positions="each", passes=(MASKS,), closure=("masks",), buffers=(("sines", ""),)
+    ),
 )  # fmt: skip
 NLLB_MOE = like(
     M2M_100,
@@ -190,8 +192,8 @@ NLLB_MOE = like(
         "router_bias": False,
     },
     implementation=replace(
-        OWN_LABELS, passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True, linear_router=True,
-        looped="modules", expert_linears=("fc1", "fc2"), kernels=(EAGER,), buffers=(("sines", ""),),
+        OWN_LABELS, positions="each", passes=(MASKS,), closure=("masks",), router="tokens", fp32_router=True,
+        linear_router=True, looped="modules", expert_linears=("fc1", "fc2"), kernels=(EAGER,), buffers=(("sines", ""),),
     ),
     modules={
         "up": "ffn.fc1", "down": "ffn.fc2", "cross_q": "cross_attention.q_proj", "cross_k": "cross_attention.k_proj",

@@ -30,7 +30,7 @@ from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
-from napkin.operations.roles import LM_HEAD, MEMORY, VOCABULARY
+from napkin.operations.roles import LM_HEAD, MEMORY, SINES, VOCABULARY
 from napkin.record import record, replace
 
 ExpertsOf = Callable[[int], Block]
@@ -224,6 +224,7 @@ class Bart:
             sizes.hidden,
             positions=0 if self.computed else positions + self.offset,
             fixed=self.fixed,
+            sines=SINES if self.computed else None,
             norm=LAYER if self.embedding_norm else None,
             dropout=True,
             scale=sizes.scale,

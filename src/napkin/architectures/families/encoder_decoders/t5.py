@@ -42,6 +42,7 @@ class T5Sizes:
 
     buckets      buckets of distances            decoder_layers  0 if the class is the encoder only
     every_layer  each layer has its own distance biases; else the first of a stack has them for all
+    scaled       a constant multiplies what the head reads
     """
 
     name: str
@@ -55,10 +56,11 @@ class T5Sizes:
     every_layer: bool
     has_head: bool
     tied: bool
+    scaled: bool
 
 
-def read_sizes(config: Config, every_layer: bool = False) -> T5Sizes:
-    """Read what config.json says."""
+def read_sizes(config: Config, every_layer: bool = False, scales: bool = True) -> T5Sizes:
+    """Read what config.json says. `scales`: the class scales what a tied head reads."""
     hidden, layers = width(config), depth(config)
     heads, head_dim = config.integer("num_attention_heads"), config.integer("d_kv")
     vocabulary = config.integer("vocab_size")
@@ -73,6 +75,7 @@ def read_sizes(config: Config, every_layer: bool = False) -> T5Sizes:
     config.ignore("relative_attention_max_distance", "n_positions", "scalable_attention")
     if not has_head:
         config.ignore("tie_word_embeddings")
+    ties = has_head and tied(config)
     return T5Sizes(
         config.name,
         hidden,
@@ -84,7 +87,8 @@ def read_sizes(config: Config, every_layer: bool = False) -> T5Sizes:
         buckets,
         every_layer,
         has_head,
-        tied=has_head and tied(config),
+        tied=ties,
+        scaled=ties and scales,
     )
 
 
@@ -116,12 +120,12 @@ def ungated(hidden: int, inner: int, function: str) -> Block:
     return block
 
 
-def t5(config: Config, *, every_layer: bool = False, tanh: bool = True) -> Model:
+def t5(config: Config, *, every_layer: bool = False, tanh: bool = True, scales: bool = True) -> Model:
     """Return T5 (arXiv:1910.10683), T5 1.1, Flan-T5, mT5: norms before the blocks, no biases, heads of d_kv elements,
     and a learned bias for each head and bucket of distances, which the first layer of each stack has for all (UMT5:
     each layer its own)."""
     feed = _feed(config, width(config), config.integer("d_ff"), tanh)
-    sizes = read_sizes(config, every_layer)
+    sizes = read_sizes(config, every_layer, scales)
     if sizes.has_head and not sizes.tied:
         config.notes.append(
             "untied embeddings: the checkpoint's own head is counted; the class of transformers 5 ties it where it is "
@@ -181,15 +185,16 @@ def _layer(sizes: T5Sizes, decoder: bool, distances: bool, feed: Block, routed: 
 
 
 def _head(sizes: T5Sizes) -> Operations:
-    """Return the head, which scales its input if the embeddings are tied."""
+    """Return the head, and what scales its input."""
     last, scaled = "final_dropped", Scale("head_scaled", ("final_dropped",), sizes.hidden)
-    if sizes.tied:
+    if sizes.scaled:
         last = scaled.name
     head = Matmul("lm_head", (last,), sizes.hidden, sizes.vocabulary, False, VOCABULARY, role=LM_HEAD)
-    return (scaled, head) if sizes.tied else (head,)
+    return (scaled, head) if sizes.scaled else (head,)
 
 
 umt5 = partial(t5, every_layer=True)
+mt5 = partial(t5, scales=False)
 
 
 def _cast_to_weight(run: Running, x: Tensor) -> Tensor:
@@ -202,7 +207,7 @@ IMPLEMENTATION = replace(
 )
 MT5 = Architecture(
     "mt5",
-    t5,
+    mt5,
     config_class="MT5Config",
     aliases={
         "d_model": "hidden_size", "head_dim": "d_kv", "num_heads": "num_attention_heads",
@@ -229,6 +234,7 @@ MT5 = Architecture(
 T5 = like(
     MT5,
     "t5",
+    build=t5,
     config_class="T5Config",
     defaults={
         "d_ff": 2048, "feed_forward_proj": "relu", "num_attention_heads": 8, "tie_word_embeddings": True,

@@ -18,7 +18,7 @@ from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention import AttentionCore
 from napkin.operations.embedding import Embedding
-from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY
+from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY, SUMMED
 from napkin.operations.linear import JoinedHead, Matmul, PerSequence
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Add, Dropout
@@ -234,6 +234,7 @@ MOBILEBERT = Architecture(
     },
     implementation=replace(
         OWN_LABELS, positions="buffer", segments="each", buffers=(ROTARY, IDS), closure=("tables",),
+        variables=(SUMMED,),
     ),
     modules=bert_modules("mobilebert") | {
         "project_in": "mobilebert.embeddings.embedding_transformation", "bottleneck": "bottleneck.input.dense",

@@ -163,7 +163,7 @@ _KOSMOS = Decoder(
     inner=Inner("ffn_dim"),
     function=activation_in("activation_function"),
     feed_forward=_normed_inside,
-    embedding=Embedded(scale="scale_embedding", dropout=True),
+    embedding=Embedded(sines="", scale="scale_embedding", dropout=True),
     only=(("add_cross_attention", (False,)),),
 )
 KOSMOS_2 = Architecture(
@@ -171,7 +171,7 @@ KOSMOS_2 = Architecture(
     replace(_KOSMOS, attention=lambda config, usual: replace(_KOSMOS.attention(config, usual), out_norm=LAYER)),
     config_class="Kosmos2TextConfig",
     aliases={"attention_heads": "num_attention_heads", "embed_dim": "hidden_size", "layers": "num_hidden_layers"},
-    implementation=replace(HF, buffers=(("sines", ""),)),
+    implementation=replace(HF, positions="each", embeddings="", buffers=(("sines", ""),)),
     wrappers=(
         Wrapper(
             "kosmos-2", path="text_model.model", ignored=("latent_query_num",)
