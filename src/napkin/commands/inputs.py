@@ -69,16 +69,10 @@ class Inputs:
         text = None if isinstance(one.text, (bool, tuple, list)) else str(one.text)
         place = "" if one.origin == "given" else one.where
         if one.where and one.origin == "given":
-            self._tell_reading(name, one.where)
+            from napkin.options.synonyms import reading  # only if a name is not napkin's own
+
+            self.assumed += reading(name, one.where)
         self.shown[name] = Shown(value, text, one.origin, option.unit, place)
-
-    def _tell_reading(self, name: str, spelling: str) -> None:
-        """Say how an option is read whose spelling others give to another one too."""
-        from napkin.options.synonyms import VAGUE  # only if a name is not napkin's own
-
-        names, reading = VAGUE.get(name, ((), ""))
-        if spelling.lstrip("-") in names:
-            self.assume(f"{spelling} {reading}")
 
     def _read(self, option: Option, text: object, where: str) -> Parsed:
         if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):

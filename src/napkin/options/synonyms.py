@@ -196,6 +196,12 @@ INSTEAD = {"micro-batch": "batch", "quantized": "dtype"}
 """Where a model serves, a batch is the sequences in flight, and a quantization the format of its weights."""
 
 
+def reading(name: str, spelling: str) -> list[str]:
+    """Return how an option is read, in words, if others give its spelling to another option too."""
+    names, said = VAGUE.get(name, ((), ""))
+    return [f"{spelling} {said}"] if spelling.lstrip("-") in names else []
+
+
 def named(spelling: str, taken: Container[str]) -> str | None:
     """Return the first option among `taken` that people call by this name."""
     for name, spellings in SAME.items():
