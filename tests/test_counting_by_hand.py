@@ -241,6 +241,16 @@ def test_a_model_without_attention_recomputes_none() -> None:
     assert utilization.repeated(small, small, over, Recompute("selective")).value == 1
 
 
+def test_passes_without_gradients_lower_the_share_that_is_recomputed() -> None:
+    """Of a step and as many FLOPs of a reference's passes, recomputation is half the share."""
+    small = model(model_type="gpt2", n_embd=64, n_layer=2, n_head=4, vocab_size=256)
+    over, full = flops.works(small, 1, 8), Recompute("full")
+    step = flops.passes("flops/step", small, over)
+    alone, beside = (utilization.repeated(small, small, over, full, others).value - 1 for others in ((), (step,)))
+    assert alone == pytest.approx(2 * beside)
+    assert 0 < alone <= 1 / 3
+
+
 def test_what_a_stack_saves_begins_with_the_data() -> None:
     """Widths 4, 6, 6, 2: each layer saves what it reads, 4 of the data and 2 · 6 of outputs, for each of 5 samples."""
     assert saved(chain((4, 6, 6, 2)), 5) == (5 * 4, 5 * 12)

@@ -93,7 +93,7 @@ def over_own(operation: Operation, work: Work) -> Work:
     """Return the work of an operation: the other stack's sequence if it reads nothing else, and of the head the tokens
     that the step gives."""
     if operation.reads == (MEMORY,):
-        return replace(work, length=work.memory, lengths=(), memory=0)
+        return replace(work, length=work.memory, lengths=())
     return work.given if operation.role == LM_HEAD else work
 
 
