@@ -21,10 +21,10 @@ from napkin.planning.enlarge import with_layers
 from napkin.record import replace
 from napkin.training.recomputation import Recompute
 from napkin.training.tasks import ForwardPass
-from tests.conftest import ROOT, model_of
-from tests.test_moments_by_hand import TIED
+from tests.conftest import ROOT, model, model_of
+from tests.test_moments_by_hand import DEBERTA, TIED
 from tests.test_pipeline_by_hand import windowed
-from tests.test_states_by_hand import DENSE, TABLE, H, L, S, setup_of, step_of
+from tests.test_states_by_hand import DENSE, HEADS, TABLE, D, F, H, L, S, V, setup_of, step_of
 
 
 @pytest.mark.parametrize("policy", ["bf16-pure", "fp32"])
@@ -65,6 +65,43 @@ def test_weights_that_all_layers_share_have_their_gradient_when_the_layers_are_d
         (stages, embeddings), *_ = parts
         made = Moments(step, found, parts).end_of_backward().gradients
         assert found.gradients - made == 4 * stages * (embeddings.all - (pp == 1) * 30000 * 128)
+
+
+def test_weight_gradients_of_the_embeddings_are_delayed_too() -> None:
+    """ALBERT's projection of 128 elements of an embedding to 4,096: its input and the gradient of its output in fp32,
+    on the first of three stages of four layers each."""
+    rows = json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
+    step = step_of(model_of({**dict(rows)["albert"], "model_type": "albert"}), policy="fp32", pp=3)
+    first, second = (rank_of(step, index).delayed for index in (0, 1))
+    assert first - second == 4 * S * (128 + 4096)
+
+
+@pytest.mark.parametrize(("tied", "pp", "tables"), [(True, 1, 2), (False, 1, 1), (True, 5, 0)])
+def test_between_a_decoder_and_its_encoder(tied: bool, pp: int, tables: int) -> None:
+    """T5, two layers and a norm, and three: the gradient of the encoder's result, S·h of 2 bytes, and on a single stage
+    the embedding's from the decoder, with a third that both are added into if the head shares it."""
+    of = model(
+        model_type="t5", d_model=H, num_heads=HEADS, d_kv=D, d_ff=F, num_layers=2, num_decoder_layers=3, vocab_size=V,
+        feed_forward_proj="relu", tie_word_embeddings=tied,
+    )  # fmt: skip
+    step = step_of(of, policy="bf16-pure", pp=pp)
+    found = []
+    for index in range(pp):
+        rank = rank_of(step, index)
+        moments = Moments(step, rank, parts_of(step, rank.stage))
+        peaks = layer_peaks(step, rank.stage, moments.gradients.width, moments.gradients.after)
+        found += [dict(moments.at_seam(one).made["temporaries"])["layer"] for one in peaks if one.seam]
+    assert found == [2 * S * H + tables * 2 * TABLE]
+
+
+def test_copies_that_autocast_s_cache_holds_of_checkpointed_layers() -> None:
+    """DeBERTa's three layers: 2 bytes an element of four H², of H·F twice and of their biases. Those of the convolution
+    after the first block, 3·H², autograd keeps, so that they do not count here."""
+    step = step_of(DEBERTA, policy="amp-bf16", recompute=Recompute("full"))
+    found = rank_of(step, 0)
+    cached = Moments(step, found, parts_of(step, found.stage)).cached
+    assert cached == 3 * 2 * ((4 * H * H + 2 * H * F) + (4 * H + F + H))
+    assert step.run.layers[0][1].rest_casts == 2 * 3 * H * H
 
 
 def test_a_model_that_runs_before_the_forward_pass_is_no_pass_next_to_it() -> None:

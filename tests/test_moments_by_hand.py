@@ -59,6 +59,13 @@ from tests.test_states_by_hand import (
 )  # fmt: skip
 
 TIED = model(**LLAMA, tie_word_embeddings=True)
+DEBERTA = model(
+    model_type="deberta-v2", hidden_size=H, num_hidden_layers=3, num_attention_heads=HEADS, intermediate_size=F,
+    vocab_size=V, max_position_embeddings=64, conv_kernel_size=3, conv_act="gelu", relative_attention=True,
+    pos_att_type=["c2p", "p2c"], position_buckets=16, max_relative_positions=-1, norm_rel_ebd="layer_norm",
+    share_att_key=True, position_biased_input=False, type_vocab_size=0,
+)  # fmt: skip
+"""Three layers, with a convolution after the first."""
 
 # --- what a step is given ---
 
@@ -564,13 +571,7 @@ def test_where_the_backward_pass_ends() -> None:
 def test_a_convolution_after_the_first_layer_is_no_part_of_its_checkpoint() -> None:
     """DeBERTa v2 (ConvLayer): by channels, masked and added, T·h of 16 bits each, a boolean mask and one of 16 bits,
     and two statistics; h²·3 + h weights and two of a norm. The block itself is that of the other layers."""
-    deberta = model(
-        model_type="deberta-v2", hidden_size=H, num_hidden_layers=3, num_attention_heads=HEADS, intermediate_size=F,
-        vocab_size=V, max_position_embeddings=64, conv_kernel_size=3, conv_act="gelu", relative_attention=True,
-        pos_att_type=["c2p", "p2c"], position_buckets=16, max_relative_positions=-1, norm_rel_ebd="layer_norm",
-        share_att_key=True, position_biased_input=False, type_vocab_size=0,
-    )  # fmt: skip
-    (one, first), (two, other) = step_of(deberta, policy="bf16-pure", recompute=Recompute("full")).run.layers
+    (one, first), (two, other) = step_of(DEBERTA, policy="bf16-pure", recompute=Recompute("full")).run.layers
     assert (one, two) == (1, 2)
     rest = 3 * 2 * S * H + S + 2 * S + 2 * 4 * S
     weights = 2 * (3 * H * H + H + 2 * H)
