@@ -271,3 +271,27 @@ def test_a_recipe_of_megatron_bridge_is_no_line_of_megatron() -> None:
     text = "python run.py --model_recipe_name llama3_70b --tensor_model_parallel_size 4 --micro_batch_size 1"
     with pytest.raises(NapkinError, match="names a recipe"):
         reading_of(source_of(text, "run.sh"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X=" + "$(echo " * 3000 + "1" + ")" * 3000,
+        "X='eval $X'\neval $X",
+        "eval " * 300 + "true",
+        "f() { f; f; f; }\nf",
+        "f() { g; }\ng() { f; }\nf",
+        "X=" + "a" * 50_000 + "\nY=${X##*b}",
+        "X=a\n" + "X=$X$X\n" * 60,
+        "echo 'bash w.sh' > w.sh\nbash w.sh",
+        "if [ 1 = 1 ]; then\n" * 500 + "fi\n" * 500,
+        "[[ " + "a == b && " * 2000 + "c == c ]] && X=1",
+    ],
+)
+def test_hostile_scripts_end(text: str) -> None:
+    assert script(f"{text}\nLINE --per_device_train_batch_size 2").value_of("micro-batch") == 2
+
+
+def test_brackets_that_are_nested_too_deeply_are_an_error() -> None:
+    with pytest.raises(NapkinError, match="nested too deeply"):
+        script("X=" + '"$(' * 4000 + "echo" + ')"' * 4000 + "\nLINE --per_device_train_batch_size 2")

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
+LONGEST = 1_000
+"""Longest text that is edited, in characters."""
 _SUBSTRING = re.compile(r":\s*(-?\d+)\s*(?::\s*(-?\d+)\s*)?")
 _CASES: Mapping[str, Callable[[str], str]] = {
     "^^": str.upper,
@@ -17,6 +19,8 @@ _CASES: Mapping[str, Callable[[str], str]] = {
 
 def edited(text: str, how: str) -> str | None:
     """Return a text edited as bash does for `${NAME<how>}`, or None for an edit that napkin does not know."""
+    if len(text) > LONGEST:
+        return None
     if how in _CASES:
         return _CASES[how](text)
     if found := _SUBSTRING.fullmatch(how):

@@ -12,6 +12,8 @@ from napkin.record import replace
 
 _QUERIES = ("command", "which", "type", "grep", "hash", "pgrep", "diff", "cmp")
 """Commands whose success answers a question."""
+DEEPEST = 30
+"""Levels of functions, texts that eval runs, and scripts that scripts run."""
 MOST_STATEMENTS = 50_000
 """Statements that are followed in one script, with those of its functions each time that they are called."""
 
@@ -23,7 +25,7 @@ class Script:
         self.commands = Commands(name, known or {}, self._follow_inner)
         self.variables, self.branches = self.commands.variables, self.commands.branches
         self._status, self._joint = SUCCESS, ""
-        self._followed = 0
+        self._followed = self._inside = 0
         self._follow_all(statements(text))
         self._read_uncalled()
 
@@ -36,8 +38,12 @@ class Script:
 
     def _follow_inner(self, every: Iterable[Statement]) -> None:
         """Follow the statements that one statement stands for; whether they succeed is not followed."""
+        if self._inside >= DEEPEST:
+            return
+        self._inside += 1
         joint, depth, self._joint = self._joint, len(self.branches.stack), ""
         self._follow_all(every)
+        self._inside -= 1
         del self.branches.stack[depth:]
         self._joint, self._status = joint, SUCCESS
 

@@ -12,6 +12,7 @@ from napkin.record import replace
 _NAME = re.compile(r"[A-Za-z_][\w:.\-]*")
 _CLOSING = {"{": "}", "(": ")"}
 DEEPEST_CALL = 10
+MOST_CALLS = 500
 
 
 class _Definition:
@@ -51,6 +52,7 @@ class Functions:
         self._variables = variables
         self._called: set[str] = set()
         self._locals: list[set[str]] = []
+        self._calls = 0
 
     @property
     def uncalled(self) -> list[str]:
@@ -89,7 +91,8 @@ class Functions:
         given  its arguments are known; those of the script are not
         """
         self._called.add(name)
-        if len(self._locals) >= DEEPEST_CALL:
+        self._calls += 1
+        if len(self._locals) >= DEEPEST_CALL or self._calls > MOST_CALLS:
             return
         before = self._variables.copied()
         self._locals.append(set())

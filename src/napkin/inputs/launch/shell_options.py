@@ -54,7 +54,10 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     text = text.replace("\r\n", "\n")
     slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
-    script = Script(clean(text), name, known).commands
+    try:
+        script = Script(clean(text), name, known).commands
+    except RecursionError:
+        raise NapkinError(f"{name}: is nested too deeply", "write fewer levels of brackets and quotes") from None
     words, options, others = _chosen(script, name, line)
     check_size(len(options), name)
     values: dict[str, FileValue] = {}

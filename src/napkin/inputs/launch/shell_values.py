@@ -18,6 +18,8 @@ _ALL = re.compile(r"\$(?:\{([A-Za-z_]\w*)\[@\]\}|(@)|\{(@)\})")
 """A quoted word that stands for every element of an array, or for every argument."""
 GPUS_OF_NODE = "SLURM_GPUS_ON_NODE"
 DEEPEST = 40
+DEEPEST_COMMAND = 8
+"""Commands whose output is part of another one's, `$(echo $(…))`."""
 LONGEST = 100_000
 """Longest variable, in characters, and longest array, in words: a limit on scripts that double one."""
 
@@ -35,6 +37,7 @@ class Variables:
         self.maps: dict[str, dict[str, str]] = {}
         self.used: set[str] = set()
         self.known: set[str] = set()
+        self._inside = 0
 
     def assign(self, name: str, value: str, more: bool = False) -> None:
         """Set a variable, or append to it."""
@@ -206,7 +209,11 @@ class Variables:
 
     def _output(self, command: str) -> str:
         """Return the output of a command that napkin can work out; of others it is unknown."""
+        if self._inside >= DEEPEST_COMMAND:
+            return opened("a command that is nested too deeply")
+        self._inside += 1
         found = output_of(command[2:-1], self.words, self.expand, lambda: self.value(GPUS_OF_NODE))
+        self._inside -= 1
         return found if found is not None else opened(f"the output of {command}")
 
     def _parameter(self, inner: str, depth: int) -> str:

@@ -106,7 +106,7 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 def _compares(words: list[str]) -> bool:
     """Return whether a statement is a condition, in which < and > compare."""
-    return any(word in ("[[", "[") or word.startswith("((") for word in words)
+    return any(word in ("[[", "[") or word.startswith("((") for word in words[:5])
 
 
 def _word(text: str, at: int) -> tuple[str, int]:

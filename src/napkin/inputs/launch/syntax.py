@@ -24,7 +24,7 @@ _SHELL = re.compile(
     r"^[A-Za-z_]\w*=\S*$|^[A-Za-z_]\w*\+?=[\"'$(]|^\s*--[a-z][\w.\-]*|^[\w./$\"'{}][^\n:#]*\s--[A-Za-z][\w.\-]*",
     re.M,
 )
-_TEST = re.compile(r"\[\[?\s+(?:-[a-z]\s|!\s|[\"']?\$)")
+_TEST = re.compile(r"\[\[\s|\[\s+(?:-[a-z]\s|!\s|[\"']?\$)")
 """The condition of a script, with which no list of JSON begins."""
 _HERE = re.compile(r"^(?!\s*[\w\-]+:\s)[^\n]*<<-?\s*(['\"]?)(\w+)\1[^\n]*\n(?:.*\n)*?\2[ \t]*$", re.M)
 """A here-document of a script, whose text may be YAML."""
