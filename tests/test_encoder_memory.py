@@ -14,7 +14,7 @@ from napkin.training.layout import Layout
 from napkin.training.optimizer_names import find
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
-from tests.conftest import model_of
+from tests.conftest import model_of, run_line
 
 LAYERS, A, H, S = 3, 4, 32, 24
 SIZES = {
@@ -74,3 +74,13 @@ def test_tables_are_updated_in_the_order_in_which_classes_register_them(
     first, by a layer that is registered after all tables."""
     sizes = [shape for _, shape, _ in tensor_sizes(step(model_type, 1, type_vocab_size=3, **more))]
     assert sizes[:3] == [(count, H) for count in rows]
+
+
+@pytest.mark.parametrize("line", ["--target-seq 128", "--recompute full", "--max-micro-batch 4 --max-zero 3"])
+def test_a_plan_of_t5_has_memory_s_bytes(line: str) -> None:
+    """The zeros in place of position biases, of layouts with different micro-batches at once."""
+    rows = run_line(f"plan t5-base --gpus 8 --hardware a100 --seq 512 --rows 8 {line} --json").data["rows"]
+    assert rows
+    for row in rows:
+        step = run_line(f"{row['command'].removeprefix('napkin ')} --json").values
+        assert row["memory"] == pytest.approx(step["memory/total"], rel=1e-9)

@@ -210,15 +210,16 @@ def leaf_of_zeros(step: PreparedStep, stage: Stage) -> Number:
     if zeros is None:
         return 0
     pairs = zip(stage.variants, step.order.variants, strict=True)
-    readers = total(n for n, one in pairs if _reads_zeros(step, one))
+    readers = total(where(_leaf_bytes(step, one) > 0, n, 0) for n, one in pairs)
     return where((total(stage.checkpointed) > 0) & (readers > 0), zeros.size, 0)
 
 
-def _reads_zeros(step: PreparedStep, variant: Variant) -> bool:
-    """Return whether a layer reads the zeros that the forward pass made: a checkpointed one may make its own."""
+def _leaf_bytes(step: PreparedStep, variant: Variant) -> Number:
+    """Return the bytes of the zeros that a layer reads as the forward pass made them: a checkpointed one may make its
+    own."""
     section = step.run.layers[variant.kind][1]
     again = variant.checkpointed and any(storage is step.run.zeros for storage in section.made)
-    return section.leaf > 0 and not again
+    return 0 if again else section.leaf
 
 
 def freed_bytes(shared: Iterable[SharedStorage], left: Counts) -> Number:
