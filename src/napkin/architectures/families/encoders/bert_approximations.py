@@ -8,7 +8,7 @@ from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.families.encoders.bert_relatives import each_layer
 from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
-from napkin.architectures.record import Build, like
+from napkin.architectures.record import like
 from napkin.architectures.sparse_attention import block_sparse
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
@@ -21,28 +21,19 @@ from napkin.operations.roles import HEADS
 from napkin.record import replace
 
 _APPROXIMATES = "the class approximates attention; full attention is counted"
-_OF_THE_APPROXIMATION = (*("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash"),)
 
 
-def _approximate(offset: int, convolution: str = "") -> Build:
-    """Return BERT whose class approximates softmax attention.
-
-    offset       rows of the position embedding in addition to the positions
-    convolution  the field of the width of a convolution over the values of each head
-    """
-
-    def build(config: Config) -> Model:
-        model = Bert(pooler=False, offset=offset, only=(("add_cross_attention", (False,)),))(config)
-        config.notes.append(_APPROXIMATES)
-        config.ignore(*_OF_THE_APPROXIMATION)
-        config.must_be("use_bias", True)
-        kernel = config.optional_integer(convolution) if convolution else None
-        if not kernel:
-            return model
-        conv = Parameters("value_convolution", (), (("weight", (model.heads, 1, kernel, 1)),), HEADS)
-        return each_layer(model, lambda operations: (conv, *operations))
-
-    return build
+def _yoso(config: Config) -> Model:
+    """Return YOSO (arXiv:2111.09714): BERT whose class samples attention, next to a convolution over the values of each
+    head if `conv_window` has a width."""
+    model = Bert(pooler=False, offset=2, only=(("add_cross_attention", (False,)), ("use_bias", (True,))))(config)
+    config.notes.append(_APPROXIMATES)
+    config.ignore("hash_code_len", "lsh_backward", "num_hash", "use_expectation", "use_fast_hash")
+    kernel = config.optional_integer("conv_window")
+    if not kernel:
+        return model
+    conv = Parameters("value_convolution", (), (("weight", (model.heads, 1, kernel, 1)),), HEADS)
+    return each_layer(model, lambda operations: (conv, *operations))
 
 
 def _nystromformer(config: Config) -> Model:
@@ -142,11 +133,10 @@ NYSTROMFORMER = like(
     implementation=replace(ENCODER, segments="buffer", kernels=(EAGER,)),
     modules=bert_modules("nystromformer"),
 )  # fmt: skip
-# arXiv:2111.09714
 YOSO = like(
     BERT,
     "yoso",
-    build=_approximate(2, "conv_window"),
+    build=_yoso,
     config_class="YosoConfig",
     defaults={
         "conv_window": None, "max_position_embeddings": 4096, "type_vocab_size": 1, "vocab_size": 50265,
