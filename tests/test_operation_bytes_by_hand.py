@@ -19,10 +19,13 @@ from napkin.operations.compression import Compressor
 from napkin.operations.convolutions import Conv, ConvPair, HalfShifted
 from napkin.operations.gated_streams import Agreement, DilatedConv, OuterProduct
 from napkin.operations.hyper_connections import CopyToStreams, MeanOfStreams, ReadStreams, WriteStreams
-from napkin.operations.images import ClassTokens, Patches, Pixels, PlaceImages, Pool, Reorder, Softmax
+from napkin.operations.images import ClassTokens, Patches, Pixels, PlaceImages, Pool, Reorder
 from napkin.operations.learned import Affine, Temper
+from napkin.operations.local_attention import GlobalAttention
+from napkin.operations.mixed_attention import GroupedLinear, SeparableConvolution, TokenConvolution
 from napkin.operations.norms import ScaledNorm, UnitNorm
-from napkin.operations.pointwise import Fourier, ResidualGate, Scale
+from napkin.operations.padding import CutToLength, PadToBlocks, Stagger, Unstagger
+from napkin.operations.pointwise import Fourier, ResidualGate, Scale, Softmax
 from napkin.operations.recurrence import ForgetGate, Scan
 from napkin.operations.relative import ShortConvolution
 from napkin.operations.sphere import Interpolate, LearnedScale
@@ -106,6 +109,16 @@ CASES = [
     (PlaceImages("p", ("x",), W), tensors(COPY)),
     (Pool("p", ("x",), W, 4), tensors(COPY, elements=4 * W)),
     (ByHeads("v", ("x",), W), tensors(COPY)),
+    # padding: a view's gradient is written next to zeros
+    (PadToBlocks("p", ("x",), W), tensors(COPY)),
+    (Stagger("s", ("x",), W, 4), tensors(COPY)),
+    (CutToLength("c", ("x",), W), tensors((0, 1))),
+    (Unstagger("u", ("x",), W, 4), tensors((0, 1))),
+    (GlobalAttention("a", ("q", "k", "v", "lk", "lv"), 4, W // 4, N), tensors(COPY, COPY)),  # keys and values joined
+    # convolutions next to attention: a bias added in place; channels, their neighbors and these by tokens
+    (SeparableConvolution("c", ("x",), W, W, 9), tensors((2, 4), (2, 1))),
+    (TokenConvolution("t", ("x", "k"), 4, W, N), tensors(COPY, (1 + N, N + 1), (2 * N, 2 * N))),
+    (GroupedLinear("g", ("x",), W, W, 2), tensors(COPY, (2, 1))),  # results by tokens; a bias
 ]  # fmt: skip
 
 
@@ -121,9 +134,10 @@ NOTHING = {
     "Matmul", "JoinedHead", "BlockMatmul", "StreamedLinear", "FrameConv", "TableMatmul", "DistanceKeys",
     # choices and biases of scores, which are counted by the pair
     "Indexer", "RunIndexer", "BlockIndexer", "RunChoice", "RelativeScores", "PositionBias", "DistanceBias",
-    "DynamicMask", "BandAttention", "ShiftedAttention", "Unkept",
+    "DynamicMask", "BandAttention", "ShiftedAttention", "LocalAttention", "ResolutionAttention", "Unkept",
     # tensors that are there already, or are few
     "Share", "SideInput", "EncoderKeys", "Parameters", "Overwrite", "BalanceLoss", "ClassLoss",
+    "GlobalTokens", "GlobalInput", "GlobalNorm", "OnGlobal", "WithGlobal",
     # what does not run, or is a part of another factor
     "Idle", "ImageExperts", "Cast", "Dropout",
     # timed with the tokens that each expert gets, or with the weights that it changes

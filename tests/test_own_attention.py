@@ -203,3 +203,54 @@ def test_small_heads_are_padded_to_the_kernels() -> None:
     counted = flops.step(small, flops.works(small, BOTH, LENGTH))
     products = LAYERS * 4 * BOTH * HEADS * 32 * (CHOSEN * 32 * 32 + ROW * ROW)
     assert counted["flops/attention"].value == 3 * products
+
+
+# --- ConvBERT: half of each layer's width in attention, half in a convolution whose kernel each token makes ---------
+
+CHANNELS, PARTS, STEPS, INSIDE, NARROW, WORDS = 48, 2, 9, 72, 24, 33
+CONVBERT: dict[str, Any] = {
+    "model_type": "convbert", "hidden_size": CHANNELS, "num_attention_heads": 4, "head_ratio": 2,
+    "num_hidden_layers": LAYERS, "intermediate_size": INSIDE, "vocab_size": ROWS, "max_position_embeddings": 64,
+    "embedding_size": NARROW, "conv_kernel_size": STEPS,
+}  # fmt: skip
+
+
+def test_what_mixed_attention_saves() -> None:
+    tokens, half = BOTH * WORDS, CHANNELS // 2
+    convolution = tokens * CHANNELS + tokens * half  # what both of its parts make
+    kernel = tokens * half + tokens * half + tokens * PARTS * STEPS  # the query, the product as a copy, the shares
+    unfolded = tokens * half * STEPS
+    attention = 3 * tokens * half + BOTH * PARTS * WORDS**2
+    stream = 5 * tokens * CHANNELS + 4 * tokens + 2 * tokens * INSIDE
+    before = 2 * tokens * NARROW + 2 * tokens
+    head = tokens * CHANNELS + 3 * tokens * NARROW + 2 * tokens + tokens * ROWS + 1
+    layer = convolution + kernel + unfolded + attention + stream
+    assert saved(CONVBERT, WORDS) == 4 * (LAYERS * layer + before + head)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_products_of_mixed_attention(groups: int) -> None:
+    """As torch counts them on the class, without its depthwise convolutions: elementwise work."""
+    tokens, half = BOTH * WORDS, CHANNELS // 2
+    linear = 2 * tokens * (5 * CHANNELS * half + half * PARTS * STEPS + CHANNELS * CHANNELS)
+    convolution = 2 * tokens * half * STEPS
+    attention = 4 * BOTH * WORDS * WORDS * half
+    mlp = 4 * tokens * CHANNELS * INSIDE // groups
+    ends = 2 * tokens * (2 * NARROW * CHANNELS + NARROW * ROWS)
+    model = model_of(CONVBERT | {"num_groups": groups})
+    forward = flops.step(model, flops.works(model, BOTH, WORDS))["flops/forward"].value
+    assert forward == LAYERS * (linear + convolution + attention + mlp) + ends
+    depthwise = LAYERS * 2 * tokens * CHANNELS * STEPS
+    assert forward + depthwise == {1: 5_268_384, 2: 4_356_000}[groups]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"conv_kernel_size": 8}, "8 is even"),
+        ({"num_groups": 5}, "5 do not divide hidden_size = 48"),
+        ({"hidden_size": 20, "num_groups": 1, "head_ratio": 1}, "head_ratio"),
+    ],
+)
+def test_shapes_that_mixed_attention_cannot_have(changes: dict[str, Any], said: str) -> None:
+    assert said in run_line("params -", stdin=json.dumps(CONVBERT | changes)).err

@@ -127,6 +127,16 @@ def _mra(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
     return blocks | chosen | width | {"approx_mode": rng.choice(("full", "sparse")), "add_cross_attention": False}
 
 
+@special("convbert")
+def _convbert(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
+    """Draw heads of which a part, or all but one, is a convolution's."""
+    heads, size = rng.choice((4, 6)), rng.choice((8, 12))
+    width = {"num_attention_heads": heads, "hidden_size": heads * size, "intermediate_size": rng.choice((72, 144))}
+    embedded = {"embedding_size": rng.choice((heads * size, 24))}
+    mixed = {"head_ratio": rng.choice((1, 2, 8)), "conv_kernel_size": rng.choice((3, 9))}
+    return width | embedded | mixed | {"num_groups": rng.choice((1, 2)), "is_decoder": False}
+
+
 @special("cpmant")
 def _cpmant(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
     """Draw a prompt, with few buckets and segments."""

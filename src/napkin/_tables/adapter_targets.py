@@ -100,6 +100,7 @@ COMPARED: frozenset[str] = frozenset((
     'cohere2',
     'cohere2_moe',
     'cohere_compass_text',
+    'convbert',
     'cosmos3_edge_text',
     'cpmant',
     'ctrl',

@@ -34,6 +34,7 @@ MODULES: dict[str, str] = {
     'cohere2': 'decoders.cohere',
     'cohere2_moe': 'decoders.cohere',
     'cohere_compass_text': 'decoders.cohere',
+    'convbert': 'encoders.convbert',
     'cosmos3_edge_text': 'decoders.llama',
     'cpmant': 'decoders.cpmant',
     'ctrl': 'decoders.gpt2',

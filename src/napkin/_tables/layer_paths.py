@@ -21,6 +21,9 @@ TYPES: dict[tuple[str, ...], frozenset[str]] = {
     ('biogpt.layers',): frozenset((
         'biogpt',
     )),
+    ('convbert.encoder.layer',): frozenset((
+        'convbert',
+    )),
     ('cpmant.encoder.layers',): frozenset((
         'cpmant',
     )),

@@ -1576,6 +1576,7 @@ EXACT: dict[str, tuple[int, int, str]] = {
     'cohere2': (0, 144, '5.23.0'),
     'cohere2_moe': (0, 192, '5.23.0'),
     'cohere_compass_text': (0, 192, '5.23.0'),
+    'convbert': (24, 24, '5.24.0'),
     'cpmant': (23, 24, '5.24.0'),
     'ctrl': (14, 96, '5.23.0'),
     'cwm': (0, 144, '5.23.0'),

@@ -28,6 +28,7 @@ TRACED: dict[str, tuple[int, int, int, float]] = {
     'cohere2': (12, 10, 12, -4e-05),
     'cohere2_moe': (6, 6, 6, 0.0),
     'cohere_compass_text': (6, 2, 6, 0.00212),
+    'convbert': (40, 37, 40, -0.00692),
     'cpmant': (15, 10, 15, 0.00514),
     'ctrl': (4, 4, 4, 0.0),
     'cwm': (6, 6, 6, 0.0),

@@ -156,20 +156,6 @@ class PlaceImages(View):
 
 
 @record
-class Softmax(Elementwise):
-    """Probabilities over `width` scores, which are kept."""
-
-    width: int
-
-    def traffic(self) -> tuple[Number, Number]:
-        return 4 * self.width, 6 * self.width
-
-    def lower(self, run: Lowering) -> Value:
-        x = run.read(self)
-        return Value(run.tape.softmax(x.tensor), x.width, x.divided, x.gathered)
-
-
-@record
 class ImageExperts(Ordinary):
     """Experts, and their router, that only the tokens of images run through (ERNIE 4.5 VL): a step without images
     computes nothing with them. Gated ones of `inner` elements, `experts` of them, of which `chosen` serve a token."""

@@ -141,6 +141,20 @@ class Clamp(Elementwise):
 
 
 @record
+class Softmax(Elementwise):
+    """Probabilities over `width` scores, which are kept."""
+
+    width: int
+
+    def traffic(self) -> tuple[Number, Number]:
+        return 4 * self.width, 6 * self.width
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        return Value(run.tape.softmax(x.tensor), x.width, x.divided, x.gathered)
+
+
+@record
 class Multiply(Elementwise):
     """Elementwise product of two tensors of `width` elements per token."""
 

@@ -11,9 +11,9 @@ from napkin.architectures.vision.projectors import Projected, Sees, normed_linea
 from napkin.architectures.vision.single_kinds import TOWERS
 from napkin.architectures.vision.tower import two_linears
 from napkin.inputs.model import Config
-from napkin.operations.images import Reorder, Softmax
+from napkin.operations.images import Reorder
 from napkin.operations.linear import Matmul
-from napkin.operations.pointwise import Activation
+from napkin.operations.pointwise import Activation, Softmax
 
 
 def merged_mlp(sees: Sees) -> Projected:

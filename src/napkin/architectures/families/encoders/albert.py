@@ -37,7 +37,7 @@ from napkin.record import record, replace
 
 
 @record
-class _AlbertEmbedded:
+class NarrowEmbeddings:
     """Rows of the embeddings of tokens, positions and segments, and their width."""
 
     tokens: int
@@ -55,17 +55,18 @@ class _AlbertEmbedded:
         return (*before, Matmul("project_in", (before[-1].name,), self.width, hidden, True))
 
 
-def _embedded(config: Config, vocabulary: int) -> _AlbertEmbedded:
+def embedded(config: Config, vocabulary: int) -> NarrowEmbeddings:
+    """Read the embeddings."""
     config.must_be("position_embedding_type", "absolute")
     positions, segments = config.integer("max_position_embeddings"), config.integer("type_vocab_size")
-    return _AlbertEmbedded(vocabulary, positions, segments, config.integer("embedding_size"))
+    return NarrowEmbeddings(vocabulary, positions, segments, config.integer("embedding_size"))
 
 
 def electra(config: Config) -> Model:
     """Return ELECTRA (arXiv:2003.10555): the generator predicts masked tokens, the discriminator (its pre-training
     class) finds replaced tokens with two small layers."""
     sizes = sizes_of(config, named=EITHER_TOKEN, pretraining=True)
-    embedded = _embedded(config, sizes.vocabulary)
+    embeds = embedded(config, sizes.vocabulary)
     tie = tied(config) and sizes.purpose == MASKED
 
     hidden, scores = sizes.hidden, Scores(causal=config.flag("is_decoder", otherwise=False))
@@ -75,10 +76,10 @@ def electra(config: Config) -> Model:
         Activation("replaced_activation", ("replaced_dense",), hidden, sizes.function),
         Matmul("replaced", ("replaced_activation",), hidden, 1, True),
     )
-    generator = masked_head(hidden, sizes.vocabulary, "gelu", table_width=embedded.width)
+    generator = masked_head(hidden, sizes.vocabulary, "gelu", table_width=embeds.width)
     model = encoder(
         sizes,
-        embedded.operations(hidden, projected=False),
+        embeds.operations(hidden, projected=False),
         ((sizes.layers, Layer("encoder", post_norm(hidden, LAYER, attend, feed, dropout=(True, True)))),),
         {BARE: (), MASKED: generator, PRETRAINING: discriminator}[sizes.purpose],
         tie=tie,
@@ -93,7 +94,7 @@ _MOST_SHARED = 10_000
 def albert(config: Config) -> Model:
     """Return ALBERT (arXiv:1909.11942): a few groups of layers, each used many times, and a narrow token embedding."""
     sizes = sizes_of(config, pretraining=True)
-    embedded = _embedded(config, sizes.vocabulary)
+    embeds = embedded(config, sizes.vocabulary)
     groups, inside = _groups(config, sizes.layers)
     if sizes.purpose == PRETRAINING:
         raise config.refuse("architectures", "the size of the sentence-order head is not in the config")
@@ -112,10 +113,10 @@ def albert(config: Config) -> Model:
         )
 
     used = ((i * groups // sizes.layers, part) for i in range(sizes.layers) for part in range(inside))
-    masked = masked_head(hidden, sizes.vocabulary, sizes.function, table_width=embedded.width)
+    masked = masked_head(hidden, sizes.vocabulary, sizes.function, table_width=embeds.width)
     model = encoder(
         sizes,
-        embedded.operations(hidden, projected=True),
+        embeds.operations(hidden, projected=True),
         runs_of(used, layer),
         masked if sizes.purpose == MASKED else pooler(hidden, "x"),
         tie=sizes.purpose == MASKED,
