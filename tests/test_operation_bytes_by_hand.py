@@ -17,6 +17,7 @@ from napkin.operations.base import Operation
 from napkin.operations.block_residual import BlockResidual, ClippedNorm, DynamicConvolution
 from napkin.operations.compression import Compressor
 from napkin.operations.convolutions import Conv, ConvPair, HalfShifted
+from napkin.operations.embedding import Sines
 from napkin.operations.gated_streams import Agreement, DilatedConv, OuterProduct
 from napkin.operations.hyper_connections import CopyToStreams, MeanOfStreams, ReadStreams, WriteStreams
 from napkin.operations.images import ClassTokens, Patches, Pixels, PlaceImages, Pool, Reorder
@@ -109,6 +110,7 @@ CASES = [
     (PlaceImages("p", ("x",), W), tensors(COPY)),
     (Pool("p", ("x",), W, 4), tensors(COPY, elements=4 * W)),
     (ByHeads("v", ("x",), W), tensors(COPY)),
+    (Sines("s", (), W), tensors((2, 0))),  # looked up; no gradient
     # padding: a view's gradient is written next to zeros
     (PadToBlocks("p", ("x",), W), tensors(COPY)),
     (Stagger("s", ("x",), W, 4), tensors(COPY)),
