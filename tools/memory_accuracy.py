@@ -297,7 +297,7 @@ def traced() -> str:
     steps, equal, near = (sum(entry[i] for entry in TRACED.values()) for i in range(3))
     return (
         f"Of {steps:,} steps of {len(TRACED)} model types the peak was\nequal to the byte in {equal:,} "
-        f"({equal / steps:.0%}) and within 1 % in {near:,} ({near / steps:.0%})."
+        f"({equal / steps:.1%}) and within 1 % in {near:,} ({near / steps:.1%})."
     )
 
 
