@@ -56,6 +56,9 @@ def test_elements_and_edits_of_variables(text: str, micro: int) -> None:
         ("X=4\n[ 1 = 1 ] && X=1\nLINE --per_device_train_batch_size $X", 1),
         ("X=4\n[[ 1 == 1 && 2 == 3 ]] && X=1\nLINE --per_device_train_batch_size $X", 4),
         ("X=4\n[[ 1 == 1 || 2 == 3 ]] && X=1\nLINE --per_device_train_batch_size $X", 1),
+        ("X=4\n[[ 1 == 1 || 2 == 2 && 2 == 3 ]] && X=1\nLINE --per_device_train_batch_size $X", 1),
+        ("X=4\n[ 1 = 2 -a 1 = 1 -o 1 = 1 ] && X=1\nLINE --per_device_train_batch_size $X", 1),
+        ("X=4\n[[ 1 == 2 || 2 == 2 && 2 == 3 ]] && X=1\nLINE --per_device_train_batch_size $X", 4),
         ("X=4\n[ 1 = 1 ] || X=1\nLINE --per_device_train_batch_size $X", 4),
         ("X=4\n[ 1 = 2 ] && { X=1; }\nLINE --per_device_train_batch_size $X", 4),
         ("X=4\nDEBUG=false\n$DEBUG && X=1\nLINE --per_device_train_batch_size $X", 4),
@@ -146,6 +149,7 @@ def test_a_variable_of_the_environment_stays_a_default_in_an_output() -> None:
         ("##*/", "c.tar.gz"), ("%%.*", "a/b/c"), ("%.*", "a/b/c.tar"), ("#*/", "b/c.tar.gz"),
         ("//\\//_", "a_b_c.tar.gz"),
         ("/tar/zip", "a/b/c.zip.gz"), (":2:3", "b/c"), (": -2", "gz"), ("^^", "A/B/C.TAR.GZ"), ("/[ab]/x", None),
+        ("/#a\\//x", "xb/c.tar.gz"), ("/#b/x", "a/b/c.tar.gz"), ("/%.gz/", "a/b/c.tar"), ("/%.tar/x", "a/b/c.tar.gz"),
     ],
 )  # fmt: skip
 def test_edits_are_bashes(how: str, after: str | None) -> None:
@@ -158,6 +162,7 @@ def test_exit_ends_the_script_only_where_that_is_certain() -> None:
     assert commands("if [ 1 = 1 ]; then\n train --a 1\n exit\nfi\ntrain --a 2") == ["train --a 1"]
     assert commands('if [ -z "$1" ]; then\n exit 1\nfi\ntrain --a 2') == ["train --a 2"]
     assert commands('M=${M:-}\n[ -z "$M" ] && exit 1\ntrain --a 2') == ["train --a 2"]
+    assert commands("N=${N:-2}\n(( N > 1 )) && exit\ntrain --a 2") == ["train --a 2"]
     assert commands("cd src || exit 1\ntrain --a 2") == ["train --a 2"]
 
 

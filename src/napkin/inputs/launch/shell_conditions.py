@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
+from functools import reduce
 
 from napkin.inputs.launch.shell_marks import marks, opened
 from napkin.inputs.launch.shell_values import Variables
@@ -13,7 +14,8 @@ from napkin.record import record, replace
 from napkin.units import Unreadable, plain
 
 _BRACKETS = ("[", "[[", "]", "]]", "test")
-_JOINTS = {"&&": True, "-a": True, "||": False, "-o": False}
+AND, OR = ("&&", "-a"), ("||", "-o")
+"""Words that join tests."""
 _COMPARES = re.compile(r"(.+?)(==|!=|<=|>=|<|>)(.+)", re.S)
 _ASSIGNS = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:(\+\+|--)|([-+*/]?)=(?!=)\s*(.+))\s*", re.S)
 
@@ -62,18 +64,16 @@ def tested(words: Sequence[str], variables: Variables) -> Status:
     if words[0].startswith("(("):
         return _arithmetic(words[0][2:-2], variables)
     raw = [word for word in words if word not in _BRACKETS]
-    parts: list[list[str]] = [[]]
-    joints = []
-    for word in raw:
-        if word in _JOINTS:
-            joints.append(_JOINTS[word])
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    found = _single(parts[0], variables)
-    for both, part in zip(joints, parts[1:], strict=True):
-        found = found.joined(_single(part, variables), both)
-    return found
+    return _joined(raw, OR, lambda part: _joined(part, AND, lambda one: _single(one, variables)))
+
+
+def _joined(words: Sequence[str], joints: Collection[str], status: Callable[[Sequence[str]], Status]) -> Status:
+    """Return the result of tests joined by these words, each of which has a status: all of them hold for AND, one of
+    them for OR, which binds more loosely."""
+    ends = [at for at, word in enumerate(words) if word in joints]
+    starts = [0, *(at + 1 for at in ends)]
+    found = [status(words[start:end]) for start, end in zip(starts, [*ends, len(words)], strict=True)]
+    return reduce(lambda one, other: one.joined(other, both=joints is AND), found)
 
 
 def _single(raw: Sequence[str], variables: Variables) -> Status:
@@ -147,7 +147,8 @@ def _arithmetic(inner: str, variables: Variables) -> Status:
         numbers = [calculated(text) for text, _, _ in read]
     except Unreadable:
         return Status(None, "", (f"(({inner}))"[:60], "is a condition that napkin does not follow"))
-    return Status(_ordered(numbers[0], both[2], numbers[1]) if both else bool(numbers[0]))
+    holds = _ordered(numbers[0], both[2], numbers[1]) if both else bool(numbers[0])
+    return Status(holds, certain=not any(names for _, names, _ in read))
 
 
 def set_number(found: re.Match[str], variables: Variables) -> None:

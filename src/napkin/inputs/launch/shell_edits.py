@@ -45,14 +45,19 @@ def _cut(text: str, pattern: str, front: bool, longest: bool) -> str:
 
 
 def _replaced(text: str, how: str) -> str | None:
-    """Return a text with a plain text replaced, once or (`//`) everywhere; None for a pattern."""
-    everywhere = how.startswith("//")
-    written = how[2 if everywhere else 1 :].replace("\\/", _SLASH)
+    """Return a text with a plain text replaced: once, everywhere (`//`), at its start (`/#`) or at its end (`/%`); None
+    for a pattern."""
+    place = how[1:2] if how[1:2] in ("/", "#", "%") else ""
+    written = how[1 + len(place) :].replace("\\/", _SLASH)
     old, _, new = (re.sub(r"\\(.)", r"\1", part) for part in written.partition("/"))
     old, new = old.replace(_SLASH, "/"), new.replace(_SLASH, "/")
     if not old or any(sign in old for sign in "*?["):
         return None
-    return text.replace(old, new) if everywhere else text.replace(old, new, 1)
+    if place == "#":
+        return new + text.removeprefix(old) if text.startswith(old) else text
+    if place == "%":
+        return text.removesuffix(old) + new if text.endswith(old) else text
+    return text.replace(old, new) if place else text.replace(old, new, 1)
 
 
 _SLASH = "\ue003"
