@@ -359,3 +359,10 @@ def test_a_card_cannot_have_held_more_than_its_memory(napkin: Napkin) -> None:
     assert bounded["memory/used"] == napkin(f"{alone} --hardware h100 --json").values["memory/used"]
     assert bounded["memory/allocated"] == pytest.approx(free["memory/allocated"], rel=0.01)
     assert napkin(f"{STEP_OF_8B} --measured used=fast").status == 2
+
+
+@pytest.mark.parametrize("figures", ["reserved=60GiB,cached=61GiB", "used=60GiB,61GiB", "used=60GiB,"])
+def test_a_figure_without_a_known_name_is_rejected(napkin: Napkin, figures: str) -> None:
+    refused = napkin(f"{STEP_OF_8B} --measured {figures}")
+    assert refused.status == 2
+    assert "is not a figure of allocated, reserved, used" in refused.err

@@ -36,10 +36,13 @@ def read_measured(path: str, device: int | None) -> Snapshot:
     which figure it is."""
     if os.path.exists(path) or path == "-":
         return read_snapshot(path, device)
-    names = [part.partition("=")[0].strip() for part in path.split(",") if "=" in part]
-    if names and set(names) <= set(FIGURES):
-        parts = dict(part.split("=", 1) for part in path.split(",") if "=" in part)
-        sizes = {name.strip(): _read_size(text) for name, text in parts.items()}
+    parts = [(name.strip(), sign, text) for name, sign, text in (part.partition("=") for part in path.split(","))]
+    if any(name in FIGURES for name, sign, _ in parts if sign):
+        wrong = next((name for name, sign, _ in parts if not sign or name not in FIGURES), None)
+        if wrong is not None:
+            what = f"--snapshot: {wrong[:40]!r} is not a figure of {', '.join(FIGURES)}"
+            raise NapkinError(what, "--snapshot reserved=66GiB,used=70GiB")
+        sizes = {name: _read_size(text) for name, _, text in parts}
         return Snapshot(0, sizes.get("allocated"), sizes.get("reserved"), used=sizes.get("used"))
     try:
         return Snapshot(0, unstated=size(path))
