@@ -65,6 +65,10 @@ def test_elements_and_edits_of_variables(text: str, micro: int) -> None:
         ("X=4\nif [ 1 = 1 ] && [ 1 = 2 ]; then X=1; fi\nLINE --per_device_train_batch_size $X", 4),
         ("X=4\nif ! [ 1 = 2 ]; then X=1; fi\nLINE --per_device_train_batch_size $X", 1),
         ("X=4\nN=2\nif (( N > 1 )); then X=1; fi\nLINE --per_device_train_batch_size $X", 1),
+        ("X=4\n[ 1 = 2 ] && (( X = 1 ))\nLINE --per_device_train_batch_size $X", 4),
+        ("X=4\n[ 1 = 1 ] && let X/=2\nLINE --per_device_train_batch_size $X", 2),
+        ("X=4\nfor I in 1; do ((X*=2)); done\nLINE --per_device_train_batch_size $X", 8),
+        ("X=4\nfor I in 1 2; do X=8; done\nLINE --per_device_train_batch_size $X", 8),
         ("X=4\n( X=1; echo $X )\nLINE --per_device_train_batch_size $X", 4),
         ("X=4\nsmall() { X=1; }\nLINE --per_device_train_batch_size $X", 4),
         ("X=4\nsmall() { X=1; }\nsmall\nLINE --per_device_train_batch_size $X", 1),
@@ -79,6 +83,15 @@ def test_commands_run_or_not_as_the_one_before_them_decides(text: str, micro: in
 def test_what_a_loop_or_an_unknown_list_decides_is_asked() -> None:
     several = script("for X in 1 2; do\nLINE --per_device_train_batch_size $X\ndone")
     assert several.value_of("micro-batch") is None
+    for counts in ("X=$((X + 8))", "((X += 8))", "let X++", "X=$(expr $X + 8)"):
+        assert (
+            script(f"X=0\nfor H in a b; do {counts}; done\nLINE --per_device_train_batch_size $X").value_of(
+                "micro-batch"
+            )
+            is None
+        )
+    undecided = script("X=4\nif grep -q big hosts; then ((X = 1)); fi\nLINE --per_device_train_batch_size $X")
+    assert undecided.value_of("micro-batch") is None
     unknown = script("X=4\ngrep -q big hosts && X=1\nLINE --per_device_train_batch_size $X")
     assert unknown.value_of("micro-batch") is None
     element = script("X=(1 2)\nLINE --per_device_train_batch_size ${X[$RANK]}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from napkin.inputs.launch.shell_branches import Branches
-from napkin.inputs.launch.shell_marks import defaulted, opened
+from napkin.inputs.launch.shell_marks import defaulted, marks, opened
 from napkin.inputs.launch.shell_values import Variables
 from napkin.inputs.launch.shell_words import statements
 
@@ -40,6 +40,8 @@ class Assignments:
             self._map(name, words, bool(more))
         elif listed:
             self.variables.assign_array(name, words, bool(more))
+        elif self.branches.repeats and re.search(rf"\b{name}\b", raw) and marks(words[0])[0].isdecimal():
+            self.variables.forget(name, f"${name}, which a loop changes")
         else:
             absent = self.branches.left_out if not _FLAG.search(words[0]) else ""
             self.variables.assign(name, defaulted(absent, words[0]), bool(more))

@@ -22,6 +22,7 @@ class Branch:
     decides   the condition sets the state            waits  for a pattern of `case`
     again     the condition is that of an `elif`       saved  the variables before a subshell
     certain   no argument or external variable could change the state
+    once      a loop that has one round
     """
 
     def __init__(self, kind: str, state: bool | None, subject: str = "", argument: str = "") -> None:
@@ -35,7 +36,7 @@ class Branch:
         self.patterns = ""
         self.certain = True
         self.opening = self.decides = False
-        self.again = False
+        self.again = self.once = False
         self.held: bool | None = state
         self.saved: Variables | None = None
 
@@ -63,6 +64,11 @@ class Branches:
     def waits(self) -> bool:
         """Whether a pattern of `case` follows."""
         return bool(self.stack) and self.stack[-1].kind == "case" and self.stack[-1].waits
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the statement is in a loop that may have several rounds."""
+        return any(one.kind in LOOPS and not one.once for one in self.stack)
 
     @property
     def with_arguments(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from napkin.inputs.launch.shell_assignments import SET, Assignments
 from napkin.inputs.launch.shell_branches import Branches
-from napkin.inputs.launch.shell_conditions import let
+from napkin.inputs.launch.shell_conditions import assignment
 from napkin.inputs.launch.shell_functions import Functions
 from napkin.inputs.launch.shell_marks import clean, marks
 from napkin.inputs.launch.shell_texts import read_into, write_to
@@ -133,8 +133,10 @@ class Commands:
         elif head == "unset":
             for word in words[1:]:
                 self.variables.unset(word)
-        elif head == "let":
-            let(words[1:], self.variables)
+        elif head == "let" or head.startswith("(("):
+            for arithmetic in (word.strip("'\"") for word in words[1:]) if head == "let" else (head[2:-2],):
+                if found := SET.fullmatch(assignment(arithmetic) or ""):
+                    self._assignments.set(found)
         elif head in ("read", "mapfile", "readarray"):
             read_into(self.variables, words, one)
         elif head == ":":

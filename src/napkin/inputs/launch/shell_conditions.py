@@ -55,7 +55,7 @@ SUCCESS = Status(True)
 
 def is_test(words: Sequence[str]) -> bool:
     """Return whether a command is a test."""
-    return words[0] in ("[", "[[", "test") or words[0].startswith("((")
+    return words[0] in ("[", "[[", "test") or (words[0].startswith("((") and assignment(words[0][2:-2]) is None)
 
 
 def tested(words: Sequence[str], variables: Variables) -> Status:
@@ -133,10 +133,7 @@ def _ordered(a: float, sign: str, b: float) -> bool:
 
 
 def _arithmetic(inner: str, variables: Variables) -> Status:
-    """Return the result of `((inner))`, which may set a variable: whether its number is not 0."""
-    if found := _ASSIGNS.fullmatch(inner):
-        set_number(found, variables)
-        return SUCCESS
+    """Return the result of `((inner))`: whether its number is not 0."""
     both = _COMPARES.fullmatch(inner)
     sides = [both[1], both[3]] if both else [inner]
     read = [marks(variables.expand(f"$(({side}))")) for side in sides]
@@ -151,15 +148,11 @@ def _arithmetic(inner: str, variables: Variables) -> Status:
     return Status(holds, certain=not any(names for _, names, _ in read))
 
 
-def set_number(found: re.Match[str], variables: Variables) -> None:
-    """Set a variable as `NAME=1`, `NAME+=1` and `NAME++` do."""
+def assignment(arithmetic: str) -> str | None:
+    """Return `NAME=1`, `NAME+=1` or `NAME++` of arithmetic as a statement, `NAME=$((…))`; None for any other."""
+    found = _ASSIGNS.fullmatch(arithmetic)
+    if found is None:
+        return None
     name, step, sign, value = found.groups()
     sign, value = (step[0], "1") if step else (sign, value)
-    variables.assign(name, variables.expand(f"$(({name} {sign} ({value})))" if sign else f"$(({value}))"))
-
-
-def let(words: Sequence[str], variables: Variables) -> None:
-    """Follow `let NAME=64/8 OTHER+=1`."""
-    for word in words:
-        if found := _ASSIGNS.fullmatch(word.strip("'\"")):
-            set_number(found, variables)
+    return f"{name}=$(({name} {sign} ({value})))" if sign else f"{name}=$(({value}))"

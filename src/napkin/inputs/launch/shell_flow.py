@@ -179,6 +179,7 @@ class Script:
         values = [part for raw in words[1:] for part in self.variables.words(raw)] if words[:1] == ["in"] else []
         if len(values) == 1 and not marks(values[0])[2] and not any(sign in values[0] for sign in "{*?["):
             self.variables.assign(name, values[0])
+            self.branches.stack[-1].once = True
         else:
             self.variables.forget(name, f"${name}, of a loop")
 
