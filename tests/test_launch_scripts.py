@@ -98,6 +98,14 @@ def test_what_a_loop_or_an_unknown_list_decides_is_asked() -> None:
     assert element.value_of("micro-batch") is None
 
 
+def test_what_is_unknown_is_said_in_words() -> None:
+    text = (
+        'case "$1" in\nbig) X=8 ;;\n*) X=2 ;;\nesac\nif [ $X = 8 ]; then Y=1; fi\nLINE --per_device_train_batch_size 2'
+    )
+    said = [one.key for one in script(text).not_modelled]
+    assert "$X, set in an undecided branch (case)" in said
+
+
 def test_a_function_gets_arguments_and_keeps_its_variables() -> None:
     text = """N=7
 run() {
