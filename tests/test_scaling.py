@@ -176,6 +176,7 @@ def test_max_params_says_fits_where_memory_does(napkin: Napkin, line: str) -> No
     assert surely < found.values["fits/params"] <= possibly
     assert found.data["verdict"] == UNDECIDED
     assert found.values["fits/memory/low"] < found.values["fits/capacity"] < found.values["fits/memory/high"]
-    said = napkin(f"max-params {line}").out.splitlines()[1]
-    assert "may fit" in said
-    assert "surely" in said
+    screen = napkin(f"max-params {line}").out.splitlines()
+    assert "may fit" in screen[1]
+    assert "surely" in screen[1]
+    assert sum(UNDECIDED in row for row in screen) == 1

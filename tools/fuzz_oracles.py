@@ -259,8 +259,9 @@ def _numbers(answer: Answer, data: dict[str, Any]) -> Iterator[float]:
     inputs are known, and how many left open."""
     yield from _within(data)
     yield from (float(digits) for digits in re.findall(r"\d+", data.get("verdict") or ""))  # `3 warnings, 1 info`
-    known = sum(one["value"] is not None for one in data["inputs"].values())
-    yield from (float(known), float(len(data["inputs"]) - known))
+    options = [one for name, one in data["inputs"].items() if name != "launch"]
+    known = sum(one["value"] is not None for one in options)
+    yield from (float(known), float(len(options) - known))
     low, high = data["low"], data["high"]
     for path, value in data["values"].items():
         for end in (low, high):

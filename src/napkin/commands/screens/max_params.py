@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
-from napkin.render.figures import amount, size, size_of
+from napkin.render.figures import amount, size_of
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term
 from napkin.units import human
@@ -80,7 +80,7 @@ def _rows(answer: Answer) -> list[tuple[str, str, str]]:
             rows.append((name, human(terms[f"{path}/params"].value, "param"), _shape(terms, path)))
     if "fits/memory" in terms:
         used, capacity = terms["fits/memory"].value, terms["fits/capacity"].value
-        rows.append(("memory", size(used), f"{size_of(used, capacity)} per GPU; {answer.verdict}"))
+        rows.append(("memory", size_of(used, capacity), f"per GPU; {answer.verdict}"))
     for part, name in PARTS.items():
         term = terms.get(f"bytes_per_param/{part}")
         if term is not None and term.value:
