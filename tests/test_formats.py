@@ -149,6 +149,8 @@ def test_rounding_is_that_of_torch(name: str, dtype: str) -> None:
         stored = store(Fraction(value), FORMATS[name])
         if stored.value is None:
             assert not math.isfinite(cast)
+        elif stored.event == "overflow" and math.isnan(cast):  # torch 2.5; later releases take the largest number
+            assert abs(value) > FORMATS[name].largest
         else:
             assert float(stored.value) == cast
 
