@@ -80,7 +80,7 @@ def _rows(answer: Answer) -> list[tuple[str, str, str]]:
             rows.append((name, human(terms[f"{path}/params"].value, "param"), _shape(terms, path)))
     if "fits/memory" in terms:
         used, capacity = terms["fits/memory"].value, terms["fits/capacity"].value
-        rows.append(("memory", size_of(used, capacity), f"per GPU; {answer.verdict}"))
+        rows.append(("memory per GPU", size_of(used, capacity), answer.verdict or ""))
     for part, name in PARTS.items():
         term = terms.get(f"bytes_per_param/{part}")
         if term is not None and term.value:
