@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
+from napkin.inputs.launch.shell_marks import SLASH
+
 LONGEST = 1_000
 """Longest text that is edited, in characters."""
 _SUBSTRING = re.compile(r":\s*(-?\d+)\s*(?::\s*(-?\d+)\s*)?")
@@ -48,9 +50,9 @@ def _replaced(text: str, how: str) -> str | None:
     """Return a text with a plain text replaced: once, everywhere (`//`), at its start (`/#`) or at its end (`/%`); None
     for a pattern."""
     place = how[1:2] if how[1:2] in ("/", "#", "%") else ""
-    written = how[1 + len(place) :].replace("\\/", _SLASH)
+    written = how[1 + len(place) :].replace("\\/", SLASH)
     old, _, new = (re.sub(r"\\(.)", r"\1", part) for part in written.partition("/"))
-    old, new = old.replace(_SLASH, "/"), new.replace(_SLASH, "/")
+    old, new = old.replace(SLASH, "/"), new.replace(SLASH, "/")
     if not old or any(sign in old for sign in "*?["):
         return None
     if place == "#":
@@ -58,7 +60,3 @@ def _replaced(text: str, how: str) -> str | None:
     if place == "%":
         return text.removesuffix(old) + new if text.endswith(old) else text
     return text.replace(old, new) if place else text.replace(old, new, 1)
-
-
-_SLASH = "\ue003"
-"""Stands for an escaped slash, which does not end the pattern."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from napkin.inputs.launch.shell_marks import marks
-from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar
+from napkin.inputs.launch.source import FileValue, LaunchFile, scalar
 from napkin.inputs.launch.values import Open
 
 TYPE_CHECKING = False
@@ -36,7 +36,7 @@ def _marked(one: FileValue) -> FileValue:
     plain, names, unknown = marks(one.value)
     if unknown:
         return FileValue(one.key, Open(unknown, plain), (*one.variables, *names))
-    return FileValue(one.key, _scalar(plain), (*one.variables, *names)) if names else one
+    return FileValue(one.key, scalar(plain), (*one.variables, *names)) if names else one
 
 
 def _without_marks(node: Any) -> Any:
@@ -47,4 +47,4 @@ def _without_marks(node: Any) -> Any:
     if not isinstance(node, str):
         return node
     plain, names, unknown = marks(node)
-    return Open(unknown, plain) if unknown else _scalar(plain) if names else node
+    return Open(unknown, plain) if unknown else scalar(plain) if names else node

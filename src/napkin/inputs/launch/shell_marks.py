@@ -1,7 +1,8 @@
 """Marks of where a shell script's values are from, inside the texts.
 
 The origin of a value is marked with characters that no file contains: DEFAULTED name END before a value that an
-environment variable would override, OPENED what END in place of an unknown value; BLANK in what, which is one word.
+environment variable would override, OPENED what END in place of an unknown value; BLANK in what, which is one word;
+SLASH in place of an escaped slash, which does not end a pattern.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import re
 
 DEFAULTED, OPENED, END = "\ue000", "\ue001", "\ue002"
-BLANK = "\ue004"
+SLASH, BLANK = "\ue003", "\ue004"
 _MARK = re.compile(f"[{DEFAULTED}{OPENED}]([^{END}]*){END}")
 
 
 def clean(text: str) -> str:
     """Return a text without origin marks."""
-    return text.translate({ord(one): None for one in (DEFAULTED, OPENED, END, BLANK, "\ue003")})
+    return text.translate({ord(one): None for one in (DEFAULTED, OPENED, END, SLASH, BLANK)})
 
 
 def marks(text: str) -> tuple[str, tuple[str, ...], str]:

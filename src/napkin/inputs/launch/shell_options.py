@@ -12,7 +12,7 @@ from napkin.inputs.launch.shell_children import PROGRAMS
 from napkin.inputs.launch.shell_commands import Commands
 from napkin.inputs.launch.shell_flow import Script
 from napkin.inputs.launch.shell_marks import OPENED, clean, marks
-from napkin.inputs.launch.source import FileValue, LaunchFile, _scalar, check_size
+from napkin.inputs.launch.source import FileValue, LaunchFile, check_size, scalar
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
 from napkin.record import record
@@ -70,7 +70,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
         if at is not None:
             lines[spelled,] = at
     for what, number in slurm.items():
-        values[f"sbatch.{what}"] = FileValue(f"#SBATCH --{what.replace('_', '-')}", _scalar(number))
+        values[f"sbatch.{what}"] = FileValue(f"#SBATCH --{what.replace('_', '-')}", scalar(number))
     source = LaunchFile(name, "shell", values, Document(name, None, lines))
     if not words[0].startswith("-"):  # a list of options starts no program
         source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
@@ -255,5 +255,5 @@ def _value(texts: list[str], defaulted: tuple[str, ...], unknown: str) -> tuple[
         return Open(unknown, " ".join(texts)), defaulted
     if not texts:
         return True, defaulted
-    found = [_scalar(text) if text else "" for text in texts]
+    found = [scalar(text) if text else "" for text in texts]
     return (found[0] if len(found) == 1 else found), defaulted

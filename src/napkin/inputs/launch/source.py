@@ -237,9 +237,9 @@ def _meaning(inner: str, path: tuple[str, ...], root: Any, left: list[int], chai
             return Open(inner), ()
     if colon and head.lower() in ("oc.env", "env"):
         name, comma, default = tail.partition(",")
-        return (_scalar(default) if comma else Open(inner)), (name.strip(),)
+        return (scalar(default) if comma else Open(inner)), (name.strip(),)
     if colon and _VARIABLE.fullmatch(head):
-        return _scalar(tail.removeprefix("-")), (head,)
+        return scalar(tail.removeprefix("-")), (head,)
     if colon:
         return Open(inner), ()
     keys = inner.split(".")
@@ -265,7 +265,7 @@ def _present(root: Any, keys: list[str]) -> bool:
     return True
 
 
-def _scalar(text: str) -> Any:
+def scalar(text: str) -> Any:
     """Return the number, boolean or string that a textual default denotes."""
     plain = text.strip().strip("'\"")
     lower = plain.lower()
