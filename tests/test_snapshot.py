@@ -366,3 +366,11 @@ def test_a_figure_without_a_known_name_is_rejected(napkin: Napkin, figures: str)
     refused = napkin(f"{STEP_OF_8B} --measured {figures}")
     assert refused.status == 2
     assert "is not a figure of allocated, reserved, used" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("card", "figure", "status"), [("h100", 79.6, 0), ("h100", 80, 2), ("a100", 80, 0), ("a100", 81, 2)]
+)
+def test_nvidia_smi_counts_what_the_driver_keeps(napkin: Napkin, card: str, figure: float, status: int) -> None:
+    """An H100 has 81,559 MiB by nvidia-smi (79.65 GiB), of which torch gets 79.19 GiB; of an A100 torch gets 79.25."""
+    assert napkin(f"{STEP_OF_8B} --hardware {card} --measured used={figure}GiB").status == status

@@ -58,10 +58,14 @@ def _read_size(text: str) -> int:
         raise NapkinError(f"--snapshot: {problem}", problem.hint or "a size, e.g. 61GiB") from None
 
 
+OF_DRIVER = 1.02
+"""Memory as nvidia-smi counts it over what the driver lets torch have, at the most. assumed: 1.006 on an H100."""
+
+
 def check_holds(seen: Snapshot, path: str, hardware: Hardware) -> None:
-    """Reject a measurement that the accelerator cannot hold."""
+    """Reject a measurement that the accelerator cannot hold, with what its driver keeps."""
     most = max(getattr(seen, name) or 0 for name in (*FIGURES, "unstated"))
-    if most > hardware.capacity:
+    if most > (hardware.nvidia_smi_bytes or hardware.capacity * OF_DRIVER):
         there = f"{human(hardware.capacity, 'byte')} of {hardware.name}"
         raise NapkinError(
             f"--snapshot {path[:60]}: {human(most, 'byte')} is above the {there}",
