@@ -33,6 +33,7 @@ from napkin.evidence import (
     recognize_memory,
     recognize_steps,
     row_networks,
+    run_rows,
     runs,
     setups,
     software,
@@ -800,13 +801,13 @@ def test_a_benchmark_is_judged_by_benchmarks() -> None:
     ],
 )
 def test_a_row_says_what_kind_of_run_it_is(fields: dict[str, str], kind: str) -> None:
-    assert published.run_row(RowFields(Document("rows", None), 0, {"id": "a", **fields})).run_kind == kind
+    assert run_rows.run_row(RowFields(Document("rows", None), 0, {"id": "a", **fields})).run_kind == kind
 
 
 def test_a_submission_is_its_submitters() -> None:
-    assert published.submitter("mlcommons/training_results_v5.0 IBM+CoreWeave+NVIDIA/results/a/b") == "NVIDIA"
-    assert published.submitter("mlcommons/training_results_v4.1/Dell/results/a") == "Dell"
-    assert published.submitter("a model card") == ""
+    assert run_rows.submitter("mlcommons/training_results_v5.0 IBM+CoreWeave+NVIDIA/results/a/b") == "NVIDIA"
+    assert run_rows.submitter("mlcommons/training_results_v4.1/Dell/results/a") == "Dell"
+    assert run_rows.submitter("a model card") == ""
 
 
 def test_the_goodput_of_benchmarks_is_that_of_their_logs() -> None:

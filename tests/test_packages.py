@@ -283,8 +283,17 @@ def test_what_a_cold_train_time_loads() -> None:
     }
 
 
-@pytest.mark.parametrize("line", ["memory llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 4096", "params llama3-8b"])
-def test_reading_a_model_loads_nothing_heavy(line: str) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "params llama3-8b",
+        "memory llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 4096",
+        "memory llama3-8b --gpus 8 --hardware h100",  # searches what would fit
+        "step llama3-8b --gpus 8 --hardware h100 --zero 3",
+        "train-time --params 70B --tokens 15T --gpus 1024 --hardware h100",  # fits published runs
+    ],
+)
+def test_an_everyday_answer_loads_nothing_heavy(line: str) -> None:
     assert not [n for n in loaded_by(line) if n.split(".")[0] in HEAVY or n in HEAVY]
 
 

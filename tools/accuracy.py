@@ -14,7 +14,7 @@ import numpy as np
 
 from napkin._tables import calibration
 from napkin.commands.validate.finetune import compared
-from napkin.evidence import accuracy, facts, published, runs, validate, validate_runs
+from napkin.evidence import accuracy, facts, published, run_rows, runs, validate, validate_runs
 from napkin.evidence.compared import Compared
 from napkin.evidence.intervals import CLASSES
 from napkin.evidence.priors import CHIP, PRIORS, prior_of
@@ -193,7 +193,7 @@ def whole_runs() -> str:
         if found is not None and row.hours
     ]
     lines, teams = [], []
-    for kind in published.RUN_KINDS:
+    for kind in run_rows.RUN_KINDS:
         mine = [(row, found, error) for row, found, error in answers if row.run_kind == kind]
         half = [math.log(found.high / found.mfu) for _, found, _ in mine]
         inside = [abs(error) <= width for (_, _, error), width in zip(mine, half, strict=True)]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from napkin.evidence.published import RunRow, run_row
 from napkin.evidence.rows import RowFields
-from napkin.evidence.step_rows import StepRow, step_row
 from napkin.inputs.load import Document
+
+TYPE_CHECKING = False  # mypy takes it as true; an estimate of a run reads the rows of runs only
+if TYPE_CHECKING:
+    from typing import Any
+
+    from napkin.evidence.run_rows import RunRow
+    from napkin.evidence.step_rows import StepRow
 
 SHARED_PARTS = ("layout", "hardware", "convention")
 """Parts of a row that its source may state once for all rows; a row's own fields win."""
@@ -32,6 +36,7 @@ def expanded(rows: list[dict[str, Any]], sources: Mapping[str, Any], models: Map
 def steps() -> list[StepRow]:
     """Return the published training steps."""
     from napkin._tables import published_steps as table
+    from napkin.evidence.step_rows import step_row
 
     return [step_row(row) for row in expanded(table.ROWS, table.SOURCES, table.MODELS)]
 
@@ -46,6 +51,7 @@ def memory() -> list[RowFields]:
 def runs() -> list[RunRow]:
     """Return the published complete runs."""
     from napkin._tables import published_runs as table
+    from napkin.evidence.run_rows import run_row
 
     document = Document("evidence", None)
     return [run_row(RowFields(document, index, row)) for index, row in enumerate(table.ROWS)]

@@ -21,9 +21,9 @@ from napkin.evidence.finetune_software import (
     with_loss,
 )
 from napkin.evidence.margins import Asked, widths_of
-from napkin.evidence.published import run_kind_of
 from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.rows import RowFields
+from napkin.evidence.run_rows import run_kind_of
 from napkin.evidence.teams import origin_of
 from napkin.footprint.allocator import CONTEXT, Figure
 from napkin.footprint.submodels import VISION

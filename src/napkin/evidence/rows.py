@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class WrongRow(NapkinError):

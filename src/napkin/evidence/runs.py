@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 
 from napkin.evidence.machines import constants_of
 from napkin.evidence.ranking import median, weighted_quantile
@@ -28,7 +29,7 @@ from napkin.record import record
 
 TYPE_CHECKING = False  # mypy takes it as true; the readers of published rows are loaded where rows are read
 if TYPE_CHECKING:
-    from napkin.evidence.published import RunRow
+    from napkin.evidence.run_rows import RunRow
 
 FAST = 5.6e14
 """Dense 16-bit FLOP/s from which an accelerator is fast: halfway, as a ratio, from an A100 to an H100. In the evidence
@@ -165,21 +166,18 @@ def fit(runs: Sequence[PublishedRun]) -> list[float]:
     """Return the constants of runs that judge each other, by weighted ridge regression, repeated with outliers weighing
     less."""
     weights = team_weights(runs)
-    terms = range(len(runs[0].inputs))
-    rule = [0.0] * len(terms)
+    columns = list(zip(*(run.inputs for run in runs), strict=True))
+    measured = [run.log_u for run in runs]
+    terms = range(len(columns))
+    rule = [0.0] * len(columns)
     pull = [1.0] * len(runs)
     for _ in range(8):
-        matrix = [[RIDGE if i == j and i else 0.0 for j in terms] for i in terms]
-        right = [0.0] * len(terms)
-        for run, weight, less in zip(runs, weights, pull, strict=True):
-            x, log_u, share = run.inputs, run.log_u, weight * less
-            for i, line in enumerate(matrix):
-                part = share * x[i]
-                right[i] += part * log_u
-                for j in terms:
-                    line[j] += part * x[j]
-        rule = solve(matrix, right)
-        gaps = [abs(run.log_u - predicted(rule, run.inputs)) for run in runs]
+        weighted = [list(map(mul, map(mul, weights, pull), column)) for column in columns]
+        matrix = [
+            [sum(map(mul, weighted[i], columns[j]), RIDGE if i == j and i else 0.0) for j in terms] for i in terms
+        ]
+        rule = solve(matrix, [sum(map(mul, column, measured)) for column in weighted])
+        gaps = [abs(log_u - predicted(rule, run.inputs)) for log_u, run in zip(measured, runs, strict=True)]
         spread = 1.4826 * median(gaps) or 1.0
         pull = [min(1.0, ROBUST * spread / gap) if gap else 1.0 for gap in gaps]
     return rule
@@ -187,7 +185,7 @@ def fit(runs: Sequence[PublishedRun]) -> list[float]:
 
 def predicted(rule: Sequence[float], inputs: Sequence[float]) -> float:
     """Return ln u by the rule."""
-    return sum(c * x for c, x in zip(rule, inputs, strict=True))
+    return float(sum(map(mul, rule, inputs)))
 
 
 def without(runs: Sequence[PublishedRun], team: str) -> list[PublishedRun]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import record, replace
 
@@ -97,11 +95,8 @@ class SoftwareStack:
     @property
     def family(self) -> str:
         """Return the software's name without its edition: the key of its fitted factor."""
-        return EDITION.sub("", self.name)
-
-
-EDITION = re.compile(r"-20\d\d$")
-"""The year in the name of an edition."""
+        name, _, year = self.name.rpartition("-")
+        return name if len(year) == 4 and year.isdecimal() else self.name
 
 
 MEGATRON_CORE = SoftwareStack(

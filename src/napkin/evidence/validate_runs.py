@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from napkin.errors import NapkinError
 from napkin.evidence import runs
 from napkin.evidence.compared import Compared
-from napkin.evidence.published import RunRow
+from napkin.evidence.run_rows import RunRow
 from napkin.evidence.teams import team_of
 from napkin.inputs import hardware
 from napkin.record import replace
