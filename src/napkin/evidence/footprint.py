@@ -14,6 +14,7 @@ from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
 from napkin.evidence.row_fields import accelerator_of, title_of
 from napkin.evidence.row_models import described
 from napkin.evidence.rows import RowFields, WrongRow
+from napkin.evidence.scripts import scripts_of
 from napkin.evidence.setups import ends_of, framework_of, setup_of, stated_recompute
 from napkin.evidence.teams import source_of
 from napkin.footprint import allocator, memory
@@ -82,8 +83,7 @@ def figures(row: RowFields, setup: Setup, model: Model, quantity: str, grows: bo
         value = analytic(prepared)
         return Figures(value, value, value, value)
     rank = reported_rank(prepared)
-    old = setup.framework.name == "megatron-deepspeed"
-    context = allocator.CONTEXT_EAGER if old else allocator.CONTEXT
+    context = allocator.CONTEXT_EAGER if scripts_of(setup.framework).eager_context else allocator.CONTEXT
     term = leaf("memory/live", ceil_div(rank.live, 1), "byte", TRUE)
     flow = rank.flow(setup)
     found = allocator.reported(term, setup.layout.gpus, flow=flow, outside=context, expandable=grows)
@@ -95,28 +95,22 @@ def figures(row: RowFields, setup: Setup, model: Model, quantity: str, grows: bo
 
 # --- what a row leaves open ------------------------------------------------------------------------------------------
 
-KNOWN_RECOMPUTE = ("megatron", "megatron-deepspeed", "nanotron", "litgpt", "torchtitan")
-"""Frameworks whose scripts say what is recomputed if a row does not."""
-NO_SEQUENCE_PARALLEL = ("megatron", "megatron-deepspeed")
-"""Frameworks from before sequence parallelism (Korthikanti et al. 2022), or that never had it."""
-
 
 def layouts(row: RowFields, setup: Setup) -> Iterator[Setup]:
     """Yield the setup with each value that the framework may choose if the row states none: sequence parallelism
     under tensor parallelism, the ZeRO stage where several ranks hold the same weights, the states of embedding and head
-    under an 8-bit optimizer, whether both are sharded separately (torchtune's `custom_sharded_layers`, which its
-    configs set only for full fine-tuning)."""
-    layout, name = setup.layout, setup.framework.name
+    under an 8-bit optimizer, whether both are sharded separately."""
+    layout, scripts = setup.layout, scripts_of(setup.framework)
     sp: Sequence[Number] = (layout.sp,)
-    if row.flag("layout.sp") is None and layout.tp > 1 and name not in NO_SEQUENCE_PARALLEL:
-        sp = (1,) if name == "torchtitan" else (0, 1)
+    if row.flag("layout.sp") is None and layout.tp > 1:
+        sp = scripts.sequence_parallel or sp
     zero: Sequence[Number] = (layout.zero,)
     if row.count("layout.zero", least=0) is None and not layout.zero and layout.dp > 1:
         zero = (3,) if setup.framework.zero == 3 else (0, 1)
     tables = (
         (False, True) if setup.optimizer.name.endswith("-8bit") and setup.implementation.tuning is None else (False,)
     )
-    optional = name == "torchtune" and setup.implementation.tuning is not None and layout.dp > 1
+    optional = scripts.ends_apart and setup.implementation.tuning is not None and layout.dp > 1
     for parallel, stage, wide, apart in product(sp, zero, tables, (False, True) if optional else (None,)):
         framework = setup.framework if apart is None else replace(setup.framework, ends_apart=apart)
         laid = layout.replaced(sp=parallel, zero=stage)
@@ -130,9 +124,10 @@ def savings(row: RowFields, setup: Setup) -> tuple[list[Setup], bool]:
     layers, with and without an offload."""
     none = replace(setup, layout=setup.layout.replaced(recompute=Recompute("none")))
     full = replace(setup, layout=setup.layout.replaced(recompute=Recompute("full")))
-    if row.flag("layout.recipe_defaults") and setup.framework.name == "torchtune":
+    scripts = scripts_of(setup.framework)
+    if row.flag("layout.recipe_defaults") and scripts.recipe_offloads:
         return [none, full, replace(full, offload=(*setup.offload, "activations"))], False
-    if not stated_recompute(row) and setup.framework.name not in KNOWN_RECOMPUTE:
+    if not stated_recompute(row) and not scripts.recompute:
         return [none, full], True
     return [setup], True
 

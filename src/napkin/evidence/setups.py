@@ -9,6 +9,7 @@ from napkin.evidence.row_fields import CPU_OFFLOADS, generation_of, unread_memor
 from napkin.evidence.row_optimizers import optimizer_of
 from napkin.evidence.row_words import KERNELS, LIGER_WORD, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
 from napkin.evidence.rows import RowFields
+from napkin.evidence.scripts import scripts_of
 from napkin.evidence.step_rows import StepRow, step_row
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import Implementation
@@ -23,11 +24,6 @@ from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import OPERATIONS, Recompute
 from napkin.training.setup import Setup
 
-TYPICAL = 0.5
-"""A typical sample of an instruction set over the longest: if the peak is not in the first step, which takes the
-longest sample (LitGPT finetune/lora.py), this share of it. 0.3 to 0.7."""
-LITGPT_BATCH = 128
-"""LitGPT finetune/*.py: sequences of one optimizer step."""
 FULL = ("", "full")
 """Methods that train all weights."""
 MANY = 4
@@ -57,9 +53,8 @@ def adapted(framework: Framework, row: RowFields) -> Framework:
         framework = replace(framework, accumulator=4)
     if framework.partition == FRONT and row.text("layout.pp_partition") == SLOTS:
         framework = replace(framework, partition=SLOTS)
-    if framework.name == "megatron-deepspeed" and not row.count("layout.zero", least=0):
-        framework = replace(framework, step_bytes=framework.step_bytes + 4)
-    return framework
+    more = 0 if row.count("layout.zero", least=0) else scripts_of(framework).step_bytes
+    return replace(framework, step_bytes=framework.step_bytes + more)
 
 
 # --- what a row says of its layout -----------------------------------------------------------------------------------
@@ -94,12 +89,10 @@ def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
     if method not in ("lora", "adapter", "adapter_v2"):
         raise NapkinError(f"trains by {method}: not modeled")
     rank = row.count("layout.lora_rank") or 8
-    targets = targets_of(row)
-    if framework.name == "torchtune":  # recipes/configs/llama3*/…lora_single_device.yaml; LoRA's of 2024-09: q and v
-        few = row.flag("layout.recipe_defaults") and not quantized
-        known = ("q", "v") if few else ("q", "v", "o", "gate", "up", "down")
-        return Tuning(method, rank, 0.0, targets or known, quantized, "torchao")
-    return Tuning(method, rank, 0.05, targets or ("q", "v"), quantized)
+    scripts = scripts_of(framework)
+    of_recipe = row.flag("layout.recipe_defaults") and not quantized
+    targets = targets_of(row) or (scripts.recipe_targets if of_recipe else scripts.targets)
+    return Tuning(method, rank, scripts.lora_dropout, targets, quantized, scripts.quantizer)
 
 
 def targets_of(row: RowFields) -> tuple[str, ...]:
@@ -112,6 +105,8 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
     return tuple(names)
 
 
+WHOLE_LAYERS = ("hf", "torchtune", "litgpt")
+"""Implementations whose own recomputation is of entire layers."""
 RECOMPUTATIONS = ("", "none", "selective", "full", OPERATIONS, "other")
 
 
@@ -125,15 +120,15 @@ def stated_recompute(row: RowFields) -> str:
 
 def recompute_of(row: RowFields, step: StepRow, framework: Framework) -> str:
     """Return what is recomputed, as the row says it, else as the framework's scripts do it."""
-    kind, recipe = stated_recompute(row), row.flag("layout.recipe_defaults")
-    if framework.name == "torchtitan" and (kind == "selective" or (not kind and not recipe)):
-        return OPERATIONS  # its recipes' default: activation_checkpoint.mode selective, selective_ac_option op
-    if kind == "other" or (kind == "selective" and framework.implementation in ("hf", "torchtune", "litgpt")):
+    kind, scripts = stated_recompute(row), scripts_of(framework)
+    if kind == "other" or (kind == "selective" and framework.implementation in WHOLE_LAYERS):
         words = row.text("layout.recompute").lower()
         raise NapkinError(f"recomputes single operations ({words[:60] or kind}): not modeled")
-    if framework.name == "litgpt" and kind in ("", "none") and step.gpus > 1:
-        return "full"  # finetune/*.py: FSDPStrategy(activation_checkpointing_policy={Block})
-    return kind or ("full" if recipe else "none")
+    if kind == "selective":
+        return scripts.selective
+    if scripts.sharded_recompute and kind in ("", "none") and step.gpus > 1:
+        return scripts.sharded_recompute
+    return kind or ("full" if row.flag("layout.recipe_defaults") else scripts.recompute or "none")
 
 
 def code_for(row: RowFields, framework: Framework, model: Model) -> Implementation:
@@ -144,7 +139,7 @@ def code_for(row: RowFields, framework: Framework, model: Model) -> Implementati
         divided=(row.count("layout.tp") or 1) > 1,
         version=row.count("layout.framework_version") or 0,
     )
-    recipe = framework.name == "torchtune" and row.flag("layout.recipe_defaults")
+    recipe = row.flag("layout.recipe_defaults") and scripts_of(framework).recipe_chunks
     if row.flag("layout.chunked_cross_entropy") or recipe:
         implementation = replace(implementation, loss=chunked_loss(row, framework) or implementation.loss)
     if row.text("layout.layer_kernels") == LIGER_WORD and framework.implementation == "hf":
@@ -193,7 +188,7 @@ def sequence_of(row: RowFields, step: StepRow, framework: Framework) -> int:
         raise NapkinError("the sequence length is not stated")
     if row.flag("layout.packed") is False and not row.count("model.longest_sample"):
         raise NapkinError("samples are not packed, and how long they are is not stated")
-    return int(seq * TYPICAL) if framework.name == "litgpt" and step.gpus > 1 else seq
+    return int(seq * scripts_of(framework).typical) if step.gpus > 1 else seq
 
 
 def micro_of(row: RowFields, step: StepRow) -> int:
@@ -209,8 +204,8 @@ def micro_of(row: RowFields, step: StepRow) -> int:
 
 def micro_batches_of(row: RowFields, step: StepRow, framework: Framework, micro: int) -> int:
     """Return the micro-batches of a step."""
-    if framework.name == "litgpt":
-        return max(1, LITGPT_BATCH // (step.dp * micro))
+    if batch := scripts_of(framework).global_batch:
+        return max(1, batch // (step.dp * micro))
     sums = row.count("layout.grad_accum")
     if row.number("layout.global_batch") is None and sums is None and step.pp > 1:
         return MANY * step.pp
@@ -258,10 +253,6 @@ def contradiction(row: RowFields, step: StepRow) -> str:
     return ""
 
 
-RECIPE = "paged adamw 8bit in backward"
-"""The optimizer of torchtune's recipe on one GPU (recipes/configs/llama3_1/8B_full_single_device.yaml)."""
-
-
 def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
     """Return the row's run by that framework. Refused if something is missing or not modeled that memory depends
     on."""
@@ -272,10 +263,9 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
         raise NapkinError(why)
     seq, micro = sequence_of(row, step, framework), micro_of(row, step)
     refuse_layout(row, step)
-    recipe = (
-        framework.name == "torchtune" and bool(row.flag("layout.recipe_defaults")) and tuning_of(row, framework) is None
-    )
-    optimizer, form, in_backward = optimizer_of(row, RECIPE if recipe else "adamw")
+    recipe = row.flag("layout.recipe_defaults") and tuning_of(row, framework) is None
+    usual = scripts_of(framework).recipe_optimizer if recipe else "adamw"
+    optimizer, form, in_backward = optimizer_of(row, usual)
     chunks, dropout = step.vp or 1, row.number("layout.dropout", most=1)
     layout = Layout(
         seq=seq,
