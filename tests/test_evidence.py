@@ -851,9 +851,10 @@ def test_faster_accelerators_use_no_larger_share_of_their_peak() -> None:
     """The rule knows a fast accelerator by its peak: whole runs on one that the evidence lacks are judged by those on
     the fastest that it has. One or two nodes are no cluster, and more accelerators never take longer."""
 
+    rule = runs.FittedRule(runs.judging(runs.evidence(), "production"), 0.9)
+
     def share(card: str, gpus: int = 1024, size: float = 8e9) -> float:
-        run = runs.PlannedRun(size, size, hardware.find(card), gpus)
-        return runs.estimate(run, runs.FittedRule(runs.judging(runs.evidence(), "production"), 0.9)).mfu
+        return runs.estimate(runs.PlannedRun(size, size, hardware.find(card), gpus), rule).mfu
 
     assert share("h100") == share("h200") == share("b200") == share("mi300x") < share("a100")
     assert share("tpu-v5p") == share("a100")  # 459 TFLOP/s

@@ -65,13 +65,18 @@ def package_of(path: str) -> str:
 
 
 @functools.cache
+def tree_of(path: str) -> ast.Module:
+    """Return a file's syntax tree."""
+    with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+        return ast.parse(file.read())
+
+
+@functools.cache
 def imports(path: str) -> tuple[str, ...]:
     """Return every module that a file imports anywhere, in functions and for annotations too; a name imported from a
     module counts as a module below it, for it may be one."""
-    with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
-        tree = ast.parse(file.read())
     found: list[str] = []
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -140,9 +145,7 @@ def test_no_two_classes_have_one_name() -> None:
     """A name says what a class is without its module. Private classes are their module's own."""
     where: dict[str, list[str]] = {}
     for path in modules():
-        with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
-            names = {node.name for node in ast.walk(ast.parse(file.read())) if isinstance(node, ast.ClassDef)}
-        for name in names:
+        for name in {node.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)}:
             where.setdefault(name, []).append(path)
     assert {name: paths for name, paths in where.items() if len(paths) > 1 and not name.startswith("_")} == {}
 
@@ -167,13 +170,53 @@ def test_no_one_asks_which_kind_of_operation_it_has() -> None:
     assert {"Matmul", "AttentionCore", "RelativeScores"} <= kinds
     asks = []
     for path in modules():
-        with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-        for node in ast.walk(tree):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
                 named = {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)}
                 asks += [f"{path}:{node.lineno}: {name}" for name in named & kinds]
     assert asks == []
+
+
+FORMULAS = ("autograd", "operations", "architectures", "counting", "footprint", "timing", "planning")
+"""Packages whose formulas know no model, framework or library by its name."""
+CONVENTIONS = "counting/conventions.py"
+"""Ways of counting FLOPs, which have names of their own; two are those of their frameworks."""
+
+
+def compared_words(path: str) -> set[str]:
+    """Return the texts that a file compares something with, written there or in a tuple of the module."""
+    listed: dict[str, set[str]] = {}
+    for node in tree_of(path).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            listed[node.targets[0].id] = words_in(node.value)
+    found: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Compare):
+            found |= words_in(node)
+            found |= {word for one in ast.walk(node) if isinstance(one, ast.Name) for word in listed.get(one.id, ())}
+    return found
+
+
+def words_in(node: ast.AST) -> set[str]:
+    return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+
+
+def test_no_formula_asks_for_the_name_of_a_model_or_a_library() -> None:
+    """What a model or a library does differently is a field of its record."""
+    from napkin._tables import architectures
+    from napkin.evidence.software import STACKS
+    from napkin.training.frameworks import FRAMEWORKS
+    from napkin.training.trainers import TRAINERS
+
+    names = {*architectures.MODULES, *STACKS, *FRAMEWORKS, *TRAINERS} - {"none"}
+    asked = [
+        f"{path}: {word}"
+        for path in modules()
+        if package_of(path) in FORMULAS and not path.startswith("architectures/families") and path != CONVENTIONS
+        for word in sorted(compared_words(path) & names)
+    ]
+    assert asked == []
+    assert {"megatron", "nanogpt"} <= compared_words(CONVENTIONS)  # the check can fail
 
 
 READS = ("run", "read", "record", "check", "note")
@@ -185,9 +228,7 @@ def test_options_are_read_at_the_door_only(path: str) -> None:
     """A function that takes the inputs reads or notes them; what answers takes a typed record of the question."""
     if path.endswith(("command.py", "commands/inputs.py")):
         return
-    with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
-        tree = ast.parse(file.read())
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef):
             takes = {arg.annotation.id for arg in node.args.args if isinstance(arg.annotation, ast.Name)}
             assert "Inputs" not in takes or node.name.lstrip("_").startswith(READS), f"{path}: {node.name}"
