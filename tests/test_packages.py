@@ -186,9 +186,9 @@ CONVENTIONS = "counting/conventions.py"
 def compared_words(path: str) -> set[str]:
     """Return the texts that a file compares something with, written there or in a tuple of the module."""
     listed: dict[str, set[str]] = {}
-    for node in tree_of(path).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            listed[node.targets[0].id] = words_in(node.value)
+    for line in tree_of(path).body:
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+            listed[line.targets[0].id] = words_in(line.value)
     found: set[str] = set()
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Compare):

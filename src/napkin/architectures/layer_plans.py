@@ -135,14 +135,15 @@ def as_parameters_say(config: Config, seen: Seen, sparse: Sequence[bool]) -> Seq
     return [0 if found[kind] else None for kind in kinds]
 
 
-def but_each(field: str, period: int = 4) -> Rotates:
-    """Rotary positions as no_rope_layers lists them (1: has them), or in all but each n-th layer, n in `field`."""
+def but_each(field: str) -> Rotates:
+    """Return rotary positions as no_rope_layers lists them (1: has them), or in all but each n-th layer, n in `field`,
+    where omitted 4."""
 
     def rotates(config: Config, seen: Seen, sparse: Sequence[bool]) -> Sequence[int | None]:
         layers = len(sparse)
         given = config.items("no_rope_layers", required=False)
         if not given:
-            n = config.optional_integer(field) or period
+            n = config.optional_integer(field) or 4
             return [0 if (i + 1) % n else None for i in range(layers)]
         if len(given) != layers or any(flag not in (0, 1) for flag in given):
             raise config.wrong("no_rope_layers", f"is not a list of {layers} times 0 or 1")

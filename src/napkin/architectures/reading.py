@@ -141,11 +141,9 @@ def activation(config: Config, *fields: str) -> str:
     return config.text(field, known=FUNCTIONS)
 
 
-def layer_types(
-    config: Config, layers: int, otherwise: Callable[[int], str], field: str = "layer_types"
-) -> Sequence[str]:
+def layer_types(config: Config, layers: int, otherwise: Callable[[int], str]) -> Sequence[str]:
     """Read the attention of each layer as config.json lists it, or as the class lays it out if it does not."""
-    given = listed(config, field, layers, (WINDOWED, FULL, CHUNKED))
+    given = listed(config, "layer_types", layers, (WINDOWED, FULL, CHUNKED))
     return [otherwise(i) for i in range(layers)] if given is None else given
 
 

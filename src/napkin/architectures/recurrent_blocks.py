@@ -244,11 +244,9 @@ def rg_lru(
     )
 
 
-def short_conv(
-    source: str, *, width: int, kernel: int, bias: bool, reshaped: bool = False, prefix: str = "mixer_"
-) -> Operations:
+def short_conv(source: str, *, width: int, kernel: int, bias: bool, reshaped: bool = False) -> Operations:
     """Return LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h. `reshaped`: as in Conv."""
-    at = f"{prefix}{{}}".format
+    at = "mixer_{}".format
     return (
         Matmul(at("in_proj"), (source,), width, 3 * width, bias=bias, shard=COLUMN),
         *(Slice(at(part), (at("in_proj"),), width) for part in ("b", "c", "hidden")),
@@ -283,9 +281,9 @@ def wkv(source: str, *, width: int, inner: int, prefix: str = "mixer_") -> Opera
     )
 
 
-def channel_mix(source: str, *, width: int, d_ff: int, prefix: str = "channel_") -> Operations:
+def channel_mix(source: str, *, width: int, d_ff: int) -> Operations:
     """Return RWKV-4's channel mixing: sigmoid(r) ⊙ W·relu²(k), both from token-shifted inputs."""
-    at = f"{prefix}{{}}".format
+    at = "channel_{}".format
     return (
         *(op for part in ("key", "receptance") for op in _token_shift(at(f"mix_{part}"), source, width)),
         Matmul(at("key"), (at("mix_key"),), width, d_ff, shard=COLUMN),

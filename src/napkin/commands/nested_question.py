@@ -98,7 +98,7 @@ def assignments(text: str, command: Command, where: str) -> dict[str, str | bool
     return result
 
 
-def paths(text: str | None, answer_paths: Sequence[str], where: str = "--show") -> list[str] | None:
+def paths(text: str | None, answer_paths: Sequence[str]) -> list[str] | None:
     """Return the requested quantities by path; None if none was named."""
     if text is None:
         return None
@@ -106,5 +106,5 @@ def paths(text: str | None, answer_paths: Sequence[str], where: str = "--show") 
     for path in wanted:
         if path not in answer_paths:
             hint = did_you_mean(path, answer_paths) or f"it has {', '.join(answer_paths[:12])}"
-            raise NapkinError(f"{where}: the answer has no quantity {path[:60]!r}", hint)
+            raise NapkinError(f"--show: the answer has no quantity {path[:60]!r}", hint)
     return wanted

@@ -51,11 +51,11 @@ def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, wit
 
 
 @cache
-def never_seen(level: float = LEVEL) -> Margin:
+def never_seen() -> Margin:
     """Return the same for an unmeasured framework whose flags are all stated: errors on the frameworks' rows that
     say what is recomputed, as if the framework were not named."""
     return _margin(
-        ((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says and name in FRAMEWORKS), level
+        ((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says and name in FRAMEWORKS), LEVEL
     )
 
 

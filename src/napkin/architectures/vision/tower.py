@@ -57,9 +57,9 @@ def fact(config: Config, value: bool | str) -> bool:
     return config.flag(value) if isinstance(value, str) else value
 
 
-def one_stack(name: str, stack: str, before: Operations, width: int, heads: int = 1) -> Model:
+def one_stack(name: str, stack: str, before: Operations, width: int) -> Model:
     """Return operations without layers as a model of their own."""
-    return Model(name, (stack_of(stack, before, (), ()),), False, width, heads, heads, width // heads, 0)
+    return Model(name, (stack_of(stack, before, (), ()),), False, width, 1, 1, width, 0)
 
 
 def tower(config: Config, kind: Tower, unread: int | None) -> Vision:
@@ -80,7 +80,7 @@ def tower(config: Config, kind: Tower, unread: int | None) -> Vision:
         runs.append((unread, replace(make(None), kind="unread", read=False)))
     runs += [(1, one) for one in ends(config, kind, width, unread is None)]
     stack = stack_of("tower", stem(config, kind, width, rows * columns), runs, ())
-    seen = Model(config.name, (stack,), False, width, heads, heads, width // heads, 0)
+    seen = Model(config.name, (stack,), False, width, 1, 1, width, 0)
     return Vision(
         one_stack(config.name, "patches", patched(config, kind, width), width),
         located(seen, kind.modules),
