@@ -14,7 +14,7 @@ from napkin.counting import flops
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
 from napkin.formats import QUANTIZED
-from napkin.operations.adapters import Adapter
+from napkin.operations.adapters.as_operations import Adapter
 from napkin.operations.backward_parts import Learning
 from napkin.operations.experts import Experts
 from napkin.operations.frozen import Frozen

@@ -9,12 +9,12 @@ from napkin.footprint import memory as footprint
 from napkin.footprint.local_weights import sum_weights
 from napkin.footprint.prepared import prepare, stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
-from napkin.operations.adapter_kind import AdaptedLayer
-from napkin.operations.adapter_kinds import KINDS
-from napkin.operations.lora_targets import resolved
-from napkin.operations.low_rank_adapters import near_square
+from napkin.operations.adapters.kind import AdaptedLayer
+from napkin.operations.adapters.kinds import KINDS
+from napkin.operations.adapters.low_rank import near_square
+from napkin.operations.adapters.rotation import nearest_divisor
+from napkin.operations.adapters.targets import resolved
 from napkin.operations.model import Model
-from napkin.operations.rotation_adapters import nearest_divisor
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training.layout import Layout

@@ -11,7 +11,7 @@ import pytest
 from napkin.architectures import implementation_of
 from napkin.footprint import memory as footprint
 from napkin.footprint.prepared import prepare
-from napkin.operations.lora_targets import resolved
+from napkin.operations.adapters.targets import resolved
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training.layout import Layout

@@ -15,9 +15,9 @@ from napkin.footprint.local_weights import LocalWeights, sum_weights
 from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.formats import stored_bytes
+from napkin.operations.adapters.compared import DETAIL, compared, difference
+from napkin.operations.adapters.targets import resolved
 from napkin.operations.implementations import HF
-from napkin.operations.lora_compared import DETAIL, compared, difference
-from napkin.operations.lora_targets import resolved
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training.layout import Layout

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from napkin.inputs.presets import presets
+from napkin.operations.adapters.lora import is_target
+from napkin.operations.adapters.targets import all_operations
 from napkin.operations.base import Operation
-from napkin.operations.lora import is_target
-from napkin.operations.lora_targets import all_operations
 from napkin.operations.model import Model
 from napkin.operations.roles import TABLES
 from tests.conftest import model_of, preset, run_line

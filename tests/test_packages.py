@@ -152,10 +152,9 @@ def test_no_two_classes_have_one_name() -> None:
 
 def kinds_of_operation() -> set[str]:
     """Return the names of all classes of operations."""
-    folder = os.path.join(SOURCE, "operations")
-    for file in sorted(os.listdir(folder)):
-        if file.endswith(".py") and not file.startswith("_"):
-            importlib.import_module(f"napkin.operations.{file.removesuffix('.py')}")
+    for path in modules():
+        if package_of(path) == "operations":
+            importlib.import_module(module_of(path))
     from napkin.operations.base import Operation
 
     found: list[type] = [Operation]
@@ -338,7 +337,7 @@ def test_an_everyday_answer_loads_nothing_heavy(line: str) -> None:
     assert not [n for n in loaded_by(line) if n.split(".")[0] in HEAVY or n in HEAVY]
 
 
-ADAPTERS = {"operations.adapters", "operations.lora_targets"}
+ADAPTERS = {"operations.adapters.as_operations", "operations.adapters.targets"}
 EXPERTS = {"operations.experts", "operations.expert_kernels", "operations.router"}
 OTHER_NETWORKS = {
     "architectures.idle", "operations.attention_eager", "operations.band_attention", "operations.hyper_connections",

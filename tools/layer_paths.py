@@ -23,7 +23,7 @@ from lora_counts import network  # noqa: E402
 from saved_bytes import drawn_types, reading  # noqa: E402
 
 from napkin.architectures import implementation_of  # noqa: E402
-from napkin.operations.lora_ranks import all_paths, numbered_paths  # noqa: E402
+from napkin.operations.adapters.ranks import all_paths, numbered_paths  # noqa: E402
 from napkin.operations.model import ENCODER  # noqa: E402
 
 TABLE = ROOT / "src" / "napkin" / "_tables" / "layer_paths.py"

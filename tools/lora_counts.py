@@ -44,7 +44,7 @@ from napkin.errors import NapkinError  # noqa: E402
 from napkin.footprint.local_weights import sum_weights  # noqa: E402
 from napkin.footprint.prepared import stack_of_step  # noqa: E402
 from napkin.footprint.rank_weights import weights_on_a_rank  # noqa: E402
-from napkin.operations.lora_targets import resolved  # noqa: E402
+from napkin.operations.adapters.targets import resolved  # noqa: E402
 from napkin.operations.tuning import Tuning  # noqa: E402
 from napkin.record import replace  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402

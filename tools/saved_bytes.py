@@ -61,8 +61,8 @@ from napkin.footprint import memory  # noqa: E402
 from napkin.footprint.prepared import prepare  # noqa: E402
 from napkin.inputs.load import Document  # noqa: E402
 from napkin.inputs.model_file import config_from  # noqa: E402
+from napkin.operations.adapters.targets import resolved  # noqa: E402
 from napkin.operations.implementations import ALL_KERNELS, MANY, ONE, mode, recomputation_of  # noqa: E402
-from napkin.operations.lora_targets import resolved  # noqa: E402
 from napkin.operations.tuning import Tuning  # noqa: E402
 from napkin.record import replace  # noqa: E402
 from napkin.training.layout import Layout  # noqa: E402

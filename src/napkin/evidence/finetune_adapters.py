@@ -13,10 +13,10 @@ from napkin.evidence.finetune_software import (
     usual_targets,
 )
 from napkin.evidence.rows import RowFields
-from napkin.operations.adapter_kinds import KINDS as OTHER_KINDS
+from napkin.operations.adapters.kinds import KINDS as OTHER_KINDS
+from napkin.operations.adapters.targets import found_targets, lacking_targets, resolved
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora_targets import found_targets, lacking_targets, resolved
 from napkin.operations.model import Model
 from napkin.operations.roles import ADAPTER
 from napkin.operations.trained import as_trained

@@ -9,8 +9,8 @@ from napkin.errors import NapkinError
 from napkin.evidence.row_words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss, megatron_loss
 from napkin.evidence.rows import RowFields
 from napkin.formats.table import NORMAL_FLOATS
+from napkin.operations.adapters.targets import ALL_LINEAR, DEFAULT, has_modules
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
-from napkin.operations.lora_targets import ALL_LINEAR, DEFAULT, has_modules
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning

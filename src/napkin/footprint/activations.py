@@ -17,7 +17,7 @@ from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks
 from napkin.footprint.loss_tape import STREAM, body_output, run_head
 from napkin.footprint.sections import Pass, Section, saved_upstream, section, unread
 from napkin.footprint.submodels import SubModel
-from napkin.operations.lora import in_layer
+from napkin.operations.adapters.lora import in_layer
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Numbered, Stack
 from napkin.operations.rewrite import Operations, rewrite

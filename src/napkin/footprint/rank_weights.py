@@ -9,8 +9,8 @@ from napkin.elementwise import where
 from napkin.footprint.local_weights import LocalWeights, as_frozen, sum_weights
 from napkin.footprint.states import local_weights
 from napkin.footprint.submodels import tower_part
+from napkin.operations.adapters.lora import in_layer
 from napkin.operations.base import Operation
-from napkin.operations.lora import in_layer
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
 from napkin.record import record, replace

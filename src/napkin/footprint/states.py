@@ -8,10 +8,7 @@ from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, ceiling, total
 from napkin.footprint.local_weights import LocalWeights, StateBytes, divided, optimizer_of, state_size, stays_fp32
 from napkin.formats import scale_bytes, stored_bytes
-from napkin.operations.base import Operation
-from napkin.operations.facts import LinearLayer
-from napkin.operations.implementations import Implementation
-from napkin.operations.lora import (
+from napkin.operations.adapters.lora import (
     adapter_shards,
     kind_on,
     lora_pairs,
@@ -20,6 +17,9 @@ from napkin.operations.lora import (
     other_adapters,
     stored_format,
 )
+from napkin.operations.base import Operation
+from napkin.operations.facts import LinearLayer
+from napkin.operations.implementations import Implementation
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight

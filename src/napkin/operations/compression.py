@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.adapted import linear
+from napkin.operations.adapters.adapted import linear
 from napkin.operations.bases import Module
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation

@@ -6,7 +6,7 @@ from functools import partial
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.adapted import linear
+from napkin.operations.adapters.adapted import linear
 from napkin.operations.attention import AttentionCore
 from napkin.operations.attention_eager import dropped_share
 from napkin.operations.bases import Module, Ordinary

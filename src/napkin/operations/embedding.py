@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, Tensor
 from napkin.elementwise import Number, ceil_div, minimum
-from napkin.operations.adapted import adapted_rows
+from napkin.operations.adapters.adapted import adapted_rows
+from napkin.operations.adapters.lora import adapted_lookups
 from napkin.operations.base import Operation
 from napkin.operations.bases import Lookup
 from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
-from napkin.operations.lora import adapted_lookups
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
 from napkin.operations.shapes import Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, promoted
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.adapted import CACHED, EACH, ExpertProducts
+from napkin.operations.adapters.adapted import CACHED, EACH, ExpertProducts
 from napkin.operations.facts import RoutedExperts
 from napkin.operations.implementations import Running
 from napkin.operations.lowering import Lowering

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.adapted import EACH, ExpertProducts
+from napkin.operations.adapters.adapted import EACH, ExpertProducts
 from napkin.operations.base import EXPERT_KERNELS, Operation, Timer
 from napkin.operations.bases import Module
 from napkin.operations.expert_kernels import (

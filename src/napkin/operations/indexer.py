@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.adapted import pair
+from napkin.operations.adapters.adapted import pair
+from napkin.operations.adapters.lora import adapter_width
 from napkin.operations.bases import Module
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import adapter_width
 from napkin.operations.lowering import Lowering, either
 from napkin.operations.roles import KV_LATENT, QUERY, ROTATED_KEY, ROTATED_QUERY
 from napkin.operations.shapes import Value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.adapted import joined, linear, pair
+from napkin.operations.adapters.adapted import joined, linear, pair
+from napkin.operations.adapters.lora import is_unquantized, kind_on, lora_pairs
 from napkin.operations.base import Operation, Timer
 from napkin.operations.bases import Module, Ordinary
 from napkin.operations.facts import BLOCKS, LINEAR, LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import is_unquantized, kind_on, lora_pairs
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
 from napkin.operations.shapes import Value
@@ -19,7 +19,7 @@ from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind
+    from napkin.operations.adapters.kind import AdaptedLayer, AdapterKind
 
 
 @record
@@ -125,7 +125,7 @@ class Matmul(Module):
 
     def around(self, run: Lowering, x: Tensor, kind: AdapterKind, at: AdaptedLayer, tuning: Tuning) -> Tensor:
         """Run the layer with an adapter of another kind than LoRA, which tensor parallelism does not divide."""
-        from napkin.operations.adapter_kind import Math
+        from napkin.operations.adapters.kind import Math
 
         tape = run.tape
 

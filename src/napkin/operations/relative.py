@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
-from napkin.operations.adapted import linear
+from napkin.operations.adapters.adapted import linear
 from napkin.operations.bases import Elementwise, Module, Ordinary
 from napkin.operations.lowering import Lowering
 from napkin.operations.router import Router

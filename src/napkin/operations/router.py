@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
-from napkin.operations.adapted import linear
+from napkin.operations.adapters.adapted import linear
+from napkin.operations.adapters.lora import times_rank
 from napkin.operations.bases import Elementwise, Module
 from napkin.operations.expert_kernels import (
     root_softplus,
@@ -13,7 +14,6 @@ from napkin.operations.expert_kernels import (
 )
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import times_rank
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import ROUTER
 from napkin.operations.shapes import Value

@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from napkin.errors import Refused
-from napkin.operations.backward_parts import ALL, Learning
-from napkin.operations.base import Operation
-from napkin.operations.frozen import Frozen, Reach
-from napkin.operations.implementations import Implementation
-from napkin.operations.linear import Matmul
-from napkin.operations.lora import (
+from napkin.operations.adapters.lora import (
     adapted_lookups,
     adapted_parameters,
     adapted_parts,
@@ -23,6 +18,11 @@ from napkin.operations.lora import (
     module_of,
     stored_format,
 )
+from napkin.operations.backward_parts import ALL, Learning
+from napkin.operations.base import Operation
+from napkin.operations.frozen import Frozen, Reach
+from napkin.operations.implementations import Implementation
+from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED, TOKEN
 from napkin.operations.scored import ClassLoss
@@ -227,7 +227,7 @@ def _adapters(
     op: Operation, operations: tuple[Operation, ...], implementation: Implementation, inputs: bool
 ) -> Iterator[Operation]:
     """Yield the adapters next to an operation. `inputs`: whether gradients pass on to what it reads."""
-    from napkin.operations.adapters import Adapter, MergedAdapter, Reparameterized
+    from napkin.operations.adapters.as_operations import Adapter, MergedAdapter, Reparameterized
 
     tuning = implementation.tuning
     assert tuning is not None

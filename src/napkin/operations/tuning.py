@@ -9,7 +9,7 @@ from napkin.record import record
 class Tuning:
     """What is trained of a frozen network.
 
-    method     lora (two thin matrices next to a weight), a kind of adapter_kinds.py, adapter (a prompt in each
+    method     lora (two thin matrices next to a weight), a kind of adapters/kinds.py, adapter (a prompt in each
                attention, from the third layer on), adapter_v2 (that, and a scale and a bias on each product, and the
                norms' weights), frozen (nothing)
     rank       of LoRA's matrices, or what gives another kind its size          dropout  before them

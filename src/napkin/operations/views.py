@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, INPUT, WEIGHT_COPY, Tensor
 from napkin.elementwise import Number
+from napkin.operations.adapters.lora import JOINED
 from napkin.operations.base import Operation
 from napkin.operations.bases import Elementwise, Ordinary, View
 from napkin.operations.facts import SHARED_OUTPUT
 from napkin.operations.implementations import QKV
-from napkin.operations.lora import JOINED
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import SHARED_TENSOR
 from napkin.operations.shapes import Value

@@ -32,7 +32,7 @@ def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
             raise NapkinError(f"--{name}: --adapter {word} has none", hint)
     if word in LORA_KINDS:
         return "lora", inputs.integer("lora-rank")
-    from napkin.operations.adapter_kinds import KINDS
+    from napkin.operations.adapters.kinds import KINDS
 
     kind = KINDS[word]
     if "lora-dropout" in inputs and not kind.drops:

@@ -121,9 +121,9 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     trainer = read_trainer(inputs)
     if trainer.nested and stored == "nf4":
         inputs.note(f"{trainer.name} quantizes the scales of 4-bit weights too by default: --quantized nf4-dq")
-    from napkin.operations.adapter_checks import check_layered, check_parameters, check_runs
-    from napkin.operations.lora_targets import adapted_layers, modules_among, resolved
-    from napkin.operations.saved_modules import saved_modules
+    from napkin.operations.adapters.checks import check_layered, check_parameters, check_runs
+    from napkin.operations.adapters.saved_modules import saved_modules
+    from napkin.operations.adapters.targets import adapted_layers, modules_among, resolved
 
     library = FRAMEWORKS.get(word, PLAIN).quantizer
     experts = _read_quantized_experts(inputs, model, stored, trainer)
@@ -159,7 +159,7 @@ def _read_ranks(
     """Return the adapter of an implementation with the ranks of modules that are in no layer; the layers have theirs
     (`read_model`)."""
     from napkin.inputs.launch.stated import FROM_FILE
-    from napkin.operations.lora_ranks import check_ranks, ranks_among, ranks_outside
+    from napkin.operations.adapters.ranks import check_ranks, ranks_among, ranks_outside
 
     tuning = implementation.tuning
     assert tuning is not None
@@ -186,7 +186,7 @@ def _read_found(
 ) -> tuple[str, ...]:
     """Return the targets, those of a launch file without the ones that the model lacks; a note names these."""
     from napkin.inputs.launch.stated import FROM_FILE
-    from napkin.operations.lora_targets import lacking_targets
+    from napkin.operations.adapters.targets import lacking_targets
 
     if inputs.origin("lora-targets") != FROM_FILE:
         return targets
@@ -208,7 +208,7 @@ def _read_exceptions(inputs: Inputs, model: Model) -> tuple[tuple[str, float], .
 def _check_counted(inputs: Inputs, family: str, targets: tuple[str, ...]) -> None:
     """Raise an error if peft is known to create other adapters than napkin counts; note a small difference, or a model
     type that was never compared."""
-    from napkin.operations.lora_compared import DETAIL, compared, difference, equal_targets
+    from napkin.operations.adapters.compared import DETAIL, compared, difference, equal_targets
 
     share = difference(family, targets)
     if share > DETAIL:

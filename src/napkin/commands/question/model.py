@@ -47,8 +47,8 @@ def _read_adapted(inputs: Inputs, model: Model) -> Model:
     named = str(inputs.peek("lora-targets")) if "lora-targets" in inputs else ""
     if "@" not in named and "=" not in named:
         return model
-    from napkin.operations.lora_ranks import ranks_among, with_ranks
-    from napkin.operations.lora_targets import adapted_layers
+    from napkin.operations.adapters.ranks import ranks_among, with_ranks
+    from napkin.operations.adapters.targets import adapted_layers
     from napkin.operations.trained import with_adapted_layers
 
     ranks = ranks_among(inputs.texts("lora-targets"))

@@ -52,7 +52,7 @@ def adapter_words(tuning: Tuning) -> str:
     """Return the adapters and modules trained next to frozen weights, in words."""
     if tuning.method == "lora":
         return f"{'DoRA' if tuning.magnitude else 'LoRA'} rank {tuning.rank}"
-    from napkin.operations.adapter_kinds import KINDS
+    from napkin.operations.adapters.kinds import KINDS
 
     kind = KINDS.get(tuning.method)
     if kind is None:

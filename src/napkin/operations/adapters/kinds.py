@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.operations.adapter_kind import AdapterKind
-from napkin.operations.low_rank_adapters import IA3, AdaLora, LoHa, LoKr, VeRA
-from napkin.operations.rotation_adapters import BOFT, OFT
+from napkin.operations.adapters.kind import AdapterKind
+from napkin.operations.adapters.low_rank import IA3, AdaLora, LoHa, LoKr, VeRA
+from napkin.operations.adapters.rotation import BOFT, OFT
 
 KINDS: dict[str, AdapterKind] = {one.name: one for one in (AdaLora(), VeRA(), IA3(), LoHa(), LoKr(), OFT(), BOFT())}
 """Kinds of adapters besides LoRA and DoRA, by peft's name."""

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from napkin.elementwise import Number
 from napkin.errors import Refused
-from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind, AdapterProduct
-from napkin.operations.adapter_kinds import KINDS
+from napkin.operations.adapters.kind import AdaptedLayer, AdapterKind, AdapterProduct
+from napkin.operations.adapters.kinds import KINDS
+from napkin.operations.adapters.lora import adapter_shards
 from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Timer
 from napkin.operations.bases import Ordinary
-from napkin.operations.lora import adapter_shards
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import HEADS, MEMORY, REPLICATED
 from napkin.operations.shapes import Value
@@ -99,8 +99,8 @@ class Adapter(Ordinary):
 
 @record
 class Reparameterized(Ordinary):
-    """An adapter of one of the kinds of adapter_kinds.py on a linear layer. Matmuls between weights do not depend on
-    the number of tokens."""
+    """An adapter other than LoRA and DoRA on a linear layer. Matmuls between weights do not depend on the number of
+    tokens."""
 
     kind: str
     at: AdaptedLayer

@@ -25,7 +25,7 @@ from napkin.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind
+    from napkin.operations.adapters.kind import AdaptedLayer, AdapterKind
     from napkin.operations.base import Operation
     from napkin.operations.model import Layer
 
@@ -98,8 +98,8 @@ def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKin
     every = op.shard != VOCABULARY or implementation.head_is_layer
     if not (every if tuning.everything else is_target(op, tuning.targets)):
         return None
-    from napkin.operations.adapter_kind import AdaptedLayer
-    from napkin.operations.adapter_kinds import KINDS
+    from napkin.operations.adapters.kind import AdaptedLayer
+    from napkin.operations.adapters.kinds import KINDS
 
     kind = KINDS.get(tuning.method)
     return None if kind is None else (kind, AdaptedLayer(op.d_in, op.d_out, tuning.rank, op.role == DOWN))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
+from napkin.operations.adapters.lora import adapter_width
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import adapter_width
 from napkin.operations.lowering import Lowering
 
 TYPE_CHECKING = False

@@ -9,11 +9,11 @@ from functools import lru_cache
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.rank_patterns import is_plain
+from napkin.operations.adapters.lora import is_target, module_of, modules_of, times_rank
+from napkin.operations.adapters.targets import RANK, paths_in
 from napkin.operations.base import Operation
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import is_target, module_of, modules_of, times_rank
-from napkin.operations.lora_targets import RANK, paths_in
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.tuning import Tuning
 from napkin.record import replace

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin._tables.adapter_targets import COMPARED, DIFFERS
-from napkin.operations.lora import path_ends
-from napkin.operations.lora_targets import ALL_LINEAR, EVERYTHING
+from napkin.operations.adapters.lora import path_ends
+from napkin.operations.adapters.targets import ALL_LINEAR, EVERYTHING
 
 DETAIL = 0.1
 """Relative difference in adapter parameters up to which it is a detail; a larger one means a different set of

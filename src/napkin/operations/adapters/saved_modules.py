@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.operations.lora import SAVEABLE
-from napkin.operations.lora_targets import all_operations, is_module
+from napkin.operations.adapters.lora import SAVEABLE
+from napkin.operations.adapters.targets import all_operations, is_module
 from napkin.operations.model import Model
 
 HEAD_MODULES = ("classifier", "score", "qa_outputs")

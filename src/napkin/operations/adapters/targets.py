@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.operations.base import Operation
-from napkin.operations.implementations import Implementation
-from napkin.operations.lora import (
+from napkin.operations.adapters.lora import (
     adapted_lookups,
     kind_on,
     module_of,
@@ -16,6 +14,8 @@ from napkin.operations.lora import (
     path_ends,
     times_rank,
 )
+from napkin.operations.base import Operation
+from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import seen_operations
 from napkin.operations.roles import VOCABULARY
@@ -24,7 +24,7 @@ from napkin.record import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.operations.adapter_kind import AdaptedLayer
+    from napkin.operations.adapters.kind import AdaptedLayer
 
 LAYER = "@"
 """What begins the numbers of the layers that get adapters, among the targets: @16-31."""
@@ -76,8 +76,8 @@ def resolved(
     tuning: Tuning, targets: tuple[str, ...], model: Model, implementation: Implementation, converts: bool = True
 ) -> Tuning:
     """Return an adapter with the targets that a user named. A name after a minus is left without an adapter, as peft's
-    exclude_modules are. Raises where a name matches nothing, and where an adapter of a kind of adapter_kinds.py is on
-    what is not modeled with it."""
+    exclude_modules are. Raises where a name matches nothing, and where an adapter other than LoRA and DoRA is on what
+    is not modeled with it."""
     excluded = tuple(target[1:] for target in targets if target.startswith("-"))
     if excluded:
         named = tuple(target for target in targets if not target.startswith("-"))
@@ -91,7 +91,7 @@ def resolved(
 
 def _of_kind(tuning: Tuning, model: Model, implementation: Implementation) -> Tuning:
     """Return adapters of another kind than LoRA, with what they share."""
-    from napkin.operations.adapter_kinds import KINDS
+    from napkin.operations.adapters.kinds import KINDS
     from napkin.operations.linear import Matmul
 
     named = f"--adapter {tuning.method}"

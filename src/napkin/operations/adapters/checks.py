@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError, Refused
+from napkin.operations.adapters.lora import path_ends, times_rank
+from napkin.operations.adapters.targets import all_operations, linear_paths, paths_in
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
-from napkin.operations.lora import path_ends, times_rank
-from napkin.operations.lora_targets import all_operations, linear_paths, paths_in
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.record import replace

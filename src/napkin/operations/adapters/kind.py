@@ -1,7 +1,7 @@
 """The interface of adapters other than LoRA and DoRA on frozen linear layers.
 
 A kind is one class that states its trained tensors, its buffers, what it runs on the tape, and its matmuls:
-low_rank_adapters.py and rotation_adapters.py define them. LoRA, which can also adapt embeddings and expert parameters,
+low_rank.py and rotation.py define them. LoRA, which can also adapt embeddings and expert parameters,
 is in lora.py and adapted.py.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
-from napkin.operations.adapter_kind import AdaptedLayer, AdapterKind, AdapterProduct, Base, Math
+from napkin.operations.adapters.kind import AdaptedLayer, AdapterKind, AdapterProduct, Base, Math
 
 
 class OFT(AdapterKind):
