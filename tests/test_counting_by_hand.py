@@ -17,7 +17,7 @@ from napkin.counting.six_n import against_count
 from napkin.counting.tensor_bytes import allocated
 from napkin.counting.vision import flops_of
 from napkin.footprint.linear_memory import _sized
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.linear import Matmul
 from napkin.operations.roles import EXPERT
 from napkin.operations.work import Gemm, Weight, Work

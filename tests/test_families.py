@@ -21,7 +21,7 @@ from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from
 from napkin.inputs.presets import presets
 from napkin.inputs.unread import settle
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.roles import SHARED_TENSOR

@@ -13,17 +13,17 @@ from collections.abc import Iterator
 import pytest
 
 import napkin.operations
+from napkin.operations.attention.compressed import Compressor
+from napkin.operations.attention.local import GlobalAttention
+from napkin.operations.attention.mixed import GroupedLinear, SeparableConvolution, TokenConvolution
 from napkin.operations.base import Operation
 from napkin.operations.block_residual import BlockResidual, ClippedNorm, DynamicConvolution
-from napkin.operations.compression import Compressor
 from napkin.operations.convolutions import Conv, ConvPair, HalfShifted
 from napkin.operations.embedding import Sines
 from napkin.operations.gated_streams import Agreement, DilatedConv, OuterProduct
 from napkin.operations.hyper_connections import CopyToStreams, MeanOfStreams, ReadStreams, WriteStreams
 from napkin.operations.images import ClassTokens, Patches, Pixels, PlaceImages, Pool, Reorder
 from napkin.operations.learned import Affine, Temper
-from napkin.operations.local_attention import GlobalAttention
-from napkin.operations.mixed_attention import GroupedLinear, SeparableConvolution, TokenConvolution
 from napkin.operations.norms import ScaledNorm, UnitNorm
 from napkin.operations.padding import CutToLength, PadToBlocks, Stagger, Unstagger
 from napkin.operations.pointwise import Fourier, ResidualGate, Scale, Softmax

@@ -340,7 +340,7 @@ def test_an_everyday_answer_loads_nothing_heavy(line: str) -> None:
 ADAPTERS = {"operations.adapters.as_operations", "operations.adapters.targets"}
 EXPERTS = {"operations.experts", "operations.expert_kernels", "operations.router"}
 OTHER_NETWORKS = {
-    "architectures.idle", "operations.attention_eager", "operations.band_attention", "operations.hyper_connections",
+    "architectures.idle", "operations.attention.eager", "operations.attention.band", "operations.hyper_connections",
     "operations.images", "operations.learned",
 }  # fmt: skip
 OTHER_QUESTIONS = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from napkin._tables.calibration import CONSTANTS
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.facts import AttentionCost
 from napkin.operations.queries import seen_operations
 from napkin.operations.streams_apart import ChunkAttention

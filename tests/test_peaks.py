@@ -15,7 +15,7 @@ from napkin.footprint.optimizer_buffers import tensor_sizes
 from napkin.footprint.prepared import prepare
 from napkin.footprint.stages import stage_of
 from napkin.footprint.through_passes import References
-from napkin.operations.attention_eager import batched
+from napkin.operations.attention.eager import batched
 from napkin.operations.lowering import Lowering
 from napkin.operations.maps import DynamicMask
 from napkin.operations.pointwise import Scale

@@ -37,7 +37,7 @@ from napkin.footprint.served_weights import StoredWeights
 from napkin.footprint.stages import _runs
 from napkin.footprint.submodels import TowerPart, waiting
 from napkin.footprint.through_passes import Gradients, References
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul

@@ -10,7 +10,7 @@ import pytest
 from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.operations.block_attention import BlockAttention
+from napkin.operations.attention.blocks import BlockAttention
 from napkin.operations.work import Work
 from tests.conftest import model_of, run_line
 

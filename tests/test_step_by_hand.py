@@ -16,9 +16,10 @@ from napkin.evidence.columns import plan_of
 from napkin.evidence.decompositions import SEEN
 from napkin.evidence.generic import decoder
 from napkin.evidence.printed import PrintedDecoder
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.band import BandAttention
+from napkin.operations.attention.core import AttentionCore
+from napkin.operations.attention.shifted import ShiftedAttention
 from napkin.operations.backward_parts import Learning
-from napkin.operations.band_attention import BandAttention
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
@@ -34,7 +35,6 @@ from napkin.operations.retrieval import RetrievedExperts
 from napkin.operations.roles import POSITION
 from napkin.operations.rotary import Rotary
 from napkin.operations.router import Router
-from napkin.operations.shifted_attention import ShiftedAttention
 from napkin.operations.streams import ExpertScale
 from napkin.operations.streams_apart import ChunkAttention, NgramAttention, Streamed
 from napkin.operations.views import Concat, ConcatTokens, Slice, Transpose, reuse

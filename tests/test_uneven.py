@@ -9,7 +9,7 @@ import pytest
 from napkin.architectures import WRAPPERS
 from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer

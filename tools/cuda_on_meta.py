@@ -22,7 +22,7 @@ import torch.utils.checkpoint  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
 
-from napkin.operations.attention_kernels import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
+from napkin.operations.attention.kernels import FLASH_HEAD, FLASH_LARGEST  # noqa: E402
 from napkin.operations.implementations import FLASH  # noqa: E402
 
 aten = torch.ops.aten

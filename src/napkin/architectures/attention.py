@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from napkin.architectures.attention_parts import Heads, OutputGate, QkNorm, QkvProjections, Rope, Scaling, Scores
 from napkin.architectures.blocks import NormStyle, Operations
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
@@ -177,11 +177,11 @@ class Attention:
 
 
 def band_attention(source: str, *, width: int, heads: int, window: int) -> Operations:
-    """Return attention over a window to both sides (operations.attention.BandAttention), with biases throughout.
+    """Return attention over a window to both sides (operations.attention.band.BandAttention), with biases throughout.
 
     The class holds projections for tokens that attend to all; no gradient reaches them if there are no such tokens.
     """
-    from napkin.operations.band_attention import BandAttention
+    from napkin.operations.attention.band import BandAttention
     from napkin.operations.idle import Idle
 
     letters = (("q", QUERY), ("k", KEY), ("v", VALUE))

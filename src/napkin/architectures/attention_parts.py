@@ -123,7 +123,7 @@ class Scaling:
 
 @record
 class Scores:
-    """Which keys a query sees and how scores are made (fields as in operations.attention.AttentionCore)."""
+    """Which keys a query sees and how scores are made (fields as in operations.attention.core.AttentionCore)."""
 
     window: int | None = None
     chunk: int | None = None

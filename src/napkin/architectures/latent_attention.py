@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from napkin.architectures.attention_parts import OutputGate, Rope, Scores
 from napkin.architectures.blocks import RMS, NormStyle, Operations
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Scale

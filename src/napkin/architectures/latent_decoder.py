@@ -15,8 +15,8 @@ from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
 from napkin.architectures.reading import activation, chosen_experts, depth, head_size, on, tied, width
 from napkin.inputs.model import Config
+from napkin.operations.attention.indexer import Indexer
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
-from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.operations.views import Cast
 from napkin.record import record, replace

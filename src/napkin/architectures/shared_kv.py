@@ -15,7 +15,7 @@ from napkin.architectures.blocks import RMS_BARE, RMS_FP32, Operations
 from napkin.architectures.reading import CHUNKED, FULL, WINDOWED
 from napkin.autograd.tensors import Tensor
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import HF, ROTARY, Running

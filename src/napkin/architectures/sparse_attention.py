@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from napkin.architectures.blocks import Operations
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
-from napkin.operations.block_attention import BlockAttention
+from napkin.operations.attention.blocks import BlockAttention
 from napkin.operations.facts import AttentionCost
 
 

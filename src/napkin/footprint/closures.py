@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from napkin.autograd.tensors import BYTES, Storage, Tensor, sized
 from napkin.elementwise import Number, minimum, total
-from napkin.operations.attention_kernels import cuts_keys, is_masked
+from napkin.operations.attention.kernels import cuts_keys, is_masked
 from napkin.operations.base import Operation
 from napkin.operations.facts import POSITION_SCORES
 from napkin.operations.implementations import ALIBI, ALWAYS, EAGER

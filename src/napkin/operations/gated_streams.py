@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import promoted, sized
 from napkin.elementwise import Number
+from napkin.operations.attention.indexer import unkept
 from napkin.operations.bases import Elementwise, Module
 from napkin.operations.embedding import Embedding
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
-from napkin.operations.indexer import unkept
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import COLUMN, VOCABULARY
 from napkin.operations.shapes import Value

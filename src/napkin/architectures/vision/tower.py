@@ -14,7 +14,7 @@ from napkin.architectures.module_paths import located
 from napkin.architectures.reading import DEEPEST
 from napkin.architectures.vision.tower_record import Stem, Tower
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.images import ClassTokens, PatchConv, Pixels, Reorder

@@ -16,12 +16,12 @@ from napkin.architectures.dimensions import decoder_only, dimensions_of
 from napkin.architectures.reading import depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
+from napkin.operations.attention.segments import NarrowEmbedding, SegmentAttention, SegmentBias
 from napkin.operations.implementations import HF_EAGER
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import SEGMENT
-from napkin.operations.segment_attention import NarrowEmbedding, SegmentAttention, SegmentBias
 from napkin.record import replace
 
 

@@ -7,7 +7,7 @@ from napkin.architectures.decoder import Decoder
 from napkin.architectures.reading import kv_heads_of
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.implementations import HF, NEVER
 from napkin.operations.maps import AttentionDifference, HalfHeads
 from napkin.operations.model import Model

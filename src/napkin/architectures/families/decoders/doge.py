@@ -16,7 +16,7 @@ from napkin.architectures.mixture import Feed
 from napkin.architectures.reading import activation, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.implementations import EAGER, EFFICIENT, FLASH, HF
 from napkin.operations.linear import Matmul
 from napkin.operations.maps import DynamicMask

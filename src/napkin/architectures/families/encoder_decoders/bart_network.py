@@ -27,7 +27,7 @@ from napkin.architectures.encoder_decoder import (
 from napkin.architectures.reading import activation, depth, restrict, tied, width
 from napkin.architectures.sparse_attention import attention_windows
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
 from napkin.operations.roles import LM_HEAD, MEMORY, SINES, VOCABULARY

@@ -15,10 +15,10 @@ from napkin.architectures.families.encoder_decoders.bart import PEGASUS
 from napkin.architectures.families.encoder_decoders.bart_network import Bart, BartSizes
 from napkin.architectures.record import like
 from napkin.inputs.model import Config
+from napkin.operations.attention.local import GlobalAttention, LocalAttention
 from napkin.operations.base import Operation
 from napkin.operations.global_tokens import GlobalInput, GlobalNorm, GlobalTokens, OnGlobal, WithGlobal
 from napkin.operations.implementations import EAGER
-from napkin.operations.local_attention import GlobalAttention, LocalAttention
 from napkin.operations.model import Layer, Model, stack_of
 from napkin.operations.padding import CutToLength, PaddedMatmul, PadToBlocks, Stagger, Unstagger
 from napkin.operations.pointwise import Scale

@@ -16,7 +16,7 @@ from napkin.architectures.encoder_decoder import decoder_alone, decoder_layer, p
 from napkin.architectures.reading import activation, depth, tied, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.convolutions import FrameConv
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import MASKS, OWN_LABELS

@@ -11,12 +11,12 @@ from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import like
 from napkin.architectures.sparse_attention import block_sparse
 from napkin.inputs.model import Config
+from napkin.operations.attention.convolved import ConvolvedAttention
+from napkin.operations.attention.resolution import BLOCK, ResolutionAttention
 from napkin.operations.base import Operation
-from napkin.operations.convolved_attention import ConvolvedAttention
 from napkin.operations.implementations import EAGER
 from napkin.operations.learned import Parameters
 from napkin.operations.model import Model
-from napkin.operations.resolution_attention import BLOCK, ResolutionAttention
 from napkin.operations.roles import HEADS
 from napkin.record import replace
 

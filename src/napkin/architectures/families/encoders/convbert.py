@@ -14,10 +14,10 @@ from napkin.architectures.masked import MASKED, bert_modules, encoder, masked_he
 from napkin.architectures.reading import tied
 from napkin.architectures.record import like
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
+from napkin.operations.attention.mixed import GroupedLinear, SeparableConvolution, TokenConvolution
 from napkin.operations.implementations import EAGER
 from napkin.operations.linear import Matmul
-from napkin.operations.mixed_attention import GroupedLinear, SeparableConvolution, TokenConvolution
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Activation, Multiply, Softmax
 from napkin.operations.roles import COLUMN, DOWN, KEY, QUERY, ROW, VALUE

@@ -27,10 +27,10 @@ from napkin.architectures.reading import on
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
+from napkin.operations.attention.disentangled import HeadMajorAttention, RelativeScores, TableMatmul
 from napkin.operations.base import Operation
 from napkin.operations.convolutions import Conv
-from napkin.operations.disentangled import HeadMajorAttention, RelativeScores, TableMatmul
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import EAGER, IDS, INNER, OWN_LABELS, PAIRS, ROTARY, SUMMED
 from napkin.operations.learned import Parameters

@@ -16,7 +16,7 @@ from napkin.architectures.masked import (
 from napkin.architectures.reading import activation, depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.embedding import Embedding
 from napkin.operations.implementations import IDS, OWN_LABELS, ROTARY, SUMMED
 from napkin.operations.linear import JoinedHead, Matmul, PerSequence

@@ -14,13 +14,13 @@ from napkin.architectures.dimensions import decoder_only, dimensions
 from napkin.architectures.reading import activation
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
+from napkin.operations.attention.shifted import DistanceKeys, Einsum, ShiftedAttention
 from napkin.operations.implementations import EAGER, HF, SUMMED
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Dropout
 from napkin.operations.roles import COLUMN, KEY, LM_HEAD, QUERY, REPLICATED, ROW, VALUE, VOCABULARY
-from napkin.operations.shifted_attention import DistanceKeys, Einsum, ShiftedAttention
 from napkin.record import replace
 
 

@@ -23,8 +23,8 @@ from napkin.architectures.reading import FULL, WINDOWED, activation, checked, ch
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
+from napkin.operations.attention.indexer import Indexer
 from napkin.operations.implementations import FP32_ROUTER
-from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
 

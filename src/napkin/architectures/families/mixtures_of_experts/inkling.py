@@ -19,7 +19,7 @@ from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions
 from napkin.architectures.reading import activation, chosen_experts, depth, indices, listed, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.experts import Experts
 from napkin.operations.implementations import EAGER, EFFICIENT, HF

@@ -19,7 +19,7 @@ from napkin.architectures.families.mixtures_of_experts.inkling import INKLING, s
 from napkin.architectures.reading import chosen_experts, depth, listed, width
 from napkin.architectures.record import REQUIRED, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.block_residual import BlockResidual, ClippedNorm, DynamicConvolution
 from napkin.operations.implementations import EAGER
 from napkin.operations.linear import Matmul

@@ -11,7 +11,7 @@ from napkin.architectures.dimensions import Dimensions, decoder_of, dimensions_o
 from napkin.architectures.reading import activation, balance_loss, chosen_experts, depth, width
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.experts import ExpertMatmul
 from napkin.operations.implementations import HF

@@ -17,9 +17,9 @@ from napkin.architectures.reading import balance_loss, checked, chosen_experts, 
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.compressed import BlockIndexer
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
-from napkin.operations.compression import BlockIndexer
 from napkin.operations.implementations import PARTIAL_ROTARY
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model

@@ -20,9 +20,9 @@ from napkin.architectures.layer_plans import by_type
 from napkin.architectures.reading import activation, chosen_experts, depth, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
+from napkin.operations.attention.indexer import Indexer
 from napkin.operations.implementations import EAGER, EFFICIENT, HF
-from napkin.operations.indexer import Indexer
 from napkin.operations.learned import Parameters, Temper
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import RMS_CAST, RMS_FP32, Gating, Operations
-from napkin.operations.attention import AttentionCore
-from napkin.operations.compression import Compressor, GroupedMatmul, RunIndexer
+from napkin.operations.attention.compressed import Compressor, GroupedMatmul, RunIndexer
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.linear import Matmul
 from napkin.operations.roles import COLUMN, QUERY, ROW
 from napkin.record import record

@@ -19,7 +19,7 @@ from napkin.architectures.recurrent_parts import kinds
 from napkin.autograd.tensors import Tensor
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.convolutions import ConvPair, HalfShifted
 from napkin.operations.experts import Experts
 from napkin.operations.implementations import PARTIAL_ROTARY, Running

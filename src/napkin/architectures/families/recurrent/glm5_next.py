@@ -21,9 +21,9 @@ from napkin.architectures.reading import activation, balance_loss, chosen_expert
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_blocks import KimiDelta
 from napkin.inputs.model import Config
+from napkin.operations.attention.indexer import Indexer
 from napkin.operations.hyper_connections import CopyToStreams, MeanOfStreams
 from napkin.operations.implementations import EAGER, EFFICIENT, FP32_ROUTER
-from napkin.operations.indexer import Indexer
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.operations.attention import AttentionCore
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.work import PairRule
 from napkin.record import record
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, Tensor, select
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.adapters.adapted import linear
+from napkin.operations.attention.indexer import ONLY_FORWARD, unkept
 from napkin.operations.bases import Module
 from napkin.operations.facts import Cache, LinearPart, Served
 from napkin.operations.implementations import Implementation
-from napkin.operations.indexer import ONLY_FORWARD, unkept
 from napkin.operations.linear import BlockMatmul
 from napkin.operations.lowering import Lowering
 from napkin.operations.norms import Norm

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.attention import AttentionCore
-from napkin.operations.attention_eager import batched, causal_mask
-from napkin.operations.attention_kernels import position_bias
+from napkin.operations.attention.core import AttentionCore
+from napkin.operations.attention.eager import batched, causal_mask
+from napkin.operations.attention.kernels import position_bias
 from napkin.operations.embedding import Embedding, PositionBias
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import SHARED_TENSOR

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
-from napkin.operations.attention import AttentionCore
-from napkin.operations.attention_eager import batched
+from napkin.operations.attention.core import AttentionCore
+from napkin.operations.attention.eager import batched
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import HEADS
 from napkin.operations.work import Weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
-from napkin.operations.attention_kernels import expanded, keys_of, mask_with_biases, no_bias, position_bias
+from napkin.operations.attention.kernels import expanded, keys_of, mask_with_biases, no_bias, position_bias
 from napkin.operations.facts import AttentionCost
 from napkin.operations.implementations import ALIBI, ALWAYS, FOLDED, MASKED, SCORES
 from napkin.operations.lowering import Lowering, either

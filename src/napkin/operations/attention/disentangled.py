@@ -7,8 +7,8 @@ from functools import partial
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number
 from napkin.operations.adapters.adapted import linear
-from napkin.operations.attention import AttentionCore
-from napkin.operations.attention_eager import dropped_share
+from napkin.operations.attention.core import AttentionCore
+from napkin.operations.attention.eager import dropped_share
 from napkin.operations.bases import Module, Ordinary
 from napkin.operations.facts import POSITION_SCORES, LinearPart
 from napkin.operations.implementations import Implementation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number, maximum
-from napkin.operations.attention_kernels import (
+from napkin.operations.attention.kernels import (
     FLASH_HEAD,
     FLASH_LARGEST,
     by_kernel,
@@ -224,7 +224,7 @@ class AttentionCore(Ordinary):
             rows_apart = tuple(not value.heads_first for value in (q, k, v))
             out = self.eager(run, tensors, rows_apart, heads, kv_heads)
         elif written:
-            from napkin.operations.attention_eager import written_out
+            from napkin.operations.attention.eager import written_out
 
             apart = tuple(t.view(rows_apart=not value.heads_first) for t, value in zip(tensors, (q, k, v), strict=True))
             out = written_out(run, self, apart, heads, kv_heads)
@@ -245,7 +245,7 @@ class AttentionCore(Ordinary):
     ) -> Tensor:
         """Run attention in elementary operations. `rows_apart`: that of q, k and v, which have their heads
         interleaved."""
-        from napkin.operations.attention_eager import eager
+        from napkin.operations.attention.eager import eager
 
         views = tuple(t.view(rows_apart=apart) for t, apart in zip(qkv, rows_apart, strict=True))
         return eager(run, self, views, heads, kv_heads)
