@@ -128,6 +128,17 @@ def test_no_module_imports_itself_on_a_way_round() -> None:
     assert sorted(on_a_circle(arrows())) == []
 
 
+@pytest.mark.parametrize("path", sorted(path for path in modules() if path.endswith("__init__.py") and os.sep in path))
+def test_what_a_package_names_is_there(path: str) -> None:
+    """A package's docstring says where to begin."""
+    said = ast.get_docstring(tree_of(path)) or ""
+    named = [word.strip(",.;:()`") for word in said.split()]
+    named = [word for word in named if word.endswith((".py", "/")) and "://" not in word]
+    folders = [os.path.dirname(path), os.path.dirname(os.path.dirname(path)), "", ROOT]
+    for word in named:
+        assert any(os.path.exists(os.path.join(SOURCE, folder, word)) for folder in folders), word
+
+
 def test_the_checks_above_can_fail() -> None:
     """Every package has its line, and the arrows are there to be seen."""
     assert {package_of(path) for path in modules()} == set(LEVEL)

@@ -1,0 +1,1 @@
+"""What several commands read from the options: model, machine, layout, setup, task, software, amount of training."""
