@@ -142,6 +142,8 @@ class Commands:
         elif head == ":":
             for word in words[1:]:
                 self.variables.text(word)
+        elif head in ("command", "type", "hash") and words[1:2] != [] and words[1].startswith("-"):
+            pass  # asks where a program is
         else:
             return False
         return True

@@ -9,14 +9,12 @@ from functools import reduce
 
 from napkin.inputs.launch.shell_marks import marks, opened
 from napkin.inputs.launch.shell_values import Variables
-from napkin.inputs.launch.values import calculated
 from napkin.record import record, replace
-from napkin.units import Unreadable, plain
+from napkin.units import plain
 
 _BRACKETS = ("[", "[[", "]", "]]", "test")
 AND, OR = ("&&", "-a"), ("||", "-o")
 """Words that join tests."""
-_COMPARES = re.compile(r"(.+?)(==|!=|<=|>=|<|>)(.+)", re.S)
 _ASSIGNS = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:(\+\+|--)|([-+*/]?)=(?!=)\s*(.+))\s*", re.S)
 
 
@@ -134,18 +132,10 @@ def _ordered(a: float, sign: str, b: float) -> bool:
 
 def _arithmetic(inner: str, variables: Variables) -> Status:
     """Return the result of `((inner))`: whether its number is not 0."""
-    both = _COMPARES.fullmatch(inner)
-    sides = [both[1], both[3]] if both else [inner]
-    read = [marks(variables.expand(f"$(({side}))")) for side in sides]
-    unknown = next((what for _, _, what in read if what), "")
+    number, names, unknown = marks(variables.expand(f"$(({inner}))"))
     if unknown:
         return Status(None, "", (unknown, "decides a branch of the script but is unknown"))
-    try:
-        numbers = [calculated(text) for text, _, _ in read]
-    except Unreadable:
-        return Status(None, "", (f"(({inner}))"[:60], "is a condition that napkin does not follow"))
-    holds = _ordered(numbers[0], both[2], numbers[1]) if both else bool(numbers[0])
-    return Status(holds, certain=not any(names for _, names, _ in read))
+    return Status(int(number) != 0, certain=not names)
 
 
 def assignment(arithmetic: str) -> str | None:

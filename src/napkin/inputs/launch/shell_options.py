@@ -141,6 +141,9 @@ def _held(script: Commands) -> list[tuple[int, list[str]]]:
     texts = {name: text.split() for name, text in script.variables.texts.items()}
     lists = [words for words in (*texts.values(), *script.variables.arrays.values()) if any(map(_is_option, words))]
     words = [word for one in lists for word in one]
+    script.variables.used |= {
+        name for name, each in (*texts.items(), *script.variables.arrays.items()) if each in lists
+    }
     return [(1, words)] if len(_options(words)) >= OF_LIST else []
 
 

@@ -30,6 +30,11 @@ def output_of(
     steps = list(statements(command))
     if not steps:  # `# a comment within a command`
         return ""
+    at = next((at for at, word in enumerate(steps[0].words) if word.startswith("<<<")), 0)
+    if at:  # `wc -w <<< "$TEXT"` is `echo "$TEXT" | wc -w`
+        given = "".join(steps[0].words[at:]).removeprefix("<<<")
+        said = replace(steps[0], words=("echo", given), ends="|")
+        steps = [said, replace(steps[0], words=steps[0].words[:at]), *steps[1:]]
     if [one.words[:1] for one in steps] == [("cd",), ("pwd",)] and len(steps[0].words) == 2 and steps[0].ends == "&&":
         steps = [replace(steps[0], words=("echo", steps[0].words[1]))]
     if [one.words for one in steps] == [("cat",)] and steps[0].here is not None:

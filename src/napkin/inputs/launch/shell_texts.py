@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from napkin.inputs.launch.shell_marks import marks
 from napkin.inputs.launch.shell_values import Variables
@@ -12,22 +13,29 @@ _WRITERS = ("cat", "echo", "printf", "tee")
 
 
 def read_into(variables: Variables, words: Sequence[str], one: Statement) -> None:
-    """Follow `read NAME <<EOF`, and `IFS=, read -ra NAMES <<< "$TEXT"`; what another command prints is unknown."""
+    """Follow `read NAME <<EOF` and `IFS=, read -r FIRST REST <<< "$TEXT"`; what another command prints is unknown."""
     here = next((at for at, word in enumerate(words) if word.startswith("<<<")), None)
     names = [word for word in words[1:here] if word.isidentifier()]
     given = "".join(words[here:]).removeprefix("<<<") if here is not None else ""
     into_array = any(word.startswith("-") and "a" in word for word in words[1:here])
     if one.here is not None and names:
         variables.assign(names[-1], " ".join(_here(variables, one, " ").split()))
-    elif not given or len(names) != 1:
+    elif not given or not names or (len(names) > 1 and marks(variables.text(given))[2]):
         for name in names:
             variables.forget(name, f"${name}, which is read")
     elif into_array:
-        sign = marks(variables.texts.pop("IFS", ""))[0]
         text = variables.text(given)
-        variables.assign_array(names[0], text.split(sign or None) if not marks(text)[2] else [text])
+        variables.assign_array(names[0], _split(variables, text) if not marks(text)[2] else [text])
     else:
-        variables.assign(names[0], variables.text(given))
+        parts = _split(variables, variables.text(given), len(names) - 1) if len(names) > 1 else [variables.text(given)]
+        for name, text in zip_longest(names, parts, fillvalue=""):
+            variables.assign(name, text)
+
+
+def _split(variables: Variables, text: str, most: int = -1) -> list[str]:
+    """Return the parts of a text between the separators that IFS gives, `most` of them split off."""
+    sign = marks(variables.texts.pop("IFS", ""))[0]
+    return text.split(sign or None, most)
 
 
 def write_to(files: dict[str, str], variables: Variables, words: Sequence[str], one: Statement, unsure: bool) -> None:

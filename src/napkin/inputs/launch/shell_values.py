@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from napkin.inputs.launch.shell_arithmetic import evaluated
 from napkin.inputs.launch.shell_edits import edited
 from napkin.inputs.launch.shell_marks import DEFAULTED, END, marks, opened
 from napkin.inputs.launch.shell_outputs import output_of
 from napkin.inputs.launch.shell_words import bracket, quoted_end
-from napkin.inputs.launch.values import calculated
-from napkin.units import Unreadable
 
 _PLACE = re.compile(r"\$(?:\{([^{}]*)\}|([A-Za-z_]\w*|[0-9@*#?$!]))")
 _PARAMETER = re.compile(r"(!?)([A-Za-z_]\w*|[0-9@*#]+)(\[[^\]]*\])?(?:(:?[-=+?])(.*)|(.*))?$", re.S)
@@ -286,11 +285,10 @@ class Variables:
             plain = re.sub(rf"\b{name}\b", found or "0", plain)
         if unknown:
             return opened(unknown)
-        try:
-            number = calculated(plain)
-        except Unreadable:
+        number = evaluated(plain)
+        if number is None:
             return opened(f"$(({inner}))")
-        return "".join(f"{DEFAULTED}{name}{END}" for name in dict.fromkeys(defaulted)) + str(int(number))
+        return "".join(f"{DEFAULTED}{name}{END}" for name in dict.fromkeys(defaulted)) + str(number)
 
 
 def _parts(raw: str) -> list[tuple[str, str]]:

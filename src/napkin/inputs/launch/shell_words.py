@@ -45,6 +45,8 @@ def statements(text: str) -> Iterator[Statement]:
             at += 1
         elif text.startswith(("\\\n", "\\\r\n"), at):
             at, line = text.index("\n", at) + 1, line + 1
+        elif char == "\\" and at + 1 == len(text):  # bash drops it
+            at += 1
         elif char == "#" and (at == 0 or text[at - 1] in " \t\n;"):
             end = text.find("\n", at)
             at = len(text) if end < 0 else end
