@@ -104,3 +104,64 @@ def test_a_server_that_generates_has_gpus_of_its_own(tmp_path: Path, key: str) -
     outcome = run_line(line)
     assert ("leaves --rollout open" in outcome.err) == (key != "vllm_mode: colocate")
     assert "leaves --rollout" not in run_line(f"{line} --rollout separate:2").err
+
+
+def test_gradients_of_nemo_rls_megatron_are_as_wide_as_they_are_reduced() -> None:
+    """NVIDIA-NeMo/RL nemo_rl/models/megatron/setup.py hands grad_reduce_in_fp32 to Megatron-core's buffers."""
+    text = """
+policy:
+  model_name: Qwen/Qwen3-8B
+  train_global_batch_size: 64
+  max_total_sequence_length: 4096
+  precision: bfloat16
+  megatron_cfg:
+    enabled: true
+    optimizer: {use_precision_aware_optimizer: true}
+    distributed_data_parallel_config: {grad_reduce_in_fp32: %s}
+sft: {max_num_steps: 10}
+"""
+    for wide, policy in (("false", "bf16-mixed"), ("true", "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32")):
+        reading = reading_of(source_of(text % wide, "sft.yaml"))
+        assert reading.value_of("precision") == policy
+        key = "policy.megatron_cfg.optimizer.use_precision_aware_optimizer"
+        assert key in [one.key for one in reading.not_modelled]
+
+
+def test_trajectories_of_rolls_agents_come_in_groups() -> None:
+    """alibaba/ROLL agentic_config.py: rollout_batch_size counts trajectories, a multiple of group_size.
+
+    64 accumulated on each of 16 / (2 · 2) = 4 ranks are 256 trajectories, 32 groups of 8; a step of 512 updates twice.
+    """
+    text = """
+adv_estimator: grpo
+pretrain: Qwen/Qwen2.5-7B-Instruct
+rollout_batch_size: 512
+sequence_length: 8192
+actor_train:
+  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 64}
+  strategy_args:
+    strategy_name: megatron_train
+    strategy_config: {tensor_model_parallel_size: 2, context_parallel_size: 2}
+  device_mapping: list(range(0,16))
+actor_infer:
+  generating_args: {num_return_sequences: 1}
+  device_mapping: list(range(0,16))
+train_env_manager: {group_size: 8, num_env_groups: 64}
+"""
+    reading = reading_of(source_of(text, "agentic.yaml"))
+    assert [reading.value_of(one) for one in ("samples-per-prompt", "global-batch", "updates")] == [8, 32, 2]
+
+
+def test_a_shard_group_of_more_ranks_than_there_are_is_all_of_them() -> None:
+    """verl/utils/fsdp_utils.py: create_device_mesh has one dimension when fsdp_size is at least the world size."""
+    size = "actor_rollout_ref.actor.fsdp_config.fsdp_size="
+    assert "dp-shard" not in read(VERL.format(64, f"{size}32"))[0]
+    assert "dp-shard" not in read(VERL.format(64, f"{size}8"))[0]
+    assert read(VERL.format(64, f"{size}4"))[0]["dp-shard"] == 4
+
+
+def test_distillation_of_ms_swift_has_a_teacher() -> None:
+    models = "--model Qwen/Qwen2.5-0.5B --teacher_model Qwen/Qwen2.5-7B-Instruct"
+    options, reading = read(f"swift rlhf --rlhf_type gkd {models} --max_length 2048 --max_completion_length 512\n")
+    assert (options["task"], options["reference"], options["seq"]) == ("gkd", "qwen2.5-7b", 2048)
+    assert "--max_completion_length" in [one.key for one in reading.not_modelled]

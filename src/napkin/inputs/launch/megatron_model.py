@@ -12,13 +12,17 @@ from napkin.inputs.launch.values import Open, flag, natural, whole
 
 SHAPE = (
     "num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups num_key_value_heads "
-    "group_query_attention kv_channels swiglu "
+    "group_query_attention kv_channels swiglu quick_geglu gated_linear_unit geglu "
     "untie_embeddings_and_output_weights vocab_size padded_vocab_size num_experts moe_router_topk moe_ffn_hidden_size "
     "moe_shared_expert_intermediate_size moe_layer_freq squared_relu max_position_embeddings position_embedding_type "
     "normalization disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias q_lora_rank kv_lora_rank "
     "qk_head_dim qk_pos_emb_head_dim v_head_dim moe_shared_expert_gate moe_num_experts moe_top_k attention_head_type "
     "topk num_experts_switch embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern"
 )
+
+
+GATED = ("swiglu", "quick_geglu", "gated_linear_unit", "geglu")
+"""Switches of a gated MLP (megatron/training/arguments.py, core_transformer_config_from_args)."""
 
 
 OF_KIND = (
@@ -148,7 +152,7 @@ def take_shape(reading: Reading) -> None:
         reading.dimension(name, reading.read(key, whole), key)
     _take_experts(reading)
     hidden = reading.shape.get("hidden")
-    gated = reading.read("swiglu", flag) or "glu" in str(reading.source.plain("activation") or "")
+    gated = any(reading.read(key, flag) for key in GATED) or "glu" in str(reading.source.plain("activation") or "")
     ffn = reading.read("ffn_hidden_size", whole)
     if hidden and not reading.source.has_any("hybrid_layer_pattern", "hybrid_override_pattern"):
         reading.dimension("ffn", ffn or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden), "ffn_hidden_size")
@@ -168,7 +172,7 @@ def take_shape(reading: Reading) -> None:
     reading.dimension(
         "vocab", vocab, *[k for k in ("padded_vocab_size", "pad_vocab_size_to", "vocab_size") if k in reading.source]
     )
-    reading.dimension("gated", bool(gated), "swiglu")
+    reading.dimension("gated", bool(gated), *GATED)
     untied = reading.read("untie_embeddings_and_output_weights", flag)
     shared = reading.read("share_embeddings_and_output_weights", flag)
     reading.dimension(

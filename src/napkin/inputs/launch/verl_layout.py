@@ -87,7 +87,9 @@ def _take_fsdp(reading: Reading) -> None:
         reading.default("zero", 3, f"{block}.reshard_after_forward")
     size = reading.read(f"{block}.fsdp_size", lambda value: None if value == -1 else degree(value))
     stated = reading.find(f"{block}.fsdp_size")
-    if size:
+    if size and size >= (reading.value_of("gpus") or size + 1):  # all ranks (utils/fsdp_utils.py, create_device_mesh)
+        reading.told(f"{block}.fsdp_size")
+    elif size:
         reading.put("dp-shard", size, f"{block}.fsdp_size")
     elif stated is not None and isinstance(stated.value, Open):
         reading.ask("dp-shard", f"{block}.fsdp_size")

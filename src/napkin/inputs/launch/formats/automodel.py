@@ -144,6 +144,7 @@ def _seq(reading: Reading) -> None:
         reading.derive("packing", True, packed)
         return
     keys = [f"dataset.{one}" for one in ("seq_length", "seq_len", "max_seq_length", "max_length")]
+    keys.append("dataloader.collate_fn.max_length")
     if not reading.take("seq", "|".join(keys), whole):
         reading.ask("seq", reading.named(*keys))
 

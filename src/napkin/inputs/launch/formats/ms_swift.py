@@ -33,7 +33,7 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, FROM_FILE
 from napkin.inputs.launch.values import degree, flag, whole
 
-RLHF = ("dpo", "orpo", "simpo", "kto", "rm", "ppo", "grpo")
+RLHF = ("dpo", "orpo", "simpo", "kto", "rm", "ppo", "grpo", "gkd")
 """Values of rlhf_type that are napkin tasks under the same name."""
 TUNER = "tuner_type|train_type|sft_type"
 TARGETS = "target_modules|lora_target_modules|target_regex"
@@ -93,6 +93,8 @@ def _seq(reading: Reading) -> None:
             reading.put("max-prompt-tokens", length, "max_length")
     elif length:
         reading.put("seq", length, "max_length")
+        if reading.value_of("task") == "gkd" and ANSWER in reading.source:
+            reading.omit(ANSWER, "length of the responses that the student generates")
     else:
         reading.ask("seq", "max_length")
     reading.take("packing", "packing", flag)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout
-from napkin.inputs.launch.names import AUTOCAST, FP32, MEGATRON, lora_targets, take_model
+from napkin.inputs.launch.names import AUTOCAST, FP8, FP32, MASTER, MEGATRON, lora_targets, take_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_updates
 from napkin.inputs.launch.source import LaunchFile
@@ -203,11 +203,24 @@ def _precision(reading: Reading) -> None:
         reading.ask("precision", key)
         return
     elif _megatron(reading):
-        fp8 = reading.read(f"{M}.fp8_cfg.enabled", flag)
-        policy = MEGATRON.replace("compute=bf16", "compute=fp8") if fp8 else MEGATRON
+        _megatron_precision(reading, key)
+        return
     else:
         policy = AUTOCAST
     reading.derive("precision", policy, key)
+
+
+def _megatron_precision(reading: Reading, key: str) -> None:
+    """Read Megatron's precision; gradients are kept in bf16 unless they are reduced in fp32 (megatron/setup.py)."""
+    wide = f"{M}.distributed_data_parallel_config.grad_reduce_in_fp32"
+    policy = MEGATRON if reading.read(wide, flag) else MASTER
+    if reading.read(f"{M}.fp8_cfg.enabled", flag):
+        policy = MEGATRON.replace("compute=bf16", "compute=fp8") if policy == MEGATRON else FP8
+    state = reading.derive if reading.find(wide) is not None else reading.default
+    state("precision", policy, key, wide)
+    for name in ("use_precision_aware_optimizer", "optimizer_cpu_offload"):
+        if reading.read(f"{M}.optimizer.{name}", flag):
+            reading.omit(f"{M}.optimizer.{name}", "placement and format of optimizer states")
 
 
 def _adapters(reading: Reading) -> None:
@@ -257,6 +270,7 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"{M}.activation_checkpointing {M}.peft.* {M}.fp8_cfg.enabled {M}.optimizer.optimizer "
+            f"{M}.distributed_data_parallel_config.grad_reduce_in_fp32 "
             f"{P}.optimizer.name {P}.optimizer.kwargs.fused {P}.optimizer.kwargs.foreach {P}.precision "
             "dpo.reference_policy_kl_penalty",
             "recompute precision adapter lora-rank lora-dropout lora-targets optimizer optimizer-form",

@@ -28,6 +28,8 @@ DEGREES = {
     "etp": "expert_tensor_parallel_size",
 }
 INFER = "actor_infer.strategy_args.strategy_config"
+GROUP = "train_env_manager.group_size"
+"""The trajectories of agents from one start; rollout_batch_size counts trajectories (agentic_config.py)."""
 _RANGE = re.compile(r"list\(range\((\d+),(\d+)\)\)")
 
 
@@ -152,17 +154,18 @@ def _batch(reading: Reading) -> None:
 def _rollout(reading: Reading, trained: int) -> None:
     """Read the prompts per step and the engine. trained: samples per optimizer step on one rank."""
     each = "num_return_sequences_in_group"
-    answers = f"actor_infer.generating_args.num_return_sequences|{each}"
+    agents = "train_env_manager" in reading.source
+    answers = GROUP if agents else f"actor_infer.generating_args.num_return_sequences|{each}"
     samples = reading.take("samples-per-prompt", answers, whole)
     if samples is None:
-        reading.ask("samples-per-prompt", each)
+        reading.ask("samples-per-prompt", GROUP if agents else each)
     _lengths(reading)
     ranks = [reading.value_of(one) or 1 for one in ("tp", "pp", "cp")]
     gpus, prompts = reading.value_of("gpus"), reading.read("rollout_batch_size", whole)
     at = f"{_role(reading)}.training_args.gradient_accumulation_steps"
     if gpus and samples and gpus % product(ranks) == 0:
         total = trained * (gpus // product(ranks))
-        drawn = (prompts or 128) * samples
+        drawn = (prompts or 128) * (1 if agents else samples)
         if total % samples == 0:
             reading.derive("global-batch", min(total, drawn) // samples, at, "rollout_batch_size", each)
         take_updates(reading, drawn, total, "rollout_batch_size", at)
