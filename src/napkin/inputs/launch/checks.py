@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import flag, product, whole
 
@@ -73,14 +75,36 @@ def take_launcher(reading: Reading) -> None:
     line = reading.source.parts or reading.source.syntax == "shell"
     if not line or reading.inputs.get("gpus") is not None:
         return
-    around = reading.source.environment
     if any(one in reading.source for one in EACH):
         take_machine(reading)
     elif "num_processes" in reading.source:
         reading.take("gpus", "num_processes", whole)
-    elif around.get("NPROC_PER_NODE", "").isdecimal() and around.get("NNODES", "1").isdecimal():
-        count = int(around["NPROC_PER_NODE"]) * int(around.get("NNODES", "1"))
-        reading.derive("gpus", count, "NPROC_PER_NODE", *(["NNODES"] if "NNODES" in around else []))
+    else:
+        take_environment(reading)
+
+
+EACH_VISIBLE = ("llamafactory-cli", "deepspeed")
+"""Launchers that start a process on each visible GPU of a node unless told otherwise: LLaMA-Factory's
+src/llamafactory/launcher.py, deepspeed/launcher/runner.py."""
+
+
+def take_environment(reading: Reading, visible: Sequence[str] = EACH_VISIBLE) -> None:
+    """Read the GPU count from the environment that a script sets: NPROC_PER_NODE × NNODES, or the visible GPUs.
+
+    visible  commands that start a process on each of these
+    """
+    around = reading.source.environment
+    starts = any(one.rsplit("/", 1)[-1] in visible for one in reading.source.command)
+    each = "NPROC_PER_NODE" if "NPROC_PER_NODE" in around else "CUDA_VISIBLE_DEVICES" if starts else ""
+    if each not in around:
+        return
+    listed = [one.strip() for one in around[each].split(",")]
+    keys = (each, *(["NNODES"] if "NNODES" in around else []))
+    if all(one.isdecimal() for one in (*listed, around.get("NNODES", "1"))):
+        count = int(around[each]) if each == "NPROC_PER_NODE" else len(listed)
+        reading.derive("gpus", count * int(around.get("NNODES", "1")), *keys)
+    else:
+        reading.ask("gpus", *keys)
 
 
 def check_gpus(reading: Reading, *keys: str) -> None:

@@ -112,6 +112,8 @@ BEGINS = [
     "push_",
 ]
 """Prefixes of such names."""
+SIZED = ("_layer", "_layers", "_modules", "_dtype")
+"""Ends of names that select parts of a model or number formats, whatever they begin with: warmup_layers."""
 
 
 @cache
@@ -122,4 +124,6 @@ def _words() -> frozenset[str]:
 
 def is_harmless(key: str) -> bool:
     """Return whether a key or an enclosing block affects neither memory nor time in any framework."""
-    return any(part in _words() or part.startswith(tuple(BEGINS)) for part in key.split("."))
+    return any(
+        part in _words() or (part.startswith(tuple(BEGINS)) and not part.endswith(SIZED)) for part in key.split(".")
+    )

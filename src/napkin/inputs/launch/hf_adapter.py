@@ -10,6 +10,8 @@ from napkin.inputs.launch.lora import (
     take_ranks,
     take_saved,
 )
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.values import flag, natural, word
 
 TYPE_CHECKING = False
@@ -36,6 +38,8 @@ TARGETS = "lora_target_modules|lora_target|target_modules|lora_modules|trainable
 FOUR = ("load_in_4bit", "use_qlora", "use_4bit_quantization")
 DOUBLED = ("use_bnb_nested_quant", "bnb_4bit_use_double_quant", "use_nested_quant", "double_quant")
 KINDS = ("bnb_4bit_quant_type", "quant_type")
+OF_QLORA = ("source_max_len", "target_max_len", "double_quant", "full_finetune")
+"""Arguments of qlora.py, next to `bits`."""
 
 
 def adapter(reading: Reading) -> None:
@@ -49,6 +53,11 @@ def adapter(reading: Reading) -> None:
         reading.ask("adapter", switch)
     elif on or (on is None and method in ("lora", "qlora")):
         _lora(reading, switch)
+    elif on is None and method is None and is_qlora(reading.source):
+        if not reading.read("full_finetune", flag):
+            _lora(reading, "full_finetune", 64, "all", 0.0)
+            if reading.find(*RANKS) is None:
+                reading.put("adapter", "lora", "full_finetune", origin=DEFAULT)
     elif on is None and method is None and reading.find(*RANKS) is not None:
         _lora(reading, switch)
         reading.assume("adapter", reading.value_of("adapter"), reading.named(*RANKS))
@@ -59,11 +68,20 @@ def adapter(reading: Reading) -> None:
     _quantization(reading, method)
 
 
-def _lora(reading: Reading, switch: str) -> None:
-    rank, targets = (64, "all") if switch == "lora_enable" else (16, None)  # LLaVA's train.py and its derivatives
+def is_qlora(source: LaunchFile) -> bool:
+    """Return whether a launch line is qlora.py's or that of a program with its arguments, whose defaults are its own:
+    4-bit weights, a paged AdamW and full recomputation (artidoro/qlora qlora.py, TrainingArguments)."""
+    named = "qlora" in source.program.lower() and source.has_all("source_max_len", "target_max_len")
+    return named or ("bits" in source and source.has_any(*OF_QLORA))
+
+
+def _lora(reading: Reading, switch: str, rank: int = 16, targets: str | None = None, dropout: float = 0.05) -> None:
+    """Read LoRA, with TRL's defaults unless others are given (trl/trainer/model_config.py, ModelConfig)."""
+    if switch == "lora_enable":  # LLaVA's train.py and its derivatives
+        rank, targets = 64, "all"
     take_lora(reading, "|".join(RANKS), TARGETS, rank, targets)
-    # trl/trainer/model_config.py, ModelConfig; peft/tuners/lora/config.py, LoraConfig
-    take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else 0.05)
+    # peft/tuners/lora/config.py, LoraConfig
+    take_adapter_dropout(reading, "lora_dropout", 0.0 if reading.source.syntax == "python" else dropout)
     take_excluded(reading, "lora_exclude_modules|exclude_modules|peft_config.exclude_modules")
     take_layers(reading, "layers_to_transform|peft_config.layers_to_transform")
     take_ranks(reading, "rank_pattern|peft_config.rank_pattern")
@@ -84,6 +102,8 @@ def _quantization(reading: Reading, method: str | None) -> None:
         reading.put("quantized", "int8", "load_in_8bit", "use_8bit_quantization")
     elif reading.read("bits", natural) in (4, 8):  # LLaVA's and qlora.py's, with double quantization
         reading.put("quantized", "nf4-dq" if reading.read("bits", natural) == 4 else "int8", "bits")
+    elif reading.find("bits") is None and reading.value_of("adapter") and is_qlora(reading.source):
+        reading.default("quantized", "nf4-dq", "bits")
     elif four is None and reading.find("load_in_4bit") is not None:
         reading.ask("quantized", "load_in_4bit")
     elif reading.find("q_lora") is not None and reading.read("q_lora", flag) is not False:

@@ -6,6 +6,7 @@ import re
 
 from napkin.inputs.launch.hf_adapter import RANKS, SWITCHES
 from napkin.inputs.launch.hf_blocks import flattened
+from napkin.inputs.launch.own_names import ask_switched
 from napkin.inputs.launch.program_defaults import with_defaults
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
@@ -54,8 +55,6 @@ SAME = {
     "enable_gradient_checkpointing": "gradient_checkpointing",
 }
 """A program's own names of settings that mean the same everywhere (DeepSpeed's add_config_arguments) → argument."""
-OF_QLORA = ("source_max_len", "target_max_len", "double_quant", "full_finetune")
-"""Arguments of qlora.py, next to `bits`."""
 OWN_LENGTH = re.compile(r"(?:^|_)(?:len|length|maxlen)$")
 OWN_TOKENS = re.compile(r"(?:^|_)max_tokens$|(?:^|_)tokens_per_(?:gpu|device|batch)$")
 """A program's own names of the tokens of a batch, of which it takes as many samples as fit."""
@@ -88,12 +87,6 @@ def _renamed(source: LaunchFile) -> LaunchFile:
     return source.renamed(names) if names else source
 
 
-def is_qlora(source: LaunchFile) -> bool:
-    """Return whether a launch line is qlora.py's or that of a program with its arguments, whose defaults are its own:
-    a paged AdamW and full recomputation (artidoro/qlora qlora.py, TrainingArguments)."""
-    return "bits" in source and source.has_any(*OF_QLORA)
-
-
 def _measured(source: LaunchFile) -> LaunchFile:
     """Return the source with the length of its samples under its plain name: `data.max_seq_length`."""
     inner = [key for key in source.values if key.startswith(("data", "token")) and key.rpartition(".")[2] in LENGTHS]
@@ -124,11 +117,14 @@ def ask_own(reading: Reading) -> None:
         reading.ask("micro-batch", batch)
     _ask_sizes(reading)
     _ask_adapter(reading)
+    ask_switched(reading)
     for option, names, how in (("gpus", OWN_GPUS, whole), ("zero", OWN_STAGES, natural)):
         key = next((one for one in names if one in reading.source.values), None)
         if key is not None and option not in reading.inputs:
             size = str(reading.source.values[key].value)
             reading.assume(option, how(size), key) if size.isdecimal() else reading.ask(option, key)
+            if option == "zero" and reading.value_of("framework") is None:
+                reading.assume("framework", "deepspeed", key)
     engine = next((key for key in OWN_ENGINES if reading.read(key, flag)), None)
     if engine is not None and reading.value_of("framework") is None:
         reading.derive("framework", OWN_ENGINES[engine], engine)

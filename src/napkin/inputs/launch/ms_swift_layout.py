@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch.checks import check_batch, check_gpus, take_machine
+from napkin.inputs.launch.checks import check_batch, check_gpus, take_environment, take_machine
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_file
 from napkin.inputs.launch.source import LaunchFile
@@ -50,11 +50,10 @@ def take_gpus(reading: Reading) -> None:
     Without NPROC_PER_NODE one process runs, so a single visible GPU determines the count.
     """
     take_machine(reading)
-    around = reading.source.environment
-    each, nodes, seen = (around.get(one, "") for one in ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES"))
-    if reading.value_of("gpus") is None and each.isdigit() and int(each) > 0 and (not nodes or nodes.isdigit()):
-        reading.derive("gpus", int(each) * int(nodes or 1), "NPROC_PER_NODE", *(["NNODES"] if nodes else []))
-    elif reading.value_of("gpus") is None and not each and seen.isdigit():
+    if reading.value_of("gpus") is None and "gpus" not in reading.inputs:
+        take_environment(reading)
+    seen = reading.source.environment.get("CUDA_VISIBLE_DEVICES", "")
+    if "gpus" not in reading.inputs and seen.isdecimal():
         reading.derive("gpus", 1, "CUDA_VISIBLE_DEVICES")
     reading.told("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 

@@ -15,9 +15,10 @@ TRAINING = "give the file that starts the training"
 RECIPE = "give the configuration of a recipe that trains"
 OTHER_WORK = re.compile(
     r"(?:^|[/_])(?:lm_)?(?:evaluate|eval|generate|generation|inference|convert|merge|analyze|preprocess|synthesize|export)"
-    r"(?!.*(?:train|tune))[^/]*\.py$|(?:^|/)tasks/(?:\w+/)*main\.py$"
+    r"(?!.*(?:train|tune))[^/]*\.py$"
 )
 """Names of programs that do not train: generate_samples_gpt.py, run_text_generation_server.py."""
+MEGATRON_TASKS = re.compile(r"(?:^|/)tasks/(?:\w+/)*main\.py$")
 
 
 @record
@@ -136,6 +137,14 @@ NEIGHBORS = (
         "`tune cp NAME FILE` writes it: give that file, and what the line overrides as options",
         True,
     ),
+    Neighbor(
+        "Levanter's configuration",
+        _holds(
+            "trainer.train_batch_size|trainer.num_train_steps",
+            "trainer.mp|trainer.tensor_parallel_axes|trainer.fsdp_axis",
+        ),
+        SIZES,
+    ),
     Neighbor("ColossalAI's launch line", _starts("colossalai"), SIZES),
     Neighbor(
         "a configuration of inference or of merging, not of training",
@@ -156,6 +165,11 @@ NEIGHBORS = (
     Neighbor(
         "a launch line of evaluation, generation or conversion, not of training",
         lambda source: any(OTHER_WORK.search(one) for one in (*source.command, source.module) if one.endswith(".py")),
+        RECIPE,
+    ),
+    Neighbor(
+        "a launch line of Megatron's tasks/main.py, which evaluates, or trains a classifier",
+        lambda source: MEGATRON_TASKS.search(source.script) is not None,
         RECIPE,
     ),
     Neighbor("a tokenizer's configuration", _holds("bos_token|tokenizer_class", "eos_token|unk_token"), TRAINING, True),

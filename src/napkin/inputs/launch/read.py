@@ -60,7 +60,8 @@ def reading_of(source: LaunchFile) -> Reading:
             "give that file: napkin read FILE",
         )
     if source.syntax == "shell" and source.command:
-        started = source.program or " ".join([one for one in source.command if one not in ("", "exec")][:2])
+        named = source.program or source.module.removesuffix(".py").replace("/", ".")
+        started = named or " ".join([one for one in source.command if one not in ("", "exec")][:2])
         raise NapkinError(
             f"{source.name}: starts {printable(started, 100)}, whose options napkin does not know", _of_program(source)
         )

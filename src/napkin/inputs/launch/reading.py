@@ -10,6 +10,7 @@ from napkin.inputs.launch.shapes import preset_with
 from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Said, StatedOption
 from napkin.inputs.launch.tables import Tables, is_named
+from napkin.inputs.launch.task_words import is_other_task
 from napkin.inputs.launch.values import Open, is_nothing, is_off, is_open
 from napkin.units import Unreadable
 
@@ -19,23 +20,10 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-DIMENSIONS = [
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "ffn",
-    "expert_ffn",
-    "experts",
-    "top_k",
-    "shared_experts",
-    "dense_layers",
-    "vocab",
-    "positions",
-    "gated",
-    "tied",
-]
+DIMENSIONS = (
+    "layers hidden heads kv_heads head_dim ffn expert_ffn experts top_k "
+    "shared_experts dense_layers vocab positions gated tied"
+).split()
 """Model dimensions in display order."""
 BY_PRESENCE = ("adapter", "framework", "implementation", "trainer", "task")
 """Options that the presence of a key can determine, whatever its value."""
@@ -328,6 +316,8 @@ class Reading:
                 self.config, self.unbuilt, self.shape = None, None, {}
                 self.refuse(key, f"sizes the model, and napkin does not know it in {self.format.says}", "model")
             else:
+                if is_other_task(value.value, self.inputs.get("task")):
+                    self.ask("task", key)
                 self.omit(key, UNKNOWN)
         for name in self.source.missing:
             if self.source.is_mapping:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,9 @@ from napkin.inputs.load import Document
 
 ENDS = (".yaml", ".yml", ".toml")
 """Endings of settings files. JSON files on launch lines are DeepSpeed's settings, data or a model's config.json."""
-SWITCHES = ("--config", "--config-file", "--config_file", "--config_path", "--job.config_file", "-c")
+SWITCHES = re.compile(
+    r"-c|--(?:job\.)?(?:(?:yaml|train|training|exp|experiment|run|main)[_-])?(?:config|cfg|yaml|recipe)(?:[_-](?:file|path|yaml))?"
+)
 """Options of training programs that name their settings file; before the program they are the launcher's."""
 DEFAULTS = ("base.yml",)
 """Files that hold a program's defaults, which their format knows (MaxText)."""
@@ -47,7 +50,7 @@ def _places(words: Sequence[str]) -> Iterator[int]:
         option = before.partition("=")[0]
         ends = (*ENDS, ".py") if of_python else ENDS
         named = plain.endswith(ends) and "=" not in plain and os.path.basename(plain) not in DEFAULTS
-        if named and started and (not before.startswith("-") or before == "--" or option in SWITCHES):
+        if named and started and (not before.startswith("-") or before == "--" or SWITCHES.fullmatch(option)):
             yield at
         of_python = of_python or os.path.basename(plain) == "xtuner"
         module = before == "-m" and plain not in LAUNCHERS

@@ -59,6 +59,10 @@ GROUPED = ("num_generations", "reward_funcs", "max_completion_length")
 TEACHER = "teacher_model_name_or_path"
 
 
+OF_DISTILLATION = ("lmbda", "seq_kd", "use_uld_loss")
+"""Keys of on-policy distillation (trl GKDConfig, GOLDConfig), which generates samples too."""
+
+
 WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "chat_template", "packing")
 """TRL keys that other programs share: transformers' examples take dataset_name and max_seq_length."""
 
@@ -94,7 +98,7 @@ def task_of_program(source: LaunchFile) -> str | None:
     """Return the task of TRL's subcommand or script, or of a program named like one, or None."""
     if "trl" in source.command:
         return next((PROGRAMS[one] for one in source.command if one in PROGRAMS), None)
-    name = source.program.removeprefix("run_")
+    name = source.program.lower().removeprefix("run_")
     return next((task for word, task in PROGRAMS.items() if re.match(rf"{word}(_|\.py|$)", name)), None)
 
 
@@ -149,6 +153,20 @@ def take_trainer(reading: Reading) -> None:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
 
 
+def _take_sampled(reading: Reading, keys: list[str]) -> None:
+    """Read a task that generates samples: GRPO, unless a program's name says another or a teacher is part of it."""
+    hinted = _hinted(reading.source.program)
+    taught = [key for key in reading.source.values if key.startswith("teacher") or key in OF_DISTILLATION]
+    if taught:
+        reading.ask("task", *taught[:2], *keys)
+    elif hinted in ("rloo", "gkd", "ppo"):
+        reading.assume("task", hinted, reading.source.program)
+    elif keys == ["max_completion_length"]:  # GKD has it too
+        reading.assume("task", "grpo", *keys)
+    else:
+        reading.derive("task", "grpo", *keys)
+
+
 def take_task(reading: Reading) -> None:
     """Read the task. Only GRPO has distinctive keys; DPO, ORPO and KTO share beta, so beta leaves the task open."""
     grouped = [key for key in GROUPED if key in reading.source]
@@ -167,7 +185,7 @@ def take_task(reading: Reading) -> None:
     elif named is not None:
         reading.put("task", named, key)
     elif grouped:
-        reading.derive("task", "grpo", *grouped)
+        _take_sampled(reading, grouped)
     elif TEACHER in reading.source:
         reading.derive("task", "gkd", TEACHER)
     elif reading.source.has_any("desirable_weight", "undesirable_weight"):

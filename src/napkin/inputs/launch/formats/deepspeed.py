@@ -14,11 +14,22 @@ Z = "zero_optimization"
 MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps"
 
 
+MARKS = (
+    "fp16.enabled",
+    "bf16.enabled",
+    "optimizer.type",
+    "steps_per_print",
+    "wall_clock_breakdown",
+    "zero_allow_untested_optimizer",
+)
+"""Keys of DeepSpeed next to which a train_batch_size is one, and not that of a project of its own."""
+
+
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is DeepSpeed's JSON, or the same in YAML."""
-    if source.syntax in ("shell", "python"):
+    if source.syntax in ("shell", "python") or source.has_any("num_layers", "model_name_or_path", "base_model"):
         return False
-    return source.has_any(Z, MICRO, GLOBAL) and not source.has_any("num_layers", "model_name_or_path", "base_model")
+    return source.has_any(Z, MICRO) or (GLOBAL in source and (source.syntax == "json" or source.has_any(*MARKS)))
 
 
 def _batch(reading: Reading) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch import hf_names, trl
+from napkin.inputs.launch import hf_names, hf_precision, trl
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
 from napkin.inputs.launch.hf_adapter import adapter
@@ -112,7 +112,7 @@ def _precision(reading: Reading) -> None:
         if isinstance(getattr(reading.find(MODEL), "value", None), Open) and not reading.source.has_any(*DTYPES):
             reading.ask("precision", MODEL)
         else:
-            hf_trainer.precision(reading)
+            hf_precision.precision(reading)
         return
     reading.told("bf16", "fp16")
     narrow = reading.read("dtype", dtype) or ("fp16" if reading.read("fp16", flag) else "bf16")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from napkin.inputs.launch.accelerate_line import LAUNCHERS, ask_sharding, take_accelerate
 from napkin.inputs.launch.checks import BATCH, refuse_prediction, take_hybrid, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.hf_adapter import adapter
+from napkin.inputs.launch.hf_adapter import adapter, is_qlora
 from napkin.inputs.launch.hf_blocks import flattened
-from napkin.inputs.launch.hf_names import BATCHES, LENGTHS, amount, ask_own, is_qlora, spelled
+from napkin.inputs.launch.hf_names import BATCHES, LENGTHS, amount, ask_own, spelled
+from napkin.inputs.launch.hf_precision import precision
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
-from napkin.inputs.launch.precisions import adapters, dtype, full_policy
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_trl, take_other_model
 from napkin.inputs.launch.shared import (
@@ -24,7 +24,7 @@ from napkin.inputs.launch.shared import (
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
-from napkin.inputs.launch.values import flag, number, whole, word
+from napkin.inputs.launch.values import flag, number, whole
 from napkin.inputs.presets import is_preset, preset
 
 
@@ -148,53 +148,6 @@ def prompts(reading: Reading) -> None:
         reading.contradict("num_generations", what, *BATCH)
     else:
         reading.derive("global-batch", micro * steps * gpus // samples, *where)
-
-
-AUTOCASTS = word({"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None, "false": None})
-"""Values of accelerate's mixed_precision."""
-
-
-def precision(reading: Reading) -> None:
-    """Read the precision: the dtype that weights are loaded in, with autocast on top."""
-    adapted = reading.inputs.get("adapter")
-    if adapted is not None and adapted.value is None:
-        reading.ask("precision", adapted.where)
-        return
-    loaded = reading.read("torch_dtype|dtype", dtype)
-    autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
-    autocast = autocast or reading.read("mixed_precision", AUTOCASTS)
-    if autocast == "fp8":
-        reading.ask("precision", "mixed_precision")
-        return
-    keys = [key for key in ("torch_dtype", "dtype", "bf16", "fp16", "mixed_precision") if key in reading.source]
-    unseen = reading.value_of("framework") == "deepspeed" and reading.value_of("zero") is None
-    if not keys and unseen:  # the DeepSpeed file, which is not here, sets it
-        reading.ask("precision", *reading.written("deepspeed_config", "deepspeed"))
-        return
-    if not keys and not has_trl_defaults(reading) and not reading.value_of("adapter"):
-        reading.default("precision", "fp32", "bf16", "torch_dtype")
-        return
-    default = not keys
-    if not reading.source.has_any("bf16", "fp16", "mixed_precision") and has_trl_defaults(reading):
-        autocast, default = "bf16", True
-    keys = keys or ["bf16", "torch_dtype"]
-    master = reading.value_of("framework") == "deepspeed"
-    if reading.value_of("adapter"):
-        quantized = reading.value_of("quantized")
-        held = loaded if loaded in ("bf16", "fp16") else "fp32"
-        narrow = autocast or held
-        kept = "bf16" if quantized and is_trl(reading) and narrow == "bf16" else "fp32"
-        policy = adapters(quantized or held, kept, narrow, master)
-    else:
-        assumed = "bf16" if loaded == "auto" else loaded
-        policy = full_policy(assumed, autocast, reading.value_of("framework") == "fsdp", master)
-    launched = "gpus" in reading.inputs and reading.inputs["gpus"].where.endswith("config_file")
-    if default and loaded != "auto":
-        reading.default("precision", policy, *keys)
-    elif loaded == "auto" or launched:  # the launcher's file, which is not here, may start DeepSpeed
-        reading.assume("precision", policy, *keys)
-    else:
-        reading.derive("precision", policy, *keys)
 
 
 def others(reading: Reading) -> None:

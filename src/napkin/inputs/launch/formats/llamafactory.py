@@ -219,7 +219,8 @@ def _others(reading: Reading) -> None:
         reading.put("attention", found, "flash_attn", origin="assumed" if soft else "from file")
     else:
         reading.default("attention", "flash", "flash_attn")
-    take_liger(reading, "enable_liger_kernel")
+    for key in ("enable_liger_kernel", "use_liger_kernel"):  # the second is transformers' own
+        take_liger(reading, key)
     if reading.read("use_unsloth", flag):
         reading.put("trainer", "unsloth", "use_unsloth")
 
@@ -258,7 +259,7 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("bf16 fp16 pure_bf16 fp8", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _formats),
         KeyRule(
-            "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_unsloth",
+            "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_liger_kernel use_unsloth",
             "recompute optimizer attention loss kernels trainer",
             "full recomputation by default",
             _others,

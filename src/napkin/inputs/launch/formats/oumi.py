@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch import hf_names
+from napkin.inputs.launch import hf_names, hf_precision
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
@@ -189,7 +189,7 @@ FORMAT = LaunchFormat(
             "model.torch_dtype_str training.mixed_precision_dtype fsdp.mixed_precision deepspeed.precision",
             "precision",
             "weights in torch_dtype_str; no autocast unless a key sets one",
-            hf_trainer.precision,
+            hf_precision.precision,
         ),
         KeyRule(
             "training.optimizer model.attn_implementation training.enable_gradient_checkpointing "

@@ -1,0 +1,42 @@
+"""Leave open what a program states under names of its own, which tell what they are about but not how much."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.inputs.launch.names import take_optimizer
+from napkin.inputs.launch.values import Open, is_off
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.inputs.launch.reading import Reading
+
+OTHERS = re.compile(
+    r"kwargs|(?:^|_)(?:vit|vision|visual|critic|ref|reference|reward|rm|rollout|vllm|infer|teacher|eval)(?:_|$)"
+)
+"""Words of names about another model or another pass than the one that is trained."""
+RECOMPUTES = re.compile(
+    r"(?:^|_)(?:grad|gradient|act|activation)s?_?(?:checkpoint|ckpt|recompute|remat)|(?:^|_)recompute$"
+)
+OFFLOADS = re.compile(r"(?:^|_)(?:cpu_|adam_|optimizer_|param_)?offload(?:_|$)|(?:^|_)offloading$")
+EIGHT_BITS = re.compile(r"8_?bits?_?(?:adam|optim)|(?:adam|optim\w*)_?8_?bit")
+OPTIMIZERS = ("optimizer", "optimizer_name", "optimizer_type", "optim_type")
+
+
+def ask_switched(reading: Reading) -> None:
+    """Read switches of recomputation, offload and 8-bit optimizers that a launch line has under names of its own."""
+    source, looked = reading.source, reading.format.looked
+    own = [key for key in source.values if key not in looked and not OTHERS.search(key)]
+    named = {key: source.values[key].value for key in own}
+    for key, value in named.items():
+        if RECOMPUTES.search(key) and not source.has_any("gradient_checkpointing", "use_gradient_checkpointing"):
+            if isinstance(value, Open):
+                reading.ask("recompute", key)
+            else:
+                reading.assume("recompute", "none" if is_off(value) else "full", key)
+        elif OFFLOADS.search(key) and not is_off(value) and "offload" not in reading.inputs:
+            reading.ask("offload", key)
+        elif EIGHT_BITS.search(key) and not is_off(value) and not source.has_any("optim"):
+            reading.ask("optimizer", key)
+    if "optimizer" not in reading.inputs and not source.has_any("optim"):
+        take_optimizer(reading, *[key for key in OPTIMIZERS if key in named])

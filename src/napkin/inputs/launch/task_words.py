@@ -1,0 +1,14 @@
+"""Words for tasks of post-training under keys that napkin does not know."""
+
+from __future__ import annotations
+
+from napkin.inputs.launch.stated import ASSUMED, DEFAULT, StatedOption
+
+TASKS = ("dpo", "orpo", "kto", "simpo", "grpo", "rloo", "ppo", "gkd", "rm", "rlhf")
+"""Values that name a task of post-training."""
+
+
+def is_other_task(value: object, task: StatedOption | None) -> bool:
+    """Return whether a value names a task, and another than the one that was read, unless the file states that one."""
+    word = str(value).lower()
+    return word in TASKS and (task is None or (task.origin in (DEFAULT, ASSUMED) and task.value not in (None, word)))

@@ -1,0 +1,146 @@
+"""What launch lines state with switches, launchers and words of their own, and what leaves an option open."""
+
+from __future__ import annotations
+
+import pytest
+
+from napkin.errors import NapkinError, Refused
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.syntax import source_of
+
+MODEL = "--model_name_or_path Qwen/Qwen2.5-0.5B --per_device_train_batch_size 2 --bf16 True"
+SIZES = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 1 --seq-length 2048"
+
+
+def shell(more: str = "", launcher: str = "python", program: str = "train.py", before: str = "") -> Reading:
+    text = f"#!/bin/bash\n{before}\n" + f"{launcher} {program} {MODEL} {more}\n"
+    return reading_of(source_of(text, "train.sh"))
+
+
+def said(reading: Reading, option: str) -> tuple[object, str]:
+    one = reading.inputs[option]
+    return one.value, one.origin
+
+
+@pytest.mark.parametrize(
+    ("more", "option", "value", "origin"),
+    [
+        ("--actor_gradient_checkpointing", "recompute", "full", "assumed"),
+        ("--use_grad_checkpoint True", "recompute", "full", "assumed"),
+        ("--use_activation_checkpointing False", "recompute", "none", "assumed"),
+        ("--grad_checkpointing $ON", "recompute", None, "from file"),
+        ("--vit_gradient_checkpointing True", "recompute", "none", "default"),
+        ("--offload optimizer", "offload", None, "from file"),
+        ("--use_8bit_optimizer", "optimizer", None, "from file"),
+        ("--use_8bit_adam True", "optimizer", None, "from file"),
+        ("--use_8bit_adam False", "optimizer", "adamw", "default"),
+        ("--optimizer adamw_8bit", "optimizer", "adamw-8bit", "from file"),
+        ("--ds_stage 2", "framework", "deepspeed", "assumed"),
+    ],
+)
+def test_switches_of_a_programs_own(more: str, option: str, value: object, origin: str) -> None:
+    assert said(shell(more), option) == (value, origin)
+
+
+def test_no_offload_is_read_where_it_is_off() -> None:
+    assert "offload" not in shell("--offload none").inputs
+    assert "offload" not in shell("--ref_offload True").inputs
+
+
+def test_the_precision_is_assumed_where_the_launchers_file_is_missing() -> None:
+    """DeepSpeed would keep bf16 weights with an fp32 master, FSDP fp32 ones."""
+    launched = shell(launcher="accelerate launch --num_processes 4 --config_file zero2.yaml")
+    assert said(launched, "precision") == ("amp-bf16", "assumed")
+    assert launched.inputs["zero"].value is None
+    assert said(shell(), "precision") == ("amp-bf16", "derived")
+
+
+@pytest.mark.parametrize(
+    ("before", "gpus"),
+    [
+        ("export CUDA_VISIBLE_DEVICES=4,5,6,7", 4),
+        ("export CUDA_VISIBLE_DEVICES=0,1 NNODES=2", 4),
+        ("export NPROC_PER_NODE=3 CUDA_VISIBLE_DEVICES=0,1", 3),
+        ("export CUDA_VISIBLE_DEVICES=$MINE", None),
+        ("export NPROC_PER_NODE=$(count)", None),
+    ],
+)
+def test_llamafactory_runs_on_every_visible_gpu(before: str, gpus: int | None) -> None:
+    """src/llamafactory/launcher.py: NPROC_PER_NODE, else the number of devices; NNODES nodes."""
+    text = "--stage sft --finetuning_type full --model_name_or_path Qwen/Qwen2.5-0.5B --per_device_train_batch_size 1"
+    reading = reading_of(source_of(f"{before}\nllamafactory-cli train {text}\n", "train.sh"))
+    assert reading.inputs["gpus"].value == gpus
+
+
+def test_visible_gpus_do_not_tell_how_many_a_plain_python_uses() -> None:
+    assert "gpus" not in shell(before="export CUDA_VISIBLE_DEVICES=0,1").inputs
+    assert shell(launcher="deepspeed", before="export CUDA_VISIBLE_DEVICES=0,1").value_of("gpus") == 2
+
+
+def test_processes_of_ms_swift_that_a_script_does_not_tell_are_asked() -> None:
+    line = "swift sft --model Qwen/Qwen2.5-0.5B --max_length 2048"
+    for before, gpus in (("NPROC_PER_NODE=$N", None), ("NPROC_PER_NODE=4", 4), ("CUDA_VISIBLE_DEVICES=3", 1)):
+        assert reading_of(source_of(f"{before} {line}\n", "train.sh")).inputs["gpus"].value == gpus
+
+
+def test_qlora_py_trains_adapters_over_4_bit_weights_unless_told_otherwise() -> None:
+    """artidoro/qlora qlora.py: bits 4, double_quant True, lora_r 64, lora_dropout 0, full_finetune False."""
+    lengths = "--source_max_len 384 --target_max_len 128"
+    reading = shell(lengths, program="qlora.py")
+    assert said(reading, "adapter") == ("lora", "default")
+    assert said(reading, "lora-rank") == (64, "default")
+    assert said(reading, "quantized") == ("nf4-dq", "default")
+    assert reading.value_of("lora-targets") == "all"
+    assert "lora-dropout" not in reading.inputs
+    assert "adapter" not in shell(f"{lengths} --full_finetune", program="qlora.py").inputs
+    assert said(shell(f"{lengths} --lora_r 16", program="qlora.py"), "lora-rank") == (16, "from file")
+    assert "adapter" not in shell(lengths).inputs  # another program
+
+
+def test_a_task_that_generates_samples() -> None:
+    assert said(shell("--num_generations 8"), "task") == ("grpo", "derived")
+    assert said(shell("--num_generations 2", program="RLOO_my.py"), "task") == ("rloo", "assumed")
+    assert shell("--num_generations 1 --lmbda 0.5").inputs["task"].value is None  # distillation generates too
+    assert shell("--num_generations 1 --teacher_model_type Qwen3-8B").inputs["task"].value is None
+    assert said(shell("--max_completion_length 512"), "task") == ("grpo", "assumed")
+
+
+def test_a_task_that_an_unknown_option_names_is_asked() -> None:
+    megatron = "torchrun --nproc_per_node 8 pretrain_gpt.py " + SIZES
+    assert reading_of(source_of(f"{megatron} --train-mode dpo\n", "t.sh")).inputs["task"].value is None
+    assert "task" not in reading_of(source_of(f"{megatron} --train-mode plain\n", "t.sh")).inputs
+    assert shell("--recipe_kind dpo", program="sft.py").value_of("task") == "sft"  # the program's name tells it
+
+
+def test_gated_mlps_of_megatron() -> None:
+    for name, gated in (("--swiglu", True), ("--quick-geglu", True), ("--squared-relu", False)):
+        text = f"torchrun --nproc_per_node 8 pretrain_gpt.py {SIZES} --ffn-hidden-size 2880 {name}\n"
+        assert reading_of(source_of(text, "train.sh")).shape["gated"] is gated
+
+
+def test_a_layer_list_is_no_learning_rate() -> None:
+    reading = shell("--warmup_layers 0 1 22 23 --warmup_ratio 0.1")
+    assert "--warmup_layers" in [one.key for one in reading.not_modelled]
+    assert "--warmup_ratio" in reading.ignored
+
+
+def test_a_batch_alone_does_not_make_a_file_deepspeeds() -> None:
+    with pytest.raises(Refused, match="Levanter"):
+        reading_of(source_of("trainer:\n  mp: p=f32,c=bf16\n  train_batch_size: 128\n  seed: 0\n", "a.yaml"))
+    with pytest.raises(NapkinError, match="no format that napkin knows"):
+        reading_of(source_of("train_batch_size: 16\nepochs: 3\n", "a.yaml"))
+    for text in ('{"train_batch_size": 16}', "train_batch_size: 16\nbf16:\n  enabled: true\n"):
+        assert reading_of(source_of(text, "ds.yaml")).value_of("framework") == "deepspeed"
+
+
+@pytest.mark.parametrize("name", ["--config", "--yaml_config", "--train-config", "--cfg", "--recipe", "--exp_config"])
+def test_a_settings_file_that_is_missing_is_named(name: str) -> None:
+    with pytest.raises(NapkinError, match=r"its settings are in my\.yaml, which was not found"):
+        reading_of(source_of(f"deepspeed src/train.py {name} my.yaml --output_dir out\n", "train.sh"))
+
+
+def test_the_module_that_starts_is_named() -> None:
+    text = "torchrun --nproc_per_node=8 --rdzv_backend c10d -m my.package.trainer --checkpoint.enable --a.b c\n"
+    with pytest.raises(NapkinError, match=r"starts my\.package\.trainer, whose options"):
+        reading_of(source_of(text, "train.sh"))
