@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-DIMENSIONS = (
-    "layers hidden heads kv_heads head_dim ffn expert_ffn experts top_k "
-    "shared_experts dense_layers vocab positions gated tied"
-).split()
+DIMENSIONS = [
+    "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "expert_ffn", "experts", "top_k", "shared_experts",
+    "dense_layers", "vocab", "positions", "gated", "tied",
+]  # fmt: skip
 """Model dimensions in display order."""
 BY_PRESENCE = ("adapter", "framework", "implementation", "trainer", "task")
 """Options that the presence of a key can determine, whatever its value."""
