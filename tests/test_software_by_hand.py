@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from napkin.evidence import software
+from napkin.evidence.constants import constants
 from napkin.evidence.machines import machine
+from napkin.evidence.priors import PRIORS
 from napkin.evidence.rates import early_of
 from napkin.evidence.row_fields import accelerator_of
 from napkin.evidence.rows import RowFields
@@ -30,6 +32,14 @@ from tests.conftest import run_line
 )
 def test_bytes_of_a_parameter_as_ranks_gather_it(policy: str, zero: int, low: bool, wanted: int) -> None:
     assert gathered_bytes(POLICIES[policy], zero, low) == wanted
+
+
+def test_every_software_stack_has_a_factor() -> None:
+    """A stack without published rows keeps its prior; editions share the factor of their software."""
+    wanted = {f"stack/{one.family}" for one in (*software.STACKS.values(), software.stack(software.UNKNOWN))}
+    assert wanted == {name for name in PRIORS if name.startswith("stack/")}
+    assert wanted == {name for name in constants() if name.startswith("stack/")}
+    assert "stack/megatron-core" in wanted
 
 
 def test_a_step_sends_what_its_software_says() -> None:
