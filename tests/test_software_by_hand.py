@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from napkin.evidence import software
@@ -15,7 +17,7 @@ from napkin.evidence.step_inputs import gathered_bytes
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.training.precision import POLICIES
-from tests.conftest import run_line
+from tests.conftest import ROOT, run_line
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,12 @@ def test_every_software_stack_has_a_factor() -> None:
     assert wanted == {name for name in PRIORS if name.startswith("stack/")}
     assert wanted == {name for name in constants() if name.startswith("stack/")}
     assert "stack/megatron-core" in wanted
+
+
+def test_the_page_names_every_software_stack() -> None:
+    with open(os.path.join(ROOT, "docs", "step-time.md"), encoding="utf-8") as file:
+        page = file.read()
+    assert [name for name in (*software.STACKS, software.UNKNOWN) if f"`{name}`" not in page] == []
 
 
 def test_a_step_sends_what_its_software_says() -> None:
