@@ -52,7 +52,7 @@ def test_steadiness_and_noise() -> None:
 # --- timing --------------------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_of_100_us_gets_blocks_of_20_calls_and_two_synchronisations() -> None:
+def test_a_kernel_of_100_us_gets_blocks_of_20_calls_and_two_synchronizations() -> None:
     device = FakeDevice()
     timed = time_blocks(device, device.timed(lambda at: 100e-6), Timing())
     assert timed.calls == 20
@@ -135,7 +135,7 @@ def test_settling_gives_up_after_its_limit() -> None:
     assert 20.0 <= held.settle_s < 23.0
 
 
-def test_many_kernels_are_timed_with_one_synchronisation() -> None:
+def test_many_kernels_are_timed_with_one_synchronization() -> None:
     device = FakeDevice()
     kernels = [device.timed(lambda at, i=i: i * 1e-3) for i in (1, 2, 3)]  # type: ignore[misc]
     assert time_many(device, kernels, [4, 2, 1]) == pytest.approx([1e-3, 2e-3, 3e-3])

@@ -125,7 +125,7 @@ def test_what_lies_above_the_range(text: str, name: str, becomes: str) -> None:
     assert (stored.event, stored.becomes) == ("overflow", becomes)
 
 
-def test_ties_go_to_the_even_neighbour_and_decimals_are_not_rounded_twice() -> None:
+def test_ties_go_to_the_even_neighbor_and_decimals_are_not_rounded_twice() -> None:
     bf16 = formats.find("bf16")
     assert store(Fraction(1) + Fraction(1, 256), bf16).value == 1
     assert store(Fraction(1) + Fraction(3, 256), bf16).value == 1 + Fraction(4, 256)

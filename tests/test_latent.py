@@ -49,7 +49,7 @@ def count(fields: dict[str, Any]) -> int:
     return total
 
 
-def test_a_x_k1_normalises_what_its_experts_make() -> None:
+def test_a_x_k1_normalizes_what_its_experts_make() -> None:
     assert count(FIELDS) == 3 * (ATTENTION + 2 * 64) + DENSE + 2 * (MIXTURE + 64) + OUTSIDE
 
 

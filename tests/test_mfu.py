@@ -1,4 +1,4 @@
-"""MFU and HFU: from every kind of rate to the same utilisation, verdicts, the classic mistakes, log lines."""
+"""MFU and HFU: from every kind of rate to the same utilization, verdicts, the classic mistakes, log lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_kind_of_rate_is_the_same_mfu() -> None:
         assert found.values["mfu/6nd"] == pytest.approx(12_250 * SIX_N / PEAK, rel=1e-9)
 
 
-def test_conventions_and_hardware_utilisation() -> None:
+def test_conventions_and_hardware_utilization() -> None:
     found = run_line(f"mfu llama3-8b --tokens-per-second-per-gpu 9000 {H100} --seq 8192 --json").values
     names = {"6nd", "6nd_non_embedding", "palm", "nanogpt", "megatron", "causal", "torch", "exact"}
     assert {path[4:] for path in found if path.startswith("mfu/")} == names

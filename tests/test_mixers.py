@@ -47,7 +47,7 @@ def mamba2(**changes: Any) -> dict[str, Any]:
 
 
 NORM = 4 * T * H + 4 * T + 2 * T * H + 2 * T * H
-"""Root mean square in fp32, its reciprocal root, the normalised input in bf16, and what the product reads."""
+"""Root mean square in fp32, its reciprocal root, the normalized input in bf16, and what the product reads."""
 
 
 def test_mamba_inner_fn_keeps_its_input_and_what_its_scan_needs() -> None:
@@ -69,7 +69,7 @@ def test_autocast_keeps_the_copies_of_a_fused_mixers_weights() -> None:
     assert step.run.layers[-1][1].casts == 2 * weights
 
 
-def test_the_delta_rule_keeps_normalised_keys_and_a_matrix_of_each_chunk() -> None:
+def test_the_delta_rule_keeps_normalized_keys_and_a_matrix_of_each_chunk() -> None:
     fields = {"model_type": "qwen3_5_text", "hidden_size": H, "num_hidden_layers": 1, "vocab_size": 97}
     fields |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96}
     fields |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16}
@@ -91,7 +91,7 @@ def test_kimi_delta_keeps_what_its_decays_are_made_of_and_two_matrices_of_each_c
     fields |= {"linear_num_heads": heads, "linear_head_dim": d, "layer_types": ["linear_attention"]}
     fields |= {"intermediate_size": f, "num_attention_heads": 2, "max_position_embeddings": S}
     size = heads * d
-    norm = 4 * T * H + 4 * T + 2 * T * H + 2 * T * H  # fp32 input, rstd, normalised in 16 bits, its product
+    norm = 4 * T * H + 4 * T + 2 * T * H + 2 * T * H  # fp32 input, rstd, normalized in 16 bits, its product
     wide = 4 * T * size
     decays = 2 * (2 * T * d) + 3 * wide + T * size + 2 * (4 * heads)  # exp, 1 + exp, softplus; where; exp(A), −exp(A)
     rule = 3 * (2 * T * size) + 2 * (4 * T * heads) + 2 * wide + 2 * T * heads + 2 * (2 * T * heads * 64)
@@ -107,7 +107,7 @@ def test_a_matrix_memory_keeps_its_reads_by_heads_and_two_numbers_of_each_token_
     reads = 2 * T * (2 * keys + values) + 2 * (2 * T * heads)
     kernel = reads + 2 * (4 * T * heads)
     capped = 2 * (2 * T * heads)  # tanh
-    normed = 2 * (4 * T * values) + 4 * T * heads + 2 * T * values  # in fp32, centred; in 16 bits before its weight
+    normed = 2 * (4 * T * values) + 4 * T * heads + 2 * T * values  # in fp32, centered; in 16 bits before its weight
     gated = 3 * (2 * T * values)  # the gate, what it multiplies, and what the output product reads
     assert kept(fields) == 2 * NORM + capped + kernel + normed + gated + 4 * (2 * T * f)
 
@@ -115,7 +115,7 @@ def test_a_matrix_memory_keeps_its_reads_by_heads_and_two_numbers_of_each_token_
 def test_wkv_keeps_key_value_result_and_its_decay() -> None:
     fields = {"model_type": "rwkv", "hidden_size": H, "num_hidden_layers": 2, "vocab_size": 97, "context_length": S}
     norm = 2 * T * H + 8 * T
-    mixes = 2 * (2 * T * H)  # the normalised tokens and those before them
+    mixes = 2 * (2 * T * H)  # the normalized tokens and those before them
     time = norm + mixes + 3 * (2 * T * H + 2 * H) + 3 * (2 * T * H) + 4 * H + 2 * (2 * T * H)
     channel = norm + mixes + 2 * (2 * T * H + 2 * H) + 2 * (2 * T * 4 * H) + 2 * (2 * T * H)
     assert kept(fields) == time + channel

@@ -32,7 +32,7 @@ makes the same comparison row by row, and `napkin validate FILE` for rows of you
 |predicted/measured − 1|.
 
 **Held out** means: the constants were fitted without the row's whole source (all pages of one team on one software),
-so that neither the row nor its neighbours help to predict it. That is the figure to expect for software and a cluster
+so that neither the row nor its neighbors help to predict it. That is the figure to expect for software and a cluster
 that napkin never saw. **Inside** means: the source is in the fit, as it is for everybody who uses that software.
 A prediction uses what a planner knows beforehand: shapes, layout, hardware, software. It never reads a row's stated
 MFU, FLOP/s or time. Rows that look inconsistent are predicted and shown, but neither counted nor learned from. Rows

@@ -316,7 +316,7 @@ def lowered_dtype(device_type: str | None = None) -> torch.dtype:
 
 
 def emulate() -> None:
-    """Put CUDA's behaviour in place of the meta device's, for this process."""
+    """Put CUDA's behavior in place of the meta device's, for this process."""
     import transformers.masking_utils
     import transformers.utils.generic
 
