@@ -21,6 +21,7 @@ from napkin.term import Term, leaf
 from napkin.timing import interruptions
 from napkin.training import optimizer_names
 from napkin.training.optimizer import Optimizer
+from napkin.training.optimizers import in_eight_bits
 from napkin.training.precision import Precision, precision
 from napkin.units import human
 
@@ -151,7 +152,8 @@ def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
             ("time lost", lost, "", "", "writing, redoing work"),
         ]
         table = Table(table.columns, (*table.rows, *more))
-        following = Next({"optimizer": "adamw-8bit"} if question.optimizer.name == "adamw" else {"explain": True})
+        eight = in_eight_bits(question.optimizer)
+        following = Next({"optimizer": eight.name} if eight else {"explain": True})
     asked = (f"Checkpoint of {amount(question.params.value)} parameters", question.optimizer.name, question.policy.name)
     hopeless = "checkpoint/write_time" in terms and question.mtbf is not None and _is_hopeless(terms, question.mtbf)
     said = ["Writing takes longer than the mean time between failures: hardly any work would survive."] * hopeless

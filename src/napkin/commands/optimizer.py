@@ -82,8 +82,8 @@ def _of_tensor(question: OptimizerQuestion, shape: tuple[int, ...], width: Term)
 
 def _next(question: OptimizerQuestion) -> Next:
     """Return the next command: an optimizer with less state, or the list."""
-    if question.optimizer.name == "adamw":
-        return Next({"optimizer-name": "adamw-8bit", "optimizer": None, "optimizer-form": None})
+    if eight := optimizers.in_eight_bits(question.optimizer):
+        return Next({"optimizer-name": eight.name, "optimizer": None, "optimizer-form": None})
     return Next({"optimizer-name": "adamw", "optimizer": None})
 
 

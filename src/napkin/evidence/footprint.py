@@ -107,9 +107,7 @@ def layouts(row: RowFields, setup: Setup) -> Iterator[Setup]:
     zero: Sequence[Number] = (layout.zero,)
     if row.count("layout.zero", least=0) is None and not layout.zero and layout.dp > 1:
         zero = (3,) if setup.framework.zero == 3 else (0, 1)
-    tables = (
-        (False, True) if setup.optimizer.name.endswith("-8bit") and setup.implementation.tuning is None else (False,)
-    )
+    tables = (False, True) if setup.optimizer.unquantized and setup.implementation.tuning is None else (False,)
     optional = scripts.ends_apart and setup.implementation.tuning is not None and layout.dp > 1
     for parallel, stage, wide, apart in product(sp, zero, tables, (False, True) if optional else (None,)):
         framework = setup.framework if apart is None else replace(setup.framework, ends_apart=apart)

@@ -51,7 +51,7 @@ def local_weights(operations: Iterable[Operation], setup: Setup) -> LocalWeights
         dense, expert = (dense, expert + part) if is_expert else (dense + part, expert)
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         wide = setup.wide_tables and weight.shard == VOCABULARY
-        optimizer = OPTIMIZERS[setup.optimizer.name.removesuffix("-8bit")] if wide else setup.optimizer
+        optimizer = OPTIMIZERS[setup.optimizer.unquantized] if wide else setup.optimizer
         for state in optimizer_of(weight, optimizer).kept(shape):
             states.add(state.name, ceil_div(state_size(state, shape, "fp32" if wide else kind), ways), is_expert)
     return LocalWeights(dense, expert, states.listed(), frozen, wider)

@@ -9,7 +9,7 @@ from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.operations.roles import EXPERT
 from napkin.record import record
-from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.optimizers import in_eight_bits
 from napkin.training.setup import Setup
 
 Options = Mapping[str, "str | bool"]
@@ -143,7 +143,7 @@ def _recomputation(setup: Setup) -> Iterator[Axis]:
 
 def _optimizer(setup: Setup) -> Iterator[Axis]:
     """Yield 8-bit optimizer states, and offloading to the host."""
-    eight = OPTIMIZERS.get(f"{setup.optimizer.name}-8bit")
+    eight = in_eight_bits(setup.optimizer)
     if eight is not None:
         form = {"optimizer-form": "fused"} if setup.form != "fused" else {}
         yield Axis("optimizer", ({"optimizer": eight.name, **form},), "states rounded to 8 bits")

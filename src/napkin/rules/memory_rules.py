@@ -12,7 +12,6 @@ from napkin.record import replace
 from napkin.render.figures import size, size_of
 from napkin.rules.case import Configuration, Options
 from napkin.rules.rule import EITHER, ERROR, INFO, MEMORY, NEEDLESS, OWN, Ask, Gain, Hit, Rule
-from napkin.training.optimizers import OPTIMIZERS
 
 LARGE_VOCABULARY = 32_000
 """Vocabulary size from which the logits of a loss are checked."""
@@ -84,10 +83,9 @@ def _logits(case: Configuration) -> Iterator[Hit]:
 
 
 def _eight_bits(case: Configuration) -> Iterator[Hit]:
-    name = case.setup.optimizer.name
-    if name.endswith("-8bit") and name.removesuffix("-8bit") in OPTIMIZERS:
+    if same := case.setup.optimizer.unquantized:
         said = "8-bit optimizer states save almost nothing here"
-        yield Hit(said, "optimizer", ({"optimizer": name.removesuffix("-8bit")},))
+        yield Hit(said, "optimizer", ({"optimizer": same},))
 
 
 def _offloaded(case: Configuration) -> Iterator[Hit]:

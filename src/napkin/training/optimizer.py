@@ -47,6 +47,7 @@ class Optimizer:
     update         what its step allocates and frees again (optimizer_step.py)
     paged          states are in managed memory, which the driver moves and torch's allocator does not count
     accesses       memory accesses of its step in elementwise kernels, None: those of a fused one
+    unquantized    the same optimizer with fp32 states, if its own are in 8 bits
     """
 
     name: str
@@ -62,6 +63,7 @@ class Optimizer:
     update: Update = elementwise_update()
     paged: bool = False
     accesses: Accesses | None = None
+    unquantized: str = ""
 
     def moved(self, form: str) -> Accesses | None:
         """Return the memory accesses of a step in that form; None for a fused one."""

@@ -66,7 +66,8 @@ def _torch(
 
 def _eight_bit(name: str, *states: str) -> Optimizer:
     note = "tensors under 4,096 elements keep fp32 states; the step is a number of the host program"
-    return Optimizer(name, tuple(State(s, BLOCKS) for s in states), _BITSANDBYTES, forms=("fused",), note=note)
+    kept, same = tuple(State(s, BLOCKS) for s in states), name.removesuffix("-8bit")
+    return Optimizer(name, kept, _BITSANDBYTES, forms=("fused",), note=note, unquantized=same)
 
 
 def _four_bit(name: str) -> Optimizer:
@@ -79,8 +80,8 @@ def _paged(name: str, *states: str, eight: bool) -> Optimizer:
     """bitsandbytes pages the states of tensors of 100,000 elements and more (get_state_buffer)."""
     note = "keeps its states in managed memory: torch's allocator does not count them, the driver moves them"
     layout = BLOCKS if eight else WHOLE
-    kept = tuple(State(s, layout, fp32=not eight) for s in states)
-    return Optimizer(name, kept, _BITSANDBYTES, forms=("fused",), note=note, paged=True)
+    kept, same = tuple(State(s, layout, fp32=not eight) for s in states), name.removesuffix("-8bit") if eight else ""
+    return Optimizer(name, kept, _BITSANDBYTES, forms=("fused",), note=note, paged=True, unquantized=same)
 
 
 RANK = 128
@@ -108,6 +109,7 @@ def _projected(
     rest: str = "adamw",
     remark: str = "",
     any_rank: bool = True,
+    unquantized: str = "",
 ) -> Optimizer:
     """Return an optimizer with states of the gradient projected to that rank.
 
@@ -131,6 +133,7 @@ def _projected(
         works=projecting(rank, decomposed=not random),
         note=f"{note}; rank {rank}: {name}:N takes another" if any_rank else note,
         update=elementwise_update(forloop=((1, 0),) if random else ((4, 0),)),
+        unquantized=unquantized,
     )
 
 
@@ -138,7 +141,7 @@ _IN_8_BITS = partial(_projected, moments=LOW_RANK_BLOCKS, rest="adamw-8bit")
 _INT4 = partial(_IN_8_BITS, projection=PROJECTION_INT4, remark=", weights are not quantized as in its paper")
 PROJECTED: dict[str, Callable[[int], Optimizer]] = {
     "galore-adamw": partial(_projected, "galore-adamw", _GALORE),
-    "galore-adamw-8bit": partial(_IN_8_BITS, "galore-adamw-8bit", _GALORE),
+    "galore-adamw-8bit": partial(_IN_8_BITS, "galore-adamw-8bit", _GALORE, unquantized="galore-adamw"),
     "q-galore-adamw-8bit": partial(_INT4, "q-galore-adamw-8bit", _QUANTIZED_GALORE),
     "apollo-adamw": partial(_projected, "apollo-adamw", _APOLLO, random=True),
 }
@@ -307,3 +310,8 @@ OPTIMIZERS: dict[str, Optimizer] = {
         _paged("paged-lion-8bit", "state1", eight=True),
     )
 }
+
+
+def in_eight_bits(optimizer: Optimizer) -> Optimizer | None:
+    """Return the same optimizer with states in 8 bits, if there is one."""
+    return next((one for one in OPTIMIZERS.values() if one.unquantized == optimizer.name), None)
