@@ -177,6 +177,19 @@ def test_values_as_in_a_shell() -> None:
     assert napkin.compare("h100", "b200").rows == ANY.compare(["h100", "b200"]).rows
 
 
+def test_a_count_of_gpus_under_the_name_of_the_accelerator(tmp_path: pathlib.Path) -> None:
+    """`gpu` names an accelerator (4090) or counts them, as on the command line and in a run file."""
+    counted = ANY.memory("llama3-8b", gpu=8, hardware="h100", zero=3)
+    assert counted.inputs["gpus"].value == 8
+    assert ANY.memory("llama3-8b", gpu=4090, lora_rank=8).inputs["hardware"].value == "4090"
+    path = tmp_path / "run.yaml"
+    path.write_text("command: memory\nmodel: llama3-8b\ngpu: 8\nhardware: h100\nzero: 3\n")
+    assert (
+        run_line(f"memory --run {path} --json").values
+        == run_line("memory llama3-8b --gpus 8 --hardware h100 --zero 3 --json").values
+    )
+
+
 def test_a_list_belongs_in_a_sweep() -> None:
     answer = ANY.sweep("train_time", params="7B", tokens="1T", hardware="h100", mfu=0.4, over={"gpus": [64, 128]})
     assert [row["gpus"] for row in answer.rows] == [64, 128]

@@ -44,6 +44,12 @@ MEMORY = "memory llama3-8b --hardware h100"
         ("vram llama3-8b --hardware h100", MEMORY),
         (f"{MEMORY} --gpu-type a100", "memory llama3-8b --hardware a100"),
         (f"{MEMORY} --gpu 8", f"{MEMORY} --gpus 8"),
+        ("memory llama3-8b --gpu=8 --hardware h100", f"{MEMORY} --gpus 8"),
+        (f"sweep {MEMORY} --over seq=1,2 --over zero=2,3", f"sweep {MEMORY} --over seq=1,2 --by zero=2,3"),
+        (f"sweep {MEMORY} --over seq=1,2 --over seq=3,4", f"sweep {MEMORY} --over seq=3,4"),
+        ("plan llama3-8b --max-hours 500", "plan llama3-8b --within 500h"),
+        ("train-time 7B --tokens 1T --spot-price 2", "train-time 7B --tokens 1T --price 2"),
+        ("init --width 4096 --layers 32", "init --fan-in 4096 --depth 32"),
         ("train-time --params 7 B --tokens 1 T --within 14 days", "train-time --params 7B --tokens 1T --within 14days"),
         ("train-time 7B --tokens 1T --gpu-cost 2", "train-time 7B --tokens 1T --price 2"),
         ("memory llama3-8b --hardware 8xh100", f"{MEMORY} --gpus 8"),
@@ -150,6 +156,13 @@ def test_a_batch_size_is_said_to_be_one_gpu_s() -> None:
         ("train-time --params 70B --tokens 1B --epochs 3", ["--tokens 3B"]),
         ("llama3-8b --gpus 8", ["napkin memory llama3-8b"]),
         ("matmul 4x4x4", ["roofline matmul"]),
+        (f"sweep {MEMORY} --over seq=1,2 --over zero=2,3 --over tp=1,2", ["--over and --by"]),
+        (f"{MEMORY} --attention sdpa", ["--attention flash"]),
+        (f"{MEMORY} --zero stage3", ["--zero 3"]),
+        ("serve llama3-8b --hardware h100 --quantization awq", ["--dtype int4"]),
+        ("validate --learning-rate 1", ["napkin validate --help"]),  # it predicts no run of one's own
+        ("init llama3-8b", ["napkin init --fan-in 4096 --depth 32"]),
+        ("dtype bf16 3.14", ["napkin dtype 3.14 --dtype bf16"]),
     ],
 )
 def test_what_is_not_the_same_is_refused_with_the_proper_option(napkin: Napkin, line: str, hints: list[str]) -> None:

@@ -184,3 +184,18 @@ def test_what_follows_a_budget_is_another_question_with_an_answer(napkin: Napkin
     answer = napkin(" ".join(proposed))
     assert answer.out, answer.err
     assert not answer.err
+
+
+def test_a_run_whose_states_nothing_divides_is_asked_of_plan(napkin: Napkin) -> None:
+    """671B parameters on every GPU fit none; an option of the step without a layout means plain data parallelism."""
+    out = napkin("train-time deepseek-v3 --tokens 14.8T --gpus 2048 --hardware h800 --precision fp8-mixed").out
+    assert "DOES NOT FIT" in out
+    assert "next: napkin plan deepseek-v3 --tokens 14.8T --gpus 2048 --hardware h800" in out
+
+
+def test_memory_that_is_too_close_to_call_keeps_the_interval_of_the_time(napkin: Napkin) -> None:
+    line = napkin(
+        "train-time llama3.1-8b --tokens 100B --gpus 64 --hardware h100 --zero 3 --seq 8192"
+    ).out.splitlines()[1]
+    assert "90%: " in line
+    assert "TOO CLOSE TO CALL" in line

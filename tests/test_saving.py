@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.conftest import run_line
@@ -55,6 +57,26 @@ def test_a_host_is_judged_where_something_is_kept_there(asked: str, status: int,
     found = run_line(f"{LINE} {asked}")
     assert found.status == status, found.err
     assert says in (found.out if status < 2 else found.err)
+
+
+def test_what_would_fit_saves_as_well() -> None:
+    """A suggestion fits in every phase, the saving too: 135 GiB of gathered weights are on no GPU of 80 GB."""
+    line = "memory llama3-70b --hardware h100 --gpus 32 --zero 3 --recompute full --save full-on-gpu"
+    found = json.loads(run_line(f"{line} --json").out)
+    assert found["verdict"] == "does not fit"
+    assert found["suggestions"][0]["change"] == "--save full"
+    for row in found["suggestions"]:
+        again = json.loads(run_line(f"{row['command'].removeprefix('napkin ')} --json").out)
+        assert (again["verdict"], again["values"]["memory/used"]) == ("fits", row["used"]), row["command"]
+
+
+def test_a_host_that_is_too_small_is_the_answer() -> None:
+    """The GPU has room, its node's host has not: 12 bytes of states for each parameter."""
+    asked = "memory llama3-8b --hardware h100 --gpus 8 --zero 3 --offload optimizer --host-memory 64GB"
+    out = run_line(asked).out
+    assert out.splitlines()[1].startswith("  DOES NOT FIT the host   89.7 of 59.6 GiB per node")
+    assert pytest.approx(89.7, abs=0.05) == 12 * PARAMS / 2**30
+    assert out.endswith("next: napkin memory llama3-8b --hardware h100 --gpus 8 --zero 3\n")
 
 
 def test_what_is_not_divided_is_not_gathered() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
@@ -70,6 +71,18 @@ def test_the_next_command_of_each_is_answered() -> None:
     for line, _ in ANSWERS[:11]:
         command = run_line(shlex.split(line)).out.partition("next: ")[2].replace("\\\n", " ")
         assert run_line(shlex.split(command)[1:]).status in (0, 1, 4), command
+
+
+def test_plan_says_whether_its_layout_fits_next_to_the_verdict_on_a_limit(napkin: Napkin) -> None:
+    """Two verdicts share a word: the limit may be too close to call and the layout fit."""
+    asked = "plan llama3-8b --hardware h100 --gpus 48 --tokens 1T --budget 100k --price 3.67 --rows 1"
+    chosen = next(row for row in json.loads(napkin(f"{asked} --json").out)["rows"] if row["recommended"])
+    line = napkin(f"{asked} --quiet").out
+    assert chosen["fit"] == "fits"
+    assert "TOO CLOSE TO CALL: for $100,000" in line
+    assert " FITS " in line
+    close = napkin("plan llama3-8b --gpus 4 --hardware a100-40gb --seq 4096 --rows 1").out.splitlines()[1]
+    assert "TOO CLOSE TO CALL 3" in close  # the verdict is kept in 80 columns, and the MFU dropped
 
 
 def test_markdown_has_the_table_of_the_screen(napkin: Napkin) -> None:

@@ -31,7 +31,7 @@ class OtherTools(Words):
         for name in names:
             same = synonyms.named(name, self._taken)
             if same is not None:
-                self._value(self._in_its_place(OPTIONS[same]), head, value)
+                self._value(self._in_its_place(OPTIONS[same], value), head, value)
                 return
             means = None if name in OPTIONS else meanings.meanings(name)  # else one of another command
             if means is None and name[:3] == "no-":
@@ -54,15 +54,15 @@ class OtherTools(Words):
             self._next()
         return True
 
-    def _in_its_place(self, option: Option) -> Option:
-        """Return the option that a name refers to in this line."""
+    def _in_its_place(self, option: Option, value: str | None) -> Option:
+        """Return the option that a name refers to in this line; value: that of `--name=value`."""
         from napkin.cli.spellings import is_count_of
         from napkin.options.synonyms import INSTEAD
 
         other = INSTEAD.get(option.name)
         if other in self._taken and "--inference" in self._words:
             return OPTIONS[other]
-        if option.name == "hardware" and "gpus" in self._taken and is_count_of(self._ahead()):
+        if option.name == "hardware" and "gpus" in self._taken and is_count_of(value or self._ahead()):
             return OPTIONS["gpus"]  # --gpu 8
         return option
 

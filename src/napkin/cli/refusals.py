@@ -8,6 +8,7 @@ from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError, listed, nearest
 from napkin.options.registry import OPTIONS, spelled
 
+SERVED = "--dtype int4, fp8, …: the format of the weights that are served"
 POLICY = "training takes a policy: --precision bf16-mixed, fp8-mixed, fp32, …"
 
 
@@ -15,7 +16,8 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
     """Return the error for an unknown option, with the nearest known one as the hint."""
     from napkin.options.launches import needless
 
-    what = needless(spelling)
+    predicts = not {"model", "params"}.isdisjoint(command.names)
+    what = needless(spelling) if predicts else None
     if what is not None:
         hint = f"leave it out: what it states ({what}) changes neither memory nor time"
     else:
@@ -25,8 +27,11 @@ def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
         close = f"did you mean {' or '.join(OPTIONS[name].shown for name in near)}?" if near else None
         valued = None if spelled(spelling, OPTIONS) else _as_value(command, spelling)
         elsewhere = None if begun and spelling not in OPTIONS else _elsewhere(command, spelling)
-        policy = spelled(spelling, OPTIONS) == "dtype" and "precision" in command.takes
-        hint = POLICY if policy else valued or elsewhere or close or f"napkin {command.name} --help lists the options"
+        meant = spelled(spelling, OPTIONS)
+        policy = meant == "dtype" and "precision" in command.takes
+        serves = meant == "quantized" and "engine" in command.takes
+        stated = POLICY if policy else SERVED if serves else None
+        hint = stated or valued or elsewhere or close or f"napkin {command.name} --help lists the options"
     return NapkinError(f"{command.name} has no option {head[:60]}", hint)
 
 
@@ -84,11 +89,12 @@ def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
 def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionText], flag: str = "") -> NapkinError:
     """Return the error for an unexpected word without dashes; flag: the option before it, if that takes no value."""
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
-    usage = f"takes {takes}, then options" if takes else "takes options only; --help lists them"
+    usage = f"takes {takes}, then options" if takes else f"takes options only: napkin {command.examples[0]}"
     hint = (
         _of_shape(command, word)
         or _of_model(word, given)
         or _of_number(command, word, given)
+        or _of_format(command, word, given)
         or _after_flag(flag)
         or f"napkin {command.name} {usage}"
     )
@@ -112,6 +118,13 @@ def _of_model(word: str, given: Mapping[str, OptionText]) -> str | None:
         if before and is_preset(whole):
             return f"a model's name is one word: {whole.lower()}"
     return None
+
+
+def _of_format(command: Signature, word: str, given: Mapping[str, OptionText]) -> str | None:
+    """Return a hint for a number that follows a number format: `dtype bf16 3.14`."""
+    if not {"value", "dtype"} <= {*command.names} or "value" not in given or not word[:1].isdigit():
+        return None
+    return f"napkin {command.name} {word} --dtype {given['value'].text}"
 
 
 def _after_flag(name: str) -> str | None:

@@ -12,7 +12,7 @@ from napkin.options.registry import OPTIONS
 
 TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
-HINTED = ("adapter", "max", "min", "precision", "quantized", "task")
+HINTED = ("adapter", "attention", "max", "min", "precision", "quantized", "task", "zero")
 """The options in VALUES of options/meanings.py, a module loaded only for values that these options do not have."""
 
 
@@ -49,10 +49,22 @@ class Words:
         text = self._next() if value is None else value
         if text is None:
             self._problem(f"{head}: its value is missing", option.usage)
+        elif option.name == "over":
+            self._axis(text, head)
         else:
             before = self.given.get(option.name) if option.many and not option.positional else None
             earlier = before.text if before is not None and isinstance(before.text, list) else []
             self._put(option, [*earlier, text] if option.many else text, head)
+
+    def _axis(self, text: str, head: str) -> None:
+        """Keep the values of --over; repeated for another option it is --by."""
+        swept = text.partition("=")[0]
+        for name in ("over", "by"):
+            held = self.given.get(name)
+            if held is None or str(held.text).partition("=")[0] == swept:
+                self._put(OPTIONS[name], text, head)
+                return
+        self._problem(f"{head} {swept[:60]}: two options are swept already", "a sweep takes --over and --by")
 
     def _flag(self, option: Option, head: str, value: str | None, meaning: bool) -> None:
         """Read a flag; `true` or `false` may follow it, as other tools write it."""

@@ -124,6 +124,19 @@ def ask(
     return answer
 
 
+def _is_count(value: object) -> bool:
+    """Return whether a value given for an accelerator counts them, and does not name one (4090)."""
+    if not str(value).isdigit():
+        return False
+    from napkin.inputs.hardware import find
+
+    try:
+        find(str(value))
+    except NapkinError:
+        return True
+    return False
+
+
 def accepted(
     command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str], shared: bool = False
 ) -> dict[str, OptionText]:
@@ -136,6 +149,7 @@ def accepted(
     taken = {*command.names, *command.figures}
     for key, value in options.items():
         name = spelled(str(key), (*taken, *OPTIONS) if shared else taken)
+        name = "gpus" if name == "hardware" != str(key) and "gpus" in taken and _is_count(value) else name  # gpu: 8
         if name is None:
             place = where(str(key)) or f"--{key}"
             problems.append(

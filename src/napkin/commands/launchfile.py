@@ -106,7 +106,7 @@ class Launch:
         again = {**{one: text.text for one, text in files.given.items() if one in command.names}, **here}
         if any(again.get(one) != stated.get(one) for one in again.keys() | stated if one in answer.inputs):
             return following
-        pieces = pieces_of(name, here)
+        pieces = pieces_of(name, {}, here)
         return " ".join([*pieces[:1], *(f"--from {quoted(path)}" for path in self.paths), *pieces[1:]])
 
 

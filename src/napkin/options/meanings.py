@@ -242,8 +242,8 @@ MEANS: dict[str, Mapping[str, str]] = {
         "*": "!--hardware, --gpus-per-node and --price say what it has and costs; plan --hardware any compares prices"
     },
     "cluster cluster-size": {"#": "--gpus {}", "*": "!--hardware and --gpus"},
-    "days": {"*": "--within {}d"},
-    "hours": {"*": "--within {}h"},
+    "days max-days": {"*": "--within {}d"},
+    "hours max-hours": {"*": "--within {}h"},
     "weeks": {"*": "--within {}w"},
     "minutes": {"*": "--within {}min"},
     "years": {"*": "--within {}y"},
@@ -305,6 +305,12 @@ VALUES: dict[str, Mapping[str, str]] = {
     },
     "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},
     "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
+    "attention": {
+        **dict.fromkeys(("sdpa", "auto"), _SDPA[1:]),
+        "math": "--attention eager",
+        "xformers": "--attention efficient",
+    },
+    "zero": {f"{word}{n}": f"--zero {n}" for word in ("stage", "stage-", "zero", "zero-") for n in "0123"},
     "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},
 }
 """Option → values that it does not take, and the hint. *.json: any file of this kind."""

@@ -113,7 +113,8 @@ SAME = {
     "budget": "max-cost cost-limit max-budget budget-usd usd dollars money total-budget max-price",
     "price": """cost-per-hour price-per-hour price-per-gpu-hour cost-per-gpu-hour cost-per-gpu price-per-gpu
         gpu-price gpu-cost gpu-hour-price gpu-hour-cost gpu-price-per-hour gpu-cost-per-hour hourly-rate
-        hourly-cost hourly-price usd-per-gpu-hour usd-per-hour dollars-per-hour rental-price""",
+        hourly-cost hourly-price usd-per-gpu-hour usd-per-hour dollars-per-hour rental-price spot-price
+        on-demand-price""",
     "tokens-per-second": """throughput tokens-per-sec tok-per-sec toks-per-sec tokens-s tok-s token-throughput
         train-tokens-per-second""",
     "tokens-per-second-per-gpu": """tps tgs tokens-per-gpu-per-second tokens-per-sec-per-gpu tps-per-gpu
@@ -138,7 +139,7 @@ SAME = {
     "widths": "layer-widths layer-sizes hidden-sizes",
     "depth": "num-layers n-layers n-layer layers num-hidden-layers",
     "layers": "num-layers n-layers n-layer num-hidden-layers",
-    "fan-in": "in-features",
+    "fan-in": "in-features width hidden-size d-model",
     "compute": "compute-budget flop-budget flops-budget training-flops training-compute total-compute flops",
     "law": "scaling-law",
     "prompt-tokens": """input-tokens input-len input-length isl prompt-len prompt-length max-input-tokens
@@ -178,6 +179,7 @@ SAME = {
     "quiet": "silent",
     "verbose": "details full-output",
     "run-kind": "kind-of-run",
+    "init": "template starter",
     "model": """model-name model-id model-path model-name-or-path pretrained-model-name-or-path pretrained-model
         pretrained base-model hf-model hf-model-id hf-path model-config config config-file config-json arch
         architecture repo-id checkpoint-dir model-type params parameters num-params n-params num-parameters

@@ -33,7 +33,7 @@ class Remedy:
 
 
 TRAINER = (
-    *("attention", "optimizer-form", "sp", "frozen", "quantized", "quantize-experts"),
+    *("save", "attention", "optimizer-form", "sp", "frozen", "quantized", "quantize-experts"),
     *("zero", "micro-batch", "recompute", "lora-rank", "share", "away"),
 )
 """Settings of the trainer, and of an engine on its GPUs: the same GPUs, the same tokens in a step, the same model."""
@@ -52,7 +52,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
 RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
     *("micro-batch", "share", "zero", "away", "quantize-experts", "quantized", "frozen", "sp", "loss"),
-    *("optimizer-form", "attention"),
+    *("optimizer-form", "attention", "save"),
 )
 """The order in which axes are relaxed: the least desirable changes first, free ones last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))
@@ -181,7 +181,7 @@ def remedies(search: RemedySearch) -> Iterator[Remedy]:
 
 ADVICE = (LORA, "frozen", QLORA, "quantized", "quantize-experts", "optimizer", "lora-rank", "recompute", "loss", "seq")
 """What practitioners try for fine-tuning, in this order; then host memory."""
-SAME_TRAINING = ("attention", "optimizer-form", "sp", "zero", "micro-batch", "recompute", "loss", "cp")
+SAME_TRAINING = ("save", "attention", "optimizer-form", "sp", "zero", "micro-batch", "recompute", "loss", "cp")
 """Changes on the same GPUs that do not affect the training; the last two only if the others are not enough."""
 
 
@@ -211,7 +211,8 @@ def advice(search: RemedySearch) -> Iterator[Remedy]:
 
 
 def _sharded(search: RemedySearch) -> Choice | None:
-    """Return the weakest combination of changes that do not affect the training, with sharding, that fits."""
+    """Return the weakest combination of changes that do not affect the training that fits, if it shards what was not
+    sharded."""
     groups = (
         search.strongest(SAME_TRAINING[:count]) for count in range(len(SAME_TRAINING) - 2, len(SAME_TRAINING) + 1)
     )
@@ -220,7 +221,7 @@ def _sharded(search: RemedySearch) -> Choice | None:
         return None
     choice = search.relaxed(strongest, RELAXED)
     levels = {axis.name: level for axis, level in zip(search.axes, choice, strict=True)}
-    return choice if levels.get("zero") or levels.get("cp") else None
+    return choice if any(levels.get(name) for name in ("zero", "cp", "save")) else None
 
 
 def with_more_gpus(search: RemedySearch, fewest: bool) -> Remedy | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from napkin.footprint.saving import FULL, ON_GPU, SHARDED
 from napkin.operations.implementations import EAGER, FLASH
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
@@ -57,6 +58,7 @@ def trainer_axes(model: Model, setup: Setup, given: Options, node: int) -> list[
         *_recomputation(setup),
         *_kernels(model, setup),
         *_adapter(model, setup),
+        *_saving(setup),
     ]
 
 
@@ -156,6 +158,12 @@ def _optimizer(setup: Setup) -> Iterator[Axis]:
             levels.append({"offload": ",".join(together), **zero})
     if levels:
         yield Axis("offload", tuple(levels), "transfers over the link to the host")
+
+
+def _saving(setup: Setup) -> Iterator[Axis]:
+    """Yield savings of the state that gather less of it on a GPU."""
+    if setup.save == ON_GPU:
+        yield Axis("save", ({"save": FULL}, {"save": SHARDED}), "nothing of the step: less is gathered on each GPU")
 
 
 def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[Axis]:

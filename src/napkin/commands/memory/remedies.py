@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.memory.host import holds, host_of, keeps, read_node
+from napkin.commands.memory.host import holds, host_of, keeps, read_node, read_save
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.question.setup import read_setup
 from napkin.errors import NapkinError
@@ -19,7 +19,7 @@ from napkin.planning.remedies import HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySe
 from napkin.planning.remedy_axes import Axis, Options, axes
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import FITS, Fit
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.render.answer import Answer, Cell, Row
 from napkin.training.setup import Setup
 
@@ -77,6 +77,7 @@ def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) ->
     asked = question.asked.changed(options)
     try:
         setup = read_setup(asked, question.model)
+        setup = replace(setup, save=read_save(asked, setup))
         if not setup.offload and least_states(question.model, setup) > hardware.capacity:
             return TOO_LARGE
         return read_within_host(question.evaluate(question.model, setup), asked, hardware, question.source)

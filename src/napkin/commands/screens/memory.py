@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.memory.question import MemoryQuestion
-from napkin.commands.screens.setup import of_setup
+from napkin.commands.screens.setup import of_setup, role_of
 from napkin.commands.screens.suggestions import host_line, would_fit
 from napkin.errors import UNDECIDED
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
 from napkin.footprint.saving import FULL
-from napkin.planning.verdicts import FITS, Fit
+from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.render.answer import Answer, Row, suggested
 from napkin.render.figures import interval, size, size_of
 from napkin.render.screen import Bar, Next, Screen, quantities
@@ -131,7 +131,12 @@ def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]
     ends = interval(answer.intervals["memory/total"], used, "byte", question.confidence)
     if capacity is None:
         return [f"{size(used)} per GPU", ends]
-    return [(answer.verdict or "").upper(), f"{size_of(used, capacity.value)} per GPU", ends]
+    on_gpu = [f"{size_of(used, capacity.value)} per GPU", ends]
+    if answer.verdict == NOT and found.verdict != NOT:
+        terms = answer.by_path()
+        kept = size_of(terms["memory/host"].value, terms["memory/host/capacity"].value)
+        return [f"{NOT.upper()} the host", f"{kept} per node", *on_gpu]
+    return [(answer.verdict or "").upper(), *on_gpu]
 
 
 def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str | Bar, ...]]:
@@ -187,9 +192,7 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
         kind = " and ".join(kinds)
         return f"{kind}{_split(setup, 3)}"
     if name == "models":
-        others = [one for one, _ in found.rank.others]
-        if setup.task.teacher:
-            others = ["teacher" if one == "reference" else one for one in others]
+        others = [role_of(setup, one) for one, _ in found.rank.others]
         return f"{', '.join(others)}{_split(setup, 3)}"
     if name == "gradients":
         return f"{precision.grad}{_split(setup, 2)}"
@@ -203,7 +206,8 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
         return f"{precision.compute} copies made by autocast"
     if name == "temporaries":
         largest = AT_HEAD if _is_at_head(peak) else WORKSPACE[peak.name]
-        return largest + ("; gathered weights" if layout.zero == 3 else "")
+        gathered = WORKSPACE["save"]
+        return largest + (f"; {gathered}" if layout.zero == 3 and largest != gathered else "")
     if name == "inputs":
         return "token ids and labels"
     return "CUDA context, allocator's cache" + ("; NCCL" if layout.gpus > 1 else "")
@@ -246,6 +250,8 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict
         return _first(remedies)
     if question.hardware is None:
         return Next({"hardware": "h100"})
+    if found.verdict == FITS and verdict != FITS:
+        return Next({"offload": None, "host-memory": None})
     if found.verdict == FITS:
         return Next({"max": "micro-batch", "micro-batch": None, "tensors": None, "host-memory": None})
     return smaller(question)

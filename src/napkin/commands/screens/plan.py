@@ -8,7 +8,7 @@ from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.screens.setup import trained_part
 from napkin.commands.screens.suggestions import host_line, hosted, joined
 from napkin.errors import HELD, UNDECIDED
-from napkin.planning.verdicts import FITS, NOT, VERDICTS
+from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer, Row, number_in, suggested
 from napkin.render.figures import amount, briefly, interval, size, size_of
 from napkin.render.screen import Column, Next, Screen, Table
@@ -78,19 +78,21 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         found = answer.intervals.get(path)
         return [] if found is None else [interval(found, terms[path].value, "second", question.confidence)]
 
+    fit = []
+    if "memory/total" in terms and "memory/capacity" in terms:
+        chosen = next((str(row["fit"]) for row in answer.rows or () if row.get("recommended")), "")
+        word = f"{chosen.upper()} " if chosen and not too_much else ""
+        fit = [word + size_of(terms["memory/total"].value, terms["memory/capacity"].value)]
     if question.tokens is not None and "time" in terms:
         head.append(human(terms["time"].value, "second"))
         head += costs if question.budget is not None else []
         head += judged if question.limits and question.counts else []
         head += ends("time")
         head += costs if question.budget is None else []
-        head.append(step)
+        head += [*fit, step]
     else:
-        head += [step, *ends("step/time")]
+        head += [step, *ends("step/time"), *fit]
     head.append(f"MFU {human(terms['mfu'].value, '1', 3)}")
-    if "memory/total" in terms and "memory/capacity" in terms:
-        fit = f"{answer.verdict.upper()} " if answer.verdict in VERDICTS and not too_much else ""
-        head.append(fit + size_of(terms["memory/total"].value, terms["memory/capacity"].value))
     if too_much:
         head.insert(0, f"{NOT.upper()} the host")
     return head

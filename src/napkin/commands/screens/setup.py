@@ -65,8 +65,13 @@ def _reference(setup: Setup) -> list[str]:
     for one in setup.forwards:
         if one.name == REFERENCE:
             held = one.model.name if one.model is not None else "a copy"
-            return [f"reference {held if one.held else 'the model without adapters'}"]
+            return [f"{role_of(setup, one.name)} {held if one.held else 'the model without adapters'}"]
     return []
+
+
+def role_of(setup: Setup, name: str) -> str:
+    """Return what another model of the step is called: the reference of a distillation is its teacher."""
+    return "teacher" if name == REFERENCE and setup.task.teacher else name
 
 
 def of_setup(model: Model, setup: Setup, hardware: str) -> list[str]:

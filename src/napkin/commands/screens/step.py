@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from napkin.commands.next_command import FREE, under
 from napkin.commands.question.step_model import StepQuestion
-from napkin.commands.screens.setup import degrees_of, run_on, trained_part
+from napkin.commands.screens.setup import degrees_of, role_of, run_on, trained_part
 from napkin.inputs.peaks import peak_name
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
 from napkin.render.figures import interval, size_of
 from napkin.render.screen import Bar, Next, Screen, quantities
 from napkin.term import Term
+from napkin.training.setup import Setup
+from napkin.training.tasks import MISMATCHED, REFERENCE
 from napkin.units import human
 
 SAYS = {
@@ -22,6 +24,8 @@ SAYS = {
     "bubble": "idle pipeline stages",
     "optimizer": "the optimizer's update",
     "overhead": "kernel launches and the host",
+    REFERENCE: "its pass without gradients",
+    MISMATCHED: "responses to other prompts, without gradients",
 }
 """Part of a step → its description, unless its own parts say more."""
 
@@ -43,7 +47,7 @@ def screen(question: StepQuestion, answer: Answer, parts: Sequence[Term], fit: s
         ],
         [f"{human(step.value, 'second')} a step", ends, f"MFU {human(terms['mfu'].value, '1', 3)}", _binding(answer)],
         "",
-        quantities(_parts(parts, step)),
+        quantities(_parts(question.setup, parts, step)),
         more=quantities(_rows(question, terms, fit), right=False),
         next=_next(question, fit),
     )
@@ -54,7 +58,7 @@ def _binding(answer: Answer) -> str:
     return f"mostly {answer.verdict}" if answer.verdict else ""
 
 
-def _parts(parts: Sequence[Term], step: Term) -> list[tuple[str | Bar, ...]]:
+def _parts(setup: Setup, parts: Sequence[Term], step: Term) -> list[tuple[str | Bar, ...]]:
     """Return a row for every part that takes time, with its share and its own parts."""
     rows: list[tuple[str | Bar, ...]] = []
     for part in parts:
@@ -65,7 +69,7 @@ def _parts(parts: Sequence[Term], step: Term) -> list[tuple[str | Bar, ...]]:
         inner.sort(key=lambda one: -float(one.value))
         listed = ", ".join(f"{one.name.rpartition('/')[2]} {human(one.value, 'second', 3)}" for one in inner)
         says = listed if name == "communication" and len(inner) > 1 else SAYS.get(name, "")
-        label, said = name.replace("_", " "), f"{whole:.0%}" if whole == whole else "–"
+        label, said = role_of(setup, name).replace("_", " "), f"{whole:.0%}" if whole == whole else "–"
         rows.append((label, human(part.value, "second", 3), Bar(whole), f"{said}; {says}".removesuffix("; ")))
     return rows
 

@@ -31,14 +31,29 @@ def screen(question: TrainTimeQuestion, answer: Answer) -> Screen:
         _headline(question, answer, terms, wanted),
         answer.verdict or "",
         quantities(_rows(question, answer, terms, wanted), right=False),
-        _remarks(question, wanted) + _published(answer),
+        _remarks(question, wanted, answer.verdict) + _published(answer),
         next=_next(question, terms, wanted, answer.verdict),
     )
 
 
-def _remarks(question: TrainTimeQuestion, wanted: str) -> list[str]:
-    """Return why `plan` gives a different answer, if a run is estimated without a layout."""
-    if question.confidence is None or question.step is not None or wanted not in ("time", "gpus"):
+def _is_replicated(question: TrainTimeQuestion, verdict: str | None) -> bool:
+    """Return whether the run does not fit because nothing divides the states among its GPUs."""
+    if question.step is None or verdict != DOES_NOT_FIT:
+        return False
+    layout = question.step.setup.layout
+    return layout.dp == layout.gpus > 1 and not layout.zero and layout.ep == 1
+
+
+def _remarks(question: TrainTimeQuestion, wanted: str, verdict: str | None) -> list[str]:
+    """Return why `plan` gives a different answer, if a run is estimated without a layout or on one that does not
+    fit."""
+    if question.step is not None:
+        return (
+            ["every GPU holds all states; napkin plan searches for a layout that fits"]
+            if _is_replicated(question, verdict)
+            else []
+        )
+    if question.confidence is None or wanted not in ("time", "gpus"):
         return []
     return ["by the MFU of published runs; napkin plan times the best layout instead"]
 
@@ -107,12 +122,12 @@ def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, T
         found.append(f"DOES NOT FIT {_memory(terms)}")
     elif question.limits and answer.verdict not in (None, IMPOSSIBLE):
         found.append(f"{str(answer.verdict).upper()}: {' and '.join(_limits(question))}")
-    elif answer.verdict == UNDECIDED:
-        found.append(f"memory TOO CLOSE TO CALL: {_memory(terms)}")
     costs = [human(terms["cost"].value, "USD")] if "cost" in terms else []
     found += costs if "budget" in question.limits else []
     if wanted in answer.intervals and question.confidence is not None:
         found.append(interval(answer.intervals[wanted], what.value, what.unit, question.confidence))
+    if answer.verdict == UNDECIDED and not question.limits:
+        found.append(f"TOO CLOSE TO CALL {_memory(terms)}")
     if wanted != "time" and "time" in terms and ("time/allowed" in terms or "time" not in question.known):
         found.append(f"done in {human(terms['time'].value, 'second')}")
     found += costs if "budget" not in question.limits else []
@@ -157,7 +172,7 @@ def _rows(
         real = amount(terms["tokens/real"].value)
         rows.append(("padding", f"{terms['padding/share'].value:.0%}", f"of the tokens; {real} are real"))
     if "memory/total" in terms:
-        rows.append(("memory", f"{_memory(terms)} per GPU", ""))
+        rows.append(("memory", f"{_memory(terms)} per GPU", "" if question.limits else answer.verdict or ""))
     if question.named:
         rows.append(("model", human(terms["params"].value, "param"), ""))
     if "energy" in terms:
@@ -208,9 +223,9 @@ def _emitted(terms: Mapping[str, Term]) -> str:
 def _next(question: TrainTimeQuestion, terms: Mapping[str, Term], wanted: str, verdict: str | None) -> Next:
     """Return the next command: with the MFU that published runs reach, the best layout, the GPUs for a deadline."""
     if verdict == DOES_NOT_FIT:
-        from napkin.commands.next_command import under
+        from napkin.commands.next_command import FREE, under
 
-        return under("memory")
+        return under("plan", less=FREE) if _is_replicated(question, verdict) else under("memory")
     if wanted == "gpus":
         taken = {} if question.solved is None else question.solved.options
         return Next({"gpus": str(terms["gpus"].value), "within": None, "budget": None, "min": None, **taken})
