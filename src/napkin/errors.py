@@ -49,8 +49,10 @@ class NapkinError(Exception):
     def __str__(self) -> str:
         return "\n".join(f"{one.message}\nhint: {one.hint}" if one.hint else one.message for one in self.errors)
 
-    def at(self, where: str) -> NapkinError:
-        """Return the same problem with its location in front of the message."""
+    def at(self, where: str, file: str = "") -> NapkinError:
+        """Return the same problem with its location in front of the message, unless that begins with the `file`."""
+        if file and self.message.startswith(f"{file}:"):
+            return self
         return type(self)(f"{where}: {self.message}", self.hint, self.status)
 
 
@@ -71,8 +73,8 @@ class Problems(NapkinError):
     def errors(self) -> tuple[NapkinError, ...]:
         return tuple(one for problem in self.problems for one in problem.errors)
 
-    def at(self, where: str) -> NapkinError:
-        return Problems([problem.at(where) for problem in self.problems])
+    def at(self, where: str, file: str = "") -> NapkinError:
+        return Problems([problem.at(where, file) for problem in self.problems])
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

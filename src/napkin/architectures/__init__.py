@@ -86,7 +86,7 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
     notes, stored = (*model.notes, *config.notes), None
-    quantization = next((one.fields[QUANTIZED] for one in (config, text) if QUANTIZED in one.fields), None)
+    quantization = config.mapping(QUANTIZED, required=False) or text.mapping(QUANTIZED, required=False)
     if quantization is not None:
         from napkin.architectures.checkpoint import checkpoint_of
 
@@ -160,9 +160,9 @@ def wrapper_of(model_type: str) -> Wrapper | None:
 def text_model(config: Config) -> Config:
     """Return the language model's block of a multimodal config, with what the outer level says about it; else the
     config itself."""
-    stored = config.raw(QUANTIZED, required=False)
+    stored = config.mapping(QUANTIZED, required=False)
     if stored is not None:
-        method = stored.get("quant_method") if isinstance(stored, dict) else None
+        method = stored.get("quant_method")
         how = f", stored as {printable(method, 40)}" if isinstance(method, str) else ""
         config.notes.append(f"a quantized checkpoint{how}: its logical parameters are counted")
     wrapper = wrapper_of(config.model_type)

@@ -26,11 +26,11 @@ MOST_REPEATS = 3
 """Repetitions in a pattern; none of a group. More could take for ever to match."""
 
 
-def checkpoint_of(fields: object, unlisted: bool = False) -> Checkpoint | None:
-    """Return how the weights of a file with this quantization_config are stored; None if it is none."""
-    if not isinstance(fields, dict):
-        return None
+def checkpoint_of(fields: Fields, unlisted: bool = False) -> Checkpoint:
+    """Return how the weights of a file with this quantization_config are stored."""
     method = fields.get("quant_method")
+    if fields.get("load_in_8bit") is True or fields.get("load_in_4bit") is True:
+        method = "bitsandbytes"  # whatever it states (src/transformers/quantizers/auto.py, from_dict)
     word = printable(method, 40) if isinstance(method, str) else "an unnamed method"
     read = METHODS.get(word)
     found = read(fields) if read is not None else None

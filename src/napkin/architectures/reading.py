@@ -186,8 +186,11 @@ BARE = ("Model", "EncoderModel")
 def class_names(config: Config) -> list[str]:
     """Return the classes named under `architectures`. Refused (3): one that transformers does not have for a model_type
     that it has, if the name does not say that it is a language model: a draft model of speculative decoding, say."""
-    names = [name for name in config.items("architectures", required=False) or [] if isinstance(name, str)]
-    for name in names:
+    names: list[str] = []
+    for name in config.items("architectures", required=False) or []:
+        if not isinstance(name, str):
+            raise config.wrong("architectures", f"{printable(repr(name), 60)} is not the name of a class")
+        names.append(name)
         if not _is_known(name) and registered(config.model_type):
             raise config.refuse(
                 "architectures",

@@ -107,7 +107,12 @@ def ask(
         return answer_phases(command, given, lambda part, idle: ask(command, part, only, idle))
     inputs = Inputs(command, given, only)
     inputs.depends(("theme",), "plot" in given, "no plot is drawn", "--plot FILE draws one")
-    answer = command.run(inputs)
+    try:
+        answer = command.run(inputs)
+    except NapkinError as problem:
+        from napkin.commands.places import at_their_places
+
+        raise at_their_places(problem, given) from None
     unused = {name: why for name, why in inputs.unused().items() if name not in WRITTEN}
     probed = [name for name in given if name in PROBED and name not in unused]
     if unused or (probed and spare is None):

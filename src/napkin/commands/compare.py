@@ -222,7 +222,7 @@ def _side(command: Command, question: Question, name: str) -> Answer:
     try:
         return nested_question.answer_quietly(command, question)
     except NapkinError as problem:
-        raise problem.at(name) from None
+        raise problem.at(name, name) from None
 
 
 def _text(question: Question, name: str, answer: Answer | None = None) -> str:

@@ -85,7 +85,12 @@ class Inputs:
             value = self.command.reads.get(option.name, option.parse)(written)
         except Unreadable as problem:
             hint = option.usage if problem.hint in (None, EXAMPLES) else problem.hint
-            raise NapkinError(f"{where}: {problem.reason}", hint) from None
+            from napkin.commands.several import several
+
+            asked = several(self.command, option, written)
+            raise NapkinError(
+                f"{where}: {asked.reason if asked else problem.reason}", asked.hint if asked else hint
+            ) from None
         if isinstance(value, int) and option.name in IN_POWERS_OF_TWO and written.strip().lower().endswith("k"):
             binary = f"{written.strip()[:-1].rstrip()}Ki"
             said = f"{option.name} {written.strip()} = {value:,} ({binary} = {value * 1024 // 1000:,})"

@@ -13,6 +13,7 @@ reaches the prediction."""
 
 from __future__ import annotations
 
+from napkin.architectures.reading import DEEPEST
 from napkin.errors import NapkinError, Problems
 from napkin.evidence.finetune_words import of_tuning
 from napkin.evidence.preset_dimensions import dimensions_of
@@ -82,6 +83,7 @@ def read(path: str) -> Published:
         row = RowFields(document, index, fields if isinstance(fields, dict) else {})
         try:
             _check_name(row, fields, names)
+            row.count("model.layers", most=DEEPEST)
             if schema == STEPS:
                 found.steps.append(step_row(recognized(with_preset(row), of_step)))
             elif schema == MEMORY:
@@ -107,8 +109,10 @@ def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
     if not isinstance(fields, dict):
         raise row.wrong("", "is not a mapping")
     name = fields.get("id")
-    if not isinstance(name, str) or not name:
+    if name is None or name == "":
         raise row.wrong("id", "is missing")
+    if not isinstance(name, str):
+        raise row.wrong("id", f"{printable(repr(name), 60)} is not a text")
     if name in names:
         raise row.wrong("id", f"{printable(name, 60)} appears twice")
     names.add(name)

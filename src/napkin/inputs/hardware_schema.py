@@ -45,7 +45,7 @@ def _generation(value: object) -> str:
     name = normal(_text(value))
     if name not in GENERATIONS:
         hint = did_you_mean(name, GENERATIONS) or f"one of {', '.join(GENERATIONS)}"
-        raise units.Unreadable("is not a generation that napkin knows", hint)
+        raise units.Unreadable(f"{str(value)!r} is not a generation that napkin knows", hint)
     return name
 
 

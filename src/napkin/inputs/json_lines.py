@@ -22,13 +22,15 @@ def line_of_second(text: str) -> int:
     return 1
 
 
-def line_of_token(text: str, token: str) -> int:
-    """Return the line of a word or number outside the strings of a JSON text."""
+def place_of_token(text: str, token: str) -> tuple[int, tuple[object, ...]]:
+    """Return the line of a word or number outside the strings of a JSON text, which is valid up to there, and the path
+    of keys that leads to it."""
     import re
 
     places = re.finditer(r'"[^"\\]*(?:\\.[^"\\]*)*"|[-+.\w]+', text)
-    found = next((match.start() for match in places if match.group() == token), 0)
-    return text.count("\n", 0, found) + 1
+    start = next((match.start() for match in places if match.group() == token), 0)
+    *_, (below, line) = _keys_of_json(text[:start] + '{"":')  # a mapping in its place has its path
+    return line, below[:-1]
 
 
 def _keys_of_json(text: str) -> Iterator[tuple[tuple[object, ...], int]]:

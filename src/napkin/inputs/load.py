@@ -10,7 +10,7 @@ import stat
 import sys
 
 from napkin.errors import NapkinError, escaped
-from napkin.inputs.json_lines import line_of_second, line_of_token, lines_of_json
+from napkin.inputs.json_lines import line_of_second, lines_of_json, place_of_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,9 +51,14 @@ class Document:
         if self.json and not self.lines:
             self.lines = lines_of_json(self.json)
         line = next((self.lines[path[:at]] for at in range(len(path), 0, -1) if path[:at] in self.lines), None)
-        where = f"{self.name}:{line}" if line else self.name
-        field = ".".join(printable(str(p), 60) for p in path)
-        return f"{where}: {field}" if field else where
+        return place_in_file(self.name, line, path)
+
+
+def place_in_file(name: str, line: int | None, path: tuple[object, ...]) -> str:
+    """Return `file:line: field` of a path of keys."""
+    where = f"{name}:{line}" if line else name
+    field = ".".join(printable(str(p), 60) for p in path)
+    return f"{where}: {field}" if field else where
 
 
 def printable(text: str, longest: int = 200) -> str:
@@ -139,13 +144,13 @@ def parse_json(text: str, name: str, *, infinite: bool = False) -> Document:
     def refuse(token: str) -> Any:
         if infinite and token != "NaN":
             return float(token)
-        where = f"{name}:{line_of_token(text, token)}"
+        where = place_in_file(name, *place_of_token(text, token))
         raise NapkinError(f"{where}: {token} is not a number that JSON knows", "write a finite number")
 
     def finite(token: str) -> float:
         value = float(token)
         if value in (float("inf"), float("-inf")):
-            where = f"{name}:{line_of_token(text, token)}"
+            where = place_in_file(name, *place_of_token(text, token))
             raise NapkinError(f"{where}: {printable(token, 40)} is out of range", "write a finite number")
         return value
 

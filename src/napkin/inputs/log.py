@@ -14,7 +14,9 @@ from napkin.inputs.load import printable
 from napkin.record import record
 from napkin.units import plain
 
-_NUMBER = r"\s*[:=]?\s*\(?\s*'?([0-9][0-9,]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)"
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?![0-9]|,[0-9])"
+"""Digits; commas only between groups of three: one that is a decimal point leaves the figure unread."""
+_NUMBER = rf"\s*[:=]?\s*\(?\s*'?({_DIGITS}\.?[0-9]*(?:[eE][+-]?[0-9]+)?)"
 _S = r"s(?:ec)?(?:ond)?"
 _GPU = r"(?:gpu|device|chip)"
 _MS = r"(?=\s*[:=]?\s*[0-9.,]+\s*ms)"
@@ -128,8 +130,10 @@ def figures(line: str) -> Logged:
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str, float], ...]:
     """Return each name with the number after it as one pattern."""
-    whole = r"['\"]?(?:{})['\"]?" + _NUMBER.replace("{", "{{") + r"(\s*%)?"
-    return tuple((re.compile(whole.format(name), re.IGNORECASE), what, scale) for name, what, scale in _PATTERNS)
+    return tuple(
+        (re.compile(rf"['\"]?(?:{name})['\"]?{_NUMBER}(\s*%)?", re.IGNORECASE), what, scale)
+        for name, what, scale in _PATTERNS
+    )
 
 
 _STEP = re.compile(

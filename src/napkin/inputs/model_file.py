@@ -53,7 +53,7 @@ def _is_adapter(path: str) -> NapkinError:
 def is_path(text: str) -> bool:
     """Return whether a MODEL can only be a path: a missing file is never taken for the preset of its last part."""
     begins = text.startswith(("./", "../", "/", "~"))
-    return begins or text.count("/") > 1 or text.endswith((".json", ".yaml", ".yml"))
+    return begins or text.count("/") > 1 or text.endswith((".json", ".yaml", ".yml", "/"))
 
 
 def load_config(model: str) -> Config:

@@ -180,7 +180,7 @@ class _Machine:
         """Return the container of the next value, and the value's key if that is a dict."""
         stack, start = self.stack, self.marks[-1] if self.marks else 0
         opened = stack[start - 1] if start else None
-        if type(opened) is dict and (len(stack) - start) % 2:
+        if type(opened) is dict and (len(stack) - start) % 2 and type(stack[-1]) is str:
             return opened, stack[-1]
         if len(stack) > 1 and type(stack[-1]) is str and type(stack[-2]) is dict:
             return stack[-2], stack[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 from napkin.errors import NapkinError
-from napkin.inputs.load import DEEPEST, Document, name_of, printable, read_text
+from napkin.inputs.load import DEEPEST, Document, name_of, place_in_file, printable, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class Builder:
         self._anchored: dict[str, tuple[Any, int]] = {}
         self._nodes = 0
 
-    def fail(self, event: Any, what: str, hint: str | None = None) -> NapkinError:
-        """Return an error at an event's line."""
-        return NapkinError(f"{self.name}:{_line(event)}: {what}", hint)
+    def fail(self, event: Any, what: str, hint: str | None = None, path: tuple[object, ...] = ()) -> NapkinError:
+        """Return an error at an event's line; `path` leads to its value."""
+        return NapkinError(f"{place_in_file(self.name, _line(event), path)}: {what}", hint)
 
     def document(self, loader: Any) -> Any:
         """Return the data of the stream's only document."""
@@ -149,7 +149,7 @@ class Builder:
             raise self.fail(event, "is nested too deeply", f"at most {DEEPEST} levels")
         if isinstance(event, yaml.ScalarEvent):
             self.lines.setdefault(path, _line(event))
-            return self.scalar(event)
+            return self.scalar(event, path)
         if getattr(event, "tag", None):
             raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
         self.lines.setdefault(path, _line(event))
@@ -171,11 +171,11 @@ class Builder:
             self.lines[here] = line
         return mapping
 
-    def scalar(self, event: Any) -> object:
+    def scalar(self, event: Any, path: tuple[object, ...]) -> object:
         """Return a string, number, truth value or None."""
         text = str(event.value)
         if event.tag:
-            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
+            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML", path)
         if not event.implicit[0]:  # quoted or a block: text
             return text
         if text in _NULL:
@@ -185,20 +185,22 @@ class Builder:
         if text in _FALSE:
             return False
         if text.lower() in _WORDS:
-            raise self.fail(event, f"{text!r} could be a text or a truth value", 'write true, false, or quote it: "no"')
-        return self.plain_number(event, text)
+            hint = 'write true, false, or quote it: "no"'
+            raise self.fail(event, f"{text!r} could be a text or a truth value", hint, path)
+        return self.plain_number(event, text, path)
 
-    def plain_number(self, event: Any, text: str) -> object:
+    def plain_number(self, event: Any, text: str, path: tuple[object, ...]) -> object:
         """Return the number that an unquoted text spells, or the text."""
         digits = text.lstrip("+-")
         if digits.lower() in (".inf", ".nan"):
-            raise self.fail(event, f"{text} is not a finite number", "write a finite number")
+            raise self.fail(event, f"{text} is not a finite number", "write a finite number", path)
         if digits[:1] not in "0123456789.":
             return text
         if _in_another_base(digits):
-            raise self.fail(event, f"{text} could be octal or hexadecimal", "write it in decimal, or quote it")
+            raise self.fail(event, f"{text} could be octal or hexadecimal", "write it in decimal, or quote it", path)
         if ":" in text and all(part.isdigit() for part in digits.split(":")):
-            raise self.fail(event, f"{text} could be a time or a number in base 60", "quote it, or write a duration")
+            hint = "quote it, or write a duration"
+            raise self.fail(event, f"{text} could be a time or a number in base 60", hint, path)
         if len(text) > 60:
             return text
         try:
@@ -210,5 +212,5 @@ class Builder:
         except ValueError:
             return text
         if value is None or value != value or value in (float("inf"), float("-inf")):
-            raise self.fail(event, f"{text} is not a finite number", "write a finite number")
+            raise self.fail(event, f"{text} is not a finite number", "write a finite number", path)
         return value

@@ -69,8 +69,11 @@ def pieces_of(
     """
     texts = texts_of(given, changes, keep)
     arguments = sorted((name for name in texts if OPTIONS[name].positional), key=NAMES.index)
-    first = " ".join(["napkin", command, *(_words(texts[name]) for name in arguments)])
-    return [first, *(option_piece(name, text) for name, text in texts.items() if not OPTIONS[name].positional)]
+    options = [option_piece(name, text) for name, text in texts.items() if not OPTIONS[name].positional]
+    words = [_words(texts[name]) for name in arguments]
+    if any(word[:1] == "-" and word != "-" for word in words):  # behind `--`, where no word is an option
+        return [f"napkin {command}", *options, " ".join(["--", *words])]
+    return [" ".join(["napkin", command, *words]), *options]
 
 
 def pieces_in(line: str) -> list[str]:

@@ -28,6 +28,15 @@ _DOUBLE = (2**53 - 1) * 2**971
 """The largest number of fp64."""
 
 
+def _without_commas(text: str) -> str:
+    """Return the hint for a number with commas: one decimal comma, or groups of three digits."""
+    whole, _, rest = text.partition(",")
+    if (whole + rest).isalnum() and len(rest) - len(rest.lstrip(_DIGITS)) != 3:
+        return f"write {whole}.{rest}: the decimal point is a dot"
+    plain = text.replace(",", "")
+    return f"write {plain if plain.isalnum() else '70000'}: thousands have no commas"
+
+
 def split(text: str) -> tuple[int, int, str]:
     """Split `1.5e3 GiB` into (15, 2, "GiB"): digits, power of ten, suffix."""
     shown = text if len(text) <= LONGEST else text[:LONGEST] + "…"
@@ -69,8 +78,7 @@ def split(text: str) -> tuple[int, int, str]:
             exponent += int(power[:count]) * (-1 if rest[1] == "-" else 1)
             rest = power[count:]
     if rest[:1] == ",":
-        plain = stripped.replace(",", "") if stripped.replace(",", "").isalnum() else "70000"
-        raise Unreadable(f"{shown!r} is not a number", f"write {plain}: thousands have no commas")
+        raise Unreadable(f"{shown!r} is not a number", _without_commas(stripped))
     if rest[:1] in ("x", "X") and digits == 0:
         raise Unreadable(f"{shown!r} is hexadecimal", "write the number in decimal")
     if abs(exponent) > 400:

@@ -228,9 +228,7 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
         if launch is not None:
             launch.add_to(answer)
     except NapkinError as problem:
-        if problem.message.startswith(document.name):
-            raise
-        raise problem.at(document.place(*prefix)) from None
+        raise problem.at(document.place(*prefix), document.name) from None
     place = {path: document.place(*prefix, "limits", path) for path in limits}
     outcomes, wrong = hold(limits, answer.quantities(), answer.intervals, place, answer.verdict, command.verdicts)
     title = data.get("name")

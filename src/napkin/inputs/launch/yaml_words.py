@@ -28,11 +28,11 @@ class _Words(Builder):
             event.tag = None
         return super().node(loader, event, path, depth)
 
-    def scalar(self, event: Any) -> object:
+    def scalar(self, event: Any, path: tuple[object, ...]) -> object:
         """Return a string, number, boolean or None."""
         text = str(event.value)
         if event.tag:
-            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML")
+            raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML", path)
         if not event.implicit[0]:
             return text
         lower = text.lower()
