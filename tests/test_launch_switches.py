@@ -34,6 +34,8 @@ def said(reading: Reading, option: str) -> tuple[object, str]:
         ("--offload optimizer", "offload", None, "from file"),
         ("--use_8bit_optimizer", "optimizer", None, "from file"),
         ("--use_8bit_adam True", "optimizer", None, "from file"),
+        ("--optim adamw_torch --use_8bit_optimizer", "optimizer", None, "from file"),
+        ("--optim adamw_8bit --use_8bit_optimizer", "optimizer", "adamw-8bit", "from file"),
         ("--use_8bit_adam False", "optimizer", "adamw", "default"),
         ("--optimizer adamw_8bit", "optimizer", "adamw-8bit", "from file"),
         ("--ds_stage 2", "framework", "deepspeed", "assumed"),
@@ -144,3 +146,10 @@ def test_the_module_that_starts_is_named() -> None:
     text = "torchrun --nproc_per_node=8 --rdzv_backend c10d -m my.package.trainer --checkpoint.enable --a.b c\n"
     with pytest.raises(NapkinError, match=r"starts my\.package\.trainer, whose options"):
         reading_of(source_of(text, "train.sh"))
+
+
+def test_a_launcher_that_a_branch_decides_starts_the_program_all_the_same() -> None:
+    branch = 'if command -v uv; then RUN="uv run --no-sync torchrun"; else RUN=torchrun; fi'
+    line = "$RUN --nproc_per_node 4 my_sft.py --base_model Qwen/Qwen3-1.7B --batch_size 1024 --micro_batch_size 4"
+    with pytest.raises(NapkinError, match=r"starts my_sft\.py, whose options"):  # its names are axolotl's too
+        reading_of(source_of(f"{branch}\n{line}\n", "train.sh"))

@@ -36,7 +36,7 @@ def ask_switched(reading: Reading) -> None:
                 reading.assume("recompute", "none" if is_off(value) else "full", key)
         elif OFFLOADS.search(key) and not is_off(value) and "offload" not in reading.inputs:
             reading.ask("offload", key)
-        elif EIGHT_BITS.search(key) and not is_off(value) and not source.has_any("optim"):
+        elif EIGHT_BITS.search(key) and not is_off(value) and "8bit" not in str(source.plain("optim")):
             reading.ask("optimizer", key)
     if "optimizer" not in reading.inputs and not source.has_any("optim"):
         take_optimizer(reading, *[key for key in OPTIMIZERS if key in named])

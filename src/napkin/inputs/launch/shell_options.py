@@ -72,7 +72,8 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     for what, number in slurm.items():
         values[f"sbatch.{what}"] = FileValue(f"#SBATCH --{what.replace('_', '-')}", scalar(number))
     source = LaunchFile(name, "shell", values, Document(name, None, lines))
-    if not words[0].startswith("-"):  # a list of options starts no program
+    plain = [marks(one)[0] for one in words]
+    if not plain[0].startswith("-") or any(one.endswith(PROGRAMS) for one in plain):  # a list of options starts none
         source.command = tuple(marks(one)[0] for one in words if not one.startswith("-"))
     source.unread = {**_unread(script), **_of_variables(words)}
     if others and not line:

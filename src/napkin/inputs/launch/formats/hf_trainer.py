@@ -152,7 +152,7 @@ def prompts(reading: Reading) -> None:
 
 def others(reading: Reading) -> None:
     """Read optimizer, attention, recomputation, loss, packing and compilation."""
-    if reading.source.has_any("optim"):
+    if "optimizer" not in reading.inputs:
         take_optimizer(reading, "optim")
     reading.default("optimizer", "paged-adamw" if is_qlora(reading.source) else "adamw", "optim")
     if reading.source.has_any("attn_implementation"):
