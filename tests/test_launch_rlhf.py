@@ -165,3 +165,42 @@ def test_distillation_of_ms_swift_has_a_teacher() -> None:
     options, reading = read(f"swift rlhf --rlhf_type gkd {models} --max_length 2048 --max_completion_length 512\n")
     assert (options["task"], options["reference"], options["seq"]) == ("gkd", "qwen2.5-7b", 2048)
     assert "--max_completion_length" in [one.key for one in reading.not_modelled]
+
+
+def test_a_program_with_ms_swifts_rlhf_options_is_its_fork() -> None:
+    line = "torchrun --nproc_per_node=8 scripts/rlhf_ds.py --rlhf_type grpo --train_type full --model Qwen/Qwen2.5-7B"
+    sizes = "--max_length 20480 --max_completion_length 10240 --num_generations 8 --deepspeed zero3"
+    options, _ = read(f"{line} {sizes} --torch_dtype bfloat16\n")
+    expected = {"trainer": "ms-swift", "task": "grpo", "gpus": 8, "seq": 30720, "zero": 3, "samples-per-prompt": 8}
+    assert {name: options[name] for name in expected} == expected
+
+
+def test_launchers_of_ms_swift_leave_their_files_open() -> None:
+    line = "accelerate launch --config_file fsdp2.json swift/cli/sft.py --model Qwen/Qwen2.5-7B --max_length 2048"
+    options, _ = read(f"{line}\n")
+    assert (options["gpus"], options["zero"]) == (None, None)
+
+
+def test_dapos_updates_are_of_the_prompts_that_it_keeps() -> None:
+    """recipe/dapo/dapo_ray_trainer.py draws gen_batch_size prompts until train_batch_size are kept: 512 / 128 = 4."""
+    sizes = "data.gen_batch_size=1536 data.train_batch_size=512 actor_rollout_ref.rollout.n=8 "
+    kept = f"{sizes} algorithm.filter_groups.enable=True"
+    assert read(VERL.format(64, kept))[0]["updates"] == 4
+    assert read(VERL.format(64, sizes))[0]["updates"] == 12
+
+
+def test_nemo_rls_ppo_has_a_critic_and_updates_in_each_pass() -> None:
+    """64 prompts · 8 responses · 2 passes / 256 responses of an update are 4 updates of 32 prompts."""
+    text = """
+ppo: {num_prompts_per_step: 64, num_generations_per_prompt: 8, ppo_epochs: 2, max_num_epochs: 1}
+policy:
+  model_name: Qwen/Qwen3-8B
+  train_global_batch_size: 256
+  train_micro_batch_size: 1
+  max_total_sequence_length: 4096
+value: {model_name: Qwen/Qwen3-0.6B, train_micro_batch_size: 4}
+cluster: {gpus_per_node: 8, num_nodes: 1}
+"""
+    reading = reading_of(source_of(text, "ppo.yaml"))
+    options = {name: reading.value_of(name) for name in ("task", "critic", "global-batch", "updates")}
+    assert options == {"task": "ppo", "critic": "qwen3-0.6b", "global-batch": 32, "updates": 4}

@@ -153,3 +153,47 @@ def test_a_launcher_that_a_branch_decides_starts_the_program_all_the_same() -> N
     line = "$RUN --nproc_per_node 4 my_sft.py --base_model Qwen/Qwen3-1.7B --batch_size 1024 --micro_batch_size 4"
     with pytest.raises(NapkinError, match=r"starts my_sft\.py, whose options"):  # its names are axolotl's too
         reading_of(source_of(f"{branch}\n{line}\n", "train.sh"))
+
+
+@pytest.mark.parametrize("more", ["--dpo true", "--use_dpo", "--do_orpo True", "--train_stage kto"])
+def test_a_task_that_a_switch_names_is_asked(more: str) -> None:
+    assert shell(more).inputs["task"].value is None
+    assert "task" not in shell("--dpo false").inputs
+
+
+def test_settings_that_a_module_or_an_argument_file_holds_are_named() -> None:
+    for line in ("deepspeed --module my.tuning --config a.yaml --x", "python train.py --train_args_file a.json --x"):
+        with pytest.raises(NapkinError, match=r"its settings are in a\.(yaml|json), which was not found"):
+            reading_of(source_of(f"{line}\n", "train.sh"))
+
+
+def test_a_program_without_options_is_named() -> None:
+    with pytest.raises(NapkinError, match=r"starts train\.py without options of its own"):
+        reading_of(source_of("#!/bin/bash\nuv run python src/train.py $@\n", "train.sh"))
+    with pytest.raises(NapkinError, match="no training command with options was found"):
+        reading_of(source_of("#!/bin/bash\nexport A=1\nmkdir -p x\n", "train.sh"))
+
+
+def test_programs_that_make_data_are_not_the_training() -> None:
+    made = "python create_pairs.py --model_name_or_path a --tokenizer_name b --save_prefix c --seed 1 --k 2 --m 3 --n 4"
+    with pytest.raises(NapkinError, match=r"starts dpo\.py"):
+        reading_of(source_of(f"{made}\naccelerate launch dpo.py --my_model a --out b\n", "train.sh"))
+
+
+def test_a_vision_tower_before_megatrons_decoder_is_refused() -> None:
+    """examples/multimodal: --seq-length is the tower's, --decoder-seq-length the language model's."""
+    more = "--decoder-seq-length 1024 --img-h 336 --freeze-LM --freeze-ViT"
+    reading = reading_of(source_of(f"torchrun --nproc_per_node 8 train.py {SIZES} --bf16 {more}\n", "train.sh"))
+    assert reading.value_of("seq") == 1024
+    assert {one.key for one in reading.refused} == {"--img-h", "--freeze-LM"}
+
+
+def test_a_recipe_of_megatron_bridge_by_name_is_refused() -> None:
+    line = "torchrun --nproc_per_node 8 scripts/training/run_recipe.py --recipe qwen3_8b_peft train.micro_batch_size=1"
+    with pytest.raises(Refused, match="names a recipe"):
+        reading_of(source_of(f"{line} train.global_batch_size=8 model.seq_length=4096\n", "train.sh"))
+
+
+def test_open_instruct_started_as_a_module_is_open_instruct() -> None:
+    reading = shell("--max_seq_length 4096 --beta 0.1", "accelerate launch -m", "open_instruct.dpo_tune")
+    assert (reading.value_of("task"), reading.value_of("trainer")) == ("dpo", "accelerate")

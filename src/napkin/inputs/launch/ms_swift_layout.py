@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from napkin.inputs.launch import megatron_core as core
+from napkin.inputs.launch.accelerate_line import ask_sharding, take_accelerate
 from napkin.inputs.launch.checks import check_batch, check_gpus, take_environment, take_machine
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_file
@@ -84,6 +85,8 @@ def take_layout(reading: Reading) -> None:
         reading.derive("recompute", "full", "fsdp")
     elif reading.find("fsdp") is not None:
         reading.ask("zero", "fsdp")
+    elif not take_accelerate(reading):
+        ask_sharding(reading)
     reading.take("cp", "sequence_parallel_size", degree)
     tp = reading.read("deepspeed_autotp_size", degree)
     if tp:

@@ -53,7 +53,7 @@ NEIGHBORS = (
     ),
     Neighbor(
         "Megatron-Bridge's launch line, which names a recipe that sets what the line omits",
-        _holds("model_recipe_name"),
+        lambda source: "model_recipe_name" in source or ("recipe" in source and source.program == "run_recipe.py"),
         SIZES,
     ),
     Neighbor("oat's launch line", _holds("pi_buffer_maxlen_per_device|rollout_batch_size_per_device"), ROLLOUTS),

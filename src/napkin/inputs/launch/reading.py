@@ -316,7 +316,7 @@ class Reading:
                 self.config, self.unbuilt, self.shape = None, None, {}
                 self.refuse(key, f"sizes the model, and napkin does not know it in {self.format.says}", "model")
             else:
-                if is_other_task(value.value, self.inputs.get("task")):
+                if is_other_task(key, value.value, self.inputs.get("task")):
                     self.ask("task", key)
                 self.omit(key, UNKNOWN)
         for name in self.source.missing:

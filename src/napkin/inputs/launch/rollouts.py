@@ -42,7 +42,10 @@ def of_verl(reading: Reading) -> None:
     samples = reading.read(f"{R}.n", natural)
     prompts = reading.read(f"{A}.ppo_mini_batch_size", whole) or 256
     mini = f"{A}.ppo_mini_batch_size"
-    drawn = reading.read("data.gen_batch_size|data.train_batch_size", whole)
+    # DAPO draws gen_batch_size prompts until train_batch_size of them differ (recipe/dapo/dapo_ray_trainer.py)
+    keeps = reading.read("algorithm.filter_groups.enable", flag)
+    batches = "data.train_batch_size" if keeps else "data.gen_batch_size|data.train_batch_size"
+    drawn = reading.read(batches, whole)
     forks = reading.named(*OF_FORKS)
     others = reading.read(forks, natural)
     if others and others > 1:

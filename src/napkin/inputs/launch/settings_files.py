@@ -22,7 +22,8 @@ from napkin.inputs.load import Document
 ENDS = (".yaml", ".yml", ".toml")
 """Endings of settings files. JSON files on launch lines are DeepSpeed's settings, data or a model's config.json."""
 SWITCHES = re.compile(
-    r"-c|--(?:job\.)?(?:(?:yaml|train|training|exp|experiment|run|main)[_-])?(?:config|cfg|yaml|recipe)(?:[_-](?:file|path|yaml))?"
+    r"-c|--(?:job\.)?(?:(?:yaml|train|training|exp|experiment|run|main)[_-])?(?:config|cfg|yaml|recipe)"
+    r"(?:[_-](?:file|path|yaml))?|--(?:train_)?args_file"
 )
 """Options of training programs that name their settings file; before the program they are the launcher's."""
 DEFAULTS = ("base.yml",)
@@ -48,12 +49,12 @@ def _places(words: Sequence[str]) -> Iterator[int]:
     for at, word in enumerate(words):
         plain = marks(word)[0]
         option = before.partition("=")[0]
-        ends = (*ENDS, ".py") if of_python else ENDS
+        ends = (*ENDS, ".py") if of_python else (*ENDS, ".json") if option.endswith("args_file") else ENDS
         named = plain.endswith(ends) and "=" not in plain and os.path.basename(plain) not in DEFAULTS
         if named and started and (not before.startswith("-") or before == "--" or SWITCHES.fullmatch(option)):
             yield at
         of_python = of_python or os.path.basename(plain) == "xtuner"
-        module = before == "-m" and plain not in LAUNCHERS
+        module = before in ("-m", "--module") and plain not in LAUNCHERS
         starts = plain.endswith((".py", *SCRIPTS)) or os.path.basename(plain) in STARTERS
         started = started or starts or module
         before = plain

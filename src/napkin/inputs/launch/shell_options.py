@@ -119,14 +119,19 @@ class _Command:
 def _chosen(script: Commands, name: str, line: int) -> tuple[Sequence[str], Mapping[str, FileValue], list[int]]:
     """Return the words and options of the training command, and the lines of other runs of its program."""
     _check_whole(script, name)
+    found: list[_Command] = []
     for commands in (script.found, script.spare, _held(script)):
-        found = [_Command(at, words, _options(words)) for at, words in commands]
+        found = [_Command(at, words, _options(words)) for at, words in commands] or found
         if any(one.weight for one in found):
             break
     else:
-        raise NapkinError(
-            f"{name}: no training command with options was found", "give the script that starts the training program"
+        started = [one.program for one in found if one.program.endswith(".py")]
+        what = (
+            f"starts {started[0]} without options of its own"
+            if started
+            else "no training command with options was found"
         )
+        raise NapkinError(f"{name}: {what}", "give the script that starts the training program, with its options")
     best = max(found, key=lambda one: (one.weight > 0 and not _OF_OTHER_JOBS.search(one.program), one.weight))
     runs = [one for one in found if one.program == best.program and 2 * one.weight > best.weight]
     if line:
@@ -167,7 +172,7 @@ def _check_whole(script: Commands, name: str) -> None:
 
 
 _OF_OTHER_JOBS = re.compile(
-    r"(?:^|[_./])(?:decode|generat|eval|infer|convert|preprocess|process_|prepare|merge|serve|export|download|score|test|"
+    r"(?:^|[_./])(?:create|combine|collect|build|decode|generat|eval|infer|convert|preprocess|process_|prepare|merge|serve|export|download|score|test|"
     r"report|monitor|plot|summar)"
 )
 """Names of programs that do not train, of which a training script starts some before or after."""

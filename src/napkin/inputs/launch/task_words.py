@@ -5,10 +5,11 @@ from __future__ import annotations
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT, StatedOption
 
 TASKS = ("dpo", "orpo", "kto", "simpo", "grpo", "rloo", "ppo", "gkd", "rm", "rlhf")
-"""Values that name a task of post-training."""
+"""Words that name a task of post-training."""
 
 
-def is_other_task(value: object, task: StatedOption | None) -> bool:
-    """Return whether a value names a task, and another than the one that was read, unless the file states that one."""
-    word = str(value).lower()
+def is_other_task(key: str, value: object, task: StatedOption | None) -> bool:
+    """Return whether a key or its value names a task, and another than the one that was read, unless the file states
+    that one: `--train-mode dpo`, `--dpo true`."""
+    word = str(value).lower() if value is not True else key.removeprefix("use_").removeprefix("do_")
     return word in TASKS and (task is None or (task.origin in (DEFAULT, ASSUMED) and task.value not in (None, word)))

@@ -28,6 +28,10 @@ def is_this(source: LaunchFile) -> bool:
     )
 
 
+OF_TOWERS = ("img_h", "patch_dim", "freeze_ViT", "vision_model_type", "language_model_type")
+"""Options of a vision tower (examples/multimodal/multimodal_args.py)."""
+
+
 def _program(reading: Reading) -> None:
     """Refuse a program whose model is not a decoder-only language model."""
     name = reading.source.program
@@ -35,6 +39,12 @@ def _program(reading: Reading) -> None:
         reading.refuse(name, "not a decoder-only model; napkin builds only decoders from sizes")
     if megatron_model.names_family(name) and not reading.source.has_any(*megatron_model.OF_KIND):
         reading.refuse(name, "builds a decoder of its own, whose kind the options do not tell", "model")
+    tower = next((key for key in OF_TOWERS if key in reading.source), None)
+    if tower is not None:
+        reading.refuse(tower, "a vision tower before the language model, which napkin does not build from sizes")
+        reading.take("seq", "decoder_seq_length", whole)  # --seq-length is the tower's
+    if reading.read("freeze_LM", flag):
+        reading.refuse("freeze_LM", "the language model is frozen; only the other parts are trained")
     for key in ("hybrid_layer_pattern", "hybrid_override_pattern", "hybrid_attention_ratio"):
         if reading.find(key) is not None:
             reading.refuse(key, "a pattern of Mamba, attention and MLP layers, which napkin does not build from sizes")
@@ -108,7 +118,12 @@ FORMAT = LaunchFormat(
     fixed={"framework": "megatron-core", "implementation": "megatron"},
     keys=core.LAYOUT,
     rules=(
-        KeyRule("pretrain_*.py hybrid_layer_pattern", "", "encoders and hybrid models are refused", _program),
+        KeyRule(
+            "pretrain_*.py hybrid_layer_pattern decoder_seq_length freeze_LM",
+            "seq",
+            "encoders, vision towers and hybrid models are refused",
+            _program,
+        ),
         KeyRule(
             megatron_model.SHAPE,
             "model",

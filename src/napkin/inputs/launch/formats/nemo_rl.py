@@ -7,13 +7,13 @@ from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import AUTOCAST, FP8, FP32, MASTER, MEGATRON, lora_targets, take_model
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.rollouts import take_updates
+from napkin.inputs.launch.rollouts import take_other_model, take_updates
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
 
 P = "policy"
 D, M, G = f"{P}.dtensor_cfg", f"{P}.megatron_cfg", f"{P}.generation"
-TASKS = {"grpo": "grpo", "sft": "sft", "dpo": "dpo", "rm": "rm", "distillation": "distill"}
+TASKS = {"grpo": "grpo", "ppo": "ppo", "sft": "sft", "dpo": "dpo", "rm": "rm", "distillation": "distill"}
 """Algorithm blocks → task."""
 
 
@@ -114,7 +114,7 @@ def _batch(reading: Reading) -> None:
     if reading.read(f"{P}.dynamic_batching.enabled", flag):
         reading.ask("micro-batch", f"{P}.dynamic_batching.enabled", micro)
     batch = reading.take("global-batch", total, whole)
-    if reading.value_of("task") == "grpo":
+    if reading.value_of("task") in ("grpo", "ppo"):
         _rollout(reading, batch or 0)
     elif batch:
         check_batch(reading, total)
@@ -127,14 +127,16 @@ def _rollout(reading: Reading, trained: int) -> None:
 
     Prompt and response share the sequence length. If a response may fill it alone, the prompt length is unknown.
     """
-    prompts, samples = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt"
+    block = _block(reading)
+    prompts, samples = f"{block}.num_prompts_per_step", f"{block}.num_generations_per_prompt"
     count, each = reading.read(prompts, whole), reading.read(samples, natural)
     if each:
         reading.put("samples-per-prompt", each, samples)
         if trained % each == 0 and trained:
             reading.derive("global-batch", trained // each, f"{P}.train_global_batch_size", samples)
         if count:
-            take_updates(reading, count * each, trained, prompts, samples, f"{P}.train_global_batch_size")
+            passes = reading.read(f"{block}.ppo_epochs", whole) or 1
+            take_updates(reading, count * each * passes, trained, prompts, samples, f"{P}.train_global_batch_size")
     share, ranks = f"{G}.vllm_cfg.gpu_memory_utilization", f"{G}.vllm_cfg.tensor_parallel_size"
     reading.take("rollout-tp", ranks, degree)
     shared = reading.read(f"{G}.colocated.enabled", flag)
@@ -143,13 +145,15 @@ def _rollout(reading: Reading, trained: int) -> None:
     else:
         part = reading.read(share, number)
         reading.derive("rollout", f"colocated:{part or 0.6:g}", share)
-    behind, on = "grpo.async_grpo.max_trajectory_age_steps", reading.read("grpo.async_grpo.enabled", flag)
-    if on:
+    behind = f"{block}.async_{block}.max_trajectory_age_steps"
+    if reading.read(f"{block}.async_{block}.enabled", flag):
         reading.derive("off-policy-steps", reading.read(behind, natural) or 1, behind)
     weight = reading.read("loss_fn.reference_policy_kl_penalty", number)
     key = "loss_fn.reference_policy_kl_penalty"
     if weight is not None:
         reading.derive("reference", "same" if weight else "none", key)
+    if block == "ppo":
+        take_other_model(reading, "critic", "value.model_name")
 
 
 def _apart(reading: Reading) -> None:
@@ -246,7 +250,7 @@ FORMAT = LaunchFormat(
     is_this,
     fixed={"trainer": "nemo-rl"},
     rules=(
-        KeyRule("grpo.* sft.* dpo.* rm.* distillation.*", "task", "from the algorithm's block", _task),
+        KeyRule("grpo.* ppo.* sft.* dpo.* rm.* distillation.*", "task", "from the algorithm's block", _task),
         KeyRule(f"{P}.model_name", "model", "a preset's name", _model),
         KeyRule("cluster.gpus_per_node cluster.num_nodes", "gpus steps epochs", "GPUs of a node × nodes", _machine),
         KeyRule(
@@ -259,12 +263,14 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"{P}.train_micro_batch_size {P}.train_global_batch_size {P}.max_total_sequence_length "
-            f"grpo.num_prompts_per_step grpo.num_generations_per_prompt {G}.vllm_cfg.gpu_memory_utilization "
+            f"grpo.num_prompts_per_step grpo.num_generations_per_prompt ppo.num_prompts_per_step "
+            f"ppo.num_generations_per_prompt ppo.ppo_epochs value.model_name {G}.vllm_cfg.gpu_memory_utilization "
             f"{G}.vllm_cfg.tensor_parallel_size {G}.colocated.* loss_fn.reference_policy_kl_penalty "
-            f"grpo.async_grpo.enabled grpo.async_grpo.max_trajectory_age_steps {P}.sequence_packing.enabled "
+            "grpo.async_grpo.enabled grpo.async_grpo.max_trajectory_age_steps ppo.async_ppo.enabled "
+            f"ppo.async_ppo.max_trajectory_age_steps {P}.sequence_packing.enabled "
             f"{P}.dynamic_batching.enabled",
             "micro-batch global-batch seq samples-per-prompt updates rollout rollout-tp off-policy-steps reference "
-            "packing",
+            "critic packing",
             "prompts per update = responses per optimizer step / responses per prompt; the engine and its GPUs",
             _batch,
         ),
@@ -278,9 +284,9 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored=f"""defaults checkpointing logger env data.* grpo sft dpo rm distillation loss_fn {D} {M} {M}.optimizer
-        {M}.scheduler {M}.env_vars {M}.converter_type {M}.peft {M}.fp8_cfg {D}.env_vars {D}.lora_cfg {P}.tokenizer
-        {P}.optimizer.kwargs {P}.scheduler {P}.max_grad_norm {P}.sequence_packing {P}.dynamic_batching
+    ignored=f"""defaults checkpointing logger env data.* grpo ppo sft dpo rm distillation loss_fn value_loss_fn {D} {M}
+        {M}.optimizer {M}.scheduler {M}.env_vars {M}.converter_type {M}.peft {M}.fp8_cfg {D}.env_vars {D}.lora_cfg
+        {P}.tokenizer {P}.optimizer.kwargs {P}.scheduler {P}.max_grad_norm {P}.sequence_packing {P}.dynamic_batching
         {P}.make_sequence_length_divisible_by {P}.generation_batch_size {G}.temperature {G}.top_p {G}.top_k
         {G}.stop_token_ids {G}.stop_strings {G}.backend {G}.vllm_cfg.precision {G}.vllm_cfg.max_model_len
         {G}.max_new_tokens {G}.colocated""",
@@ -290,5 +296,6 @@ FORMAT = LaunchFormat(
         f"{P}.offload_optimizer_for_logprob": "optimizer offload during log-probability passes",
         f"{P}": "training settings of the model",
         "cluster": "process placement",
+        "value": "placement and batch of the critic",
     },
 )

@@ -37,7 +37,7 @@ def is_this(source: LaunchFile) -> bool:
 
 def _program(source: LaunchFile) -> str:
     """Return the program of open_instruct/ that a script starts, directly or through mason.py."""
-    paths = (one.rsplit("/", 2) for one in source.command)
+    paths = (one.rsplit("/", 2) for one in (*source.command, source.module))
     started = (path[-1] for path in paths if len(path) > 1 and path[-2] == "open_instruct")
     return next((name for name in started if name in PROGRAMS), "")
 
