@@ -91,13 +91,13 @@ def test_from_live_bytes_to_what_the_driver_shows() -> None:
 
 
 def test_what_other_streams_keep_is_reserved_and_leaves_smaller_gaps() -> None:
-    """11 % of what comes and goes, 3 to 20, where 16 have the streams in them; segments that grow have neither gaps nor
+    """12 % of what comes and goes, 3 to 20, where 16 have the streams in them; segments that grow have neither gaps nor
     blocks apart, and streams all the same. None of it is needed where the allocator empties its cache."""
     live, passing, streams = 1_000_000_000, 600_000_000, 50_000_001
     flow = Flow(500_000_000, passing, 1, streams=streams)
     found, plain = figures(live, 8, flow=flow), figures(live, 8, flow=replace(flow, streams=0))
     apart = 500_000_000 + passing - live
-    assert found.reserved.value - found.allocated.value == apart + streams + 66_000_000
+    assert found.reserved.value - found.allocated.value == apart + streams + 72_000_000
     assert figures(live, 8, flow=flow, expandable=True).reserved.value == found.allocated.value + streams
     low, high = found.ends["memory/reserved"]
     assert low - plain.ends["memory/allocated"][0] == pytest.approx(streams + 0.03 * passing, abs=2)

@@ -8,6 +8,7 @@ from napkin.architectures import implementation_of
 from napkin.evidence.recognize_memory import of_memory
 from napkin.evidence.rows import RowFields
 from napkin.inputs.load import Document
+from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 
 from .conftest import run_line
@@ -83,3 +84,27 @@ def test_a_compiled_step_is_not_called_exact() -> None:
 def test_the_date_of_a_source_is_the_version_of_its_software(source: dict[str, str], version: int | None) -> None:
     found = of_memory(RowFields(Document("rows.yaml", None), 0, {"source": source}))
     assert found["layout"].get("framework_version") == version
+
+
+def test_torchtitan_gathered_embedding_and_head_together_until_july_2025() -> None:
+    """Before 83e69410 the last block stayed gathered, too."""
+    assert (TITAN.ends_apart, TITAN.at_loss) == (True, 0)
+    assert TITAN.as_of(202508) == TITAN
+    for version in (0, 202412, 202507):
+        old = TITAN.as_of(version)
+        assert (old.ends_apart, old.at_loss) == (False, 1)
+        assert replace(old, ends_apart=True, at_loss=0) == TITAN
+    assert PLAIN.as_of(0) == PLAIN
+
+
+def test_what_fully_shard_holds_at_the_loss_and_while_layers_run_backward() -> None:
+    """Llama 3 8B, 8,192 tokens. At the loss the head with its norm in 16 bits, the gradient of the logits, and loss and
+    its gradient; in the last layer's backward pass two blocks, and the head's gradient in fp32 while it is reduced."""
+    line = (
+        "memory llama3-8b --gpus 8 --zero 3 --seq 8192 --recompute operations --framework torchtitan --compile --json"
+    )
+    terms = run_line(f"{line} --loss compiled --explain").data["terms"]
+    head, block, logits = 128256 * 4096 + 4096, 218_112_000, 8192 * 128256
+    assert terms["memory/at/loss/temporaries"]["value"] == 2 * head + 2 * logits + 2 * 2
+    assert terms["memory/at/backward/temporaries/gathered"]["value"] == 2 * 2 * block
+    assert terms["memory/at/backward/temporaries/reduced_gradients"]["value"] == 4 * head

@@ -485,7 +485,7 @@ def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> No
     for _, name, _, error, _ in memory_errors.UNNAMED:
         named[name in FRAMEWORKS].append(abs(math.exp(error) - 1))
     assert len(named[True]) >= 130
-    assert statistics.median(named[True]) <= 0.081
+    assert statistics.median(named[True]) <= 0.082
     assert nearest_rank(named[True], 0.9) <= 0.25
     # OneFlow and PaddlePaddle, which run no torch: this far off, and known to be
     assert len(named[False]) >= 35

@@ -206,9 +206,9 @@ def blocks(found: Rank, moment: str = "forward") -> float:
 
 def test_what_fsdp_gathers() -> None:
     """Embedding, last norm and head as one unit, and two blocks: the one in use and the one that is prefetched, in the
-    16 bits to which the fp32 shards are cast."""
-    for moment in ("forward", "loss", "backward"):
-        assert blocks(rank(DENSE, "fsdp", dp=4, zero=3), moment) == 2 * (sum(ENDS) + 2 * LAYER)
+    16 bits to which the fp32 shards are cast. At the loss no block is."""
+    for moment, count in (("forward", 2), ("loss", 0), ("backward", 2)):
+        assert blocks(rank(DENSE, "fsdp", dp=4, zero=3), moment) == 2 * (sum(ENDS) + count * LAYER)
     assert blocks(rank(DENSE, "fsdp", dp=4, zero=2)) == 0
     assert blocks(rank(DENSE, policy="fp32", dp=4, zero=3)) == 4 * (sum(ENDS) + 2 * LAYER)
 
@@ -219,13 +219,18 @@ def test_what_fsdp_gathers_on_the_stages_of_a_pipeline() -> None:
     assert found == [2 * (end + 2 * LAYER) for end in (TABLE, 0, 0, TABLE + H)]
     # torchtitan keeps a stage's parameters gathered
     assert blocks(rank(DENSE, "torchtitan", pp=2, dp=2, zero=3)) == 2 * (TABLE + L / 2 * LAYER)
-    assert blocks(rank(DENSE, "torchtitan", dp=2, zero=3)) == 2 * (sum(ENDS) + 2 * LAYER)
 
 
-def test_what_torchtune_and_litgpt_gather() -> None:
-    """torchtune wraps embedding and head apart, of which one is gathered at a time; LitGPT's FSDP frees the last layer
-    before the loss."""
-    assert blocks(rank(DENSE, "torchtune", dp=2, zero=3, policy="bf16-pure")) == 2 * (TABLE + H + 2 * LAYER)
+@pytest.mark.parametrize("name", ["torchtune", "torchtitan"])
+def test_what_is_gathered_where_embedding_and_head_are_units(name: str) -> None:
+    """One of them at a time next to two blocks, the head alone at the loss, two blocks while layers run backward."""
+    found = rank(DENSE, name, dp=2, zero=3, policy="bf16-pure")
+    assert blocks(found) == 2 * (TABLE + H + 2 * LAYER)
+    assert blocks(found, "loss") == 2 * (TABLE + H)
+    assert blocks(found, "backward") == 2 * 2 * LAYER
+
+
+def test_what_litgpt_gathers() -> None:
     litgpt = rank(DENSE, "litgpt", dp=2, zero=3, policy="bf16-pure")
     assert blocks(litgpt) == 2 * (sum(ENDS) + 2 * LAYER)
     assert blocks(litgpt, "loss") == 2 * sum(ENDS)

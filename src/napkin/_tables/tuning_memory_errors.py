@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 OUTSIDE: tuple[tuple[str, str, str, float], ...] = (
-    ('fq-3090-7b-512', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.146),
+    ('fq-3090-7b-512', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.154),
     ('fq-3090-7b-2k', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.0),
-    ('fq-3090-7b-l512', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.074),
-    ('fq-3090-7b-b4', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.075),
-    ('fq-3090-7b-b10', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.038),
-    ('fq-3090-7b-l4', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.033),
+    ('fq-3090-7b-l512', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.077),
+    ('fq-3090-7b-b4', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.083),
+    ('fq-3090-7b-b10', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.048),
+    ('fq-3090-7b-l4', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.038),
     ('fq-3090-7b-ddp8', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.104),
     ('fq-3090-7b-lddp4', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.027),
     ('fq-3090-34b', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.0),
-    ('fq-3090-34b-off', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.077),
+    ('fq-3090-34b-off', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.111),
     ('fq-3090-70b-off', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.0),
     ('fq-4090-mistral-24k', 'Answer.AI, benchmarking QLoRA+FSDP', '', 0.0),
     ('phil-70b-a10g', 'philschmid.de, FSDP and Q-Lora, Llama 3 70B', '', 0.0),

@@ -48,7 +48,8 @@ def ends_of(row: RowFields) -> tuple[Framework, Framework]:
 
 
 def adapted(framework: Framework, row: RowFields) -> Framework:
-    """Return a framework with the row's changes: fp32 accumulation, embeddings that count as layers."""
+    """Return a framework with the row's changes: its date, fp32 accumulation, embeddings that count as layers."""
+    framework = framework.as_of(row.count("layout.framework_version") or 0)
     if row.text("layout.accumulation") == "fp32":
         framework = replace(framework, accumulator=4)
     if framework.partition == FRONT and row.text("layout.pp_partition") == SLOTS:

@@ -45,13 +45,17 @@ def _gathered_units(
 
 
 def gathered_bytes(
-    step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]], in_flight: int = BLOCKS_IN_FLIGHT
+    step: PreparedStep,
+    stage: Stage,
+    parts: Sequence[tuple[Number, LocalWeights]],
+    in_flight: int = BLOCKS_IN_FLIGHT,
+    ends: bool = True,
 ) -> Number:
     """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
-    in use and prefetched."""
+    in use and prefetched. ends: an embedding or a head that is a unit of its own is one of them."""
     setup = step.setup
     root, block, every = _gathered_units(step, stage, parts)
-    in_use = root + in_flight * block
+    in_use = (root if ends or not setup.framework.ends_apart else 0) + in_flight * block
     if setup.framework.keeps_stage:
         in_use = where(setup.layout.pp > 1, every, in_use)
     return where(setup.layout.zero >= 3, in_use, 0)

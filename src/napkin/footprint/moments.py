@@ -52,9 +52,9 @@ class Moments:
         remembered = dot(stage.layers, (section.remembers for section in sections))
         self.inputs = stage.first * given + buffers(step, stage) + remembered
         self.leaked = dot(stage.checkpointed, (section.leaks for section in sections))
-        gathered = gathered_bytes(step, stage, parts)
-        at_loss = gathered_bytes(step, stage, parts, 0) if setup.framework.frees_last else gathered
-        self.gathered, self.gathered_at_loss = gathered, at_loss
+        self.gathered = gathered_bytes(step, stage, parts)
+        self.gathered_at_loss = gathered_bytes(step, stage, parts, setup.framework.at_loss)
+        self.gathered_in_layers = gathered_bytes(step, stage, parts, ends=False)
         self.gradients = Gradients(step, rank, parts)
         self.standing: Made = (("through_the_passes", self.gradients.standing),)
         self.references = References(step, stage)
@@ -83,12 +83,19 @@ class Moments:
         return where(setup.layout.zero >= 3, minimum(setup.bucket, self.rank.weights.all * self.gradients.width), 0)
 
     def moment(
-        self, name: str, gradients: Made, kept: Number, casts: Number, temporaries: Made, left: Number = 0
+        self,
+        name: str,
+        gradients: Made,
+        kept: Number,
+        casts: Number,
+        temporaries: Made,
+        left: Number = 0,
+        gathered: Number | None = None,
     ) -> Moment:
         """Return a phase of the passes, with the activations of waiting micro-batches and the gathered parameters.
-        `left`: what graphs still save and no backward pass frees."""
+        `left`: what graphs still save and no backward pass frees; `gathered`: if not as much as in the passes."""
         temporaries = temporaries if is_zero(left) else (*temporaries, ("left_by_recomputation", left))
-        gathered = self.gathered_at_loss if name == "loss" else self.gathered
+        gathered = self.gathered if gathered is None else gathered
         passing = total((self.in_passes, gathered, kept, casts, *(size for _, size in temporaries)))
         if is_array(passing):
             return MomentSums(name, passing, total((passing, self.held, *(size for _, size in gradients))))
@@ -165,7 +172,8 @@ class Moments:
             ("loss", self.losses),
             ("head", product(self.stage.last, self.step.after.peak)),
         )
-        return self.moment("loss", self.standing, self.rank.saved, self.rank.casts, temporaries)
+        saved, casts = self.rank.saved, self.rank.casts
+        return self.moment("loss", self.standing, saved, casts, temporaries, gathered=self.gathered_at_loss)
 
     def backward(self, peak: LayerPeak) -> Moment:
         """Return the phase of a layer's backward pass."""
@@ -187,7 +195,7 @@ class Moments:
             *gradients.parts_after(gradients.first + peak.made),
             ("of_layers_to_come", product(peak.waits, self.step.setup.lets_go)),
         )
-        return self.moment("backward", made, kept, casts, temporaries, peak.left)
+        return self.moment("backward", made, kept, casts, temporaries, peak.left, self.gathered_in_layers)
 
     @property
     def of_table(self) -> Number:

@@ -32,7 +32,8 @@ class Gradients:
     standing  bytes that live through the passes
     added     a layer's new gradient, before it is added to the accumulated one
     first     bytes from the backward pass of the head
-    reduced   of a block's gradients, copied for a reduction that is under way
+    reduced   of the gradients of a block, or of a head that is a unit of its own, copied for a reduction that is under
+              way while the next block's are computed
     """
 
     def __init__(self, step: PreparedStep, rank: Rank, parts: Parts) -> None:
@@ -73,7 +74,9 @@ class Gradients:
             width = computed if setup.framework.reduced_in == COMPUTE else sized(1, setup.framework.reduced_in)
             blocks = parts[1 : 1 + len(step.run.layers)]
             several = where(total(n for n, _ in blocks) > 1, 1, 0)
-            self.reduced = product(reduces * several, maximum(0, *(part.gradients(width) for _, part in blocks)))
+            block = product(several, maximum(0, *(part.gradients(width) for _, part in blocks)))
+            head = product(rank.stage.last * setup.framework.ends_apart, weights.head.gradients(width))
+            self.reduced = product(reduces, maximum(block, head))
 
     def parts_after(self, made: Number) -> Made:
         """Return the gradients that exist after gradients of `made` bytes have been computed."""

@@ -115,7 +115,10 @@ LOSSES = {
         "stays, a 16-bit gradient",
     ),
     "dtensor": Loss(
-        4, 20, source="torch.distributed.tensor.parallel.loss_parallel: shifted, exp, gradient, exp and product in fp32"
+        4,
+        16,
+        source="torch/distributed/tensor/parallel/loss.py, _nll_loss_and_log_softmax_backward, run on torch 2.13: "
+        "(grad_input + exp(x)) * grad_output, of which four fp32 tensors stand at a time; forward, 14 bytes",
     ),
     "fused": Loss(
         0,

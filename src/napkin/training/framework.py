@@ -29,6 +29,15 @@ class Edition:
     divided: str = ""
 
 
+@record
+class Earlier:
+    """Fields of a `Framework` in its code before a year and month (202508)."""
+
+    before: int
+    differs: tuple[tuple[str, object], ...]
+    source: str
+
+
 COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fused"), ("prunes", True))
 """Fields of an `Implementation` under torch.compile, which recomputes elementwise chains in the backward pass from the
 inputs of matmuls and norms (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
@@ -51,7 +60,8 @@ class Framework:
     interleaves   ZeRO-3 copies a full bucket, so that each rank's parts lie together, before it reduces and scatters it
     wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute dtype
-    ends_apart    embedding and head are separate FSDP units, gathered one at a time
+    ends_apart    embedding and head are separate FSDP units, gathered one at a time, and neither while layers run
+                  backward
     root_last     embedding, final norm and head are FSDP's root unit, whose gradients stay unsharded until the backward
                   pass is over (accelerate utils/dataclasses.py, set_auto_wrap_policy: TRANSFORMER_BASED_WRAP wraps the
                   blocks; torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _root_post_backward_final_callback)
@@ -59,8 +69,10 @@ class Framework:
                   they were computed; "" if nothing copies them, as in FSDP's first version, which reduces the flat
                   gradient. The copy stays until the next block's is made
                   (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, reduce_scatter_states)
-    frees_last    the last layer's parameters are freed before the loss, like all others (FSDP of torch 1.11 to 2.x; its
-                  successor fully_shard keeps them for the backward pass)
+    at_loss       blocks whose parameters are still gathered at the loss. 2: as many as in the passes, where nothing is
+                  known · 0: all are freed after their forward pass, and the buffer of the last gather after the
+                  root's (reshard_after_forward of fully_shard, torch/distributed/fsdp/_fully_shard/_fsdp_state.py,
+                  _post_forward; FULL_SHARD of its predecessor, _runtime_utils.py, _post_forward_reshard)
     keeps_stage   with a pipeline the stage's parameters stay gathered and its gradients unsharded
     unsynced      gradients of a layer's flat parameter, with its frozen weights, stay unsharded until the last
                   micro-batch
@@ -96,6 +108,7 @@ class Framework:
     differs       fields of the `Implementation` that the framework sets to other values
     divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, if no edition says otherwise
     editions      later changes, oldest first; a run without a version uses the newest
+    earlier       what earlier code gathered, newest first
     """
 
     name: str
@@ -115,7 +128,7 @@ class Framework:
     ends_apart: bool = False
     root_last: bool = False
     reduced_in: str = ""
-    frees_last: bool = False
+    at_loss: int = 2
     keeps_stage: bool = False
     unsynced: bool = False
     defers: bool = False
@@ -138,6 +151,14 @@ class Framework:
     differs: tuple[tuple[str, object], ...] = ()
     divided_loss: str = ""
     editions: tuple[Edition, ...] = ()
+    earlier: tuple[Earlier, ...] = ()
+
+    def as_of(self, version: int) -> Framework:
+        """Return the framework as its code of that year and month (202412) gathered parameters."""
+        changes: dict[str, object] = {}
+        for one in self.earlier:
+            changes |= dict(one.differs) if version < one.before else {}
+        return replace(self, **changes)
 
     def implements(
         self, base: Implementation, compiled: bool, divided: bool, version: int | None = None

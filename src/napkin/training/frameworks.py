@@ -5,7 +5,7 @@ The formulas of memory.py are the same for all; a record says which tensors exis
 
 from __future__ import annotations
 
-from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Edition, Framework
+from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Earlier, Edition, Framework
 
 PLAIN = Framework("plain", "one loop around torch", "torch.optim, torch.autograd")
 FRAMEWORKS: dict[str, Framework] = {
@@ -84,6 +84,7 @@ FRAMEWORKS: dict[str, Framework] = {
             staged=False,
             gathers=True,
             root_last=True,
+            at_loss=0,
             reduced_in=COMPUTE,
             unit_of_adapter=True,
         ),
@@ -110,6 +111,8 @@ FRAMEWORKS: dict[str, Framework] = {
             implementation="torchtitan",
             program=True,
             gathers=True,
+            ends_apart=True,
+            at_loss=0,
             reduced_in="fp32",
             keeps_stage=True,
             grows=True,
@@ -131,6 +134,14 @@ FRAMEWORKS: dict[str, Framework] = {
                     divided="chunked-backward-divided",
                 ),
             ),
+            earlier=(
+                Earlier(
+                    202508,
+                    (("ends_apart", False), ("at_loss", 1)),
+                    "pytorch/torchtitan torchtitan/models/llama3/infra/parallelize.py, apply_fsdp before 83e69410 (28 "
+                    "July 2025): embedding, norm and head are the root's, the last block is not freed before the loss",
+                ),
+            ),
         ),
         Framework(
             "torchtune",
@@ -144,6 +155,7 @@ FRAMEWORKS: dict[str, Framework] = {
             quantizer="torchao",
             program=True,
             ends_apart=True,
+            at_loss=0,
         ),
         Framework(
             "litgpt",
@@ -157,7 +169,7 @@ FRAMEWORKS: dict[str, Framework] = {
             staged=False,
             implementation="litgpt",
             program=True,
-            frees_last=True,
+            at_loss=0,
             unsynced=True,
         ),
     )
