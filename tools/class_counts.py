@@ -25,7 +25,7 @@ import cuda_on_meta  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from drawn_configs import ONE_CLASS, WHOLE, Shape, batch_of, draw, head_for  # noqa: E402
-from saved_bytes import device_of, network, reading  # noqa: E402
+from reference_class import device_of, network, reading  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from napkin.counting import flops  # noqa: E402

@@ -26,7 +26,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from class_counts import SENSES, products  # noqa: E402
 from drawn_configs import Shape, draw, unseen  # noqa: E402
-from saved_bytes import configured, reading  # noqa: E402
+from reference_class import configured, reading  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from transformers.models.auto import modeling_auto  # noqa: E402
 

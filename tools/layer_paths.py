@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 import transformers  # noqa: E402
 from drawn_configs import draw  # noqa: E402
 from lora_counts import network  # noqa: E402
-from saved_bytes import drawn_types, reading  # noqa: E402
+from reference_class import drawn_types, reading  # noqa: E402
 
 from napkin.architectures import implementation_of  # noqa: E402
 from napkin.operations.adapters.ranks import all_paths, numbered_paths  # noqa: E402

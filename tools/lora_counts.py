@@ -34,7 +34,7 @@ from peft.utils.transformers_weight_conversion import (  # noqa: E402
     _MODEL_TO_CONVERSION_PATTERN,
     _MOE_TARGET_MODULE_MAPPING,
 )
-from saved_bytes import configured, drawn_types, reading  # noqa: E402
+from reference_class import configured, drawn_types, reading  # noqa: E402
 from transformers.initialization import no_init_weights  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 

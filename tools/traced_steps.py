@@ -29,7 +29,7 @@ import torch
 import torch.utils.checkpoint
 from cuda_on_meta import Autocast
 from drawn_configs import Shape, draw, has_dropout, unseen
-from saved_bytes import POLICY, ROOT, drawn_types, network, reading
+from reference_class import POLICY, ROOT, drawn_types, network, reading
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from transformers.modeling_layers import GradientCheckpointingLayer

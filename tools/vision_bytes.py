@@ -26,7 +26,8 @@ import torch  # noqa: E402
 import torch.fx.experimental._config  # noqa: E402
 import transformers  # noqa: E402
 from cuda_on_meta import emulate  # noqa: E402
-from saved_bytes import POLICY, Measured, reading, traced  # noqa: E402
+from reference_class import POLICY, reading  # noqa: E402
+from saved_by_class import Measured, traced  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from transformers.initialization import no_init_weights  # noqa: E402
 from vision_configs import CONFIGS, Case  # noqa: E402

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from saved_bytes import reading  # noqa: E402
+from reference_class import reading  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from napkin.counting.vision import flops_of, params_of  # noqa: E402
