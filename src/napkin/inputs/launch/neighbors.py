@@ -89,11 +89,6 @@ NEIGHBORS = (
         SIZES,
     ),
     Neighbor(
-        "LLaMA-Factory's v1 configuration",
-        _holds("model", "model_class|kernel_config|dist_config", "train_dataset|micro_batch_size|output_dir"),
-        SIZES + "; or its configuration with `stage` and `finetuning_type`",
-    ),
-    Neighbor(
         "another kind of xtuner or mmengine configuration",
         lambda source: source.syntax == "python" and any("xtuner" in one or "mmengine" in one for one in source.unread),
         SIZES,
