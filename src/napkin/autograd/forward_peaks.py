@@ -64,7 +64,7 @@ def _passes(
         made = []
         for part in new:
             key = id(part[1])
-            if key not in there and not part[1].shared and part[1].label != INPUT_LABEL:
+            if key not in there and part[1].own(end is not None) and part[1].label != INPUT_LABEL:
                 there.add(key)
                 made.append(part)
                 ends.setdefault(last[key], []).append(part)

@@ -62,6 +62,7 @@ def replays(
     waits: Number = 0,
     carried: bool = False,
     late: tuple[int, Number] | None = None,
+    waiting: Sequence[Tensor] = (),
 ) -> tuple[Replay, Replay]:
     """Run the nodes backward. Return two replays: weight gradients stay, or each is freed when it is complete
     (optimizer in backward, or added to an accumulated one).
@@ -74,10 +75,11 @@ def replays(
              embedding's gradient is added
     carried  a section that ran before has left gradients of the tensors that both read (an encoder's output, position
              biases), to which its own are added
-    late     (number of checkpointed nodes, bytes that are recomputed when they run), if other nodes follow them"""
-    run = _Backward(nodes, seed, recomputed, alone)
-    for tensor in read_by_others(nodes) if carried else ():
-        run.gradients[id(tensor)] = _Gradient(tensor.size)
+    late     (number of checkpointed nodes, bytes that are recomputed when they run), if other nodes follow them
+    waiting  tensors of which a section that ran before has left a gradient in any case"""
+    run = _Backward(nodes, seed, recomputed, alone, carried)
+    for tensor in (*waiting, *(read_by_others(nodes) if carried else ())):
+        run.gradients[id(tensor.root)] = _Gradient(tensor.size)
         run.live = run.live + tensor.size
     for key, size in weights_of_others(nodes).items() if carried else ():
         run.summed.add(key)
@@ -130,7 +132,9 @@ class _Backward:
     peak_if_freed  the peak in that case
     """
 
-    def __init__(self, nodes: Sequence[Node], seed: Number, recomputed: bool, alone: bool) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], seed: Number, recomputed: bool, alone: bool, carried: bool = False
+    ) -> None:
         self.recomputed = recomputed
         self.live: Number = 0
         self.peak: Number = 0
@@ -140,7 +144,9 @@ class _Backward:
         self.peak_if_freed: Number = 0
         self.summed: set[object] = set()
         self.left = Counter(node.of for node in nodes if node.of is not None)
-        self.left.update({node.of: 1 for node in nodes if node.elsewhere})  # another section completes it
+        complete = {node.of for node in nodes if carried and node.completes}
+        others = {node.of: 1 for node in nodes if node.elsewhere and node.of not in complete}
+        self.left.update(others)  # another section completes it
         self.freed = _freed(nodes, alone, recomputed)
         self.gradients = {id(nodes[-1].output.root): _Gradient(seed)} if nodes else {}
 
@@ -154,8 +160,8 @@ class _Backward:
         given = self.input_gradients(node, takers, arrived)
         late: Number = 0
         if not is_zero(node.weight):
-            uncast = not is_zero(node.uncast_weight)
-            first_made, late = (node.uncast_weight, node.made) if uncast and node.completes else (node.made, 0)
+            cast_last = not is_zero(node.uncast_weight) and (node.completes or not node.one_copy)
+            first_made, late = (node.uncast_weight, node.made) if cast_last else (node.made, 0)
             self.weights, self.live = self.weights + node.made, self.live + first_made - node.bias
         self.rise(node.scratch)
         if self.recomputed:
@@ -282,7 +288,7 @@ def _freed(nodes: Sequence[Node], alone: bool, recomputed: bool) -> dict[int, li
         for _, storage in node.kept:
             if recomputed and storage.remembered:
                 continue
-            if (alone or not storage.shared) and id(storage) not in seen:
+            if (alone or storage.own(recomputed)) and id(storage) not in seen:
                 seen.add(id(storage))
                 found.setdefault(id(node), []).append(storage)
     return found

@@ -33,6 +33,7 @@ class Recorder:
     remembered (index of its node, bytes) of tensors that a module refers to until it runs again
     lent       tensors that layers share through a mapping, which refers to them as long as a layer's checkpoint does
     copies     autocast's copies of weights that several layers share, by label
+    waiting    tensors of which later layers, whose backward ran before, have left a gradient
     frozen     weights get no gradient: nothing is saved for them, and autocast casts them in each call
     """
 
@@ -44,6 +45,7 @@ class Recorder:
         self.holds: list[tuple[int, Tensor]] = []
         self.remembered: list[tuple[int, Number]] = []
         self.lent: list[Tensor] = []
+        self.waiting: list[Tensor] = []
         self.kept: list[Storage] = []
         self._known: set[int] = set()
         """Ids of the storages that are saved."""

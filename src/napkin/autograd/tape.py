@@ -92,6 +92,10 @@ class Tape(Recorder):
     def mean(self, x: Tensor, count: Number) -> Tensor:
         return self.record("mean", (x,), self.new(count, x.dtype, "mean"))
 
+    def sum(self, x: Tensor, count: Number) -> Tensor:
+        """Sum rows. Backward, each row's gradient is a view of its sum's."""
+        return self.record("sum", (x,), self.new(count, x.dtype, "sum"), alias=True)
+
     def rsqrt(self, x: Tensor) -> Tensor:
         x = self.raised(x)
         out = self.new(x.count, x.dtype, "rsqrt")

@@ -25,9 +25,10 @@ def sized(count: Number, dtype: str) -> Number:
 
 class Storage:
     """Bytes on the device. `kept`: whether autograd saves it, 0 or 1, or an array of them (one per layout);
-    `remembered`: the graph of a tensor that a module refers to after the pass saves it."""
+    `remembered`: the graph of a tensor that a module refers to after the pass saves it; `earlier`: an earlier layer
+    made it and saves it, unless this one runs again."""
 
-    __slots__ = ("kept", "kind", "label", "remembered", "shared", "size")
+    __slots__ = ("earlier", "kept", "kind", "label", "remembered", "shared", "size")
 
     def __init__(self, label: str, size: Number, kind: str = ACTIVATION, shared: bool = False) -> None:
         self.label = label
@@ -36,11 +37,17 @@ class Storage:
         self.shared = shared
         self.kept: Number = 0
         self.remembered = False
+        self.earlier = False
 
     @property
     def saved(self) -> Number:
         """Return the bytes of it that autograd saves."""
-        return self.size * self.kept
+        return 0 if self.earlier else self.size * self.kept
+
+    def own(self, again: bool) -> bool:
+        """Return whether each layer has its own: it is not shared, or a copy of a weight, which autocast makes anew as
+        the layer runs again."""
+        return not self.shared or (again and self.kind == WEIGHT_COPY)
 
 
 class Tensor:

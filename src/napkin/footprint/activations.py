@@ -241,5 +241,9 @@ def one_layer(
         remembers=total(size for _, size in tape.remembered),
         leaks=total(s.saved for s in remembered),
         lent=total(s.saved for s in lent),
+        held=layer.beside.held * x.tensor.size,
+        argument=0 if not layer.beside.called or any(s.label == INPUT_LABEL for s in made.kept) else x.tensor.size,
+        waits=layer.beside.waits * x.tensor.size,
+        waiting=tuple(tape.waiting),
     )
     return (made, out.tensor.dtype) if layer.read else (unread(made), dtype)

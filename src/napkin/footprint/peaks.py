@@ -73,6 +73,7 @@ class StageLayers:
     weights  gradients of a layer's weights       copies  autocast's copies that autograd saves
     cached   copies that autocast's cache holds   reruns  bytes that a layer recomputes
     idle     whether no gradient reaches the layer    encoder  number of encoder layers
+    keeps_inputs  whether layers are checkpointed, which keeps the argument of the module that they are in
     """
 
     def __init__(self, step: PreparedStep, stage: Stage, grad: Number) -> None:
@@ -84,6 +85,7 @@ class StageLayers:
         self.begin, self.end = order.before(stage.low), order.before(stage.high)
         pairs = list(zip(order.variants, self.sections, strict=True))
         self.idle = [one.no_grad for one in order.variants]
+        self.keeps_inputs = any(one.checkpointed for one in order.variants)
         weights = step.weights.layers
         fixed = [one.still and step.setup.freezes for one in order.variants]
         trained = [
@@ -152,7 +154,8 @@ class StageLayers:
             done = [a - b for a, b in zip(self.end, upto, strict=True)]
             ahead = [a - b for a, b in zip(upto, self.begin, strict=True)]
             alike = (variant, *(n > 0 for n in ahead), sum(ahead) == 1, sum(done) == 0, sum(upto) == self.encoder)
-            backward = kept + gradients_of(dot(done, self.weights)) - dot(done, self.copies) + recomputed
+            made = dot(done, self.weights) + self.reused(tuple(done), variant)[0]
+            backward = kept + gradients_of(made) - dot(done, self.copies) + recomputed
             return alike, backward, kept - dot(done, self.cached) + returned_bytes(step, stage, sum(upto) - 1)
 
         return most_held(self.corners(), held)
@@ -226,16 +229,18 @@ class StageLayers:
         needs = recomputed + self.remade[variant] + section.input + peak
         if one.checkpointed:  # the layer's tensors are allocated once more as it is recomputed
             needs = maximum(needs, recomputed - self.reruns[variant] + section.anew + carried)
-        return needs
+        return total((needs, section.waits))
 
     def burst(self, variant: int) -> Number:
         """Return the peak of a layer's forward pass beyond what it saves."""
         one, section = self.order.variants[variant], self.sections[variant]
         if one.no_grad:
-            return section.dropped
-        if one.checkpointed:
-            return section.dropped - (section.input + section.chosen if self.chooses else section.input)
-        return section.burst - section.saved
+            peak = section.dropped
+        elif one.checkpointed:
+            peak = section.dropped - (section.input + section.chosen if self.chooses else section.input)
+        else:
+            peak = section.burst - section.saved
+        return total((peak, section.held, 0 if self.keeps_inputs else section.argument))
 
     def seam(self, variant: int, upto: Counts) -> Number:
         """Return the bytes of the gradient of the encoder's output if the next layer is the encoder's end. `upto`: the

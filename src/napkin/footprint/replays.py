@@ -77,10 +77,11 @@ def replayed(
     """Return a section's replays (live.py), from the cache if an earlier step of the same pass had the same."""
     late = (section.block, section.recomputed) if recomputed and 0 < section.block < len(section.nodes) else None
     if is_array(seed) or is_array(waits):
-        return replays(section.nodes, seed, recomputed, alone, waits, carried, late)
+        return replays(section.nodes, seed, recomputed, alone, waits, carried, late, section.waiting)
     asked = (id(section), seed, recomputed, alone, waits, carried)
     if asked not in _REPLAYS:
         if len(_REPLAYS) >= KEPT_REPLAYS:
             _REPLAYS.clear()
-        _REPLAYS[asked] = section, replays(section.nodes, seed, recomputed, alone, waits, carried, late)
+        made = replays(section.nodes, seed, recomputed, alone, waits, carried, late, section.waiting)
+        _REPLAYS[asked] = section, made
     return _REPLAYS[asked][1]

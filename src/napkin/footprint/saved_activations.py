@@ -38,12 +38,12 @@ def saved_bytes(step: PreparedStep, stage: Stage) -> tuple[Number, Number, Numbe
     once = [(s.kind, where(keep > 0, product(s.size, _held_part(step, s)), 0)) for s, keep in shared.values()]
     tables = total(size for kind, size in once if kind != WEIGHT_COPY)
     casts = casts + total(size for kind, size in once if kind == WEIGHT_COPY)
-    before = run.before.saved - run.first * _first_keeps_input(step)  # one tensor, kept twice
+    before = run.before.saved - run.first * first_keeps_input(step)  # one tensor, kept twice
     outside = total((stage.first * before, product(stage.last, run.after.saved), tables, passed))
     return layers, casts, outside
 
 
-def _first_keeps_input(step: PreparedStep) -> bool:
+def first_keeps_input(step: PreparedStep) -> bool:
     """Return whether the first layer saves the residual stream unchanged, or is checkpointed and saves nothing else."""
     if not step.order.segments:
         return False
@@ -160,7 +160,7 @@ def _is_argument(step: PreparedStep, storage: Storage) -> bool:
 
 def _held_part(step: PreparedStep, storage: Storage) -> Number:
     """Return the share of a shared storage that is saved for backward: 1, or 0 if nothing saves it."""
-    return 1 if _is_argument(step, storage) else storage.kept
+    return 1 if _is_argument(step, storage) else storage.kept * (not storage.earlier)
 
 
 def _users(step: PreparedStep, counts: Counts, storage: Storage) -> tuple[Number, Number]:

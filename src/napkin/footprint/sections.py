@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from napkin.autograd.forward_peaks import forward_peaks
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node, Storage
+from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor
 from napkin.elementwise import Number, total
 from napkin.operations.model import Layer, Numbered
 from napkin.record import record, replace
@@ -42,6 +42,10 @@ class Section:
     leaks    what the graphs of those tensors save after a recomputation; no backward pass frees it
     lent     what the graphs of tensors shared through a mapping save after a recomputation; the checkpoints of the
              layers hold the mapping until the last of them is freed
+    held     streams next to its input that variables hold while it runs forward
+    argument of the module that it is in, if it does not save its input: the class holds it until that module returns
+    waits    gradients of streams next to its input that wait while it runs backward
+    waiting  the tensors among its own that have a gradient before it runs backward
     block    number of its nodes that are inside its checkpointed block
     delayed  what weight gradients need if they are computed separately from activation gradients: the input of each
              linear layer and the gradient of its output (Qi et al. 2023, arXiv:2401.10241, table 1: 32·T·h for a GPT
@@ -73,6 +77,10 @@ class Section:
     remembers: Number = 0
     leaks: Number = 0
     lent: Number = 0
+    held: Number = 0
+    argument: Number = 0
+    waits: Number = 0
+    waiting: tuple[Tensor, ...] = ()
     block: int = 0
 
     @property
@@ -143,7 +151,7 @@ def section(name: str, tape: Tape, start: int, first: int, input_bytes: Number, 
         kept,
         nodes,
         input_bytes,
-        total(s.saved for s in own if s.label != INPUT_LABEL),
+        total(s.size * s.kept for s in kept if s.own(again=True) and s.label != INPUT_LABEL),
         chosen_of(nodes, prunes),
         burst,
         dropped,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.autograd.tensors import INPUT_LABEL, sized
+from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, is_zero, maximum, product, total, where
 from napkin.footprint.gathers import flat_gradient
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Rank
 from napkin.footprint.saved_activations import (
+    first_keeps_input,
     leaf_of_zeros,
     made_once_bytes,
     mapped_bytes,
@@ -116,10 +117,8 @@ class References:
         self.masks = masks * (not self.passes_masks)
         leaf = product(stage.first, run.leaf) if step.setup.wakes else 0
         self.closure = where(checkpointed > 0, run.closure + mapped_bytes(step, stage), 0) + tables + self.masks + leaf
-        keeps_stream = checkpointed > 0
-        if run.layers and any(s.label == INPUT_LABEL for s in run.layers[0][1].kept):
-            keeps_stream = checkpointed >= 0
-        looked_up = product(stage.first, total((run.embedded, where(keeps_stream, 0, run.stream))))
+        stream = 0 if first_keeps_input(step) else run.stream
+        looked_up = product(stage.first, total((run.embedded, stream)))
         memory, zeros = (unsaved_bytes(step, stage, one) for one in (run.memory, run.zeros))
         self.zeros = leaf_of_zeros(step, stage)
         self.unsaved_leaf = where(self.zeros > 0, zeros, 0)

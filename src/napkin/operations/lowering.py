@@ -213,7 +213,7 @@ class Lowering(StackInputs):
             weighing = (node for node in self.tape.nodes[self.starts[op.name] :] if not is_zero(node.weight))
             for number, node in enumerate(weighing):
                 node.of, node.elsewhere = (owner, number), self.reused[owner]
-                node.one_copy, node.completes = owner in self.cast, owner not in self.cast or owner == id(op)
+                node.one_copy, node.completes = owner in self.cast, owner == id(op)
 
     def freezes(self, op: Lowered) -> bool:
         """Return whether an operation's own weights get no gradient: those of frozen layers, all next to adapters, but

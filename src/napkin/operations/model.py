@@ -12,6 +12,24 @@ from napkin.record import record, replace
 
 
 @record
+class Beside:
+    """Streams of a layer's size next to the one that it reads.
+
+    held    by variables of the class while the layer runs forward; nothing saves them for backward
+    waits   whose gradient waits while the layer runs backward: layers on both sides of it read them
+    called  whether several layers are a module of their own, whose argument lives until all of them have run
+    """
+
+    held: int = 0
+    waits: int = 0
+    called: bool = False
+
+
+ALONE = Beside()
+"""The residual stream is the only one."""
+
+
+@record
 class Layer:
     """A named list of operations; equal layers compare equal.
 
@@ -21,6 +39,7 @@ class Layer:
     begins  whether it is the first trained one, so that its input has no gradient
     adapted whether adapters are on its modules, where a model has any
     ranks   (module's path, rank) of its adapters with a rank of their own
+    beside  streams next to the one that it reads
     """
 
     kind: str
@@ -31,6 +50,7 @@ class Layer:
     begins: bool = False
     adapted: bool = True
     ranks: tuple[tuple[str, int], ...] = ()
+    beside: Beside = ALONE
 
 
 Runs = tuple[tuple[int, Layer], ...]

@@ -19,7 +19,7 @@ INPUT_BY_RSTD = ("fp32_rstd", "fp32_rstd_inline")
 class Norm(Elementwise):
     """Normalization over the last `width` elements.
 
-    kind         rms, layer, or affine: weight and bias only (MobileBERT)
+    kind         rms, l2 (by the root of the sum of squares), layer, or affine: weight and bias only (MobileBERT)
     arithmetic   how the reference implementation computes it:
         fused       one kernel in the input's dtype (F.layer_norm, F.rms_norm); default of a layer norm
         fused_fp32  that kernel on an fp32 copy of the input, cast back
@@ -130,7 +130,7 @@ class Norm(Elementwise):
             deviation = centered = x
         if arithmetic in INPUT_BY_RSTD:
             centered = given
-        variance = tape.mean(tape.power(deviation), rows)
+        variance = (tape.sum if self.kind == "l2" else tape.mean)(tape.power(deviation), rows)
         divides = self.kind == "layer" and arithmetic == "fp32_norm"
         shifted_variance = tape.shift(variance)
         if self.power:
@@ -156,11 +156,11 @@ class Norm(Elementwise):
     def in_one_kernel(self, run: Lowering, x: Tensor, rows: Number, size: Number, learned: Number) -> Tensor:
         """Run F.rms_norm or F.layer_norm; or the implementation's own kernel, which works in the input's type under
         autocast too and writes the input's gradient over the output's."""
-        if self.kind == "rms" and run.implementation.norms == "own":
+        if self.kind != "layer" and run.implementation.norms == "own":
             rstd = run.tape.new(rows, "fp32", "rstd", no_grad=True)
             out = run.tape.new(x.count, x.dtype, "normalized")
             return run.tape.record("rms_norm", (x,), out, (x, rstd), weight=learned, scratch=-x.size)
-        if self.kind == "rms":
+        if self.kind != "layer":
             return run.tape.rms_norm(x, rows, learned)
         shifted = [run.tape.scale(run.weight(size))] if self.unit_offset else []
         return run.tape.layer_norm(x, rows, shifted, learned)

@@ -57,5 +57,5 @@ class Interpolate(Elementwise):
         x, branch, tape = run.read(self), run.read(self, 1), run.tape
         scaled = tape.scale(run.weight(self.width))
         rate = tape.record("abs", (scaled,), tape.new(scaled.count, scaled.dtype, "rate"), (scaled,))
-        moved = tape.multiply(tape.add(branch.tensor, x.tensor), rate)
+        moved = tape.multiply(tape.subtract(branch.tensor, x.tensor), rate)
         return Value(tape.add(x.tensor, moved), x.width, x.divided, x.gathered)

@@ -65,7 +65,7 @@ class Reused(Ordinary):
             id(self.of) in run.cast and self.of not in run.program.operations
         ):  # another layer keeps the copy, and is counted with it
             for copy in run.tape.copies.values():
-                copy.storage.kept = 0
+                copy.storage.earlier = True
         run.tape.copies = None
         return made
 
@@ -217,6 +217,34 @@ class SideInput(View):
         given = tape.new(run.tokens * self.width, dtype, "from the layer before")
         run.takes(given)
         return Value(given, self.width)
+
+
+@record
+class Stream(View):
+    """A stream of `width` elements per token that later layers read as well: what it reads, or another of its type.
+
+    before  made before the layer
+    waits   later layers, which run backward first, have left a gradient of it
+    graded  a gradient passes through it
+    """
+
+    width: int
+    before: bool = False
+    waits: bool = False
+    graded: bool = True
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: the tensor is there already."""
+        return 0, 0
+
+    def lower(self, run: Lowering) -> Value:
+        x = run.read(self)
+        if self.before:
+            stream = run.tape.given(x.tensor.count, x.tensor.dtype, "stream", no_grad=not self.graded)
+            x = Value(stream, self.width, x.divided, x.gathered)
+        if self.waits:
+            run.tape.waiting.append(x.tensor)
+        return x
 
 
 @record

@@ -10,7 +10,7 @@ from functools import partial
 from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkNorm, QkvProjections, Rope
-from napkin.architectures.blocks import RMS_BARE, Operations
+from napkin.architectures.blocks import NormStyle, Operations
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions
 from napkin.architectures.layer_plans import laid_out
 from napkin.architectures.reading import FULL, WINDOWED, activation, checked, on
@@ -18,13 +18,15 @@ from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.linear import Matmul
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Beside, Layer, Model
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.roles import COLUMN, HEADS, ROW, VOCABULARY
 from napkin.operations.sphere import Interpolate, LearnedScale
-from napkin.operations.views import run_again
+from napkin.operations.views import Stream, run_again
 from napkin.record import record, replace
 
+L2 = NormStyle("l2", "fp32", weight=False)
+"""Onto the unit sphere (DoryL2Norm)."""
 MLP = "mlp"
 """What published files list behind each attention; their numbers of layers count both."""
 _SECTIONS = ("n_input_layers", "n_recurrent_layers", "n_output_layers")
@@ -76,9 +78,9 @@ def _attention(config: Config, sizes: Dimensions, kind: str) -> Operations:
         Heads(sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim),
         QkvProjections(bias=bias, out_bias=bias),
         rope=Rope(sizes.head_dim),
-        norm=QkNorm(RMS_BARE),
+        norm=QkNorm(L2),
         gate=_gate,
-        out_norm=RMS_BARE,
+        out_norm=L2,
     )
     if kind == WINDOWED:
         attention = attention.scored(window=config.integer("sliding_window"))
@@ -102,7 +104,7 @@ def _feed(config: Config, hidden: int) -> Operations:
         LearnedScale("up_rescaled", ("up",), inner, shard=HEADS),
         Activation("activated", ("gate_rescaled",), inner, activation(config, "hidden_act")),
         Multiply("gated", ("activated", "up_rescaled"), inner),
-        RMS_BARE("gated_norm", "gated", inner),
+        L2("gated_norm", "gated", inner),
         Matmul("down", ("gated_norm",), inner, hidden, bias, ROW, role="down"),
     )
 
@@ -112,13 +114,13 @@ def _layer(config: Config, sizes: Dimensions, kind: str) -> Layer:
     hidden = sizes.hidden
     attend, feed = _attention(config, sizes, kind), _feed(config, hidden)
     operations: Operations = (
-        RMS_BARE("input_norm", "x", hidden),
+        L2("input_norm", "x", hidden),
         *attend,
-        RMS_BARE("attention_normed", attend[-1].name, hidden),
+        L2("attention_normed", attend[-1].name, hidden),
         Interpolate("attention_moved", ("input_norm", "attention_normed"), hidden),
-        RMS_BARE("mlp_norm", "attention_moved", hidden),
+        L2("mlp_norm", "attention_moved", hidden),
         *feed,
-        RMS_BARE("mlp_normed", feed[-1].name, hidden),
+        L2("mlp_normed", feed[-1].name, hidden),
         Interpolate("mlp_moved", ("mlp_norm", "mlp_normed"), hidden),
     )
     return Layer("sliding" if kind == WINDOWED else "full", operations)
@@ -130,17 +132,23 @@ def _again(layer: Layer) -> Layer:
     return Layer(f"{layer.kind}_again", operations)
 
 
+def _restart(hidden: int, first: bool, last: bool) -> Layer:
+    """Return what runs before each pass of the loop: the normed stream is added to what the loop got, normed."""
+    given: Operations = (Stream("given", ("state_norm",), hidden, before=True, waits=not last),)
+    if first:
+        given = (L2("given_norm", "x", hidden), Stream("given", ("given_norm",), hidden, waits=not last))
+    operations = (L2("state_norm", "x", hidden), *given, Add("state", ("state_norm", "given"), hidden))
+    return Layer("between", operations, block=False, beside=Beside(held=0 if first else 1))
+
+
 def _dory(config: Config) -> Model:
     """Return the network, each pass of whose loop is written down; weights belong to the first."""
     sizes = dimensions(config)
     sections = _sections(config, sizes.layers)
     sizes = replace(sizes, layers=len(sections.kinds))
-    config.ignore("ngpt_alpha_init", "recurrent_kv_cache_mode")
+    config.ignore("ngpt_alpha_init", "recurrent_kv_cache_mode", "sliding_window")
     hidden, rows = sizes.hidden, sizes.vocabulary
     layer = partial(_layer, config, sizes)
-    state = Layer(
-        "between", (RMS_BARE("state_norm", "x", hidden), Add("state", ("state_norm", "x"), hidden)), block=False
-    )
     first, last = sections.before, sections.before + sections.looped
     runs = list(runs_of(sections.kinds[:first], layer))
     looped = sections.kinds[first:last]
@@ -148,10 +156,13 @@ def _dory(config: Config) -> Model:
     owners = {kind: replace(one, kind=f"{one.kind}_looped") for kind, one in usual.items()}  # unlike those around
     again = {kind: _again(one) for kind, one in usual.items()}
     for number in range(sections.loops):
-        runs += [(1, state), *runs_of(looped, (again if number else owners).__getitem__)]
-    runs += runs_of(sections.kinds[last:], layer)
+        is_last = number == sections.loops - 1
+        beside = Beside(held=1, waits=0 if is_last else 1)
+        its = {kind: replace(one, beside=beside) for kind, one in (again if number else owners).items()}
+        runs += [(1, _restart(hidden, number == 0, is_last)), *runs_of(looped, its.__getitem__)]
+    runs += runs_of(sections.kinds[last:], lambda kind: replace(layer(kind), beside=Beside(held=1)))
     config.notes.append(f"layers {first} to {last - 1} run {sections.loops} times")
-    after = head(hidden, rows, norm=RMS_BARE, none=sizes.headless)
+    after = head(hidden, rows, norm=L2, none=sizes.headless)
     if not sizes.headless:
         after = (*after, LearnedScale("logits_scaled", ("lm_head",), rows, fp32=True, shard=VOCABULARY))
     return decoder_only(sizes, embedding(rows, hidden), tuple(runs), after)
@@ -161,7 +172,7 @@ DORY = Architecture(
     "dory",
     _dory,
     config_class="DoryConfig",
-    implementation=replace(HF, by_kind=True),
+    implementation=replace(HF, by_kind=True, closure=("tables", "masks")),
     modules={"gate_logit": "self_attn.gate_proj"},
     defaults={
         "attention_bias": False, "head_dim": 256, "hidden_act": "silu", "intermediate_size": 7168,

@@ -5,6 +5,7 @@ Fields and arrangements are facts of the class of Hugging Face transformers 5.23
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from napkin.architectures.arrangements import pre_norm
@@ -18,12 +19,12 @@ from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF
 from napkin.operations.learned import Parameters
-from napkin.operations.model import Layer, Model
+from napkin.operations.model import Beside, Layer, Model
 from napkin.operations.passes import Ungraded
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import REPLICATED
-from napkin.operations.views import run_again
-from napkin.record import record
+from napkin.operations.views import Stream, run_again
+from napkin.record import record, replace
 
 
 @record
@@ -51,9 +52,73 @@ def _cycles(config: Config) -> _Cycles:
     return _Cycles(layers, low, tuple(min(count, low) for count in padded[:high]))
 
 
+@record
+class _Turn:
+    """A pass of a stack with a gradient: it reads the sum of both states and replaces its own.
+
+    idle    low passes without a gradient between the pass before it and this one
+    states  the pass that made each state it reads, low and high (0: none)
+    """
+
+    stack: str
+    idle: int
+    states: tuple[int, int]
+
+
+def _turns(cycles: _Cycles) -> list[_Turn]:
+    """Return the passes with a gradient in order."""
+    turns: list[_Turn] = []
+    low = high = 0
+    for graded in cycles.graded:
+        idle = cycles.low - graded
+        low = 0 if idle else low
+        for stack in (*["low"] * graded, "high"):
+            turns.append(_Turn(stack, idle, (low, high)))
+            idle = 0
+            low, high = (len(turns), high) if stack == "low" else (low, len(turns))
+    return turns
+
+
 def _again(operations: Operations) -> Operations:
     """Return the operations with weights that an earlier pass owns."""
     return tuple(run_again(op) if op.weights() else op for op in operations)
+
+
+def _runs(
+    layers: int, turns: list[_Turn], operations: Mapping[str, Operations], hidden: int
+) -> tuple[tuple[int, Layer], ...]:
+    """Return the passes with what runs before each and after the last; the first pass of a stack owns its weights.
+    `operations`: of a layer of each stack."""
+    last_reader: dict[tuple[str, int], int] = {}
+    for number, turn in enumerate(turns, 1):
+        last_reader |= {("low", turn.states[0]): number, ("high", turn.states[1]): number}
+    last_reader.pop(("low", 0), None)  # no gradient passes through it
+    again = {stack: _again(its) for stack, its in operations.items()}
+    runs: list[tuple[int, Layer]] = []
+    made, beside, met = ("high", 0), Beside(held=1), set[str]()
+    for number, turn in enumerate(turns, 1):
+        read = ("low", turn.states[0]), ("high", turn.states[1])
+        other = next(state for state in read if state != made)
+        later = {state for state, reader in last_reader.items() if reader > number}
+        own = Stream("made", ("x",), hidden, waits=made in later)
+        norm: Operations = ()
+        if number > 1:
+            norm, own = (RMS_BARE("final_norm", "x", hidden),), replace(own, reads=("final_norm",))
+        passes = Ungraded("passes", ("made",), operations["low"], turn.idle * layers)
+        graded = other in last_reader
+        stream = Stream("other", ("made",), hidden, before=True, waits=other in later, graded=graded)
+        second = passes if turn.idle else stream
+        between = (*norm, own, second, Add("state", ("made", second.name), hidden))
+        runs.append((1, Layer("between", between, block=False, beside=beside)))
+        held = 1 + (turn.states[1] > 0)  # the embeddings, the first high state, are held anyway
+        beside = Beside(held, sum(made_by < number for _, made_by in later), called=layers > 1)
+        stack = turn.stack
+        name, its = (f"{stack}_again", again[stack]) if stack in met else (stack, operations[stack])
+        runs.append((layers, Layer(name, its, beside=beside)))
+        met.add(stack)
+        made, beside = (stack, number), Beside(held, called=True)
+    runs.append((1, Layer("between", (RMS_BARE("final_norm", "x", hidden),), block=False, beside=beside)))
+    return tuple(runs)
 
 
 def _hrm(config: Config) -> Model:
@@ -80,35 +145,17 @@ def _hrm(config: Config) -> Model:
         function=activation(config, "hidden_act"),
         bias=config.flag("mlp_bias"),
     )
-    operations = pre_norm(hidden, RMS_BARE, attend, feed)
-    owned = {kind: Layer(kind, operations) for kind in ("low", "high")}
-    repeated = {kind: Layer(f"{kind}_again", _again(operations)) for kind in owned}
-    met: set[str] = set()
-    runs: list[tuple[int, Layer]] = []
-
-    def run(kind: str) -> None:
-        runs.append((cycles.layers, repeated[kind] if kind in met else owned[kind]))
-        norm = RMS_BARE("final_norm", "x", hidden)
-        runs.append((1, Layer("between", (norm, Add("state", ("final_norm", "x"), hidden)), block=False)))
-        met.add(kind)
-
-    for graded in cycles.graded:
-        if graded < cycles.low:
-            hidden_passes = Ungraded("passes", ("x",), operations, (cycles.low - graded) * cycles.layers)
-            start = Add("state", ("x", "passes"), hidden)
-            runs.append((1, Layer("without_gradient", (hidden_passes, start), block=False)))
-        for _ in range(graded):
-            run("low")
-        run("high")
-    first = Parameters("state", (), (("weight", (hidden,)),), REPLICATED, trained=False)
-    if "low" not in met:
+    turns = _turns(cycles)
+    if not any(turn.stack == "low" for turn in turns):
         raise config.refuse("L_bp_cycles", "gives the low stack no gradient at all")
+    operations = {stack: pre_norm(hidden, RMS_BARE, attend, feed) for stack in ("low", "high")}
+    first = Parameters("state", (), (("weight", (hidden,)),), REPLICATED, trained=False)
     passes = len(cycles.graded) * (cycles.low + 1)
     config.notes.append(f"{2 * cycles.layers} layers run in {passes} passes of {cycles.layers}")
     return decoder_only(
         sizes,
         (first, *embedding(sizes.vocabulary, hidden, scale=True)),
-        tuple(runs),
+        _runs(cycles.layers, turns, operations, hidden),
         head(hidden, sizes.vocabulary, norm=None, none=sizes.headless),
     )
 
