@@ -14,7 +14,7 @@ from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
 from napkin.operations.queries import has_scan
 from napkin.planning.laws.allocate import Aims, cheapest, least_compute, optimum, same_loss, value_of
-from napkin.planning.laws.known import DEFAULT, LAWS, standing
+from napkin.planning.laws.known import DEFAULT, LAWS, current_laws
 from napkin.planning.laws.law import Repetition, Surface, worth
 from napkin.planning.laws.variants import FewBits, FineExperts, JointExperts
 from napkin.term import fold, leaf
@@ -284,7 +284,7 @@ def test_what_was_trained_before_the_laws_wastes_compute(napkin: Napkin) -> None
 def test_the_interval_covers_every_accepted_law() -> None:
     answer = answered("optimal --compute 3.8e25")
     low, high = answer.intervals["params"]
-    for law in standing():
+    for law in current_laws():
         assert low <= params_of(law.name, 3.8e25) <= high, law.name
     assert not low <= params_of("kaplan2020", 3.8e25) <= high
 

@@ -101,7 +101,7 @@ def _alike(question: Question, other: Question, answer: Answer, its: Answer) -> 
 
 
 def _following(differing: Sequence[str], first: Answer, second: Answer) -> list[str]:
-    """Return a note on the inputs that nobody stated and that change with the differences, software first."""
+    """Return a note on inputs that were not given and change with the differences, software first."""
     found = {
         name: f"{name} {shown.value} → {second.inputs[name].value}"
         for name, shown in first.inputs.items()

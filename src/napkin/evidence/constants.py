@@ -36,7 +36,8 @@ def spreads(without: str = "") -> Mapping[str, float]:
 
 def own_error_of(at: RunPoint, sigma: Mapping[str, float]) -> float:
     """Return the mean error from uncertainty about a run's chip and software, from σ of the constants' logarithms. A
-    chip whose narrow products nobody measured has the constant of 16 bits, and the spread of UNSEEN_WIDTH besides."""
+    chip whose matmuls in 8 or 4 bits were not measured has the constant of 16 bits, with UNSEEN_WIDTH added to its
+    spread."""
     chip = sigma[matmul_of(at.generation, at.bits)]
     if at.bits < WIDE and (at.generation, at.bits) not in NARROW:
         chip = math.hypot(chip, UNSEEN_WIDTH)

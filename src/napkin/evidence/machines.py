@@ -128,12 +128,12 @@ def is_given(hardware: Hardware, figure: str) -> bool:
 
 
 def is_bridge_unstated(hardware: Hardware) -> bool:
-    """Return whether the accelerator's link is an accessory of which nobody says that it is there."""
+    """Return whether the accelerator's link is an accessory that is not stated to be present."""
     return hardware.optional_link and not is_given(hardware, "link_bandwidth")
 
 
 def bridged(hardware: Hardware) -> Hardware:
-    """Return the accelerator with its bridge stated to be there, if it has one."""
+    """Return the accelerator with its bridge stated to be present, if it has one."""
     if not is_bridge_unstated(hardware):
         return hardware
     return replace(hardware, kinds={**(hardware.kinds or {}), "link_bandwidth": GIVEN})

@@ -75,8 +75,8 @@ def _without_count(row: RowFields, name: str) -> str:
 
 
 def _without_remark(name: str) -> str:
-    """Return an accelerator's name without what stands after it in parentheses, if it is one only without; a size alone
-    would be another accelerator's."""
+    """Return an accelerator's name without a remark in parentheses, if only that is a known name; a size alone would be
+    another accelerator's."""
     bare = re.sub(r" \((?!\d+ ?[Gg]i?[Bb]?\))[^()]*\)$", "", name)
     for one in (name, bare):
         try:

@@ -22,8 +22,8 @@ SOME = re.compile(r"layer|block|some|every|except|only|\d+ of |%|per-op|^\d+\)?$
 
 
 def recomputation(words: str) -> str:
-    """Return what words for recomputation mean: none, selective or full; "" if they are not known. What stands in
-    parentheses is passed over where it says whence (`full (--checkpoint-activations)`), not where it says how much
+    """Return what words for recomputation mean: none, selective or full; "" if they are not known. A remark in
+    parentheses is ignored if it says where this is from (`full (--checkpoint-activations)`), not if it says how much
     (`full (10 of 80 layers)`)."""
     head, opened, remark = words.strip().lower().partition(" (")
     if opened and SOME.search(remark):

@@ -86,7 +86,7 @@ LIBRARIES = (
     ("accelerate", "accelerate"),
 )
 """Words of a framework, and the library of fine-tuning that they name (training/trainers.py); the first that occurs
-holds: a library stands before those that it is built on."""
+counts: a library is listed before those that it is built on."""
 
 
 def library_of(words: str) -> str:

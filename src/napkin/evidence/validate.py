@@ -54,7 +54,7 @@ def point_of(row: StepRow) -> RunPoint:
 
 
 def _share_of_host(row: StepRow, source: str, seconds: float) -> float:
-    """Return the share of a step, of so many seconds, in which a host updates the optimizer's states."""
+    """Return the share of a step's seconds in which a host updates the optimizer's states."""
     from napkin.evidence.columns import Columns
 
     if not row.hosts:

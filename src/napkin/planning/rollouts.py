@@ -127,7 +127,7 @@ def scored(setup: Setup, tasks: Sequence[str], answer: int) -> Setup:
 def unpadded(setup: Setup, means: Sequence[RolloutLengths], unpads: bool, tokens: int = 0) -> list[Setup]:
     """Return the setups of a trainer's largest micro-batch. A micro-batch of one sequence, or with padding, has the
     longest length: that is `setup`. Where several sequences have no padding (`unpads`), there is one for each of
-    `means`; where a micro-batch may have so many `tokens`, they are one long sequence."""
+    `means`; where a micro-batch may have this many `tokens`, they are one long sequence."""
     micro = int(setup.layout.micro)
     if tokens:
         return [over(replace(setup, layout=setup.layout.replaced(micro=1)), tokens)]

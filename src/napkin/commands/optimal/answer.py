@@ -13,7 +13,7 @@ from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law
 from napkin.elementwise import Number
 from napkin.evidence.constants import deviations
 from napkin.planning.laws.allocate import at_compute, cheapest, optimum
-from napkin.planning.laws.known import DEFAULT, LAWS, standing
+from napkin.planning.laws.known import DEFAULT, LAWS, current_laws
 from napkin.planning.laws.law import ScalingLaw, loss
 from napkin.record import record, replace
 from napkin.render.answer import Answer, Cell, Shown
@@ -265,7 +265,7 @@ def _intervals(question: OptimalQuestion, found: Allocation, losses: ScalingLaw)
 
 def _sizes(question: OptimalQuestion, compute: float, half: float, wide: float) -> list[float]:
     """Return the optimal parameters by every current law, at both ends of the compute and of the law's own fit."""
-    laws = (question.law, *(standing() if question.law.stands else ()))
+    laws = (question.law, *(current_laws() if question.law.current else ()))
     aims = question.aims
     found = []
     for law in laws:
@@ -306,7 +306,7 @@ def notes(question: OptimalQuestion, params: Term, tokens: Term, losses: Scaling
     said.append(
         f"the loss is in nats per token of {losses.data} data and its tokenizer: compare it within {losses.name} only"
     )
-    if not law.stands and (law.surface is None or not law.surface.covariance):
+    if not law.current and (law.surface is None or not law.surface.covariance):
         said.append(f"no uncertainty of {law.name} is published, and no other law is like it: no interval is given")
     if losses.name != law.name:
         said.append(f"{law.name} states no loss: it is that of {losses.name} for this division")

@@ -9,7 +9,7 @@ from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import row_of_law
 from napkin.elementwise import Number
 from napkin.planning.laws.allocate import suited
-from napkin.planning.laws.known import standing
+from napkin.planning.laws.known import current_laws
 from napkin.planning.laws.law import ScalingLaw
 from napkin.render.answer import Cell
 from napkin.term import TRUE, Term, leaf
@@ -45,8 +45,8 @@ def suited_ends(question: OptimalQuestion, compute: float, wide: float) -> dict[
 
 def _laws(question: OptimalQuestion) -> tuple[ScalingLaw, ...]:
     law, aimed = question.law, question.aims.served is not None or question.aims.repeated is not None
-    others = (one for one in standing() if one.name != law.name and (one.surface is not None or not aimed))
-    return (law, *(others if law.stands else ()))
+    others = (one for one in current_laws() if one.name != law.name and (one.surface is not None or not aimed))
+    return (law, *(others if law.current else ()))
 
 
 def _compute(question: OptimalQuestion, law: ScalingLaw, factor: float) -> float:

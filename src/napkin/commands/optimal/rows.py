@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from napkin.planning.laws.allocate import Aims, cheapest, least_compute, optimum, same_loss, value_of
-from napkin.planning.laws.known import standing
+from napkin.planning.laws.known import current_laws
 from napkin.planning.laws.law import ScalingLaw, Surface
 from napkin.record import record
 from napkin.render.answer import Cell
@@ -108,7 +108,7 @@ def wasted(others: Deviations, params: float, loss: float) -> float:
 
 def law_rows(compute: Term, used: ScalingLaw) -> Iterator[dict[str, Cell]]:
     """Yield the results of the current laws for dense models, and of the chosen law, for a compute."""
-    for law in standing() if used.stands else (used, *standing()):
+    for law in current_laws() if used.current else (used, *current_laws()):
         yield row_of_law(law, compute)
 
 

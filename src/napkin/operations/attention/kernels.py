@@ -185,7 +185,7 @@ def gathered_bytes(run: Lowering, queries: Number, keys: Number, result: Number)
 
     Forward, four tensors of the result: so far, of the next ranks' keys, their difference and its share. Backward, in
     fp32, the queries' gradient and its sum with that of half of them; the keys' and values' gradients as they arrive,
-    joined, and on their way; in 16 bits, half of the next ranks' queries and all of their keys, less the results."""
+    joined, and in flight; in 16 bits, half of the next ranks' queries and all of their keys, less the results."""
     split = run.split
     if not run.implementation.gathers_keys or split.exchanges:
         return 0, 0

@@ -69,7 +69,7 @@ LAWS: dict[str, ScalingLaw] = {
             MASSIVE,
             "all parameters",
             *CHINCHILLA,
-            stands=False,
+            current=False,
             remark="approach 3: its fit had not converged (Besiroglu et al. 2024); it misses its own table A3 by 18 %",
         ),
         ScalingLaw(
@@ -82,7 +82,7 @@ LAWS: dict[str, ScalingLaw] = {
             None,
             FittedRange(768, 1.5e9),
             FittedRange(22e6, 23e9),
-            stands=False,
+            current=False,
             remark="small models without embeddings, fixed schedules: superseded (Porian et al. 2024, Pearce 2024)",
         ),
         ScalingLaw(
@@ -136,7 +136,7 @@ LAWS: dict[str, ScalingLaw] = {
             None,
             FittedRange(150e6, 6e9),
             None,
-            stands=False,
+            current=False,
             remark="fitted to far more tokens per parameter than are optimal: for smaller models trained longer",
         ),
         ScalingLaw(
@@ -149,7 +149,7 @@ LAWS: dict[str, ScalingLaw] = {
             None,
             FittedRange(79e6, 2.7e9),
             FittedRange(500e6, 80e9),
-            stands=False,
+            current=False,
             remark="mixtures of 1 to 32 experts of which one is active for each token",
             variants=JointExperts(),
         ),
@@ -163,7 +163,7 @@ LAWS: dict[str, ScalingLaw] = {
             None,
             FittedRange(3e6, 85e6),
             FittedRange(16e9, 130e9),
-            stands=False,
+            current=False,
             remark="mixtures of fine experts; the router's FLOPs count; its constants are rounded: losses to about 1 %",
             variants=FineExperts(),
         ),
@@ -177,7 +177,7 @@ LAWS: dict[str, ScalingLaw] = {
             None,
             FittedRange(30e6, 220e6),
             FittedRange(1.5e9, 26e9),
-            stands=False,
+            current=False,
             remark="integer training in 3 to 16 bits; its authors warn against its constants outside their setting",
             variants=FewBits(),
         ),
@@ -185,6 +185,6 @@ LAWS: dict[str, ScalingLaw] = {
 }
 
 
-def standing() -> tuple[ScalingLaw, ...]:
+def current_laws() -> tuple[ScalingLaw, ...]:
     """Return the current laws for dense models, which give the spread."""
-    return tuple(law for law in LAWS.values() if law.stands)
+    return tuple(law for law in LAWS.values() if law.current)

@@ -176,7 +176,7 @@ class ScalingLaw:
     form      its loss as a Surface, or only its optimum as a Frontier
     data      data of the fit: losses of laws with the same data are comparable
     flop, params, tokens  ranges of the fit
-    stands    whether it belongs to the spread of current laws for dense models
+    current   whether it belongs to the spread of current laws for dense models
     remark    caveat
     variants  its further dimensions, if it has some        told  their values, in words
     at        searched values, and the range of their fit
@@ -194,7 +194,7 @@ class ScalingLaw:
     flop: FittedRange | None = None
     params: FittedRange | None = None
     tokens: FittedRange | None = None
-    stands: bool = True
+    current: bool = True
     remark: str = ""
     variants: Variants | None = None
     told: str = ""
