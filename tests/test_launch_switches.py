@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
 
 MODEL = "--model_name_or_path Qwen/Qwen2.5-0.5B --per_device_train_batch_size 2 --bf16 True"
 SIZES = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 1 --seq-length 2048"
@@ -197,3 +200,25 @@ def test_a_recipe_of_megatron_bridge_by_name_is_refused() -> None:
 def test_open_instruct_started_as_a_module_is_open_instruct() -> None:
     reading = shell("--max_seq_length 4096 --beta 0.1", "accelerate launch -m", "open_instruct.dpo_tune")
     assert (reading.value_of("task"), reading.value_of("trainer")) == ("dpo", "accelerate")
+
+
+def test_an_open_option_says_what_it_depends_on(napkin: Napkin, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "N=$(count)\nfor M in a/x b/y; do\n"
+        "torchrun --nproc_per_node $N train.py --model_name_or_path $M --deepspeed my.json \\\n"
+        "  --per_device_train_batch_size $SIZE --model_max_length 512 --num_train_epochs 1\ndone\n"
+    )
+    told = napkin(["memory", "--from", str(script), "--hardware", "h100"]).err
+    assert "train.sh:3: --model_name_or_path: leaves the model open ($M, of a loop)" in told
+    assert "train.sh:3: --nproc_per_node: leaves --gpus open (the output of $(count))" in told
+    assert "train.sh:3: --deepspeed: leaves --zero open (my.json was not found)" in told
+    assert "train.sh:4: --per_device_train_batch_size: leaves --micro-batch open ($SIZE)" in told
+
+
+def test_a_refused_key_has_its_line(napkin: Napkin, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"torchrun --nproc_per_node 8 train.py {SIZES} --bf16 \\\n --freeze-LM\n")
+    answer = napkin(["memory", "--from", str(script), "--hardware", "h100"])
+    assert answer.status == 3
+    assert "train.sh:2: --freeze-LM: the language model is frozen" in answer.err

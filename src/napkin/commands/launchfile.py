@@ -204,7 +204,8 @@ def _assumed(reading: Reading, given: Collection[str]) -> list[str]:
 def _check_refused(reading: Reading, found: Sequence[Said]) -> None:
     """Reject a file with keys that would make an answer wrong."""
     if found:
-        problems = [Refused(f"{reading.source.name}: {one.key}: {one.why}", _hint(one.option)) for one in found]
+        places = [one.place or f"{reading.source.name}: {one.key}" for one in found]
+        problems = [Refused(f"{at}: {one.why}", _hint(one.option)) for at, one in zip(places, found, strict=True)]
         raise problems[0] if len(problems) == 1 else Problems(problems)
 
 
@@ -232,7 +233,13 @@ def _take_model(
     elif entry.value is not None or entry.given:
         given["model"] = OptionText(str(entry.value or entry.given), FROM_FILE, where)
     else:
-        problems.append(NapkinError(f"{where}: names no model that napkin knows", "napkin … MODEL --from FILE"))
+        what = f"leaves the model open{_because(entry)}" if entry.unknown else "names no model that napkin knows"
+        problems.append(NapkinError(f"{where}: {what}", f"name it: napkin {command.name} MODEL --from FILE"))
+
+
+def _because(entry: StatedOption) -> str:
+    """Return what an open option depends on, in brackets."""
+    return f" ({printable(entry.unknown, 60)})" if entry.unknown else ""
 
 
 def _ask(option: str, entry: StatedOption, command: Signature, problems: list[NapkinError], assumed: list[str]) -> None:
@@ -241,7 +248,8 @@ def _ask(option: str, entry: StatedOption, command: Signature, problems: list[Na
         return
     if option in NEEDED:
         usage = OPTIONS[option].usage
-        problems.append(NapkinError(f"{entry.place or entry.where}: leaves --{option} open", usage))
+        where = entry.place or entry.where
+        problems.append(NapkinError(f"{where}: leaves --{option} open{_because(entry)}", usage))
     else:
         assumed.append(f"{option} left open by {entry.where.split(', ')[0]}")
 

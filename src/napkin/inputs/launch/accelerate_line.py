@@ -68,7 +68,7 @@ def ask_sharding(reading: Reading) -> bool:
         return False
     for name in ("gpus", "zero"):
         if name not in reading.inputs:
-            reading.ask(name, "config_file")
+            reading.ask(name, "config_file", absent=reading.source.plain("config_file"))
     return True
 
 

@@ -146,8 +146,14 @@ class Reading:
             origin = DEFAULT
         where = (*dict.fromkeys(variables), *(present or keys))
         place = self.source.place(keys[0]) if keys and keys[0] in self.source.values else self.source.name
-        self.inputs[option] = StatedOption(value, origin, ", ".join(where), place)
+        unknown = self._unknown(*keys) if value is None and option not in BY_PRESENCE else ""
+        self.inputs[option] = StatedOption(value, origin, ", ".join(where), place, unknown=unknown)
         self._told.update(keys)
+
+    def _unknown(self, *keys: str) -> str:
+        """Return what the first open one of these keys depends on."""
+        stated = (self.source.values.get(key) for key in keys)
+        return next((str(one.value.text) for one in stated if one is not None and isinstance(one.value, Open)), "")
 
     def _is_unstated(self, option: str, *keys: str) -> bool:
         """Return whether an option rests on keys of its format that the file does not have."""
@@ -166,7 +172,7 @@ class Reading:
             return
         stated = [key for key in keys if (found := self.find(key)) is not None and is_open(found.value)]
         if stated or self.source.missing:  # a settings file that is not here may set it
-            self.ask(option, *(stated or keys))
+            self.ask(option, *(stated or keys), absent="" if stated else self.source.missing[0])
         else:
             self.put(option, value, *keys, origin=DEFAULT)
 
@@ -174,13 +180,13 @@ class Reading:
         """Set an option inferred from a name or from common practice."""
         self.put(option, value, *keys, origin=ASSUMED)
 
-    def ask(self, option: str, *keys: str, given: str = "") -> None:
-        """Mark an option as open: the user must set it on the command line."""
+    def ask(self, option: str, *keys: str, given: str = "", absent: object = "") -> None:
+        """Mark an option as open: the user must set it on the command line. absent: the file that sets it."""
         self.put(option, None, *keys)
         self._check_length(given, *keys)
-        if given:
-            one = self.inputs[option]
-            self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given)
+        if given or absent:
+            one, unknown = self.inputs[option], f"{absent} was not found" if absent else ""
+            self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given, unknown or one.unknown)
 
     def spell(self, option: str, given: str) -> None:
         """Keep the file's own text of an option next to its value."""
@@ -261,7 +267,8 @@ class Reading:
         shown = next(iter(self.written(key)), key)
         if (id(where), shown) not in self._said:
             self._said.add((id(where), shown))
-            where.append(Said(shown, why, option, clash, self.source.place(key) if clash else ""))
+            placed = clash or where is self.refused
+            where.append(Said(shown, why, option, clash, self.source.place(key) if placed else ""))
         self._covered.add(key)
 
     def _check_length(self, value: object, *keys: str) -> None:

@@ -274,8 +274,8 @@ def take_deepspeed_file(reading: Reading, key: str = "deepspeed") -> bool:
             reading.assume("offload", known[1], key)
         reading.omit(key, f"{value.value} was not found; assumed to be the file that its framework ships")
     elif linked is None:
-        reading.ask("zero", key)
-        reading.ask("offload", key)
+        for option in ("zero", "offload"):
+            reading.ask(option, key, absent=value.value)
         reading.omit(key, f"{value.value} was not found; its ZeRO stage and offload are unknown")
     else:
         merge_into(reading, linked, key)

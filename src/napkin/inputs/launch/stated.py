@@ -18,6 +18,7 @@ class StatedOption:
     value  None if the file leaves it open
     where  its keys, separated by commas      place  file, line and key
     given  the file's text: of a value that napkin does not have, such as an unknown model name, or the modules' names
+    unknown  what the value depends on, where the file leaves it to a variable or a command
     """
 
     value: Any
@@ -25,6 +26,7 @@ class StatedOption:
     where: str
     place: str = ""
     given: str = ""
+    unknown: str = ""
 
 
 @record
