@@ -384,6 +384,17 @@ def test_what_an_adapted_layer_trains(method: str, trained: int) -> None:
     assert (part.dense, part.expert) == (trained, 0)
 
 
+@pytest.mark.parametrize(("method", "trained"), [("adapter", 1_229_760), ("adapter_v2", 4_279_744)])
+def test_what_llama_7b_s_adapters_train(method: str, trained: int) -> None:
+    """Prompts from the third layer on: 30·(10·4096 + 32); scales and biases of every output, the head's too, and all
+    norms: 32·(2·42,496 + 2·4096) + 2·32,000 + 4096 more. Published with LitGPT's adapters for LLaMA 7B."""
+    llama = model(
+        model_type="llama", hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32,
+        vocab_size=32000, tie_word_embeddings=False,
+    )  # fmt: skip
+    assert rank_of(adapted(llama, method=method), 0).gradients == 2 * trained
+
+
 def test_scales_next_to_4_bit_weights() -> None:
     """One of 4 bytes for 64 weights, which bitsandbytes keeps in a tensor of its own and torchao within the weight."""
     for library, apart in (("bitsandbytes", 4 / 64), ("torchao", 0)):

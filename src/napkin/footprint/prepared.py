@@ -13,7 +13,7 @@ from napkin.footprint.submodels import PROJECTOR, VISION, TowerPart, joined, sub
 from napkin.operations.frozen import Reach
 from napkin.operations.model import Model, Stack
 from napkin.operations.shapes import Shape, Split
-from napkin.operations.tuning import FROZEN_LAYERS
+from napkin.operations.tuning import FIRST_PROMPTED, FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of
@@ -79,12 +79,16 @@ def _frozen(stack: Stack, model: Model, setup: Setup) -> Stack:
     if setup.implementation.tuning is None and not setup.freezes:
         return stack
     from napkin.operations.trained import (
+        adapted_in,
         with_first_trained,
         with_frozen_embedding,
         with_frozen_head,
         with_frozen_layers,
     )
 
+    tuning = setup.implementation.tuning
+    if tuning is not None and tuning.prompted:
+        stack = adapted_in(stack, range(FIRST_PROMPTED[tuning.method], stack.depth))
     if model.tied and setup.frozen is not None:
         stack = with_frozen_head(stack)
     if model.vision is None and len(model.stacks) == 1:

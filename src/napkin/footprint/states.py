@@ -65,7 +65,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Lo
     """Return the weights of a frozen network on one rank: those as stored, and the adapters.
 
     lora        r·(d_in + d_out) for each target module, an embedding's rows being its d_in
-    adapter     a prompt of 10 embeddings, and a gate for each head
+    adapter     a prompt of 10 embeddings, and a gate for each head, in layers that read one
     adapter_v2  the same, a scale and a bias of d_out for each linear layer, and the norms' weights
     saved       copies of the embedding or the head, trained in full
 
@@ -133,7 +133,7 @@ def _added(
             found += [Weight(name, shape) for name, shape in other[0].weights(other[1])]
         if tuning.method == "adapter_v2":
             found += [Weight("scale", (linear.d_out,)), Weight("bias", (linear.d_out,))]
-    if core is not None and tuning.method.startswith("adapter"):
+    if core is not None and tuning.prompted:
         found += [Weight("prompt", (PROMPT, core.heads * core.v_dim)), Weight("gate", (core.heads,))]
     return found
 

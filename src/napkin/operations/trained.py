@@ -96,6 +96,11 @@ def with_frozen_layers(stack: Stack, layers: int) -> Stack:
 def with_adapted_layers(model: Model, layers: Collection[int]) -> Model:
     """Return a decoder with adapters on these layers only (peft's layers_to_transform)."""
     (stack,) = model.stacks
+    return replace(model, stacks=(adapted_in(stack, layers),))
+
+
+def adapted_in(stack: Stack, layers: Collection[int]) -> Stack:
+    """Return a stack with adapters in these layers only."""
     runs: list[tuple[int, Layer]] = []
     known: dict[int, Layer] = {}
     place = 0
@@ -104,7 +109,7 @@ def with_adapted_layers(model: Model, layers: Collection[int]) -> Model:
             bare = known.setdefault(id(layer), replace(layer, adapted=False))
             runs.append((1, layer if number in layers else bare))
         place += count
-    return replace(model, stacks=(stack_of(stack.name, stack.before, runs, stack.after),))
+    return stack_of(stack.name, stack.before, runs, stack.after)
 
 
 def reach_of(trained: Model) -> Reach:

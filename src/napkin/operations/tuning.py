@@ -9,9 +9,9 @@ from napkin.record import record
 class Tuning:
     """What is trained of a frozen network.
 
-    method     lora (two thin matrices next to a weight), a kind of adapters/kinds.py, adapter (a prompt in each
-               attention, from the third layer on), adapter_v2 (that, and a scale and a bias on each product, and the
-               norms' weights), frozen (nothing)
+    method     lora (two thin matrices next to a weight), a kind of adapters/kinds.py, adapter (a prompt in the
+               attention of all layers but the first), adapter_v2 (that, and a scale and a bias on each product, and the
+               norms' weights, of every layer), frozen (nothing)
     rank       of LoRA's matrices, or what gives another kind its size          dropout  before them
     targets    modules that adapters are on; () for all linear layers, where `parameters` is () too
     parameters  (path's end, times the rank) of parameters that it adapts: experts in one tensor, routers
@@ -33,6 +33,7 @@ class Tuning:
     ranks      (module's path, rank) of adapters with a rank of their own
     joined     a linear layer and its adapter are one function, which keeps its input alone and adds the adapter's
                output in place; not with dropout or a magnitude
+    prompts    whether the layer's attention reads the prompt of adapter and adapter_v2
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
     """
@@ -53,6 +54,7 @@ class Tuning:
     apart: tuple[tuple[str, float], ...] = ()
     joined: bool = False
     ranks: tuple[tuple[str, int], ...] = ()
+    prompts: bool = True
 
     def saves(self, role: str, module: str) -> bool:
         """Return whether an operation is trained in full: by its role, or by a part of its module's path (peft 0.21,
@@ -71,6 +73,11 @@ class Tuning:
     def targeted(self) -> bool:
         """Whether adapters are on modules that `targets` names."""
         return self.method not in WITHIN_LAYERS
+
+    @property
+    def prompted(self) -> bool:
+        """Whether attention reads a prompt of its own."""
+        return self.method in FIRST_PROMPTED and self.prompts
 
     @property
     def everything(self) -> bool:
@@ -94,5 +101,7 @@ class Tuning:
 
 WITHIN_LAYERS = ("adapter", "adapter_v2", "frozen")
 """Methods that have no targets."""
-FROZEN_LAYERS = {"adapter": 2}
-"""Layers before the first that is trained: they keep nothing (LLaMA-Adapter starts at layer 2)."""
+FIRST_PROMPTED = {"adapter": 2, "adapter_v2": 2}
+"""The first layer whose attention reads a prompt (LitGPT, litgpt/adapter.py, Config.adapter_start_layer)."""
+FROZEN_LAYERS = {"adapter": FIRST_PROMPTED["adapter"]}
+"""Layers before the first that is trained: they keep nothing."""

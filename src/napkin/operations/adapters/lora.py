@@ -106,12 +106,14 @@ def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKin
 
 
 def in_layer(implementation: Implementation, layer: Layer) -> Implementation:
-    """Return the implementation as a layer runs it: with its adapters, or only frozen."""
+    """Return the implementation as a layer runs it: with its adapters, without a prompt, or only frozen."""
     tuning = implementation.tuning
     if tuning is None or (layer.adapted and not layer.ranks):
         return implementation
     if layer.adapted:
         return replace(implementation, tuning=replace(tuning, ranks=layer.ranks))
+    if tuning.prompted:
+        return replace(implementation, tuning=replace(tuning, prompts=False))
     return replace(implementation, tuning=replace(tuning, method="frozen", targets=(), parameters=()))
 
 

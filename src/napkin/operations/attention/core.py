@@ -236,7 +236,7 @@ class AttentionCore(Ordinary):
         run.tape.recomputed = False
         if run.split.exchanges:
             out = run.tape.record("exchange", (out,), run.tape.new(out.count, out.dtype, "own tokens of all heads"))
-        if run.implementation.tuning is not None and run.implementation.tuning.method.startswith("adapter"):
+        if run.implementation.tuning is not None and run.implementation.tuning.prompted:
             out = prompted(run, out)
         return Value(out, width, True, True)
 
