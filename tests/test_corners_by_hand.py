@@ -51,6 +51,7 @@ def layers_with(corners: list[Corner], **sizes: Any) -> StageLayers:
     of.weights, of.copies, of.cached = [found["weights"]], [found["copies"]], [found["cached"]]
     of.reruns, of.size, of.begin, of.end, of.encoder = [0], found["size"], (0,), (DEPTH,), 0
     of.corners = lambda: iter(corners)
+    of.reused = lambda *_: (0, 0)  # no layer runs the weights of another
     return cast(StageLayers, of)
 
 
