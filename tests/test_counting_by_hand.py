@@ -214,7 +214,7 @@ def test_a_convention_against_the_count() -> None:
 
 
 def test_what_an_mfu_is_called() -> None:
-    """At a mark and just below it; the marks themselves are held against the published steps (test_evidence.py)."""
+    """At a mark and just below it; test_evidence_runs.py holds the marks themselves against the published steps."""
     good, fair, less = utilization.GOOD, utilization.FAIR, 1e-9
     names = [utilization.verdict_of(used) for used in (1 + less, 1, good, good - less, fair, fair - less, 0.051, 0.05)]
     assert names == ["impossible", "good", "good", "fair", "fair", "poor", "poor", "bad"]

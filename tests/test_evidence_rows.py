@@ -1,0 +1,481 @@
+"""Published rows are read as they are printed: fields, prose, networks, frameworks, and whom a row comes from."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from napkin._tables import calibration, published_steps
+from napkin.counting.params import params
+from napkin.errors import NapkinError
+from napkin.evidence import (
+    chips,
+    facts,
+    footprint,
+    published,
+    recognize,
+    recognize_memory,
+    recognize_steps,
+    row_networks,
+    setups,
+    software,
+    teams,
+)
+from napkin.evidence.fit import in_quantity, seconds_of
+from napkin.evidence.printed import PrintedDecoder
+from napkin.evidence.priors import CHIP, PRIORS
+from napkin.evidence.recognize_steps import policy_of
+from napkin.evidence.row_models import model_of
+from napkin.evidence.rows import RowFields
+from napkin.evidence.step_rows import StepRow, step_row
+from napkin.evidence.validate import steps
+from napkin.inputs import hardware
+from napkin.inputs.load import Document
+from napkin.record import replace
+from tests.conftest import preset
+
+H, F = 256, 384
+"""Width and MLP width of small decoders."""
+
+ROW = """
+schema: steps/1
+rows:
+- id: mine
+  source: {title: my cluster, where: log}
+  model: {name: M, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256, seq: 8192, gated: true}
+  hardware: {chip: H100 SXM 80GB, count: 64, per_node: 8}
+  layout: {stack: megatron-core, tp: 2, pp: 1, dp: 32, micro_batch: 1, global_batch: 256, policy: bf16-mixed}
+  measured: {step_seconds: 5.0}
+"""
+
+
+def rows_of(tmp_path: pathlib.Path, text: str) -> list[StepRow]:
+    path = tmp_path / "rows.yaml"
+    path.write_text(text, encoding="utf-8")
+    return published.read(str(path)).steps
+
+
+# --- reading ---
+
+
+def test_the_shipped_evidence_is_read_whole() -> None:
+    rows = facts.steps()
+    assert len(rows) == 846
+    assert sum(1 for row in rows if not row.why) >= 787
+    assert all(row.why for row in rows if row.measured is None)
+    assert len({row.id for row in rows}) == len(rows)
+    assert {row.stack for row in rows if not row.why} - {""} <= set(software.STACKS)  # "": software of its own
+    for row in rows:
+        assert row.chip or row.why
+        assert not row.chip or hardware.find(row.chip).peaks
+
+
+PROSE = {
+    "source": ("title", "where"),
+    "layout": ("precision", "recompute"),
+    "hardware": ("interconnect",),
+    "model": ("attention", "position"),
+    "convention": ("formula",),
+    "memory": ("kind", "unit", "which"),
+}
+"""Fields that hold a source's own words."""
+
+
+def without_words(row: RowFields) -> RowFields:
+    """Return the row with other words in place of its source's."""
+    fields = {**row.fields, "note": "words", "where": "words"}
+    for part, names in PROSE.items():
+        fields[part] = {key: "words" if key in names else value for key, value in row.part(part).items()}
+    return RowFields(row.document, row.index, fields)
+
+
+def test_no_word_of_the_shipped_evidence_is_read() -> None:
+    table = published_steps
+    for row in facts.expanded(table.ROWS, table.SOURCES, table.MODELS):
+        told = step_row(row)
+        assert replace(step_row(without_words(row)), source=told.source, note=told.note) == told
+    for row in facts.memory():
+        other = without_words(row)
+        found, as_shipped = (footprint.compared(one) for one in (other, row))
+        assert (found.predicted, found.low, found.high) == (as_shipped.predicted, as_shipped.low, as_shipped.high)
+        assert found.why == as_shipped.why
+
+
+def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
+    table = published_steps
+    for row in facts.expanded(table.ROWS, table.SOURCES, table.MODELS):
+        assert step_row(recognize.recognized(row, recognize_steps.of_step)) == step_row(row)
+    for row in facts.memory():
+        read = recognize.recognized(row, recognize_memory.of_memory)
+        assert footprint.compared(read) == footprint.compared(row)
+
+
+@pytest.mark.parametrize(
+    ("layout", "source", "wanted"),
+    [
+        ({"framework": "torchtitan", "compile": True}, "", {"stack": "fsdp-compiled", "recompute_kind": "selective"}),
+        ({"framework": "torchtitan"}, "", {"stack": "fsdp-eager", "recompute_kind": "selective"}),
+        ({}, "NVIDIA Megatron Bridge, container 26.08", {"stack": "megatron-core-2026", "attention": "cudnn"}),
+        ({}, "NVIDIA Megatron Bridge, container 26.04", {"stack": "megatron-core", "attention": "cudnn"}),
+        ({}, "NVIDIA NeMo performance summary, container 24.07", {"stack": "megatron-core-2024"}),
+        ({}, "NVIDIA NeMo performance summary, container 24.12", {"stack": "megatron-core"}),
+        ({}, "MLPerf training v3.1 results, gpt3 175B", {"stack": "megatron-mlperf-2023"}),
+        ({}, "MLPerf training v5.0 results, llama31_405b", {"stack": "megatron-mlperf"}),
+        (
+            {"stack": "nanotron", "recompute": "every other layer"},
+            "",
+            {"stack": "nanotron", "recompute_layers": 0.5, "recompute_kind": "other"},
+        ),
+        ({"stack": "lean", "recompute": "yes"}, "", {"stack": "lean", "recompute_kind": "full"}),
+        ({"stack": "lean", "recompute": "yes", "recompute_kind": "none"}, "", {"stack": "lean"}),
+        ({"stack": "lean", "recompute": "unstated"}, "", {"stack": "lean"}),
+        (
+            {"precision": "fp8 rowwise, fp32 gradients"},
+            "",
+            {"policy": "fp8-mixed", "scaling": "rowwise", "gradient_dtype": "fp32"},
+        ),
+        ({"precision": "FP8"}, "", {"policy": "fp8-mixed"}),
+        ({"precision": "FP8 hybrid, bf16 elsewhere"}, "", {"policy": "fp8-mixed"}),
+        ({"precision": "torch.bfloat16"}, "", {"policy": "bf16-mixed"}),
+        ({"precision": "fp16"}, "", {"policy": "fp16-mixed"}),
+        ({"precision": "bf16 autocast"}, "", {"policy": "amp-bf16"}),
+        ({"precision": "mixed"}, "", {}),
+        ({"precision": "bf16", "policy": "fp8-mixed"}, "", {}),
+        ({"attention": "FlashAttention-3"}, "", {"attention": "cudnn"}),
+        ({"attention": "sdpa (cuDNN)"}, "", {"attention": "cudnn"}),
+        ({"attention": "FlashAttention-2"}, "", {"attention": "flash2"}),
+        ({"attention": "xformers"}, "", {"attention": "efficient"}),
+        ({"attention": "Transformer Engine"}, "", {"attention": "cudnn"}),
+        ({"attention": "flash1"}, "", {}),
+        ({"stack": "deepspeed", "framework": "accelerate"}, "", {"stack": "fsdp-eager"}),
+        ({"stack": "ddp", "compile": True}, "", {"stack": "fsdp-compiled"}),
+        ({"stack": "deepspeed", "framework": "Megatron-DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
+        ({"framework": "DeepSpeed, transformers"}, "", {"stack": "fsdp-eager"}),
+        # a benchmark compiles where its authors' do: torchtitan's and fms's, not everybody's
+        ({"framework": "open_lm (PyTorch FSDP)"}, "OpenLM, benchmarks", {"stack": "fsdp-eager"}),
+        ({"framework": "PyTorch FSDP"}, "IBM fms-fsdp training benchmarks", {"stack": "fsdp-compiled"}),
+        (
+            {},
+            "MosaicML LLM Foundry, tables",
+            {
+                "stack": "fsdp-eager",
+                "attention": "flash1",
+                "newer_attention": "flash2",
+                "chunked_cross_entropy": True,
+            },
+        ),
+        (
+            {},
+            "MosaicML LLM Foundry, tables of March 2024",
+            {"stack": "fsdp-eager", "attention": "flash2", "chunked_cross_entropy": True},
+        ),
+        (
+            {},
+            "MosaicML LLM Foundry, tables of June 2023",
+            {"stack": "fsdp-eager", "attention": "flash1", "chunked_cross_entropy": True},
+        ),
+        (
+            {"attention": "FlashAttention-2"},
+            "MosaicML LLM Foundry, tables",
+            {"stack": "fsdp-eager", "attention": "flash2", "chunked_cross_entropy": True},
+        ),
+        (
+            {"loss": "plain"},
+            "MosaicML LLM Foundry, tables",
+            {"stack": "fsdp-eager", "attention": "flash1", "newer_attention": "flash2", "loss": None},
+        ),
+        ({"framework": "DeepSpeed ZeRO-3"}, "", {"stack": "fsdp-eager"}),
+        ({"framework": "DeepSpeed", "compile": True}, "", {"stack": "fsdp-compiled"}),
+        ({"framework": "Megatron-LM with DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
+        ({"loss": "Liger"}, "", {"chunked_cross_entropy": True, "loss": None}),
+        (
+            {"kernels": "Liger-Kernel"},
+            "",
+            {"chunked_cross_entropy": True, "layer_kernels": "liger", "kernels": None},
+        ),
+        ({"kernels": "own"}, "", {}),
+        ({"offload": "activations"}, "", {"activation_offload": True, "offload": None}),
+        (
+            {"offload": "optimizer, activations"},
+            "",
+            {"optimizer_offload": True, "activation_offload": True, "offload": None},
+        ),
+        ({"offload": "optimizer, parameters"}, "", {}),
+        ({"attention": "sparse"}, "", {}),
+        ({"recompute": "full (--checkpoint-activations)"}, "", {"recompute_kind": "full"}),
+        ({"recompute": "full (10 of 80 layers)"}, "", {"recompute_kind": "other", "recompute_layers": 10 / 80}),
+        ({"recompute": "full (default of XTuner)"}, "", {"recompute_kind": "full"}),
+        ({"recompute": "no activation checkpointing"}, "", {"recompute_kind": "none"}),
+        ({"batch_tokens": "0.5M"}, "", {"batch_tokens": 2**19}),
+    ],
+)
+def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict[str, Any]) -> None:
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout, "source": {"title": source}})
+    assert recognize_steps.of_step(row)["layout"] == wanted
+
+
+def test_offloads_in_memory_are_read_by_their_names() -> None:
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": {"offload": "optim, params", "loss": "chunked"}})
+    assert (
+        recognize_memory.of_memory(row)["layout"].items()
+        >= {
+            "offload": None,
+            "optimizer_offload": True,
+            "cpu_offload": True,
+            "loss": None,
+            "chunked_cross_entropy": True,
+        }.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [
+        ({"framework": "torchtitan", "stack": "fsdp-eager"}, "torchtitan"),
+        ({"framework": "torchtitan", "stack": "deepspeed"}, "deepspeed"),
+        ({"framework": "deepspeed", "stack": "fsdp-eager"}, "fsdp"),
+        ({"stack": "fsdp-compiled"}, "torchtitan"),
+    ],
+)
+def test_the_framework_of_a_row_of_memory(layout: dict[str, Any], name: str) -> None:
+    found = setups.framework_of(RowFields(Document("rows.yaml", None), 0, {"layout": layout}))
+    assert found is not None
+    assert found.name == name
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [
+        ({"framework": "transformers Trainer", "zero": 2}, "deepspeed"),
+        ({"framework": "HF Trainer + peft"}, "plain"),
+        ({"framework": "TRL", "zero": 0}, "plain"),
+        ({"framework": "accelerate with FSDP", "zero": 3}, "fsdp"),
+        ({"framework": "Colossal-AI, HybridParallelPlugin", "zero": 1}, "colossalai"),
+        ({"framework": "verl", "zero": 3}, "deepspeed"),
+        ({"framework": "NeMo RL"}, "megatron-core"),
+        ({"framework": "our own", "zero": 2}, ""),
+    ],
+)
+def test_the_framework_that_a_library_s_name_says(layout: dict[str, Any], name: str) -> None:
+    """One that trains Hugging Face's classes; a stage of ZeRO without a word for what shards is DeepSpeed's."""
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
+    assert (recognize_memory.of_memory(row)["layout"].get("framework") or "") == name
+
+
+@pytest.mark.parametrize(
+    ("layout", "kernel"),
+    [
+        ({"framework": "Megatron-LM, local implementation"}, "eager"),
+        ({"framework": "Megatron-LM, local implementation", "attention": "flash"}, "flash"),
+        ({"framework": "Megatron-LM, transformer_engine"}, ""),
+        ({"framework": "DeepSpeed on a local disk", "zero": 2}, ""),
+    ],
+)
+def test_megatrons_own_layers_have_no_attention_kernel(layout: dict[str, Any], kernel: str) -> None:
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
+    assert recognize_memory.of_memory(row)["layout"].get("attention", "") == kernel
+
+
+@pytest.mark.parametrize(
+    ("changes", "block"),
+    [
+        ({"kv_heads": 2}, (2 * H * H + 2 * H * 2 * 64) + 2 * H * F),
+        ({"kv_heads": 4, "experts": 8, "top_k": 2, "expert_ffn": 96}, 4 * H * H + 8 * H + 8 * 2 * H * 96),
+        (
+            {"gated": True, "kv_heads": 4, "experts": 8, "top_k": 2, "expert_ffn": 96, "shared_ffn": 48},
+            4 * H * H + 8 * H + 8 * 3 * H * 96 + 3 * H * 48,
+        ),
+    ],
+)
+def test_a_rows_shape_keeps_few_key_heads_and_its_experts(changes: dict[str, Any], block: int) -> None:
+    """GPT's MLPs without a gate next to grouped queries or experts, and shared experts: weights of the matrices, by
+    hand. Biases, norms and positions are what is left, less than a hundredth."""
+    usual = {"kv_heads": 4, "head_dim": 64.0, "ffn": F, "vocab": 512, "gated": False, "tied": True}
+    dims = PrintedDecoder("small", 4, H, 4, **{**usual, **changes})
+    counted = float(params(model_of(dims, 8))["params/total"].value)
+    exact = 4 * block + 512 * H
+    assert exact < counted < 1.01 * exact
+
+
+def test_dense_layers_before_those_with_experts() -> None:
+    dims = PrintedDecoder("small", 4, H, 4, 4, 64.0, F, 512, True, True, 8, 2, 96, 0, 1)
+    routed, dense = 8 * H + 8 * 3 * H * 96, 3 * H * F
+    counted = float(params(model_of(dims, 8))["params/total"].value)
+    assert counted == 512 * H + 4 * (4 * H * H + 2 * H) + 3 * routed + dense + H
+
+
+def test_layers_of_a_row_run_ligers_kernels() -> None:
+    """Their loss keeps no logits, and their norms are one kernel; words for a loss alone say nothing of the layers."""
+    layout = {"framework": "DeepSpeed, transformers, Liger-Kernel", "tp": 1, "dp": 8, "zero": 3, "micro_batch": 1}
+    for changes, norms in (({}, "own"), ({"framework": "DeepSpeed", "loss": "fused"}, "reference")):
+        fields = {"layout": {**layout, **changes}, "model": {"preset": "llama3.1-8b", "seq": 4096}}
+        row = recognize.recognized(RowFields(Document("rows.yaml", None), 0, fields), recognize_memory.of_memory)
+        framework = setups.framework_of(row)
+        assert framework is not None
+        code = setups.code_for(row, framework, preset("llama3.1-8b"))
+        assert (code.loss, code.norms) == ("fused", norms)
+
+
+def test_a_row_with_a_preset_s_name_and_no_shape_has_the_preset_s(tmp_path: pathlib.Path) -> None:
+    layout = "{tp: 1, dp: 8, zero: 3, micro_batch: 1, global_batch: 8, precision: bf16, stack: fsdp-eager}"
+    text = f"""schema: steps/1
+rows:
+- id: x
+  source: {{title: hand-made}}
+  model: {{MODEL, seq: 8192}}
+  hardware: {{chip: H100 SXM 80GB, count: 8}}
+  layout: {layout}
+  measured: {{step_seconds: 1}}
+"""
+    shapes = [
+        rows_of(tmp_path, text.replace("MODEL", model))[0].shape
+        for model in ("preset: llama3.1-8b", "name: meta-llama/Llama 3.1 8B Instruct", "name: Llama 3.1 8B Wide")
+    ]
+    assert shapes[0] == shapes[1] is not None
+    assert shapes[2] is None
+
+
+def test_the_constants_belong_to_these_facts() -> None:
+    """Every row that is counted has its place among the errors; a change of rows needs tools/calibrate.py again."""
+    counted = {row.id for row in facts.steps() if not row.why and not row.suspect}
+    assert {entry[0] for entry in calibration.SEEN} == counted
+    assert set(PRIORS) <= set(calibration.CONSTANTS)
+    assert {name for name in calibration.CONSTANTS if name not in PRIORS} == chips.factors()
+
+
+def test_accelerators_with_figures_of_their_own_have_a_factor() -> None:
+    """Most rows of Hopper are of H100 with 700 W, of Ampere of A100 with 312 TFLOP/s at 400 W, whatever its memory. A
+    GeForce card's share is not that of its generation."""
+    of = {name.removeprefix(CHIP) for name in chips.factors()}
+    assert {"H100 SXM 96GB 500W", "GB300 (per GPU)", "TPU v6e"} <= of
+    assert not {"RTX 3090", "H100 SXM 80GB", "H200 SXM 141GB", "A100 SXM 40GB", "A100 SXM 80GB"} & of
+    assert set(calibration.WITHOUT) == {entry[1] for entry in calibration.SEEN} | {"qwen", "fms-acceleration"}
+    for name, value in calibration.CONSTANTS.items():
+        assert value > 0, name
+
+
+def test_a_step_row(tmp_path: pathlib.Path) -> None:
+    (row,) = rows_of(tmp_path, ROW)
+    assert (row.tp, row.dp, row.seq, row.stack, row.why) == (2, 32, 8192, "megatron-core", "")
+    assert row.shape is not None
+    assert row.shape.head_dim == 128
+    assert seconds_of(row) == 5.0
+
+
+def test_a_stated_rate_or_mfu_never_reaches_the_prediction(tmp_path: pathlib.Path) -> None:
+    plain = rows_of(tmp_path, ROW)
+    said = rows_of(tmp_path, ROW.replace("step_seconds: 5.0", "step_seconds: 9.0, mfu: 0.9, model_tflops_per_gpu: 900"))
+    assert steps(plain)[0].predicted == steps(said)[0].predicted
+
+
+def test_a_rate_is_compared_as_a_rate(tmp_path: pathlib.Path) -> None:
+    (row,) = rows_of(tmp_path, ROW.replace("step_seconds: 5.0", "tokens_per_second_per_gpu: 8000"))
+    assert seconds_of(row) == pytest.approx(256 * 8192 / 8000 / 64)
+    assert in_quantity(2 * seconds_of(row), row) == pytest.approx(4000)
+
+
+def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule() -> None:
+    row = next(row for row in facts.steps() if row.id == "megatron-apr2021-1T")
+    # Narayanan et al. 2021, table 1 and section 5.1: 1T parameters, batch 3072, 163 TFLOP/s on 3072 GPUs
+    assert row.measured is not None
+    assert row.measured.quantity == "step_seconds"
+    h, depth, s, v = 25600, 128, 2048, 51200
+    flops = 96 * 3072 * s * depth * h * h * (1 + s / (6 * h) + v / (16 * depth * h))
+    assert row.measured.value == pytest.approx(flops / (163e12 * 3072))
+
+
+def test_networks_in_words() -> None:
+    assert row_networks.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
+    assert row_networks.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
+    assert row_networks.network("400 Gbit/s RDMA per GPU", 8) == 50e9
+    assert row_networks.network("4 * 100Gb RoCE", 8) == 6.25e9
+    assert row_networks.network("NVLink 900 GB/s, InfiniBand 8x400 Gb/s", 8) == 50e9
+    assert row_networks.network("8x ConnectX-7 IB NDR 400Gb/s + 200Gb/s Ethernet NIC", 8) == 50e9
+    assert row_networks.network("1.6 Tbps", 8) == 25e9
+    assert row_networks.network("25 GB/s per GPU", 8) == 25e9
+    assert row_networks.network("GPUDirect-TCPX", 8) == 4 * 200e9 / 8 / 8
+    assert row_networks.network("carrier pigeons", 8) is None
+    # the rate of a port, of which a node has as many as it usually has
+    assert row_networks.network("InfiniBand NDR 400G", 8) is None
+    assert row_networks.network("NDR 400 Gbit/s per node", 8) == 6.25e9
+    assert row_networks.network("8x NDR 400G", 8) == 50e9
+
+
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [
+        ("AMP bf16", "amp-bf16"),
+        ("fp16 (torch.cuda.amp)", "amp-fp16"),
+        ("AMP O2, fp16", "fp16-mixed"),  # Apex's and NeMo's level with 16-bit weights
+        ("bf16", "bf16-mixed"),
+        ("amp", ""),
+    ],
+)
+def test_amp_is_autocast_over_fp32_weights(words: str, policy: str) -> None:
+    assert policy_of(words) == policy
+
+
+def test_ethernet_of_no_stated_rate_is_refused_between_nodes_only() -> None:
+    for count, fabric in ((16, "ethernet"), (8, None)):
+        hardware = {"count": count, "per_node": 8, "interconnect": "Ethernet, no InfiniBand"}
+        row = RowFields(Document("rows.yaml", None), 0, {"layout": {}, "hardware": hardware})
+        assert recognize_steps.of_step(row)["hardware"].get("fabric") == fabric
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("layers: 32", "layers: many"), "model.layers: 'many' is not a number"),
+        (("layers: 32", "layers: -3"), "model.layers: -3 is out of range"),
+        (("gated: true", "gated: 3"), "model.gated"),
+        (("schema: steps/1", "schema: steps/9"), "unknown schema"),
+        (("schema: steps/1", "schema: [steps/1]"), "unknown schema"),
+        (("- id: mine", "- name: mine"), "id: is missing"),
+        (("hardware: {chip", "hardware: [1]\n  other: {chip"), "hardware: is not a mapping"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: pathlib.Path, change: tuple[str, str], says: str) -> None:
+    with pytest.raises(NapkinError, match=r"rows\.yaml") as found:
+        rows_of(tmp_path, ROW.replace(*change))
+    assert says in found.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("layers: 32, ", ""), "the number of layers is not stated"),
+        (("seq: 8192, ", ""), "the sequence length is not stated"),
+        (("measured: {step_seconds: 5.0}", "measured: {}"), "prints no step time"),
+        (("layout: {", "layout: {method: lora, "), "trains adapters"),
+        (("layout: {", "layout: {whole_run: true, "), "an average over a whole run"),
+        (("H100 SXM 80GB", "Abacus 9000"), "unknown accelerator"),
+    ],
+)
+def test_what_cannot_be_predicted_says_why(tmp_path: pathlib.Path, change: tuple[str, str], why: str) -> None:
+    (one,) = steps(rows_of(tmp_path, ROW.replace(*change)))
+    assert one.predicted is None
+    assert why in one.why
+
+
+# --- whom a row comes from ---
+
+
+def test_the_longest_beginning_of_a_title_or_a_model_s_name_decides() -> None:
+    assert teams.source_of("NVIDIA Megatron Bridge performance summary, container 27.01") == "bridge"
+    assert teams.source_of("Megatron-LM README 2020, one more page") == "mlm-2020"
+    assert teams.source_of("Another performance summary, container 24.07") == ""
+    assert [teams.team_of(name) for name in ("GPT-3 175B", "GPT-NeoX 1B", "LLaMA 7B", "Yi 34B")] == [
+        "OpenAI",
+        "EleutherAI",
+        "Meta",
+        "",
+    ]
+
+
+def test_every_page_of_the_evidence_is_of_its_own_source() -> None:
+    from napkin._tables import published_steps as table
+
+    for key, source in table.SOURCES.items():
+        assert {teams.source_of(page) for page in source["pages"]} == {key}
