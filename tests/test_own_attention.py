@@ -205,6 +205,16 @@ def test_small_heads_are_padded_to_the_kernels() -> None:
     assert counted["flops/attention"].value == 3 * products
 
 
+@pytest.mark.parametrize(("length", "near"), [(LENGTH + 1, LENGTH), (64, LENGTH)])
+def test_parts_of_blocks_are_refused(length: int, near: int) -> None:
+    """And fewer blocks than the class chooses: six need three in a row."""
+    refused = run_line(f"flops - --seq {length}", stdin=json.dumps(MRA))
+    assert refused.status == 2
+    assert "a multiple of 32 tokens, of at least 96" in refused.err
+    assert f"hint: --seq {near}" in refused.err
+    assert run_line(f"flops - --seq {near}", stdin=json.dumps(MRA)).status == 0
+
+
 # --- ConvBERT: half of each layer's width in attention, half in a convolution whose kernel each token makes ---------
 
 CHANNELS, PARTS, STEPS, INSIDE, NARROW, WORDS = 48, 2, 9, 72, 24, 33

@@ -215,6 +215,8 @@ class Model:
     checkpoint  how the published file stores its weights, if they are quantized
     prompt    learned tokens that the class puts before each sequence
     block     the first stack's layers run over sequences that are padded to a multiple of this many tokens
+    unit      its class runs sequences of a multiple of this many tokens alone
+    least     and of at least this many
     next_token  the class of an encoder that predicts the next token: its loss is that of decoders
     """
 
@@ -238,6 +240,8 @@ class Model:
     checkpoint: Checkpoint | None = None
     prompt: int = 0
     block: int = 1
+    unit: int = 1
+    least: int = 1
     next_token: bool = False
 
     @property

@@ -121,12 +121,21 @@ def read_sequence(inputs: Inputs, model: Model) -> int:
     """Return the tokens in a sequence: --seq, else 4096 or the model's maximum if that is smaller."""
     if not inputs.has("seq"):
         documents = inputs.integers("document-lengths")
-        length = sum(documents) if documents else min(DEFAULT_SEQ, model.max_length or DEFAULT_SEQ)
+        length = sum(documents) if documents else _runnable(min(DEFAULT_SEQ, model.max_length or DEFAULT_SEQ), model)
         inputs.default("seq", str(length))
     seq = inputs.integer("seq")
+    if seq != _runnable(seq, model):
+        least = f", of at least {model.least:,}" if model.least > model.unit else ""
+        said = f"--seq {seq:,}: the class of {model.family} only runs sequences of a multiple of {model.unit:,} tokens"
+        raise NapkinError(f"{said}{least}", f"--seq {_runnable(seq, model)}")
     if model.max_length is not None and seq > model.max_length:
         inputs.note(f"--seq {seq:,} is beyond the model's {model.max_length:,} positions")
     return seq
+
+
+def _runnable(length: int, model: Model) -> int:
+    """Return the nearest length of a sequence, downwards if there is one, that a model's class runs."""
+    return max(length // model.unit, -(-model.least // model.unit)) * model.unit
 
 
 def read_target(inputs: Inputs, model: Model) -> int | None:

@@ -68,10 +68,6 @@ class ResolutionAttention(Ordinary):
     def division(self) -> str:
         return HEADS
 
-    def depends_on_shapes(self, length: int) -> bool:
-        """Return False where the class does not run: for parts of blocks, or fewer blocks than are chosen."""
-        return length % BLOCK == 0 and (length // BLOCK) ** 2 >= self.chosen
-
     def lower(self, run: Lowering) -> Value:
         """Run all in fp32, but for coarse products under autocast."""
         return _Run(self, run).attended()

@@ -71,8 +71,8 @@ def _mra(config: Config) -> Model:
     if not chosen:
         raise config.wrong("max_position_embeddings", f"is less than the {BLOCK} tokens of a block")
     config.notes.append(
-        f"the class runs whole blocks of {BLOCK} tokens, at least {isqrt(chosen - 1) + 1} in a row, and its attention "
-        "returns fp32, which 16-bit weights without autocast refuse; without its CUDA kernels it attends to nothing"
+        "the class's attention returns fp32, which 16-bit weights without autocast refuse; without its CUDA kernels it "
+        "attends to nothing"
     )
 
     def resolved(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -84,6 +84,7 @@ def _mra(config: Config) -> Model:
             made.append(op)
         return tuple(made)
 
+    model = replace(model, unit=BLOCK, least=BLOCK * (isqrt(chosen - 1) + 1))
     return each_layer(model, resolved)
 
 

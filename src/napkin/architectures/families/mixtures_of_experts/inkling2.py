@@ -247,7 +247,8 @@ INKLING2 = like(
     modules={
         "q": "self_attn.q_proj.linear", "k": "self_attn.k_proj.linear", "v": "self_attn.v_proj.linear",
         "o": "self_attn.o_proj.linear", "gate_logit": "self_attn.o_proj.gate_proj",
-        "relative": "self_attn.relative_position_bias.linear",
+        "relative": "self_attn.relative_position_bias.linear", "sink": "self_attn.sink_proj",
+        "k_taps": "self_attn.k_proj.sconv.weight_proj", "v_taps": "self_attn.v_proj.sconv.weight_proj",
     },
     defaults={
         "intermediate_size": REQUIRED, "local_layer_ids": REQUIRED, "mlp_layer_types": REQUIRED,

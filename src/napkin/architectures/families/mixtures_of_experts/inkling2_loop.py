@@ -129,6 +129,11 @@ INKLING2_LOOP = like(
     build=_inkling2_loop,
     config_class="Inkling2LoopTextConfig",
     wrappers=(Wrapper("inkling2_loop"),),
+    modules={
+        f"{branch}gate_{name}": f"{branch}message_gate.{path}"
+        for branch in BRANCHES
+        for name, path in (("down", "down_proj"), ("forget", "forget_gate_proj"), ("take", "message_gate_proj"))
+    },
     defaults={
         "log_scaling_n_floor": 8192, "loop_gate_rank": 64, "loop_layer_index_end": 18, "loop_layer_index_start": 6,
         "loop_num_passes": 3, "moe_intermediate_size": 1152, "n_routed_experts": 128, "num_attention_heads": 24,
