@@ -367,3 +367,19 @@ def test_the_nearest_published_model_has_no_recurrence(size: float) -> None:
     assert found is not None
     assert abs(math.log(found.params / size)) < 0.25
     assert not has_scan(build(preset_config(preset(found.name))))
+
+
+@pytest.mark.parametrize("figure", ["--peak-flops 500TFLOP/s", "--memory-bandwidth 1TB/s", "--memory-size 40GB"])
+def test_a_lower_figure_of_the_accelerator_buys_less(napkin: Napkin, figure: str) -> None:
+    """The plan behind the MFU has the figures of the question too."""
+    line = "optimal --gpus 16 --hardware h100 --within 1w"
+    assert napkin(f"{line} {figure} --json").values["params"] < napkin(f"{line} --json").values["params"]
+
+
+def test_about_30_days_are_the_nearest_number_of_whole_nodes(napkin: Napkin) -> None:
+    """$10,000 at $1.71 are 5,848 hours of a GPU, 731 of a node of 8: 30.5 days, and not 15.2 on two."""
+    found = napkin("optimal --budget 10000 --price 1.71 --hardware a100-80gb --mfu 0.4 --json")
+    assert found.values["gpus"] == 8
+    assert found.values["time"] == pytest.approx(10000 / 1.71 / 8 * 3600, rel=1e-9)
+    exact = napkin("optimal --budget 10000 --price 1.71 --hardware a100-80gb --mfu 0.4 --within 30d --json")
+    assert exact.values["gpus"] == 16  # a deadline is kept

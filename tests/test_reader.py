@@ -161,6 +161,11 @@ def test_a_batch_size_is_said_to_be_one_gpu_s() -> None:
         (f"{MEMORY} --zero stage3", ["--zero 3"]),
         ("serve llama3-8b --hardware h100 --quantization awq", ["--dtype int4"]),
         ("validate --learning-rate 1", ["napkin validate --help"]),  # it predicts no run of one's own
+        ("compare memory llama3-8b --hardware h100 --against gpus=16,foo=3", ["napkin memory --help"]),
+        (f"{MEMORY} --memory-size 24", ["24GB (1000s) or 24GiB"]),
+        (f"{MEMORY} --measured 61", ["61GB (1000s) or 61GiB"]),
+        (f"{MEMORY} --inference --task dpo", ["leave out one of the two"]),
+        ("check --init -o run.yaml", ["napkin check --init run.yaml"]),
         ("init llama3-8b", ["napkin init --fan-in 4096 --depth 32"]),
         ("dtype bf16 3.14", ["napkin dtype 3.14 --dtype bf16"]),
     ],

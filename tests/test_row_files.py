@@ -241,3 +241,21 @@ def test_latent_attention_without_a_compressed_query_reads_the_stream() -> None:
     assert shape is not None
     queries = [op for op in decoder(shape).operations if op.name == "q"]
     assert {(op.linear().d_in, op.linear().d_out) for op in queries} == {(2048, 16 * 192)}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("rows.csv", "model,hardware\nllama3-8b,h100\n", ["no column is id", "model.preset"]),
+        ("rows.csv", "id,model,measured.step_seconds\nmine,llama3-8b,2\n", ["preset: llama3-8b", "--init"]),
+    ],
+)
+def test_a_first_table_of_ones_own_is_told_its_form(
+    tmp_path: pathlib.Path, name: str, text: str, words: list[str]
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    answer = run_line(f"validate {path}")
+    assert answer.status == 2
+    for word in words:
+        assert word in answer.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 from typing import Any
 
@@ -142,3 +143,20 @@ def test_the_fit_of_a_plan_flips_where_its_layouts_are_counted(napkin: Napkin) -
     assert counted.data["verdict"] == "fits"
     assert rows(counted)["memory-size"]["becomes"] == "too close to call"
     assert "flip" not in rows(napkin(f"sensitivity {line} --vary memory-size --json")).get("memory-size", {})
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "exponent"),
+    [
+        ("optimal --compute 1e22", "params", 0.51),  # Besiroglu et al. 2024: N grows as C^0.513
+        ("train-time --params 70B --tokens 15T --hardware h100 --within 30d --mfu 0.4", "gpus/exact", -1.0),
+        ("train-time --params 70B --tokens 15T --gpus 512 --hardware h100 --mfu 0.4", "time", -1.0),
+    ],
+)
+def test_what_was_solved_for_is_watched(napkin: Napkin, line: str, path: str, exponent: float) -> None:
+    """The quantity that is given, a deadline or the compute, moves with nothing but itself."""
+    rows = napkin(f"sensitivity {line} --json").data
+    assert next(iter(rows["values"])) == path
+    first = next(row for row in rows["rows"] if row["input"] in ("compute", "mfu"))
+    slope = math.log(first["at_high"] / first["at_low"]) / math.log(1.1 / 0.9)
+    assert slope == pytest.approx(exponent, abs=0.01)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import os
 
+from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.inputs.load import printable
+
+
+def read_whether_free(inputs: Inputs) -> None:
+    """Reject -o next to --init: it names the file of the answer, not the starter file."""
+    if "output" in inputs.given:
+        target = printable(str(inputs.given["output"].text), 60)
+        hint = f"napkin {inputs.command.name} --init {target}"
+        raise NapkinError("-o is the file of the answer, and --init writes FILE", hint)
 
 
 def write_first(named: str | None, command: str, usual: str, text: str) -> str:

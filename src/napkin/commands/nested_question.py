@@ -14,6 +14,7 @@ from napkin.options.output import COMMON
 from napkin.options.ranges import truth
 from napkin.options.registry import OPTIONS, spelled
 from napkin.render.answer import Answer, Shown
+from napkin.units import Unreadable
 
 Question = dict[str, OptionText]
 Changes = Mapping[str, str | bool | None]
@@ -82,7 +83,7 @@ def assignments(text: str, command: Command, where: str) -> dict[str, str | bool
     taken = {*command.names, *command.figures}
     for piece in text.split(","):
         head, equals, _ = piece.partition("=")
-        if parts and (not equals or spelled(head, taken) is None):
+        if parts and (not equals or (spelled(head, taken) is None and _reads(command, f"{parts[-1]},{piece}"))):
             parts[-1] += "," + piece
         else:
             parts.append(piece)
@@ -96,6 +97,19 @@ def assignments(text: str, command: Command, where: str) -> dict[str, str | bool
             raise NapkinError(f"{where}: {option.name} is given twice", "keep one of them")
         result[option.name] = truth(value, where, option) if option.flag else value.strip()
     return result
+
+
+def _reads(command: Command, stated: str) -> bool:
+    """Return whether an option reads its value in `precision=param=bf16,grad=fp32`, with the part after the comma."""
+    name, _, value = stated.partition("=")
+    found = spelled(name, {*command.names, *command.figures})
+    if found is None:
+        return False
+    try:
+        command.reads.get(found, OPTIONS[found].parse)(value)
+    except Unreadable:
+        return False
+    return True
 
 
 def paths(text: str | None, answer_paths: Sequence[str]) -> list[str] | None:

@@ -23,7 +23,8 @@ def read_rows(path: str) -> Document:
     joined by dots (`layout.tp`); an empty cell states nothing."""
     text, name = read_text(path), STDIN if path == "-" else printable(path)
     first = next((line for line in text.splitlines() if line.strip()), "")
-    if "id" in (name.strip().strip('"') for name in first.split(",")) and ":" not in first:
+    columns = [name.strip().strip('"') for name in first.split(",")]
+    if ("id" in columns and ":" not in first) or (name.endswith(".csv") and len(columns) > 1):
         return _table(text, name)
     return parse_yaml(text, name)
 
@@ -50,6 +51,10 @@ def _table(text: str, name: str) -> Document:
             rows.append(_row(columns, cells))
     except csv.Error as problem:
         raise NapkinError(f"{name}:{reader.line_num}: not CSV: {problem}", "quote text that has commas") from None
+    if columns and "id" not in columns:
+        raise NapkinError(
+            f"{name}: no column is id, a name for each row", "id,model.preset,hardware.chip,hardware.count,…"
+        )
     stated = {str(row.pop("schema")) for row in rows if "schema" in row}
     found = next((schema for begin, schema in MEASURED if any(one.startswith(begin) for one in columns)), "")
     if len(stated) > 1:

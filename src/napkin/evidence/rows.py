@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+BLOCKS = {
+    "model": "{preset: llama3-8b, seq: 8192}",
+    "hardware": "{chip: H100 SXM 80GB, count: 8}",
+    "layout": "{zero: 3, micro_batch: 1}",
+    "measured": "{step_seconds: 2.5}",
+    "memory": "{gib: 55.3, what: used}",
+}
+"""Blocks of a row, each with an example."""
+
+
 class WrongRow(NapkinError):
     """A field of a row with an invalid value: an error of the file, not only of the prediction."""
 
@@ -24,18 +34,19 @@ class RowFields:
         self.index = index
         self.fields = fields
 
-    def wrong(self, path: str, what: str) -> NapkinError:
+    def wrong(self, path: str, what: str, hint: str = "") -> NapkinError:
         place = self.document.place("rows", self.index, *(path.split(".") if path else ()))
         name = self.fields.get("id")
         said = f"{place}: {what}" + (f" (row {printable(str(name), 60)})" if name else "")
-        return WrongRow(said, "correct it, or leave the field out where it is not known")
+        return WrongRow(said, hint or "correct it, or leave the field out where it is not known")
 
     def part(self, name: str) -> Mapping[str, Any]:
         value = self.fields.get(name)
         if value is None:
             return {}
         if not isinstance(value, dict):
-            raise self.wrong(name, "is not a mapping")
+            example = f"{name}: {BLOCKS[name]}; napkin validate --init writes a first file" if name in BLOCKS else ""
+            raise self.wrong(name, "is not a mapping", example)
         return value
 
     def _at(self, path: str) -> Any:

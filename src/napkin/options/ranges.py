@@ -39,7 +39,7 @@ def written(option: Option, value: float) -> str:
 
 def is_whole(option: Option) -> bool:
     """Return whether the option takes whole numbers only."""
-    if option.parse is units.size:
+    if option.parse is units.memory:
         return True
     for half in (0.5, 1.5):
         try:

@@ -101,7 +101,7 @@ def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Ter
     if optimizer.factored:
         raise Refused(
             f"the bytes per parameter of {optimizer.name} depend on the shapes of the matrices",
-            "give --bytes-per-param, or a model whose shapes are known",
+            f"napkin memory llama3-8b --optimizer {optimizer.name} counts them from a model's shapes",
         )
     parts = []
     for state in optimizer.states:

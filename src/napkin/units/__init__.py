@@ -30,6 +30,7 @@ from napkin.units.quantities import (
     bytes_each,
     compute_rate,
     duration,
+    memory,
     number_format,
     power_draw,
     quantity,
@@ -42,6 +43,6 @@ __all__ = [
     "BINARY", "DECIMAL", "EXAMPLES", "LONGEST", "NUMBER_FORMATS", "OUT_OF_RANGE", "SECONDS", "Unreadable",
     "at_least_one", "bandwidth", "bytes_each", "combine", "compute_rate", "count", "degree", "dollars", "duration",
     "duration_unit", "exact", "exponents",
-    "figures", "fraction", "human", "number", "number_format", "plain", "positive", "positive_count", "power_draw",
-    "probability", "quantity", "ratio", "root", "same", "shape", "size", "words",
+    "figures", "fraction", "human", "memory", "number", "number_format", "plain", "positive", "positive_count",
+    "power_draw", "probability", "quantity", "ratio", "root", "same", "shape", "size", "words",
 ]  # fmt: skip

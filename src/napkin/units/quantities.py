@@ -80,6 +80,19 @@ def size(text: str) -> int:
     return math.ceil(value)
 
 
+LEAST_MEMORY = 10**6
+"""Bytes below which a number without a unit is no memory: 24 means gigabytes."""
+
+
+def memory(text: str) -> int:
+    """Read the bytes of a memory, as `size` does; a bare `24` is refused with both readings."""
+    value = size(text)
+    if value < LEAST_MEMORY and not split(text)[2]:
+        stem = text.strip()
+        raise Unreadable(f"{stem!r} has no unit", f"write {stem}GB (1000s) or {stem}GiB (1024s)")
+    return value
+
+
 def bytes_each(text: str) -> Value:
     """Read the bytes of one element: `16`, `0.5`; a bare `16G` is refused, as in every other place for bytes."""
     digits, exponent, suffix = split(text)

@@ -10,7 +10,7 @@ from typing import Any
 from napkin.commands import runfile
 from napkin.commands.check import files as check_files
 from napkin.commands.command import WRITTEN, Command, ask, find
-from napkin.commands.first_file import write_first
+from napkin.commands.first_file import read_whether_free, write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.check import screen, shown, words_of
 from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, NapkinError, Problems
@@ -97,6 +97,7 @@ def run(inputs: Inputs) -> Answer:
     """Check the limits of run files; status 1 if one is broken."""
     named = inputs.texts("files")
     if inputs.flag("init"):
+        read_whether_free(inputs)
         if len(named) > 1:
             raise NapkinError("--init writes one file", f"napkin check --init {printable(named[0])}")
         named = (write_first(named[0] if named else None, "check", check_files.NAME, check_files.FIRST),)

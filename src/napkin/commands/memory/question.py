@@ -110,7 +110,7 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
     if snapshot is not None and hardware is not None:
         from napkin.commands.memory.snapshot import check_holds
 
-        check_holds(snapshot, str(path), hardware)
+        check_holds(snapshot, inputs.given["snapshot"].where or "--snapshot", str(path), hardware)
     node, host_memory = read_host(inputs, setup, hardware)
     return MemoryQuestion(
         model=model,

@@ -10,6 +10,7 @@ from napkin.commands.question.machine import read_hardware
 from napkin.commands.question.model import read_sequence, read_target
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.stored_weights import read_weights
+from napkin.commands.question.tasks import read_task
 from napkin.commands.screens.serving import screen
 from napkin.errors import NapkinError
 from napkin.footprint import served_weights
@@ -70,6 +71,7 @@ def read(inputs: Inputs, model: Model) -> ServingQuestion:
         inputs.means("quantized", "dtype")  # how the weights are stored
     inputs.because(("max",), "it belongs to training; the largest batch and context are part of the answer")
     inputs.because(inputs.command.options, "it belongs to training, not to --inference", "leave out one of the two")
+    inputs.depends(("task",), read_task(inputs).scalar)
     ranks = _read_ranks(inputs, model)
     weights = read_weights(inputs, model)
     cache = formats.find(inputs.text("cache-dtype", default=CACHE), "--cache-dtype")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from string import ascii_letters
 
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
@@ -14,7 +15,7 @@ from napkin.planning.verdicts import Fit
 from napkin.record import record
 from napkin.render.answer import Answer, Row
 from napkin.term import MEASURED, Term, leaf
-from napkin.units import Unreadable, human, size
+from napkin.units import Unreadable, human, memory
 
 OURS = {
     "parameters": ("parameters",),
@@ -44,16 +45,16 @@ def read_measured(path: str, device: int | None) -> Snapshot:
             raise NapkinError(what, "--snapshot reserved=66GiB,used=70GiB")
         sizes = {name: _read_size(text) for name, _, text in parts}
         return Snapshot(0, sizes.get("allocated"), sizes.get("reserved"), used=sizes.get("used"))
-    try:
-        return Snapshot(0, unstated=size(path))
-    except Unreadable:
-        return read_snapshot(path, device)
+    number = path.rstrip(ascii_letters).strip()
+    if number.replace(".", "", 1).isdigit() and not number.endswith("."):  # no name such as 61.pickle
+        return Snapshot(0, unstated=_read_size(path))
+    return read_snapshot(path, device)
 
 
 def _read_size(text: str) -> int:
     """Return a typed size."""
     try:
-        return size(text)
+        return memory(text)
     except Unreadable as problem:
         raise NapkinError(f"--snapshot: {problem}", problem.hint or "a size, e.g. 61GiB") from None
 
@@ -62,13 +63,13 @@ OF_DRIVER = 1.02
 """Memory as nvidia-smi counts it over what the driver lets torch have, at the most. assumed: 1.006 on an H100."""
 
 
-def check_holds(seen: Snapshot, path: str, hardware: Hardware) -> None:
-    """Reject a measurement that the accelerator cannot hold, with what its driver keeps."""
+def check_holds(seen: Snapshot, stated: str, path: str, hardware: Hardware) -> None:
+    """Reject a measurement that the accelerator cannot hold, with what its driver keeps; stated: the option."""
     most = max(getattr(seen, name) or 0 for name in (*FIGURES, "unstated"))
     if most > (hardware.nvidia_smi_bytes or hardware.capacity * OF_DRIVER):
         there = f"{human(hardware.capacity, 'byte')} of {hardware.name}"
         raise NapkinError(
-            f"--snapshot {path[:60]}: {human(most, 'byte')} is above the {there}",
+            f"{stated} {path[:60]}: {human(most, 'byte')} is above the {there}",
             "the --hardware of the run, or leave it out",
         )
 

@@ -15,6 +15,7 @@ from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.evidence.machines import gpus_per_node
 from napkin.inputs.hardware import Hardware
+from napkin.options.machine import FIGURES
 from napkin.options.question import OF_FAILURES
 from napkin.planning.laws.allocate import Aims
 from napkin.planning.laws.known import LAWS
@@ -32,6 +33,8 @@ OF_MACHINE = (
     *OF_PLAN[:-2],
 )
 """Options that only matter with --hardware."""
+PLANNED_FIGURES = tuple(name for name in FIGURES if name != "tdp")
+"""Figures of the accelerator that are passed to the plan as well; the first is also that of the MFU."""
 USUAL = 30 * 86400
 """Assumed duration in seconds if a budget comes without GPUs and time; its GPU-hours depend little on it."""
 
@@ -221,16 +224,17 @@ def _read_machine(inputs: Inputs, law: ScalingLaw, bounded: bool) -> Available |
             inputs.need("hardware", "which accelerator?")
         inputs.because(OF_MACHINE, "no accelerator is named", "--hardware h100")
         return None
-    hardware = read_hardware(inputs, ("peak-flops", "memory-bandwidth", "link-bandwidth", "network-bandwidth"))
+    hardware = read_hardware(inputs, PLANNED_FIGURES)
     peak = read_peak(inputs, hardware)
     mfu = inputs.term("mfu") if inputs.has("mfu") else None
-    inputs.depends(OF_PLAN[:4], mfu is None, "--mfu is given, and nothing is planned", "leave out --mfu")
+    read_only_by_plan = (*OF_PLAN[:4], *PLANNED_FIGURES[1:])
+    inputs.depends(read_only_by_plan, mfu is None, "--mfu is given, and nothing is planned", "leave out --mfu")
     if "peak-flops" not in inputs.given:  # the peak is that of the format
         inputs.depends(("precision",), True)
     read_market_price(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     gpus, time = _read_extent(inputs, hardware, price, bounded)
-    options = {name: inputs.given[name] for name in OF_PLAN if name in inputs.given}
+    options = {name: inputs.given[name] for name in (*OF_PLAN, *PLANNED_FIGURES) if name in inputs.given}
     for name in options:
         inputs.value(name)
     if mfu is None and not law.plain:
@@ -265,7 +269,8 @@ def _read_extent(inputs: Inputs, hardware: Hardware, price: Term | None, bounded
     if gpus is None:
         limit = USUAL if within is None else float(within.value)
         node, least = gpus_per_node(hardware), seconds / limit
-        count = math.ceil(least / node) * node if least > node else math.ceil(least)
+        nodes = math.ceil(least / node) if within is not None else round(least / node)
+        count = nodes * node if least > node else math.ceil(least)
         if within is None:
             inputs.assume("about 30 days")
         gpus = leaf(

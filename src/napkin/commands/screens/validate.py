@@ -82,7 +82,10 @@ ROWS = (
 def screen(where: str, level: float, compared: Sequence[Compared], worst: int, path: str | None, wrote: bool) -> Screen:
     """Return the screen; worst: the number of rows with the largest errors to list, 0 for the errors by quantity."""
     groups = {quantity: errors_of(rows) for quantity, rows in by_quantity(compared).items()}
-    asked = (f"Predicted against measured: {len(compared):,} rows of {where}", f"{level:.0%} intervals")
+    asked = (
+        f"Predicted against measured: {len(compared):,} row{'s' * (len(compared) != 1)} of {where}",
+        f"{level:.0%} intervals",
+    )
     headline = []
     for quantity, found in list(groups.items())[:1]:
         headline.append(f"{_word(quantity)}: median error {share(found.median)}")

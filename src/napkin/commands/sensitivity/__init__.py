@@ -52,7 +52,7 @@ def _run(inputs: Inputs) -> Answer:
     named = nested_question.paths(inputs.text_or_none("show"), list(found))
     if named and len(named) > 1:
         raise NapkinError("--show: one quantity is watched at a time", f"--show {named[0]}")
-    path = named[0] if named else next((p for p in HEADLINES if p in found), next(iter(found)))
+    path = named[0] if named else _headline(base, found)
     inputs.default("show", path)
     value, unit = found[path]
     change = inputs.number("change")
@@ -91,6 +91,13 @@ def _run(inputs: Inputs) -> Answer:
     answer.plot = _charts(command, moved, path, value, unit)
     nested_question.record_as_answered(inputs, answer)
     return answer
+
+
+def _headline(base: Answer, found: Container[str]) -> str:
+    """Return the quantity to watch: what was solved for, else the first headline."""
+    solved = [name for name, shown in base.inputs.items() if shown.origin == "solved"]
+    answers = [path for name in solved for path in (f"{name}/exact", f"max/{name}", name)]
+    return next(path for path in (*answers, *HEADLINES, *base.quantities()) if path in found)
 
 
 def _remarks(path: str, given: Sequence[str], moved: Sequence[Moved]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from napkin.commands.command import Command
-from napkin.commands.first_file import write_first
+from napkin.commands.first_file import read_whether_free, write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.screens.validate import UNITS, screen
@@ -91,6 +91,7 @@ def read(inputs: Inputs) -> ValidateQuestion:
     """Read the question."""
     path = inputs.text_or_none("file")
     if inputs.flag("init"):
+        read_whether_free(inputs)
         path = write_first(path, "validate", "rows.yaml", FIRST)
     rows = (
         Published("", facts.steps(), facts.memory(), facts.runs(), [], [], [])
