@@ -25,6 +25,13 @@ from napkin.inputs.yaml_file import read_yaml
 
 Path = tuple[object, ...]
 """Keys and indices that lead to a place in the file."""
+STATED = ("vendor", "generation", "printed", "tier", "note", "source", "device_name", "run_year")
+PROPERTIES = ("devices_per_package", "sparse_factor", "optional_link", "integrated_ports")
+"""Fields of an entry that replace those that are known."""
+ADDED = ("aliases", "default_for")
+"""Fields of an entry that are added to those that are known."""
+FIGURES = ("devices_per_node", "tdp_w", "sm_count", "boost_clock_hz", "flop_per_clock_per_sm", "l2_bytes")
+"""Fields of an entry that are figures, each with its own source."""
 
 
 def merged(path: str, base: HardwareTable) -> HardwareTable:
@@ -153,32 +160,17 @@ class HardwareFileReader:
             elif source:
                 sources[figure] = source
 
-        for name in ("vendor", "generation", "printed", "tier", "note", "source", "device_name", "run_year"):
-            if name in given:
-                fields[name] = getattr(entry, name)
+        fields |= {name: getattr(entry, name) for name in STATED if name in given}
         if "name" in given or "name" not in fields:
             fields["name"] = entry.name or key
-        for name in ("aliases", "default_for"):
-            if name in given:
-                fields[name] = (*fields.get(name, ()), *getattr(entry, name))
+        fields |= {name: (*fields.get(name, ()), *getattr(entry, name)) for name in ADDED if name in given}
         if "checked" in given:
             fields["checked"] = tuple(self.citations(path, entry.checked))
-        for name in ("devices_per_node", "tdp_w", "sm_count", "boost_clock_hz", "flop_per_clock_per_sm", "l2_bytes"):
+        for name in FIGURES:
             if name in given:
                 put(name, getattr(entry, name))
-        for name in ("devices_per_package", "sparse_factor", "optional_link", "integrated_ports"):
-            if name in given:
-                fields[name] = getattr(entry, name)
-        for dtype in self.dtypes(path, "peak_flops", entry.peak_flops):
-            peaks = {**fields.get("peaks", {}), dtype: entry.peak_flops[dtype]}
-            at = ("peak_flops", dtype)
-            put("peaks", {name: peaks[name] for name in PEAKS if name in peaks}, f"peak/{dtype}", at=at)
-        for dtype in self.dtypes(path, "sparse_peak_flops", entry.sparse_peak_flops):
-            sparse = entry.sparse_peak_flops[dtype]
-            dense = fields.get("peaks", {}).get(dtype)
-            if dense is None or (sparse is not None and sparse < dense):
-                self.wrong((*path, "sparse_peak_flops", dtype), "is below the dense peak, or there is none")
-            fields["sparse_peaks"] = {**(fields.get("sparse_peaks") or {}), dtype: sparse}
+        fields |= {name: getattr(entry, name) for name in PROPERTIES if name in given}
+        self.peaks(path, entry, fields, put)
         if entry.memory is not None:
             self.memory(entry.memory, fields, put)
         if entry.reported is not None:
@@ -190,6 +182,19 @@ class HardwareFileReader:
             kinds["peak" if figure == "peak_flops" else figure] = term.ASSUMED
         fields["sources"], fields["kinds"] = sources or None, kinds or None
         return fields
+
+    def peaks(self, path: Path, entry: AcceleratorEntry, fields: dict[str, Any], put: Callable[..., None]) -> None:
+        """Set the peaks of an entry, dense and sparse, next to those that are known."""
+        for dtype in self.dtypes(path, "peak_flops", entry.peak_flops):
+            peaks = {**fields.get("peaks", {}), dtype: entry.peak_flops[dtype]}
+            at = ("peak_flops", dtype)
+            put("peaks", {name: peaks[name] for name in PEAKS if name in peaks}, f"peak/{dtype}", at=at)
+        for dtype in self.dtypes(path, "sparse_peak_flops", entry.sparse_peak_flops):
+            sparse = entry.sparse_peak_flops[dtype]
+            dense = fields.get("peaks", {}).get(dtype)
+            if dense is None or (sparse is not None and sparse < dense):
+                self.wrong((*path, "sparse_peak_flops", dtype), "is below the dense peak, or there is none")
+            fields["sparse_peaks"] = {**(fields.get("sparse_peaks") or {}), dtype: sparse}
 
     def memory(self, memory: MemoryEntry, fields: dict[str, Any], put: Callable[..., None]) -> None:
         given = memory.model_fields_set
