@@ -204,3 +204,18 @@ cluster: {gpus_per_node: 8, num_nodes: 1}
     reading = reading_of(source_of(text, "ppo.yaml"))
     options = {name: reading.value_of(name) for name in ("task", "critic", "global-batch", "updates")}
     assert options == {"task": "ppo", "critic": "qwen3-0.6b", "global-batch": 32, "updates": 4}
+
+
+def test_a_reward_model_that_is_trained_too_is_refused() -> None:
+    """recipe/prime: the process reward model is updated before or after the policy."""
+    _, reading = read(VERL.format(64, "reward_model.model.update=before"))
+    assert [one.key for one in reading.refused] == ["reward_model.model.update"]
+    assert not read(VERL.format(64, "reward_model.model.update=none"))[1].refused
+
+
+def test_on_policy_distillation_of_nemo_rl_is_no_grpo() -> None:
+    """nemo_rl/algorithms/grpo.py: the estimator "opd" takes the teachers' log-probabilities."""
+    text = "grpo:\n  adv_estimator: {name: opd}\npolicy: {model_name: Qwen/Qwen3-8B, train_global_batch_size: 8}\n"
+    reading = reading_of(source_of(text, "opd.yaml"))
+    assert reading.inputs["task"].value is None
+    assert [one.key for one in reading.refused] == ["grpo.adv_estimator.name"]

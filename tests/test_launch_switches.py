@@ -222,3 +222,36 @@ def test_a_refused_key_has_its_line(napkin: Napkin, tmp_path: Path) -> None:
     answer = napkin(["memory", "--from", str(script), "--hardware", "h100"])
     assert answer.status == 3
     assert "train.sh:2: --freeze-LM: the language model is frozen" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [
+        ("--tune_mm_mlp_adapter True", ["--tune_mm_mlp_adapter"]),
+        ("--freeze_backbone True --tune_mlp_adapter", ["--freeze_backbone", "--tune_mlp_adapter"]),
+        ("--mm_tunable_parts mm_mlp_adapter", ["--mm_tunable_parts"]),
+        ("--mm_tunable_parts mm_vision_tower,mm_mlp_adapter,mm_language_model", []),
+        ("--tune_mm_llm False --tune_mm_vision True", ["--tune_mm_llm"]),
+        ("--tune_mm_llm True --tune_mm_vision False --freeze_vision_tower True", []),
+        ("--freeze_backbone True --lora_enable True", []),
+    ],
+)
+def test_a_run_that_trains_no_language_model_is_refused(more: str, refused: list[str]) -> None:
+    """LLaVA's llava/train/train.py, LLaVA-NeXT's, and Qwen-VL's finetuning: a projector is trained alone at first."""
+    assert [one.key for one in shell(more, "deepspeed", "train_mem.py").refused] == refused
+
+
+def test_a_trainer_that_shared_keys_suggest_is_assumed() -> None:
+    assert said(shell("--lora_r 64 --dataset_name my/set", program="distill.py"), "trainer") == ("trl", "assumed")
+    assert said(shell("--use_peft", program="distill.py"), "trainer") == ("trl", "derived")
+    text = "training:\n  max_steps: 200\n  gradient_accumulation_steps: 4\n  learning_rate: 1e-4\n  max_length: 256\n"
+    assert said(reading_of(source_of(text, "own.yaml")), "trainer") == ("trl", "assumed")
+
+
+def test_a_program_that_which_finds_is_that_program() -> None:
+    for found in ('"$(which swift)"', "$(command -v swift)"):
+        text = (
+            f'cmd=({found} sft --model Qwen/Qwen2.5-7B --max_length 2048)\ntorchrun --nproc_per_node 2 "${{cmd[@]}}"\n'
+        )
+        reading = reading_of(source_of(f"#!/bin/bash\n{text}", "train.sh"))
+        assert (reading.value_of("trainer"), reading.value_of("adapter")) == ("ms-swift", "lora")

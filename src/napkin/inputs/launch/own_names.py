@@ -20,6 +20,11 @@ RECOMPUTES = re.compile(
 )
 OFFLOADS = re.compile(r"(?:^|_)(?:cpu_|adam_|optimizer_|param_)?offload(?:_|$)|(?:^|_)offloading$")
 EIGHT_BITS = re.compile(r"8_?bits?_?(?:adam|optim)|(?:adam|optim\w*)_?8_?bit")
+FREEZES = re.compile(r"freeze_(?:backbone|base|base_model|llm|lm|language|language_model|text_model|decoder|model)")
+TUNES = re.compile(r"tune_(?:mm_)?(?:llm|lm|language_model)")
+PROJECTORS = re.compile(r"tune_(?:mm_)?(?:mlp_|vision_)?(?:adapter|projector)(?:_only)?")
+PARTS = "mm_tunable_parts"
+"""Switches of what is trained of a model with towers: LLaVA's, LLaVA-NeXT's and Qwen-VL's train.py and their forks."""
 OPTIMIZERS = ("optimizer", "optimizer_name", "optimizer_type", "optim_type")
 
 
@@ -40,3 +45,17 @@ def ask_switched(reading: Reading) -> None:
             reading.ask("optimizer", key)
     if "optimizer" not in reading.inputs and not source.has_any("optim"):
         take_optimizer(reading, *[key for key in OPTIMIZERS if key in named])
+
+
+def refuse_frozen(reading: Reading) -> None:
+    """Refuse a run that trains other parts than the language model: a projector before it, or a tower."""
+    why = "the language model is frozen; only the other parts are trained"
+    for key, one in reading.source.values.items():
+        off = is_off(one.value)
+        parts = key == PARTS and "language_model" not in str(one.value)
+        projector = PROJECTORS.fullmatch(key) is not None and not off
+        frozen = (FREEZES.fullmatch(key) is not None and not off) or (TUNES.fullmatch(key) is not None and off)
+        if isinstance(one.value, Open) and (parts or projector or frozen):
+            reading.ask("freeze-layers", key)
+        elif parts or projector or (frozen and not reading.value_of("adapter")):
+            reading.refuse(key, why, "freeze")

@@ -80,6 +80,9 @@ def of_verl(reading: Reading) -> None:
         reading.default("reference", "none", *penalties)
     if reading.value_of("task") == "ppo":
         take_other_model(reading, "critic", "critic.model.path")
+    updated = "reward_model.model.update"
+    if str(reading.source.plain(updated) or "none").lower() != "none":  # recipe/prime
+        reading.refuse(updated, "the reward model is trained as well", "reward")
     if reading.read("reward_model.enable", flag):
         take_other_model(reading, "reward", "reward_model.model.path")
 

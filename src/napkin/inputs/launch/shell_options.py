@@ -29,6 +29,12 @@ OF_SLURM = {
 """#SBATCH options → the variables in which Slurm passes them to the script."""
 LAUNCHERS = ("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 """Variables that launchers read and that have no equivalent option."""
+OF_LAUNCHERS = (
+    "nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend", "rdzv_endpoint",
+    "num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "config_file", "num_gpus",
+    "num_nodes", "include", "exclude", "hostfile",
+)  # fmt: skip
+"""Options of torchrun, accelerate and deepspeed with one value."""
 OF_SETTINGS = 8
 """Options that a settings file on a launch line counts for, when a script has several commands."""
 OF_LIST = 6
@@ -218,7 +224,10 @@ def _options(words: Sequence[str]) -> dict[str, FileValue]:
         if begins and _OPTION.fullmatch(word) and not re.fullmatch(r"-\d.*", word):
             spelled, equals, tail = word.partition("=")
             taken = [words[at - 1]] if equals else []
+            launcher = not program and spelled.lstrip("-").replace("-", "_") in OF_LAUNCHERS
             while not equals and at < len(words) and not _is_option(words[at]) and not _begins_program(words, at):
+                if launcher and taken:  # the program's name follows its one value
+                    break
                 taken.append(words[at])
                 at += 1
             value = _value([tail], defaulted, unknown) if equals else _values(taken)

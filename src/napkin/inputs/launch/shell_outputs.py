@@ -64,6 +64,8 @@ def _begun(words: Sequence[str], gpus: Callable[[], str | None]) -> str | None:
         return " ".join(plain) + "\n"
     if name == "printf" and plain[:1] in (["%s"], ["%s\\n"]) and len(plain) == 2:
         return plain[1] + "\n" * plain[0].endswith("n")
+    if (name, rest[:1]) == ("command", ["-v"]) or name == "which":
+        return f"{rest[-1]}\n" if rest else None
     if name == "expr":
         return _number(" ".join(rest).replace("\\*", "*"))
     if name == "basename" and plain:

@@ -67,6 +67,13 @@ WEAK = ("max_seq_length", "max_length", "beta", "loss_type", "dataset_name", "ch
 """TRL keys that other programs share: transformers' examples take dataset_name and max_seq_length."""
 
 
+UNMISTAKABLE = (
+    "use_peft", "num_generations", "reward_funcs", "max_completion_length", "max_prompt_length", "dataset_mixture",
+    "dataset_mixer", "dataset_text_field", "desirable_weight", "undesirable_weight", "padding_free", "use_vllm",
+)  # fmt: skip
+"""Keys that no program but TRL's has; one of its own may have the others."""
+
+
 PROGRAMS = {
     "sft": "sft",
     "dpo": "dpo",
@@ -147,7 +154,8 @@ def take_trainer(reading: Reading) -> None:
     if reading.read("use_unsloth", flag):
         reading.derive("trainer", "unsloth", "use_unsloth")
     elif is_trl(reading):
-        say = reading.assume if not marks and is_named_alike(reading.source) else reading.derive
+        alike = is_named_alike(reading.source) and not reading.source.has_any(*UNMISTAKABLE)
+        say = reading.assume if alike else reading.derive
         say("trainer", "trl", *(marks[:2] or [reading.source.program or "trl"]))
     else:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])

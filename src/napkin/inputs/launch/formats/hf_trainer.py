@@ -10,6 +10,7 @@ from napkin.inputs.launch.hf_blocks import flattened
 from napkin.inputs.launch.hf_names import BATCHES, LENGTHS, amount, ask_own, spelled
 from napkin.inputs.launch.hf_precision import precision
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
+from napkin.inputs.launch.own_names import refuse_frozen
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_trl, take_other_model
 from napkin.inputs.launch.shared import (
@@ -165,8 +166,7 @@ def others(reading: Reading) -> None:
     smoothed = reading.named("label_smoothing_factor", "label_smoothing")
     if reading.read(smoothed, number):
         reading.omit(smoothed, "keeps the log-probabilities of the whole vocabulary (LabelSmoother)")
-    if reading.read("freeze_llm", flag) and not reading.value_of("adapter"):
-        reading.refuse("freeze_llm", "the language model is frozen; only the other towers are trained", "freeze")
+    refuse_frozen(reading)
     reading.default("attention", "flash", "attn_implementation")
     on = reading.read("gradient_checkpointing", flag)
     if on is not None:

@@ -30,7 +30,11 @@ def _block(reading: Reading) -> str:
 
 def _task(reading: Reading) -> None:
     block = _block(reading)
-    if block:
+    estimator = f"{block}.adv_estimator.name"
+    if block == "grpo" and str(reading.source.plain(estimator)).lower() == "opd":
+        reading.ask("task", estimator)
+        reading.refuse(estimator, "on-policy distillation by teachers on GPUs of their own", "task")
+    elif block:
         reading.derive("task", TASKS[block], block)
     else:
         reading.ask("task", "grpo")
