@@ -4,7 +4,7 @@ A model of a small config (drawn_configs.py) runs once on the meta device: hooks
 CUDA is emulated (cuda_on_meta.py), kernels of recurrent layers are replaced by what they save (recurrent_kernels.py).
 No weights, no GPU, no download.
 
-    python -m venv hf && hf/bin/pip install torch==2.13.0 transformers==5.23.0 pyyaml
+    python -m venv hf && hf/bin/pip install torch==2.13.0 transformers==5.24.0 peft==0.21.2 pyyaml
     hf/bin/python tools/saved_bytes.py                              every model type, a few configs in every mode
     hf/bin/python tools/saved_bytes.py llama bert --cases 4         these, more configs
     hf/bin/python tools/saved_bytes.py mpt --only bf16/eager --show the tensors of what differs, mine and theirs
