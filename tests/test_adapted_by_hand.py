@@ -1,4 +1,4 @@
-"""FLOPs and the time of a step with frozen weights and adapters, by hand, at unit rates (test_step_by_hand.py).
+"""FLOPs and the time of a step with frozen weights and adapters, by hand, at unit rates (unit_step.py).
 
 autograd computes the gradient of a weight if it is trained, and of an input if anything that it depends on is;
 adapters are thin matmuls of their own; quantized weights are expanded to 16 bits before each product."""
@@ -27,7 +27,7 @@ from napkin.timing.layer_clock import LayerClock
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
 from tests.conftest import run_line
-from tests.test_step_by_hand import (
+from tests.unit_step import (
     ATTENTION,
     DENSE,
     EF,

@@ -20,7 +20,7 @@ from napkin.training.setup import Setup
 from napkin.training.tasks import ForwardPass
 from tests.test_moments_by_hand import OTHER, TIED
 from tests.test_states_by_hand import DENSE, setup_of
-from tests.test_step_by_hand import UNIT
+from tests.unit_step import UNIT
 
 PIPELINES = np.array([1, 2])
 

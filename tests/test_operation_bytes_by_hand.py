@@ -1,8 +1,8 @@
 """Bytes that the elementwise work of each operation moves for a token, counted tensor by tensor, by hand.
 
 Two bytes for each element of 16 bits that a kernel reads or writes, four of fp32. What several kernels do one after the
-other is added up. test_step_by_hand.py has those that most networks have; every other operation is here, and a test
-says that none is missing. Operations whose work is matmuls alone, or views, move nothing of their own."""
+other is added up. test_step_bytes_by_hand.py has those that most networks have; every other operation is here, and a
+test says that none is missing. Operations whose work is matmuls alone, or views, move nothing of their own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from napkin.operations.streams import (
     StreamMean,
 )
 from napkin.operations.views import ByHeads
-from tests import test_step_by_hand
+from tests import test_step_bytes_by_hand
 
 W, N = 100, 3
 """Elements of a token in one stream; streams, groups or heads."""
@@ -158,9 +158,9 @@ def kinds(base: type[Operation] = Operation) -> Iterator[type[Operation]]:
 
 
 def test_every_operation_is_counted_by_hand() -> None:
-    for module in pkgutil.iter_modules(napkin.operations.__path__):
-        importlib.import_module(f"napkin.operations.{module.name}")
-    (marked,) = (m for m in test_step_by_hand.test_bytes_that_one_operation_moves.pytestmark)  # type: ignore[attr-defined]
+    for module in pkgutil.walk_packages(napkin.operations.__path__, "napkin.operations."):
+        importlib.import_module(module.name)
+    (marked,) = (m for m in test_step_bytes_by_hand.test_bytes_that_one_operation_moves.pytestmark)  # type: ignore[attr-defined]
     common = {type(case[0]).__name__ for case in marked.args[1]}
     here = {type(operation).__name__ for operation, _ in CASES}
     assert {one.__name__ for one in kinds()} == common | here | NOTHING | ELSEWHERE

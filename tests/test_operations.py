@@ -69,8 +69,8 @@ def test_role_and_module_are_given_by_keyword_and_come_last() -> None:
 
 def kinds(base: type[Operation] = Operation) -> Iterator[type[Operation]]:
     """Every class of operation, intermediate bases too."""
-    for module in pkgutil.iter_modules(operations.__path__):
-        importlib.import_module(f"napkin.operations.{module.name}")
+    for module in pkgutil.walk_packages(operations.__path__, "napkin.operations."):
+        importlib.import_module(module.name)
     for kind in base.__subclasses__():
         yield kind
         yield from kinds(kind)

@@ -66,7 +66,7 @@ from napkin.training.order import order_of
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Width
 from napkin.training.tasks import Passes, Passing
-from tests import test_step_by_hand as small
+from tests import unit_step as small
 from tests.conftest import ROOT, model, model_of, preset
 from tests.test_closures_by_hand import LORA, T5
 from tests.test_closures_by_hand import PAIRS as PAIRS_OF_LAYER
@@ -92,8 +92,8 @@ from tests.test_states_by_hand import (
     setup_of,
     step_of,
 )
-from tests.test_step_by_hand import DENSE as SMALL
-from tests.test_step_by_hand import PAIRS, UNIT, B, T, linears, product
+from tests.unit_step import DENSE as SMALL
+from tests.unit_step import PAIRS, UNIT, B, T, linears, product
 
 LENGTH = small.S
 """Tokens of a sequence of the decoder whose step is timed at unit rates."""

@@ -17,7 +17,7 @@ from napkin.timing.interruptions import CheckpointWrite, Interruptions, daly, lo
 from napkin.timing.rollout import broadcast_time, decoding_steps, offload_time, sync_time
 from napkin.timing.time import carbon, compared_with_known, energy, limits, missing_of, solve, unknowns
 from tests.test_generation import RATES, SHARES, passes
-from tests.test_step_by_hand import UNIT
+from tests.unit_step import UNIT
 
 
 def given(name: str, value: float, unit: str = "1") -> Term:
