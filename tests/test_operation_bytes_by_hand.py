@@ -138,7 +138,7 @@ NOTHING = {
     "Indexer", "RunIndexer", "BlockIndexer", "RunChoice", "RelativeScores", "PositionBias", "DistanceBias",
     "DynamicMask", "BandAttention", "ShiftedAttention", "LocalAttention", "ResolutionAttention", "Unkept",
     # tensors that are there already, or are few
-    "Share", "SideInput", "EncoderKeys", "Parameters", "Overwrite", "BalanceLoss", "ClassLoss",
+    "Share", "Stream", "SideInput", "EncoderKeys", "Parameters", "Overwrite", "BalanceLoss", "ClassLoss",
     "GlobalTokens", "GlobalInput", "GlobalNorm", "OnGlobal", "WithGlobal",
     # what does not run, or is a part of another factor
     "Idle", "ImageExperts", "Cast", "Dropout",
