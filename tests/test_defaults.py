@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from napkin.options.training import SETUP_DEFAULTS
-from tests.conftest import run_line
+from tests.conftest import Outcome, run_line
 
 LINES = (
     "memory llama3-8b --hardware h100 --gpus 8 --zero 3 --seq 4096",
@@ -40,7 +40,10 @@ def stated(name: str, shown: dict[str, Any]) -> list[str]:
 
 def figures(line: list[str]) -> tuple[object, ...]:
     """Return the values, intervals, verdict and exit status of an answer."""
-    found = run_line([*line, "--json"])
+    return figures_of(run_line([*line, "--json"]))
+
+
+def figures_of(found: Outcome) -> tuple[object, ...]:
     data = found.data
     return data["values"], data.get("low"), data.get("high"), data["verdict"], found.status
 
@@ -48,10 +51,10 @@ def figures(line: list[str]) -> tuple[object, ...]:
 @pytest.mark.parametrize("line", LINES)
 def test_a_default_that_is_stated(line: str) -> None:
     words = shlex.split(line)
-    inputs = run_line([*words, "--json"]).data["inputs"]
-    defaults = {name: shown for name, shown in inputs.items() if shown["origin"] == "default"}
+    answer = run_line([*words, "--json"])
+    defaults = {name: shown for name, shown in answer.data["inputs"].items() if shown["origin"] == "default"}
     assert defaults
-    left_out = figures(words)
+    left_out = figures_of(answer)
     for name, shown in defaults.items():
         assert figures([*words, *stated(name, shown)]) == left_out, name
 
