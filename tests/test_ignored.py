@@ -131,6 +131,7 @@ fan-in=1024
 first-stage-layers=5
 flops=palm|causal
 framework=deepspeed|torchtitan
+fsdp-version=1
 freeze=vision|projector
 freeze-layers=4
 global-batch=64|128

@@ -186,8 +186,9 @@ beta: 0.0
 
 @pytest.mark.parametrize(
     ("typed", "prompts"),
-    [("--gpus 8", 16), ("--gpus 3", 6), ("--gpus 8 --tp 2", 8), ("--gpus 8 --samples-per-prompt 4", 32),
-     ("--gpus 8 --global-batch 4", 4), ("--gpus 1 --samples-per-prompt 5", None)],
+    [("--gpus 8", 16), ("--gpus 3", 6), ("--gpus 8 --tp 2 --framework fsdp", 8),
+     ("--gpus 8 --samples-per-prompt 4", 32), ("--gpus 8 --global-batch 4", 4),
+     ("--gpus 1 --samples-per-prompt 5", None)],
 )  # fmt: skip
 def test_prompts_of_a_step_follow_from_the_responses_of_a_gpu(
     tmp_path: Path, napkin: Napkin, typed: str, prompts: int | None

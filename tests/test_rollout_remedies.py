@@ -46,10 +46,11 @@ def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> N
 
 
 def test_a_smaller_engine_is_suggested_only_down_to_what_holds_a_response() -> None:
-    """Of 79.2 GiB: a tenth over 4 ranks has room for 3.7 GiB of weights, 1 GiB of logits and a response; of 40 GiB a
-    tenth over one rank has no room for 15 GiB of weights. An engine awake takes its share from the update too."""
+    """Of 79.2 GiB: a fifth over one rank has no room for 15 GiB of weights and 1 GiB of logits, over two it has room
+    for both and a response; a tenth over one rank has none for the weights. An engine awake takes its share from the
+    update too."""
     line = f"memory {HERE} --trainer trl --zero 3 --rollout colocated:0.3"
-    assert next(row["change"] for row in asked(line)["suggestions"]) == "--rollout colocated:0.1 --rollout-tp 4"
+    assert next(row["change"] for row in asked(line)["suggestions"]) == "--rollout colocated:0.2 --rollout-tp 2"
     fixed = [row["change"] for row in asked(f"{line} --rollout-tp 1")["suggestions"]]
     assert fixed
     assert not any("colocated:0.1" in change or "colocated:0.2" in change for change in fixed)

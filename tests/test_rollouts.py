@@ -163,13 +163,9 @@ def test_ranks_of_context_parallelism_divide_the_mean_sequence_evenly() -> None:
 
 def test_verl_divides_states_as_its_launch_files_say() -> None:
     """FSDP shards everything; Megatron has its distributed optimizer."""
-    line = "memory llama3-8b --gpus 8 --hardware h100 --tp 2 --trainer verl --json"
-    assert [
-        run_line(f"{line}{more}").data["inputs"]["zero"]["value"] for more in ("", " --framework megatron-core")
-    ] == [
-        "3",
-        "1",
-    ]
+    line = "memory llama3-8b --gpus 8 --hardware h100 --trainer verl --json"
+    ways = ("", " --framework megatron-core", " --framework megatron-core --tp 2")
+    assert [run_line(f"{line}{more}").data["inputs"]["zero"]["value"] for more in ways] == ["3", "1", "1"]
 
 
 def test_an_engine_that_does_not_sleep_keeps_its_share() -> None:

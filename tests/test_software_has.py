@@ -29,7 +29,8 @@ def test_a_library_without_pipeline_stages_is_planned_without_them(napkin: Napki
 
 def test_libraries_on_megatron_have_its_pipeline(napkin: Napkin) -> None:
     megatron = FRAMEWORKS["megatron-core"]
-    assert {name for name, one in TRAINERS.items() if megatron.name in one.stages} == STAGED_ON_MEGATRON
+    assert {name for name, one in TRAINERS.items() if one.has(megatron.name)} == STAGED_ON_MEGATRON
+    assert all(TRAINERS[name].on(megatron).divides.staged for name in STAGED_ON_MEGATRON)
     line = f"{ON_8} --trainer ms-swift --framework megatron-core"
     assert napkin(f"step {line} --pp 2").status == 0
     assert 2 in {row["pp"] for row in napkin(f"plan {line} --rows 100 --json").data["rows"]}
@@ -38,7 +39,7 @@ def test_libraries_on_megatron_have_its_pipeline(napkin: Napkin) -> None:
 
 
 def test_the_frameworks_of_a_library_exist() -> None:
-    assert {name for one in TRAINERS.values() for name in one.stages} <= set(FRAMEWORKS)
+    assert {backend.framework for one in TRAINERS.values() for backend in one.backends} <= set(FRAMEWORKS)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,18 @@ class OtherTools(Words):
         if self.given["samples"].where == "--train-samples":
             self.given["sample-tokens"] = OptionText(self.given["seq"].text, where="--train-samples", shared=True)
 
+    def _fill_framework(self) -> None:
+        """Take FSDP as the framework if a line states sharding in FSDP's words (`--fsdp full_shard`) and a library for
+        which a ZeRO stage means another one."""
+        stage = self.given["zero"]
+        if "framework" in self.given or not any(word in stage.where.lower() for word in ("fsdp", "shard")):
+            return
+        from napkin.training.trainers import TRAINERS
+
+        trainer = TRAINERS.get(str(self.given["trainer"].text).lower())
+        if trainer is not None and trainer.implied(int(str(stage.text))) not in ("", "fsdp") and trainer.has("fsdp"):
+            self.given["framework"] = OptionText("fsdp", where=stage.where)
+
     def _skip(self, number: str) -> None:
         """Skip the values of an option: this many, or all (`*`)."""
         left = len(self._words) if number == "*" else int(number)

@@ -45,6 +45,8 @@ class Line(OtherTools):
             self._model_of_shape()
         if self._megatron and "samples" in self.given:
             self._fill_samples()
+        if {"trainer", "zero"} <= set(self.given):
+            self._fill_framework()
         if self._several:
             self._ask_sweep()
 

@@ -17,7 +17,7 @@ from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import replace
 from napkin.training.framework import Framework
-from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, first_version
 from napkin.training.kernels import KERNELS, Kernels, together
 from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
@@ -44,26 +44,20 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     """Return the framework that divided the states; that of the trainer's own layers on one GPU."""
     if trainer.implementation in FRAMEWORKS and stack in ("", "none"):
         return FRAMEWORKS[trainer.implementation]
-    if not stack and row.count("layout.zero", least=0):
-        return FRAMEWORKS["deepspeed"]
-    if stack in ("", "none", "ddp"):  # torch's own data parallelism, if nothing else is named
+    implied = "" if stack else trainer.implied(row.count("layout.zero", least=0) or 0)
+    if not implied and stack in ("", "none", "ddp"):  # torch's own data parallelism, if nothing else is named
         return PLAIN
-    if stack not in FRAMEWORKS:
+    if (implied or stack) not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
-    framework = FRAMEWORKS[stack]
-    if "scattermoe" in row.text("layout.kernels").lower():
+    framework = FRAMEWORKS[implied or stack]
+    kernels = row.text("layout.kernels").lower()
+    if "scattermoe" in kernels:
         framework = replace(framework, experts_apart=True)
-    if FUSED_NORMS in row.text("layout.kernels").lower() and row.text("method.quantized"):
-        framework = replace(framework, unit_of_adapter=False)
-    if not _is_fsdp2(row):
-        return trainer.on(replace(framework, reduced_in=framework.reduced_in if framework.program else ""))
-    found = trainer.on(replace(framework, unit_of_adapter=trainer.name in SHARDED_APART))
-    return found if _defers_fsdp2(row) else replace(found, defers=framework.defers)
-
-
-SHARDED_APART = ("axolotl",)
-"""Libraries that call fully_shard for each matrix of an adapter (axolotl-ai-cloud/axolotl
-src/axolotl/monkeypatch/accelerate/fsdp2.py, _process_lora_module_for_fsdp)."""
+    older = framework.name == "fsdp" and not _is_fsdp2(row)
+    found = trainer.on(first_version(framework) if older else framework)
+    if FUSED_NORMS in kernels and row.text("method.quantized"):
+        found = replace(found, unit_of_adapter=False)
+    return replace(found, defers=framework.defers) if _is_fsdp2(row) and not _defers_fsdp2(row) else found
 
 
 def _is_fsdp2(row: RowFields) -> bool:

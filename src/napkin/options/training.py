@@ -71,6 +71,7 @@ OPTIONS = (
     Option("stack", units.words, "Software stack: megatron-core, fsdp-compiled, xla, …", metavar="NAME"),
     Option("kernels", choice(*KERNELS), "Fused kernels (default: the trainer's, else none)", metavar="NAME"),
     Option("framework", units.words, "Framework, and its defaults: fsdp, deepspeed, …", metavar="NAME"),
+    Option("fsdp-version", choice("1", "2"), "FSDP's version; 2 is fully_shard", metavar="1|2"),
     Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
     flag("async-tp", "Overlap tensor-parallel collectives with compute"),
@@ -168,7 +169,10 @@ ADAPTED = (
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """The trained part of a model, and the format of the rest."""
 
-STATE_OPTIONS = ("dp-shard", "loss", "kernels", "framework", "trainer", "compile", *TASKED, *FROZEN, *UNTIMED)
+STATE_OPTIONS = (
+    *("dp-shard", "loss", "kernels", "framework", "fsdp-version", "trainer", "compile"),
+    *(*TASKED, *FROZEN, *UNTIMED),
+)
 """Further options on which a training step depends, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
@@ -211,6 +215,7 @@ STEP_MODEL = (
     "loss",
     "kernels",
     "framework",
+    "fsdp-version",
     "trainer",
     "compile",
     "stack",

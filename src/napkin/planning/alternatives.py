@@ -13,6 +13,7 @@ from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.obstacles import broken_rules, largest_bucket
 from napkin.record import replace
 from napkin.training.recomputation import recompute
+from napkin.training.setup import Setup
 from napkin.units import human
 
 TRIED = 16
@@ -88,8 +89,13 @@ def _moved(request: Request) -> Iterator[tuple[str, Request]]:
 def _bytes_of_states(request: Request) -> float:
     """Return the bytes that all GPUs together hold in any layout: parameters, gradients, master copies and optimizer
     states, each once; without states whose bytes depend on tensor shapes."""
-    policy, optimizer = request.setup.precision, request.setup.optimizer
-    each = [capacity.width(form, "bytes").value for form in (policy.param, policy.grad, policy.master) if form]
+    each = min(_bytes_of_states_each(one.setup) for one in request.parts())
+    return each * float(params(request.model)["params/total"].value)
+
+
+def _bytes_of_states_each(setup: Setup) -> float:
+    policy, optimizer = setup.precision, setup.optimizer
     if not optimizer.factored:
-        each = [capacity.bytes_per_param(policy, optimizer).value]
-    return float(sum(each)) * float(params(request.model)["params/total"].value)
+        return float(capacity.bytes_per_param(policy, optimizer).value)
+    formats = (policy.param, policy.grad, policy.master)
+    return float(sum(capacity.width(form, "bytes").value for form in formats if form))

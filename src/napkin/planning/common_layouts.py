@@ -11,6 +11,7 @@ from napkin.planning.layouts import LayoutQuestion, Scored, scored
 from napkin.planning.obstacles import largest_bucket, obstacle
 from napkin.planning.verdicts import FITS, NOT, evaluate
 from napkin.record import record, replace
+from napkin.training.frameworks import ZERO_3
 from napkin.training.recomputation import recompute
 from napkin.units import human
 
@@ -19,12 +20,12 @@ NODE = "node"
 USUAL: tuple[tuple[str, Mapping[str, int | str]], ...] = (
     ("data parallel only", {"zero": 0}),
     ("ZeRO-1", {"zero": 1}),
-    ("FSDP (ZeRO-3)", {"zero": 3}),
-    ("FSDP, full recomputation", {"zero": 3, "recompute": "full"}),
+    ("{sharding} (ZeRO-3)", {"zero": 3}),
+    ("{sharding}, full recomputation", {"zero": 3, "recompute": "full"}),
     ("tensor parallel in the node, ZeRO-1", {"tp": NODE, "zero": 1}),
-    ("tensor parallel in the node, FSDP", {"tp": NODE, "zero": 3}),
+    ("tensor parallel in the node, {sharding}", {"tp": NODE, "zero": 3}),
 )
-"""Layouts that people try first, each with micro-batch 1."""
+"""Layouts that people try first, each with micro-batch 1. {sharding}: what the framework calls ZeRO-3."""
 
 
 @record
@@ -43,7 +44,9 @@ def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) ->
     """Yield whether each common choice fits, and how much slower it is than the winner. Each uses the request's first
     recomputation (none by default)."""
     first = request.recomputes[0]
-    for name, choice in USUAL:
+    sharding = request.setup_with(3).framework.sharding
+    for usual, choice in USUAL:
+        name = usual.format(sharding=sharding).replace(f"{ZERO_3} ({ZERO_3})", ZERO_3)
         wanted = {**{name: 1 for name in BOUNDED if name != "zero"}, **choice}
         again = recompute(str(wanted.pop("recompute", first.word)))
         if "recompute" in choice and (again == first or again not in request.recomputes):

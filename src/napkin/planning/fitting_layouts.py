@@ -10,7 +10,7 @@ import numpy as np
 from napkin.planning.blocks import CELL, Block, blocks, given, score
 from napkin.planning.grid import Array, Request, grid
 from napkin.planning.memory_cache import Fitting, Memory
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute
 
@@ -46,6 +46,12 @@ class FittingLayouts:
         numbers = {name: int(column[i]) for name, column in self.fields.items() if name != "recompute"}
         recompute = self.request.recomputes[int(self.fields["recompute"][i])]
         return exact_layout(self.request, numbers, recompute)
+
+    def up_to(self, most: float) -> FittingLayouts:
+        """Return the layouts with at most this many GPU-seconds per token."""
+        kept = self.score <= most
+        arrays = {name: getattr(self, name)[kept] for name in ("seconds", "used", "surely", "score")}
+        return replace(self, fields={name: column[kept] for name, column in self.fields.items()}, **arrays)
 
     def ranked(self, most: int, among: Array | None = None) -> list[int]:
         """Return the indices of the best, in order; ties go to the lowest ZeRO stage, then the least memory, then the
@@ -114,6 +120,24 @@ def joined(memory: Memory, fitting: Sequence[Fitting], times: Sequence[Array], c
     seconds, used, surely = columns.pop("seconds"), columns.pop("used"), columns.pop("upper") <= capacity
     scores = score(request, seconds, columns["micro"] * columns["micro_batches"] * columns["dp"])
     return FittingLayouts(request, columns, seconds, used, surely, scores, memory.layouts, None, math.inf)
+
+
+def together(request: Request, found: Sequence[FittingLayouts]) -> FittingLayouts:
+    """Return the layouts found by the parts of a request as its own."""
+    if len(found) == 1:
+        return replace(found[0], request=request)
+    least = min(found, key=lambda one: one.least_used)
+    arrays = {
+        name: np.concatenate([getattr(one, name) for one in found]) for name in ("seconds", "used", "surely", "score")
+    }
+    return FittingLayouts(
+        request=request,
+        fields={name: np.concatenate([one.fields[name] for one in found]) for name in found[0].fields},
+        layouts=sum(one.layouts for one in found),
+        least=least.least,
+        least_used=least.least_used,
+        **arrays,
+    )
 
 
 def _columns(one: Fitting, seconds: Array) -> dict[str, Array]:

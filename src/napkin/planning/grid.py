@@ -16,7 +16,8 @@ from napkin.elementwise import divisors
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided, unshared_heads
 from napkin.options.layout import FIELDS
-from napkin.record import record
+from napkin.record import record, replace
+from napkin.training.framework import ANY
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
 
@@ -50,6 +51,9 @@ class GridColumn(NamedTuple):
 class Request:
     """A search space.
 
+    setup    of every layout, but for their ZeRO stages in `sharded`
+    sharded  setups of layouts on other frameworks, each with the ZeRO stages that mean one
+    stages   ZeRO stages
     gpus     total number of GPUs               node     GPUs of a node
     batch    sequences in a step, or None: each layout takes its largest batch up to `most`
     only     the allowed value by degree        below    the largest value by degree
@@ -69,8 +73,28 @@ class Request:
     below: Mapping[str, int]
     deep: bool = True
     implementation: str = ""
+    sharded: tuple[tuple[tuple[int, ...], Setup], ...] = ()
+    stages: tuple[int, ...] = ANY
+
+    def setup_with(self, zero: int) -> Setup:
+        """Return the setup of layouts with a ZeRO stage."""
+        return next((setup for stages, setup in self.sharded if zero in stages), self.setup)
+
+    def parts(self) -> list[Request]:
+        """Return the search as several that have one setup each."""
+        found = dict.fromkeys((self.setup, *(setup for _, setup in self.sharded)))
+        of = {setup: tuple(stage for stage in self.stages if self.setup_with(stage) == setup) for setup in found}
+        return [self._part(setup, stages) for setup, stages in of.items() if stages]
+
+    def _part(self, setup: Setup, stages: tuple[int, ...]) -> Request:
+        """Return the search of some ZeRO stages, without a pipeline where only other frameworks have one."""
+        staged = setup.framework.divides.staged or not self.setup.framework.divides.staged
+        below = self.below if staged else {**self.below, "pp": 1}
+        return replace(self, setup=setup, sharded=(), stages=stages, below=below)
 
     def allows(self, degree: str, value: int) -> bool:
+        if degree == "zero" and not (value in self.stages and value in self.setup_with(value).framework.divides.zero):
+            return False
         return self.only.get(degree, value) == value and value <= self.below.get(degree, value)
 
 
@@ -131,6 +155,7 @@ def grid(request: Request) -> Grid | None:
     valid = divides & ((zero == 0) | (dp * cp > 1))
     if not request.deep:
         valid &= (zero < 3) | (pp == 1)
+    valid &= np.stack([_has(request, stage, each_row, pp * dp) for stage in stages])
     kept_rows, kept_columns = valid.any(axis=(0, 2)), valid.any(axis=(0, 1))
     if not kept_rows.any():
         return None
@@ -140,6 +165,18 @@ def grid(request: Request) -> Grid | None:
     each_row = GridRow(*(values[kept_rows] for values in each_row))
     each_column = GridColumn(*(values[kept_columns] for values in each_column))
     return Grid(each_row, each_column, zero[:, :, 0], valid, dp[both], counts)
+
+
+def _has(request: Request, stage: int, rows: GridRow, others: Array) -> Array:
+    """Return whether the software has tensor- and context-parallel ranks with a ZeRO stage, as [row, column]; others:
+    ranks of other degrees, as [row, column]."""
+    divides, found = request.setup_with(stage).framework.divides, np.ones(others.shape, dtype=bool)
+    for name, ranks, further in (("tp", rows.tp, rows.cp), ("cp", rows.cp, rows.tp)):
+        if stage not in divides.of(name, request.setup.layout.ulysses):
+            found &= ranks[:, None] == 1
+        elif divides.alone:
+            found &= (ranks[:, None] == 1) | (further[:, None] * others == 1)
+    return found
 
 
 def _rows(request: Request, largest: int) -> Iterator[tuple[int, int, int, int, int]]:

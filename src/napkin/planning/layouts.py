@@ -82,7 +82,7 @@ class LayoutQuestion:
 
     def setup(self, layout: Layout) -> Setup:
         """Return the setup with this layout."""
-        return replace(self.request.setup, layout=layout)
+        return replace(self.request.setup_with(int(layout.zero)), layout=layout)
 
 
 @record
@@ -128,7 +128,8 @@ def _timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
     setup = question.setup(layout)
     passes = setup.passes(question.request.model)
     plan, rates = question.timed(setup)
-    key = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1), rates, setup.wakes
+    alike = replace(plan, pp=1, vp=1, dp=1, zero=0, shards=1, micro_batches=1, idle=1)
+    key = alike, rates, setup.wakes, setup.precision
     if key not in question.layers:
         question.layers[key] = layers_of_passes(passes, plan, rates)
     return step_of_passes(passes, plan, rates, question.layers[key])

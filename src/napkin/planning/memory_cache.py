@@ -109,27 +109,28 @@ class Memory:
         return found
 
 
-_FIRST: dict[int, Memory] = {}
-"""Memory of the first question, by number of GPUs."""
-_LAST: list[Memory] = []
-"""Memory of the last question, by number of GPUs."""
+_FIRST: dict[tuple[int, tuple[int, ...]], Memory] = {}
+"""Memory of the first question, by number of GPUs and ZeRO stages."""
+_LAST: dict[tuple[int, ...], Memory] = {}
+"""Memory of the last question, by ZeRO stages."""
 MOST_KEPT = 8
-"""Number of GPU counts to cache: a search for the fewest tries about as many."""
+"""Number of GPU counts to cache of each: a search for the fewest tries about as many."""
 
 
 def memory_of(request: Request, capacity: float) -> Memory:
     """Return the memory of a request's layouts, reusing evaluations of earlier questions."""
-    for kept in (*_FIRST.values(), *_LAST):
+    for kept in (*_FIRST.values(), *_LAST.values()):
         if kept.capacity == capacity and _has_same_layouts(request, kept.request):
             return kept
         if kept.capacity >= capacity and _is_narrower(request, kept.request):
             return kept.among(request, capacity)
     found = Memory(request, capacity)
-    first = next(iter(_FIRST.values()), found)
-    if len(_FIRST) < MOST_KEPT and first.capacity == capacity and replace(first.request, gpus=request.gpus) == request:
-        _FIRST[request.gpus] = found
+    alike = [one for (_, stages), one in _FIRST.items() if stages == request.stages]
+    first = alike[0] if alike else found
+    if len(alike) < MOST_KEPT and first.capacity == capacity and replace(first.request, gpus=request.gpus) == request:
+        _FIRST[request.gpus, request.stages] = found
     else:
-        _LAST[:] = [found]
+        _LAST[request.stages] = found
     return found
 
 

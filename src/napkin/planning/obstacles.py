@@ -50,6 +50,11 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
         return f"tp {only['tp']} does not divide {what}"
     if ranks == 1 and only.get("zero"):
         return "there is one data-parallel rank, and no other to share states with"
+    divides = request.setup_with(only.get("zero", 0)).framework.divides
+    if only["tp"] > 1 and only.get("zero", 0) not in divides.tensor:
+        return f"the library has no tensor-parallel ranks with ZeRO-{only.get('zero', 0)}"
+    if only.get("zero", 0) not in divides.zero:
+        return f"the library has no ZeRO-{only['zero']}"
     if ranks > batch:
         return f"{ranks:,} data-parallel ranks for {batch:,} sequences"
     return f"{ranks:,} data-parallel ranks do not divide {batch:,} sequences"
@@ -57,7 +62,7 @@ def obstacle(request: Request, only: Mapping[str, int]) -> str:
 
 def largest_bucket(request: Request, layout: Layout) -> str:
     """Return the largest memory category of a layout, as the end of a sentence."""
-    rank = worst_rank(prepare(request.model, replace(request.setup, layout=layout)))
+    rank = worst_rank(prepare(request.model, replace(request.setup_with(int(layout.zero)), layout=layout)))
     peak = buckets.peak_of(rank)
     sizes = {bucket: getattr(peak, bucket) for bucket in BUCKETS}
     name = max(sizes, key=lambda bucket: sizes[bucket])

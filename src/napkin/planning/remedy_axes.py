@@ -106,7 +106,8 @@ def _sharding(setup: Setup, given: Options) -> Iterator[Axis]:
         yield Axis("sp", ({"sp": True},), "nothing: the same bytes between the same ranks")
     # Megatron's distributed optimizer names stage 1 and contradicts the others
     other: dict[str, str | bool] = {"distributed-optimizer": False} if "distributed-optimizer" in given else {}
-    stages = tuple({"zero": str(stage), **other} for stage in range(int(layout.zero) + 1, 4))
+    higher = (stage for stage in setup.framework.divides.zero if stage > layout.zero)
+    stages = tuple({"zero": str(stage), **other} for stage in higher)
     if stages:
         yield Axis("zero", stages, "states gathered from the other ranks")
 
@@ -178,6 +179,8 @@ def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[
     wide = [k for k in times if tp * k <= node and not undivided(model, setup.implementation, tp * k)]
     wide = [k for k in wide if (int(layout.seq) // cp) % (tp * k) == 0]
     long = [k for k in times if int(layout.seq) % (cp * k * tp) == 0]
+    divides = setup.framework.divides
+    wide, long = wide if divides.tensor else [], long if divides.of("cp", layout.ulysses) else []
     assigned = bool(layout.stages) or model.on_one_stage
     deep = [k for k in times if not assigned and model.stacks[-1].depth % (pp * k * int(layout.vp)) == 0]
     fewest = min(_experts(model), default=0)

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from napkin.planning.fitting_layouts import FittingLayouts, joined, layout_at
+from napkin.planning.fitting_layouts import FittingLayouts, joined, layout_at, together
 from napkin.planning.grid import Array, Request
 from napkin.planning.layout_time import Timed, Times, timed_blocks
 from napkin.planning.memory_cache import Memory, memory_of
@@ -25,6 +25,11 @@ slightly differently, needs few others."""
 def search(request: Request, timed: Timed, capacity: float, prune: bool = True) -> FittingLayouts:
     """Evaluate every layout; keep those that use at most `capacity` bytes of each GPU. Layouts whose states alone are
     larger are dropped; without `prune` they are evaluated, so that the one of least memory is known."""
+    return together(request, [_search(part, timed, capacity, prune) for part in request.parts()])
+
+
+def _search(request: Request, timed: Timed, capacity: float, prune: bool) -> FittingLayouts:
+    """Evaluate the layouts of one setup."""
     memory = memory_of(request, capacity) if prune else Memory(request, math.inf)
     every = [np.broadcast_to(block.valid, sizes.shape) for block, sizes in zip(memory.blocks, memory.used, strict=True)]
     memory.evaluate(every)
@@ -44,8 +49,40 @@ def _with_least(found: FittingLayouts, memory: Memory) -> FittingLayouts:
 
 
 class Fastest:
-    """The fastest layouts of a request that fit, in any number. Cells are timed in the order of their lower bounds,
-    until no other cell can have a layout among the fastest.
+    """The fastest layouts of a request that fit, in any number.
+
+    layouts  number of layouts, fitting or not
+    """
+
+    def __init__(self, request: Request, timed: Timed, capacity: float) -> None:
+        self.request = request
+        self.parts = [_Fastest(part, timed, capacity) for part in request.parts()]
+        self.layouts = sum(part.layouts for part in self.parts)
+
+    @property
+    def least(self) -> float:
+        """Return the least GPU-seconds per token of the layouts that may fit."""
+        return min((part.least for part in self.parts), default=math.inf)
+
+    @property
+    def complete(self) -> bool:
+        """Return whether everything has been evaluated."""
+        return all(part.complete for part in self.parts)
+
+    @property
+    def reached(self) -> float:
+        """Return the GPU-seconds per token up to which memory has been evaluated."""
+        return min((part.reached for part in self.parts if not part.complete), default=math.inf)
+
+    def found(self, count: int) -> FittingLayouts:
+        """Return layouts that fit: at least those among the `count` fastest ones, and all up to what was reached."""
+        found = together(self.request, [part.found(count) for part in self.parts])
+        return found if len(self.parts) == 1 else found.up_to(self.reached)
+
+
+class _Fastest:
+    """The same for one setup. Cells are timed in the order of their lower bounds, until no other cell can have a layout
+    among the fastest.
 
     layouts  number of layouts, fitting or not
     reached  GPU-seconds per token up to which memory has been evaluated

@@ -43,6 +43,34 @@ COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fuse
 inputs of matmuls and norms (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
 
 
+ANY = (0, 1, 2, 3)
+"""All ZeRO stages."""
+
+
+@record
+class Divisions:
+    """What software divides over ranks. The ranks of a kind are named by the ZeRO stages with which they exist.
+
+    zero     ZeRO stages
+    tensor   tensor-parallel ranks        alone    they exist only without data-parallel ranks
+    context  context-parallel ranks that pass keys and values on        heads  those that exchange heads for tokens
+    staged   pipeline stages of layers
+    """
+
+    zero: tuple[int, ...] = ANY
+    tensor: tuple[int, ...] = ANY
+    alone: bool = False
+    context: tuple[int, ...] = ANY
+    heads: tuple[int, ...] = ANY
+    staged: bool = True
+
+    def of(self, name: str, ulysses: bool) -> tuple[int, ...]:
+        """Return the ZeRO stages with which there are several ranks of a degree, tp or cp."""
+        if name == "tp":
+            return self.tensor
+        return self.heads if ulysses else self.context
+
+
 @record
 class Framework:
     """A training framework: the tensors that it keeps, and its defaults.
@@ -88,8 +116,8 @@ class Framework:
                   to ignore their modules (foundation-model-stack/fms-acceleration at 876e2ed6, plugins/accelerated-moe,
                   framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
                   over world_size // ep_degree)
-    unit_of_adapter  each matrix of an adapter is a separate FSDP unit, as a wrap policy makes it (training/trainer.py,
-                  apart)
+    fsdp          version of FSDP: 1, FullyShardedDataParallel, or 2, fully_shard; 0: it has none
+    unit_of_adapter  each matrix of an adapter is a separate FSDP unit (training/trainer.py, units)
     unit_of_module  ZeRO-3 gathers each module with weights through its own hooks
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
     grows         its own script turns on the allocator's expandable segments, which a run by other means need not do
@@ -104,7 +132,8 @@ class Framework:
     program       it is a training program itself; no other library runs on it
     software      the stack whose measured steps are most like its own (evidence/software.py), or ""
     zero          its default ZeRO stage with several data-parallel ranks
-    staged        it supports pipeline stages
+    sharding      what its ZeRO-3 is called
+    divides       what it divides over ranks
     differs       fields of the `Implementation` that the framework sets to other values
     divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, if no edition says otherwise
     editions      later changes, oldest first; a run without a version uses the newest
@@ -135,6 +164,7 @@ class Framework:
     retains: bool = False
     keeps_frozen: bool = False
     experts_apart: bool = False
+    fsdp: int = 0
     unit_of_adapter: bool = False
     unit_of_module: bool = False
     grows: bool = False
@@ -147,7 +177,8 @@ class Framework:
     program: bool = False
     software: str = ""
     zero: int = 0
-    staged: bool = True
+    sharding: str = "FSDP"
+    divides: Divisions = Divisions()
     differs: tuple[tuple[str, object], ...] = ()
     divided_loss: str = ""
     editions: tuple[Edition, ...] = ()

@@ -5,8 +5,10 @@ The formulas of memory.py are the same for all; a record says which tensors exis
 
 from __future__ import annotations
 
-from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Earlier, Edition, Framework
+from napkin.record import replace
+from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Divisions, Earlier, Edition, Framework
 
+ZERO_3 = "ZeRO-3"
 PLAIN = Framework("plain", "one loop around torch", "torch.optim, torch.autograd")
 FRAMEWORKS: dict[str, Framework] = {
     one.name: one
@@ -57,12 +59,13 @@ FRAMEWORKS: dict[str, Framework] = {
             "group; runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced; config.py: buckets of 5e8, "
             "sub_group_size 1e9",
             software="fsdp-eager",
-            staged=False,
+            divides=Divisions(staged=False),
             step_bytes=6,
             step_most=1_000_000_000,
             bucket=500_000_000,
             interleaves=True,
             unit_of_module=True,
+            sharding=ZERO_3,
         ),
         Framework(
             "colossalai",
@@ -81,12 +84,12 @@ FRAMEWORKS: dict[str, Framework] = {
             "fully_sharded_data_parallel.py: sharding_strategy None is FULL_SHARD",
             software="fsdp-eager",
             zero=3,
-            staged=False,
+            divides=Divisions(staged=False),
             gathers=True,
             root_last=True,
             at_loss=0,
             reduced_in=COMPUTE,
-            unit_of_adapter=True,
+            fsdp=2,
         ),
         Framework(
             "nanotron",
@@ -111,6 +114,7 @@ FRAMEWORKS: dict[str, Framework] = {
             implementation="torchtitan",
             program=True,
             gathers=True,
+            fsdp=2,
             ends_apart=True,
             at_loss=0,
             reduced_in="fp32",
@@ -150,10 +154,11 @@ FRAMEWORKS: dict[str, Framework] = {
             "recipes/configs/llama3_1/70B_full.yaml, custom_sharded_layers",
             software="fsdp-eager",
             zero=3,
-            staged=False,
+            divides=Divisions(staged=False),
             implementation="torchtune",
             quantizer="torchao",
             program=True,
+            fsdp=2,
             ends_apart=True,
             at_loss=0,
         ),
@@ -166,14 +171,23 @@ FRAMEWORKS: dict[str, Framework] = {
             quantizer="bitsandbytes",
             software="fsdp-eager",
             zero=3,
-            staged=False,
+            divides=Divisions(staged=False),
             implementation="litgpt",
             program=True,
+            fsdp=1,
             at_loss=0,
             unsynced=True,
         ),
     )
 }
+
+
+def first_version(framework: Framework) -> Framework:
+    """Return a framework with FSDP's first version, FullyShardedDataParallel, in place of fully_shard. The gradient of
+    a unit is one flat tensor, which is reduced as it is, without a copy (torch/distributed/fsdp/_runtime_utils.py,
+    _reduce_grad and _get_reduce_scatter_tensors), and a unit in which some parameters are frozen has a gradient of all
+    of them, so that each matrix of an adapter is a unit (peft 0.21 utils/other.py, fsdp_auto_wrap_policy)."""
+    return replace(framework, fsdp=1, reduced_in="", unit_of_adapter=True)
 
 
 LEAST, MOST = "least", "most"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.record import record, replace
-from napkin.training.framework import FSDP, Framework
+from napkin.training.framework import ANY, FSDP, Divisions, Framework
 from napkin.training.precision import POLICIES, Precision, named
 from napkin.training.recomputation import Recompute
 from napkin.training.versions import is_before, is_since
@@ -14,6 +14,22 @@ UNCAST = ("int4",)
 """Formats next to which peft's prepare_model_for_kbit_training casts nothing: GPTQ's (utils/other.py)."""
 ENGINES = ("deepspeed", "megatron-core")
 """Frameworks that keep an fp32 master copy."""
+
+
+@record
+class Backend:
+    """A framework as a library runs it.
+
+    framework  its name
+    divides    what the library divides over ranks there
+    usual      default ZeRO stage with several data-parallel ranks
+    implied    ZeRO stages that mean this framework if a run names none
+    """
+
+    framework: str
+    divides: Divisions = Divisions()
+    usual: int = 0
+    implied: tuple[int, ...] = ()
 
 
 @record
@@ -37,9 +53,7 @@ class Trainer:
     kernels   that replace parts of the class by default (kernels.py), ""
     offloads  the inputs of checkpointed blocks are copied to the host, and back as the backward pass needs them
     framework  default framework, ""        also  others, on which it runs transformers' models
-    divides   default ZeRO stage by framework
-    stages    frameworks on which it divides layers into pipeline stages; transformers' Trainer has data, tensor,
-              context and sequence parallel ranks only (transformers 5.23 trainer.py: world_size = dp · tp · cp · sp)
+    backends  the frameworks that it runs on, and what it divides there
     share     share of each GPU's memory for a colocated inference engine
     engine    family of the inference engines that it starts, "" if none or unknown
     ranks     default tensor-parallel ranks of the engine
@@ -59,9 +73,14 @@ class Trainer:
     defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
               1.11)
-    apart     each matrix of an adapter is an FSDP unit of its own: peft's fsdp_auto_wrap_policy (utils/other.py), which
-              wraps every leaf with a trained weight and which transformers' Trainer takes (update_fsdp_plugin_peft);
-              fully_shard of a block holds its adapters with its other weights
+    units     FSDP's versions in which each matrix of an adapter is a unit of its own. The first: peft's
+              fsdp_auto_wrap_policy (utils/other.py), which wraps every leaf with a trained weight, and which
+              transformers' Trainer takes (update_fsdp_plugin_peft). fully_shard of a block holds its adapters with its
+              other weights, unless the library calls it for each
+    versions  FSDP's default version for training all weights, and for adapters. transformers 5 (training_args.py,
+              _process_fsdp_args) has fully_shard, but peft's policy is none that accelerate would make units of with it
+              (accelerate 1.15 utils/fsdp_utils.py, fsdp2_prepare_auto_wrap_policy), and published runs of adapters had
+              the first
     software  the stack whose measured steps are most similar (evidence/software.py)
     source    citation of its code
     """
@@ -88,8 +107,7 @@ class Trainer:
     offloads: bool = False
     framework: str = ""
     also: tuple[str, ...] = ()
-    divides: tuple[tuple[str, int], ...] = ()
-    stages: tuple[str, ...] = ()
+    backends: tuple[Backend, ...] = ()
     share: float = 0.5
     engine: str = ""
     ranks: int = 1
@@ -107,15 +125,13 @@ class Trainer:
     timer: tuple[str, ...] = ("logprobs",)
     broadcast: float = 0.0
     defers: bool = False
-    apart: bool = True
+    units: tuple[int, ...] = (1,)
+    versions: tuple[int, int] = (2, 1)
     software: str = "fsdp-eager"
 
-    def runs_on(self, framework: Framework) -> bool:
-        """Return whether the library runs on a framework: its own, or one that wraps the model that it trains."""
-        if framework.name in (self.framework, *self.also):
-            return True
-        wraps = self.implementation == "hf" or framework.implementation == self.implementation
-        return wraps and not framework.program
+    def has(self, framework: str) -> bool:
+        """Return whether the library runs on the framework of this name."""
+        return any(one.framework == framework for one in self.backends)
 
     def stack_on(self, framework: Framework) -> str:
         """Return the stack whose measured steps are most similar on a framework: the library's own, whose software is
@@ -127,16 +143,30 @@ class Trainer:
 
     def stage(self, framework: Framework) -> int:
         """Return the library's default ZeRO stage on a framework, 0 if it has none."""
-        return dict(self.divides).get(framework.name, 0)
+        return next((one.usual for one in self.backends if one.framework == framework.name), 0)
+
+    def implied(self, stage: int) -> str:
+        """Return the name of the framework that a ZeRO stage means if a run names none, "" if the library divides
+        nothing at this stage."""
+        return next((one.framework for one in self.backends if stage in one.implied), "")
+
+    def on(self, framework: Framework) -> Framework:
+        """Return a framework as the library runs it."""
+        divides = next((one.divides for one in self.backends if one.framework == framework.name), framework.divides)
+        defers = framework.defers or (self.defers and framework.gathers)
+        unit = framework.unit_of_adapter if framework.program else framework.fsdp in self.units
+        return replace(framework, defers=defers, unit_of_adapter=unit, divides=divides)
+
+    def on_none(self, loop: Framework) -> Framework:
+        """Return torch's own loop as the library runs it in a run that names no framework, with the ZeRO stages that
+        would mean one."""
+        found = self.on(loop)
+        stages = tuple(stage for stage in ANY if stage in found.divides.zero or self.implied(stage))
+        return replace(found, divides=replace(found.divides, zero=stages))
 
     def builds(self, framework: Framework) -> str:
         """Return the name of the implementation of models on a framework: the framework's own, if it has one."""
         return framework.implementation if framework.implementation != "hf" else self.implementation
-
-    def on(self, framework: Framework) -> Framework:
-        """Return a framework as the library runs it."""
-        defers = framework.defers or (self.defers and framework.gathers)
-        return replace(framework, defers=defers, unit_of_adapter=framework.unit_of_adapter and self.apart)
 
     def moves(self, recompute: Recompute, offload: tuple[str, ...]) -> tuple[str, ...]:
         """Return what is kept in host memory: what a run offloads, and checkpoints that the library offloads."""

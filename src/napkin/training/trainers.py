@@ -6,13 +6,41 @@ Each fact comes from public code, at the commit or version in its source.
 from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
-from napkin.training.trainer import PENALIZED, Trainer
+from napkin.record import replace
+from napkin.training.framework import Divisions
+from napkin.training.trainer import PENALIZED, Backend, Trainer
+
+UNDIVIDED = Divisions((0,), (), False, (), (), False)
+"""Every rank holds a whole model and whole sequences."""
+
+WHOLE = Divisions((0,), (0,), True, (), (), False)
+"""torch's own data parallelism next to transformers' models: tensor-parallel ranks only without data-parallel ones
+(accelerate 1.15 parallelism_config.py: tp_size next to dp_replicate_size needs dp_shard_size); keys are passed on under
+FSDP2 only (accelerator.py, maybe_context_parallel)."""
+ON_DEEPSPEED = Divisions(tensor=(0, 1, 2), context=(), staged=False)
+"""DeepSpeed in transformers' Trainer: AutoTP up to ZeRO-2 (deepspeed/runtime/engine.py,
+_configure_tensor_parallel_states; transformers 5.23 trainer.py, get_tp_size: autotp_size), sequence parallelism that
+exchanges heads (accelerate 1.15 parallelism_config.py: sp_backend deepspeed)."""
+ON_FSDP2 = Divisions((0, 2, 3), (2, 3), False, (2, 3), (), False)
+"""fully_shard in transformers' Trainer: tensor-parallel ranks by the class's tp_plan, and context-parallel ranks that
+pass keys on (accelerate 1.15 parallelism_config.py: tp_size, cp_size; cp_backend torch)."""
+SHARDED = Backend("deepspeed", ON_DEEPSPEED, implied=(1, 2, 3))
+"""DeepSpeed where libraries call its stages ZeRO, and FSDP's by other names: transformers 5.23
+integrations/deepspeed.py, zero_optimization; trl/accelerate_configs/zero{1,2,3}.yaml next to fsdp{1,2}.yaml;
+LLaMA-Factory examples/deepspeed/ds_z{0,2,3}_config.json; ms-swift --deepspeed zero{1,2,3}."""
+TRANSFORMERS = (Backend("plain", WHOLE), SHARDED, Backend("fsdp", ON_FSDP2))
+"""The backends of transformers' Trainer."""
+MEGATRON = Backend("megatron-core")
 
 LOOP = Trainer(
     "none",
     "peft 0.21 tuners/tuners_utils.py, cast_adapter_dtype: adapters in fp32 (autocast_adapter_dtype)",
     autocast=False,
-    stages=("plain", "megatron", "megatron-deepspeed", "megatron-core", "colossalai"),
+    backends=(
+        *(Backend(name) for name in ("plain", "megatron", "megatron-deepspeed", "megatron-core", "colossalai")),
+        Backend("deepspeed", Divisions(staged=False), implied=(1, 2, 3)),
+        Backend("fsdp", Divisions(staged=False)),
+    ),
 )
 """A plain loop around transformers and peft."""
 TRAINERS: dict[str, Trainer] = {
@@ -21,15 +49,18 @@ TRAINERS: dict[str, Trainer] = {
         LOOP,
         Trainer(
             "hf-trainer",
-            "transformers 5 trainer.py, autocast_smart_context_manager: autocast under bf16 or fp16; peft's adapters",
+            "transformers 5 trainer.py, autocast_smart_context_manager: autocast under bf16 or fp16; peft's adapters; "
+            "integrations/deepspeed.py: a ZeRO stage is DeepSpeed's",
+            backends=TRANSFORMERS,
             widens=True,
             defers=True,
         ),
         Trainer(
             "accelerate",
             "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters; utils/dataclasses.py, "
-            "MegatronLMPlugin: pp_degree",
-            stages=("megatron-core",),
+            "MegatronLMPlugin: pp_degree; DeepSpeedPlugin: zero_stage; FullyShardedDataParallelPlugin: fsdp_version 1",
+            versions=(1, 1),
+            backends=(*TRANSFORMERS, Backend("megatron-core", Divisions(context=(), heads=()))),
             defers=True,
         ),
         Trainer(
@@ -40,7 +71,8 @@ TRAINERS: dict[str, Trainer] = {
             "chunked_nll since b58947c7e (14 June 2026, release 1.7); "
             "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off, num_generations 8, "
             "generation_batch_size: the micro-batches of all ranks; grpo_trainer.py and rloo_trainer.py, "
-            "logits_to_keep: the completion's",
+            "logits_to_keep: the completion's; trl/accelerate_configs: zero3.yaml is DeepSpeed's, fsdp2.yaml FSDP's",
+            backends=TRANSFORMERS,
             group=8,
             scores=("grpo", "rloo"),
             full="amp-bf16",
@@ -59,8 +91,17 @@ TRAINERS: dict[str, Trainer] = {
             "axolotl",
             "axolotl-ai-cloud/axolotl src/axolotl/loaders/{model,adapter}.py: norms back to torch_dtype; "
             "cli/merge_lora.py: bnb_4bit_use_double_quant is on; monkeypatch/accelerate/fsdp2.py, fsdp2_prepare_model "
-            "in place of accelerate's: no cast to fp32",
+            "in place of accelerate's: no cast to fp32, _process_lora_module_for_fsdp: fully_shard of each matrix of "
+            "an adapter; docs/nd_parallelism.qmd: FSDP is recommended and is ZeRO-2 and "
+            "ZeRO-3, DeepSpeed has tensor-parallel ranks only; deepspeed_configs/zero1.json",
+            backends=(
+                Backend("plain", WHOLE),
+                Backend("deepspeed", Divisions(tensor=(0, 1, 2), context=(), heads=(), staged=False), implied=(1,)),
+                Backend("fsdp", ON_FSDP2, implied=(2, 3)),
+            ),
             as_loaded=True,
+            units=(1, 2),
+            versions=(2, 2),
             nested=True,
             kernels="axolotl",
             defers=True,
@@ -68,9 +109,15 @@ TRAINERS: dict[str, Trainer] = {
         Trainer(
             "llama-factory",
             "hiyouga/LLaMA-Factory src/llamafactory/model/adapter.py: trained parameters in fp32 unless pure_bf16; "
-            "hparams/model_args.py, double_quantization; src/llamafactory/train/mca/workflow.py: Megatron-core",
+            "hparams/model_args.py, double_quantization; src/llamafactory/train/mca/workflow.py: Megatron-core; "
+            "examples/deepspeed: ds_z3_config.json, ds_z2_autotp_config.json, ds_z3_alst_config.json",
             nested=True,
-            stages=("megatron-core",),
+            backends=(
+                Backend("plain", UNDIVIDED),
+                SHARDED,
+                Backend("fsdp", replace(UNDIVIDED, zero=(0, 2, 3))),
+                MEGATRON,
+            ),
             full="amp-bf16",
             checkpoints=True,
             defers=True,
@@ -79,10 +126,17 @@ TRAINERS: dict[str, Trainer] = {
             "ms-swift",
             "modelscope/ms-swift swift/llm/argument: torch_dtype bf16, lora_dtype None: peft's; lora_dropout 0.05; "
             "swift/trainers/rlhf_trainer/grpo_trainer.py, logits_to_keep; swift/arguments/base_args/quant_args.py; "
-            "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of core_attn",
+            "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of "
+            "core_attn; swift/arguments/sft_args.py: deepspeed zero0 to zero3, deepspeed_autotp_size; "
+            "sequence_parallel_size: heads are exchanged, or keys passed on",
             nested=True,
             joins=("megatron-core",),
-            stages=("megatron-core",),
+            backends=(
+                Backend("plain", Divisions((0,), (), staged=False)),
+                Backend("deepspeed", Divisions(tensor=(0, 1, 2), staged=False), implied=(1, 2, 3)),
+                Backend("fsdp", Divisions((0, 2, 3), (), staged=False)),
+                MEGATRON,
+            ),
             keeps=("megatron-core",),
             scores=("grpo",),
             dropout=0.05,
@@ -96,7 +150,14 @@ TRAINERS: dict[str, Trainer] = {
             "fast_inference: the model is made of vLLM's own tensors (convert_vllm_to_huggingface), "
             "gpu_memory_utilization 0.5, standby only where UNSLOTH_VLLM_STANDBY asks for it; "
             "bnb_4bit_use_double_quant; unsloth-zoo temporary_patches/moe_utils_bnb4bit.py (since May 2026), "
-            "gpt_oss.py, GptOssExpertsBnb4bit: experts are quantized too",
+            "gpt_oss.py, GptOssExpertsBnb4bit: experts are quantized too; unsloth.ai/docs, multi-GPU training: DDP, "
+            "and what a script sets up by itself; LLaMA-Factory src/llamafactory/hparams/parser.py: incompatible with "
+            "ZeRO-3",
+            backends=(
+                Backend("plain", UNDIVIDED),
+                Backend("deepspeed", replace(UNDIVIDED, zero=(0, 1, 2))),
+                Backend("fsdp", replace(UNDIVIDED, zero=(0, 2, 3))),
+            ),
             nested=True,
             experts=True,
             checkpoints=True,
@@ -109,9 +170,11 @@ TRAINERS: dict[str, Trainer] = {
         ),
         Trainer(
             "torchtune",
-            "meta-pytorch/torchtune recipes/lora_finetune_single_device.py: everything in the recipe's dtype",
+            "meta-pytorch/torchtune recipes/lora_finetune_single_device.py: everything in the recipe's dtype; "
+            "full_finetune_distributed.py: tensor_parallel_dim, context_parallel_dim, fsdp_reshard_after_forward",
             implementation="torchtune",
             framework="torchtune",
+            backends=(Backend("torchtune", Divisions((0, 2, 3), (2, 3), False, (2, 3), (), False)),),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
@@ -121,7 +184,7 @@ TRAINERS: dict[str, Trainer] = {
             "NVIDIA/NeMo megatron_gpt_peft_tuning_config.yaml: bf16 parameters, distributed optimizer",
             implementation="megatron",
             framework="megatron-core",
-            stages=("megatron-core",),
+            backends=(MEGATRON,),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
@@ -135,7 +198,9 @@ TRAINERS: dict[str, Trainer] = {
             "rollout.name vllm; actor.yaml: no micro-batch size, ppo_max_token_len_per_gpu 16384; "
             "docs/perf/perf_tuning.rst: at least twice the longest sequence; "
             "docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
-            "235B in 246 to 266; trainer/config/engine/megatron.yaml: pipeline_model_parallel_size",
+            "235B in 246 to 266; trainer/config/engine/megatron.yaml: pipeline_model_parallel_size; "
+            "engine/fsdp.yaml: strategy fsdp, the first version; ulysses_sequence_parallel_size, no tensor parallelism",
+            versions=(1, 1),
             full="amp-bf16",
             loads="fp32",
             checkpoints=True,
@@ -147,16 +212,18 @@ TRAINERS: dict[str, Trainer] = {
             longest=(2,),
             broadcast=2.6e9,
             framework="fsdp",
-            divides=(("fsdp", 3), ("megatron-core", 1)),
-            stages=("megatron-core",),
+            backends=(
+                Backend("fsdp", Divisions((0, 2, 3), (), False, (), (2, 3), False), usual=3),
+                Backend("megatron-core", usual=1),
+            ),
         ),
         Trainer(
             "openrlhf",
             "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
             "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01, ds.zero_stage 2, "
-            "micro_train_batch_size 4; README.md: responses by vLLM",
+            "micro_train_batch_size 4, ds.tensor_parallel_size, ds.ring_attn_size; README.md: responses by vLLM",
             framework="deepspeed",
-            divides=(("deepspeed", 2),),
+            backends=(Backend("deepspeed", Divisions(tensor=(0, 1, 2), heads=(), staged=False), usual=2),),
             engine="vllm",
             micro=4,
             penalizes=(*PENALIZED, "grpo"),
@@ -174,8 +241,7 @@ TRAINERS: dict[str, Trainer] = {
             implementation="megatron",
             framework="megatron-core",
             also=("fsdp",),
-            divides=(("megatron-core", 1), ("fsdp", 3)),
-            stages=("megatron-core",),
+            backends=(Backend("megatron-core", usual=1), Backend("fsdp", ON_FSDP2, usual=3)),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
@@ -187,18 +253,23 @@ TRAINERS: dict[str, Trainer] = {
             longest=(1,),
             timer=("logprobs", "reference"),
             penalizes=(*PENALIZED, "grpo"),
-            apart=False,
+            units=(),
+            versions=(2, 2),
             software="megatron-core",
         ),
         Trainer(
             "nemo-automodel",
             "NVIDIA-NeMo/Automodel: FSDP2, Transformer Engine's kernels, adapters in the model's dtype; "
-            "nemo_automodel/components/distributed/pipelining/autopipeline.py",
-            stages=("plain",),
+            "nemo_automodel/components/distributed/{fsdp2,ddp}.py: tp_size, cp_size; pipelining/autopipeline.py",
+            backends=(
+                Backend("plain", Divisions((0,), heads=())),
+                Backend("fsdp", Divisions((0, 2, 3), heads=()), implied=(2, 3)),
+            ),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
-            apart=False,
+            units=(),
+            versions=(2, 2),
             software="fsdp-compiled",
         ),
     )

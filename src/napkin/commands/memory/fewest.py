@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.question import read
+from napkin.commands.question.divisions import read_degrees
 from napkin.commands.question.layout import MORE_RANKS, read_machines
 from napkin.commands.question.machine import read_hardware
-from napkin.commands.question.software import read_whether_staged
 from napkin.errors import NapkinError
 from napkin.evidence.machines import gpus_per_node
 from napkin.operations.model import Model
@@ -21,6 +21,7 @@ from napkin.render.answer import Answer, Shown
 from napkin.render.screen import Next
 from napkin.term import TRUE, leaf
 
+PLAN = "napkin plan --min gpus"
 GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
 """Options that ask a different question or give the answer."""
 
@@ -39,9 +40,10 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer])
     fewer = run_on_fewest(gpus, inputs, options, answer, f"on which the step surely fits, of {TRIED}")
     if gpus > 1:
         tried = [TRIED, *(("ZeRO-3",) if sharded else ()), *(("recompute none and full",) if len(again) > 1 else ())]
-        ways = ("tp", "pp") if read_whether_staged(inputs) else ("tp",)
-        others = " or ".join(f"--{name}" for name in ways if name not in inputs.given)
-        says = f"searched: {'; '.join(tried)}" + (f"; {others} may need fewer" if others else "")
+        others = " or ".join(f"--{name}" for name in read_degrees(inputs) if name not in inputs.given)
+        says = f"searched: {'; '.join(tried)}" + (
+            f"; {others}, which {PLAN} searches, may need fewer" if others else ""
+        )
         fewer.screen = replace(fewer.screen, remarks=(*fewer.screen.remarks, says))
     return fewer
 
@@ -50,7 +52,8 @@ def _read_ways(inputs: Inputs, model: Model) -> str:
     """Return changes that reduce memory per GPU, among those that the options leave open."""
     ways = [MORE_RANKS] if "global-batch" in inputs.given else []
     ways += ["a smaller --micro-batch"] if inputs.integer("micro-batch") > 1 else []
-    ways += ["a shorter --seq"] + (["--tp 8"] if inputs.integer("tp") == 1 else [])
+    wider = inputs.integer("tp") == 1 and "tp" in read_degrees(inputs)
+    ways += ["a shorter --seq"] + (["--tp 8"] if wider else [])
     ways += ["--ep 8"] if model.experts and inputs.integer("ep") == 1 else []
     return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
 

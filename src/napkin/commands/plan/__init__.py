@@ -104,6 +104,7 @@ COMMAND = Command(
         "loss",
         "kernels",
         "framework",
+        "fsdp-version",
         "trainer",
         "compile",
         *TASKED,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from napkin.commands.memory.host import judge as judge_node
 from napkin.commands.memory.host import keeps, read_node, read_whether_kept
+from napkin.commands.plan.backends import record_software
 from napkin.commands.plan.comparison import front_line, front_row, says_recommended, usual_row, why
 from napkin.commands.plan.pictures import scatter
 from napkin.commands.plan.question import PlanQuestion
@@ -45,6 +46,7 @@ def on_one(question: PlanQuestion, request: Request) -> Answer:
         if not len(found):
             return impossible(question, request, question.layouts.find_least(request) if found.layouts else found)
         answer, chosen = ranked_answer(question, found)
+    record_software(question.asked, request, chosen.layout)
     judge(question, answer, chosen.fit)
     judge_host(question, answer, chosen.layout)
     return answer

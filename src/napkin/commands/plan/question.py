@@ -134,7 +134,8 @@ def read_given(inputs: Inputs) -> dict[str, Text]:
     """Return the options that a `napkin step` line repeats: all given ones that it takes, and defaults that differ
     there."""
     given = {name: text for name, text in inputs.texts_given().items() if name in TAKES["step"]}
-    others = {name: str(inputs.peek(name)) for name in REPEATED if inputs.has(name)}
+    repeated = () if inputs.has("trainer") else REPEATED  # a library has the same defaults there
+    others = {name: str(inputs.peek(name)) for name in repeated if inputs.has(name)}
     differing = {name: text for name, text in others.items() if text != SETUP_DEFAULTS.get(name)}
     return {**given, **{name: text for name, text in differing.items() if name not in given}}
 

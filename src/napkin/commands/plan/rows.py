@@ -87,6 +87,8 @@ def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str,
         "recommended": standing.recommended,
         "command": command_line(question, one.layout),
     }
+    if question.layouts.request.sharded:
+        row["framework"] = question.layouts.setup(one.layout).framework.name
     run = whole_run(question, one)
     time, wide = (run["time"], run_half(question, half, int(one.layout.gpus))) if run else (seconds, half)
     row |= {"time": time, "low": time / math.exp(wide), "high": time * math.exp(wide)}

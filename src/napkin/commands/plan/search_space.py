@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.plan.backends import read_sharded
 from napkin.commands.question.confidence import read_confidence
+from napkin.commands.question.divisions import check_search
 from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.layout import check_heads, read_context, read_expert_load, read_zero
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
@@ -67,20 +69,18 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     ulysses = read_context(inputs)
     if ulysses:
         check_heads(model, inputs.integer("cp"))
-    setup = read_setup_around(
-        inputs,
-        model,
-        Layout(
-            seq=seq,
-            target=read_target(inputs, model) or 0,
-            rows=read_task(inputs).rows,
-            images=images,
-            image_tokens=image_tokens,
-            ulysses=ulysses,
-            imbalance=imbalance,
-            capacity=capacity,
-        ),
+    shared = Layout(
+        seq=seq,
+        target=read_target(inputs, model) or 0,
+        rows=read_task(inputs).rows,
+        images=images,
+        image_tokens=image_tokens,
+        ulysses=ulysses,
+        imbalance=imbalance,
+        capacity=capacity,
+        recompute=recompute(inputs.text_or_none("recompute") or RECOMPUTES[0]),
     )
+    setup, sharded = read_setup_around(inputs, model, shared), read_sharded(inputs, model, shared)
     _read_bounds(inputs, setup, alone)
     overlapped = inputs.flag("async-tp")
     prediction = read_unmeasured(inputs, model, setup, hardware)
@@ -89,7 +89,9 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         for what in one_run.with_profile(prediction.rates, hardware, profile, setup.compute)[1]:
             inputs.note(f"measured by the profile: {what}")
     node = int(machine(hardware, setup.compute).node)
-    request = _read_request(inputs, model, setup, seq, node)
+    request = replace(_read_request(inputs, model, setup, seq, node), sharded=sharded)
+    frameworks = (setup.framework, *(one.framework for _, one in sharded))
+    check_search(inputs, frameworks, request.only, ulysses)
     confidence = read_confidence(inputs)
     asked = (
         *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),

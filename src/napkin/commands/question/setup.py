@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.architectures import implementation_of
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.adapters import read_whether_adapted
+from napkin.commands.question.divisions import check_layout
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized, read_stored_format
 from napkin.commands.question.layout import check_divides, read_context, read_layout
 from napkin.commands.question.machine import read_generation, read_usual_format, read_usual_policy
@@ -31,7 +32,9 @@ def read_setup(inputs: Inputs, model: Model) -> Setup:
     """Return everything that the memory and time of a step depend on, except the model and the hardware."""
     read_trainer_recompute(inputs)
     _read_usual_stage(inputs)
-    return read_setup_around(inputs, model, read_layout(inputs, model))
+    layout = read_layout(inputs, model)
+    check_layout(inputs, read_framework(inputs), layout)
+    return read_setup_around(inputs, model, layout)
 
 
 def read_trainer_recompute(inputs: Inputs) -> None:

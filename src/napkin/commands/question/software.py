@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.adapters import read_whether_adapted
 from napkin.errors import NapkinError, did_you_mean
 from napkin.training.framework import Framework
-from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, first_version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,21 +32,25 @@ def read_named_trainer(inputs: Inputs) -> Trainer | None:
 def read_framework(inputs: Inputs) -> Framework:
     """Return the training framework, plain torch if none is named; its defaults replace those of the command."""
     trainer = read_named_trainer(inputs)
+    if trainer is not None and not trainer.framework:
+        _read_implied(inputs, trainer)
     name = inputs.text_or_none("framework")
     if name is None:
-        if trainer is not None:
-            inputs.redefault("implementation", trainer.implementation)
-        return PLAIN
+        if trainer is None:
+            return PLAIN
+        inputs.redefault("implementation", trainer.implementation)
+        return trainer.on_none(PLAIN)
     word = name.strip().lower()
     if word not in FRAMEWORKS:
         raise NapkinError(
             f"--framework: {word[:60]!r} is not known",
             did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
         )
-    framework = FRAMEWORKS[word]
-    if trainer is not None and not trainer.runs_on(framework):
+    framework = _read_version(inputs, FRAMEWORKS[word], trainer)
+    if trainer is not None and not trainer.has(framework.name):
+        others = " or ".join(one.framework for one in trainer.backends)
         raise NapkinError(
-            f"--trainer {trainer.name} does not run on --framework {framework.name}", "leave out one of the two"
+            f"--trainer {trainer.name} does not run on --framework {framework.name}", f"--framework {others}"
         )
     inputs.redefault("implementation", framework.implementation if trainer is None else trainer.builds(framework))
     inputs.redefault("attention", framework.attention)
@@ -53,16 +58,55 @@ def read_framework(inputs: Inputs) -> Framework:
     return framework if trainer is None else trainer.on(framework)
 
 
+def _read_version(inputs: Inputs, framework: Framework, trainer: Trainer | None) -> Framework:
+    """Return a framework with the version of FSDP that the options state, else that of the library."""
+    if "fsdp-version" not in inputs.command.names:
+        return framework
+    several = framework.fsdp == 2 and not framework.program
+    inputs.depends(("fsdp-version",), several, f"{framework.name} has one version of it, or none", "--framework fsdp")
+    if not several:
+        return framework
+    from napkin.training.trainers import LOOP
+
+    usual = (trainer or LOOP).versions[read_whether_adapted(inputs)]
+    inputs.redefault("fsdp-version", str(usual))
+    return first_version(framework) if inputs.text("fsdp-version") == "1" else framework
+
+
+def _read_implied(inputs: Inputs, trainer: Trainer) -> None:
+    """Make the framework that a given ZeRO stage means in a library the default."""
+    stage = read_stage(inputs)
+    implied = trainer.implied(stage or 0)
+    if not implied or "framework" in inputs:
+        return
+    inputs.redefault("framework", implied)
+    inputs.guesses("framework")
+    inputs.assume(f"{implied} for ZeRO-{stage}")
+    inputs.note(
+        f"--framework {implied} is what --zero {stage} means in {trainer.name}, which divides no states by itself"
+    )
+
+
+def read_stage(inputs: Inputs) -> int | None:
+    """Return the ZeRO stage that the options state, None if they state none; Megatron's distributed optimizer is the
+    first."""
+    if inputs.peek("distributed-optimizer"):
+        return 1
+    stage = inputs.peek("zero")
+    return None if stage is None else int(str(stage))
+
+
 def read_whether_staged(inputs: Inputs) -> bool:
     """Return whether the software divides a model's layers into pipeline stages. More than one is rejected where a
     library or a training program does not; a framework that only wraps a module may wrap one that is a stage."""
     framework, trainer = read_framework(inputs), read_named_trainer(inputs)
-    staged = framework.staged if trainer is None else framework.name in trainer.stages
+    staged = framework.divides.staged
     given = next((name for name in ("pp", "max-pp") if name in inputs and inputs.integer(name) > 1), "")
     if staged or not given or (trainer is None and not framework.program):
         return staged
     who = f"--framework {framework.name}" if trainer is None else f"--trainer {trainer.name}"
-    elsewhere = f"--framework {trainer.stages[0]}" if trainer is not None and trainer.stages else ""
+    backends = () if trainer is None else trainer.backends
+    elsewhere = next((f"--framework {one.framework}" for one in backends if one.divides.staged), "")
     raise NapkinError(
         f"--{given} {inputs.integer(given):,}: {who} does not divide a model into pipeline stages",
         f"{elsewhere}, on which it does, or --{given} 1" if elsewhere else f"--{given} 1, or leave out {who}",

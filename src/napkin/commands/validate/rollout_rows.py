@@ -202,7 +202,7 @@ def _fitting(
         for degrees in degrees_of(row, model, gpus, min(gpus_per_node(hardware), gpus))
     )
     first = next(setups)
-    if not first.framework.staged or is_judged(row):
+    if not first.framework.divides.staged or is_judged(row):
         return first
     every = chain((first,), setups)
     name = trainer.builds(first.framework)

@@ -81,6 +81,7 @@ def take_layout(reading: Reading) -> None:
         pass
     elif str(reading.source.plain("fsdp") or "").lower() == "fsdp2":
         reading.derive("framework", "fsdp", "fsdp")
+        reading.derive("fsdp-version", "2", "fsdp")
         reading.derive("zero", 3, "fsdp")
         reading.derive("recompute", "full", "fsdp")
     elif reading.find("fsdp") is not None:

@@ -88,7 +88,10 @@ def take_fsdp(reading: Reading, block: str, version_key: str = "") -> None:
     version = version_key or find(reading, block, "version")
     again = find(reading, block, "reshard_after_forward")
     reshard = reading.source.plain(again)
-    newer = reading.read(version, whole) == 2
+    number = reading.read(version, whole)
+    newer = number == 2
+    if number in (1, 2):
+        reading.put("fsdp-version", str(number), version)
     if reading.find(strategy) is not None and not newer:
         reading.put("zero", reading.read(strategy, word(SHARDING)), strategy)
         if "hybrid" in str(reading.source.plain(strategy)).lower() or str(reading.source.plain(strategy)) in "45":

@@ -76,7 +76,9 @@ def _take_fsdp(reading: Reading) -> None:
     source = reading.source
     strategy = str(source.plain(f"{A}.strategy") or source.plain("model.strategy") or "")
     if strategy:
-        reading.derive("framework", "fsdp", *[key for key in (f"{A}.strategy", "model.strategy") if key in source])
+        keys = [key for key in (f"{A}.strategy", "model.strategy") if key in source]
+        reading.derive("framework", "fsdp", *keys)
+        reading.derive("fsdp-version", "2" if strategy.lower() == "fsdp2" else "1", *keys)
     else:
         reading.default("framework", "fsdp", f"{A}.strategy")
     block = f"{A}.fsdp_config" if not is_sft(source) else "engine" if "engine" in source else "model.fsdp_config"

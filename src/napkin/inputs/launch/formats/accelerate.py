@@ -23,6 +23,7 @@ def _kind(reading: Reading) -> None:
     if kind == "FSDP" or (not kind and reading.source.states("fsdp_config")):
         reading.derive("framework", "fsdp", "distributed_type", "fsdp_config")
         take_fsdp(reading, "fsdp_config")
+        reading.default("fsdp-version", "1", "fsdp_config.fsdp_version")  # utils/dataclasses.py, FSDP_VERSION
     elif kind == "DEEPSPEED":
         reading.derive("framework", "deepspeed", "distributed_type")
         _deepspeed(reading)

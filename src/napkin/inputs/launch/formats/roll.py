@@ -93,6 +93,7 @@ def _layout(reading: Reading) -> None:
         _megatron_layout(reading, name)
     elif str(reading.source.plain(name) or "").startswith("fsdp2"):
         reading.derive("framework", "fsdp", name)
+        reading.derive("fsdp-version", "2", name)
         again = reading.read(_config(reading, "reshard_after_forward"), flag)
         if again is not None:
             reading.put("zero", 3 if again else 2, _config(reading, "reshard_after_forward"))

@@ -1,0 +1,93 @@
+"""What a library divides over ranks on a framework: layouts that it does not have are rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.software import read_framework, read_named_trainer
+from napkin.errors import NapkinError
+from napkin.training.framework import ANY, Framework
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.layout import Layout
+from napkin.training.trainer import Trainer
+
+DEGREES = ("tp", "cp")
+
+
+def check_layout(inputs: Inputs, framework: Framework, layout: Layout) -> None:
+    """Reject a layout that the named library does not have on its framework. A framework without a library may wrap a
+    module that is divided already."""
+    trainer = read_named_trainer(inputs)
+    if trainer is None:
+        return
+    _check_stage(trainer, framework, int(layout.zero))
+    for name in DEGREES:
+        ranks = int(getattr(layout, name))
+        if ranks > 1 and int(layout.zero) not in framework.divides.of(name, layout.ulysses):
+            raise _lacks(trainer, framework, name, ranks, layout.ulysses, int(layout.zero))
+        if ranks > 1 and framework.divides.alone and layout.gpus != ranks:
+            others = _backends_with(trainer, framework, name, layout.ulysses)
+            raise NapkinError(
+                f"--{name} {ranks:,}: {_on(trainer, framework)} has {_ranks(name, layout.ulysses)} only without others",
+                ", or ".join(others) or f"--gpus {ranks}",
+            )
+
+
+def check_search(
+    inputs: Inputs, frameworks: Iterable[Framework], only: Mapping[str, int], ulysses: bool = False
+) -> None:
+    """Reject a search for given degrees of which the named library has none on any of its frameworks."""
+    trainer, found = read_named_trainer(inputs), list(frameworks)
+    if trainer is None:
+        return
+    _check_stage(trainer, found[0], only.get("zero", 0))
+    for name in DEGREES:
+        if only.get(name, 1) > 1 and not any(one.divides.of(name, ulysses) for one in found):
+            raise _lacks(trainer, found[0], name, only[name], ulysses, only.get("zero", 0))
+
+
+def read_degrees(inputs: Inputs) -> tuple[str, ...]:
+    """Return which of tp and pp the software has, on a framework that is named or that some ZeRO stage means."""
+    trainer, framework = read_named_trainer(inputs), read_framework(inputs)
+    found = [framework]
+    if trainer is not None and framework.name == PLAIN.name:
+        names = dict.fromkeys(filter(None, map(trainer.implied, ANY)))
+        found += [trainer.on(FRAMEWORKS[name]) for name in names]
+    has = {"tp": any(one.divides.tensor for one in found), "pp": any(one.divides.staged for one in found)}
+    return tuple(name for name, there in has.items() if there)
+
+
+def _check_stage(trainer: Trainer, framework: Framework, stage: int) -> None:
+    if stage not in framework.divides.zero:
+        others = (f"--framework {one.framework}" for one in trainer.backends if stage in one.divides.zero)
+        raise NapkinError(
+            f"--zero {stage}: {_on(trainer, framework)} has no such stage", ", or ".join(others) or "--zero 0"
+        )
+
+
+def _lacks(trainer: Trainer, framework: Framework, name: str, ranks: int, ulysses: bool, stage: int) -> NapkinError:
+    """Return the error about ranks that the library does not have, with what has them as the hint."""
+    stages = framework.divides.of(name, ulysses)
+    ways = [f"--zero {' or '.join(map(str, stages))}"] if stages else []
+    ways += _backends_with(trainer, framework, name, ulysses)
+    said = f" with ZeRO-{stage}" if stages and stage else ""
+    return NapkinError(
+        f"--{name} {ranks:,}: {_on(trainer, framework)} has no {_ranks(name, ulysses)}{said}",
+        ", or ".join(ways) or f"--{name} 1",
+    )
+
+
+def _backends_with(trainer: Trainer, framework: Framework, name: str, ulysses: bool) -> Iterator[str]:
+    others = (one for one in trainer.backends if one.framework != framework.name and one.divides.of(name, ulysses))
+    return (f"--framework {one.framework}" for one in others)
+
+
+def _on(trainer: Trainer, framework: Framework) -> str:
+    return f"--trainer {trainer.name}" + ("" if framework.name == PLAIN.name else f" on {framework.name}")
+
+
+def _ranks(name: str, ulysses: bool) -> str:
+    if name == "tp":
+        return "tensor-parallel ranks"
+    return f"context-parallel ranks that {'exchange heads' if ulysses else 'pass keys on'}"
