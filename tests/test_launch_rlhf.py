@@ -171,6 +171,8 @@ def test_a_program_with_ms_swifts_rlhf_options_is_its_fork() -> None:
     line = "torchrun --nproc_per_node=8 scripts/rlhf_ds.py --rlhf_type grpo --train_type full --model Qwen/Qwen2.5-7B"
     sizes = "--max_length 20480 --max_completion_length 10240 --num_generations 8 --deepspeed zero3"
     options, _ = read(f"{line} {sizes} --torch_dtype bfloat16\n")
+    fork, _ = read("python $(where)/cli/sft.py --model Qwen/Qwen2.5-7B --tuner_type lora --max_length 2048\n")
+    assert [fork[name] for name in ("trainer", "task", "adapter")] == ["ms-swift", "sft", "lora"]
     expected = {"trainer": "ms-swift", "task": "grpo", "gpus": 8, "seq": 30720, "zero": 3, "samples-per-prompt": 8}
     assert {name: options[name] for name in expected} == expected
 

@@ -238,12 +238,17 @@ def test_a_refused_key_has_its_line(napkin: Napkin, tmp_path: Path) -> None:
 )
 def test_a_run_that_trains_no_language_model_is_refused(more: str, refused: list[str]) -> None:
     """LLaVA's llava/train/train.py, LLaVA-NeXT's, and Qwen-VL's finetuning: a projector is trained alone at first."""
-    assert [one.key for one in shell(more, "deepspeed", "train_mem.py").refused] == refused
+    reading = shell(more, "deepspeed", "train_mem.py")
+    assert [one.key for one in reading.refused] == refused
+    assert not {"--tune_mm_llm", "--mm_tunable_parts", "--freeze_backbone"} & {one.key for one in reading.not_modelled}
 
 
 def test_a_trainer_that_shared_keys_suggest_is_assumed() -> None:
     assert said(shell("--lora_r 64 --dataset_name my/set", program="distill.py"), "trainer") == ("trl", "assumed")
     assert said(shell("--use_peft", program="distill.py"), "trainer") == ("trl", "derived")
+    assert said(shell("--lora_r 8", program="sft.py"), "trainer") == ("trl", "derived")
+    line = "python sft.py --base_model Qwen/Qwen2.5-0.5B --per_device_train_batch_size 2 --lora_r 8\n"
+    assert said(reading_of(source_of(line, "own.sh")), "trainer") == ("trl", "assumed")  # TRL's has model_name_or_path
     text = "training:\n  max_steps: 200\n  gradient_accumulation_steps: 4\n  learning_rate: 1e-4\n  max_length: 256\n"
     assert said(reading_of(source_of(text, "own.yaml")), "trainer") == ("trl", "assumed")
 

@@ -50,12 +50,14 @@ def ask_switched(reading: Reading) -> None:
 def refuse_frozen(reading: Reading) -> None:
     """Refuse a run that trains other parts than the language model: a projector before it, or a tower."""
     why = "the language model is frozen; only the other parts are trained"
-    for key, one in reading.source.values.items():
-        off = is_off(one.value)
-        parts = key == PARTS and "language_model" not in str(one.value)
+    for key, stated in reading.source.values.items():
+        off = is_off(stated.value)
+        parts = key == PARTS and "language_model" not in str(stated.value)
         projector = PROJECTORS.fullmatch(key) is not None and not off
         frozen = (FREEZES.fullmatch(key) is not None and not off) or (TUNES.fullmatch(key) is not None and off)
-        if isinstance(one.value, Open) and (parts or projector or frozen):
+        if isinstance(stated.value, Open) and (parts or projector or frozen):
             reading.ask("freeze-layers", key)
         elif parts or projector or (frozen and not reading.value_of("adapter")):
             reading.refuse(key, why, "freeze")
+        elif key == PARTS or any(one.fullmatch(key) for one in (FREEZES, TUNES, PROJECTORS)):
+            reading.told(key)

@@ -117,8 +117,13 @@ SCRIPTS = re.compile(
 
 
 def is_named_alike(source: LaunchFile) -> bool:
-    """Return whether only a program's name, and not that of a script of TRL's, tells it to be TRL's."""
-    return "trl" not in source.command and SCRIPTS.fullmatch(source.program) is None
+    """Return whether only a program's name tells it to be TRL's: it is no script of TRL's, or names its model otherwise
+    than these do, or it has no name and only keys do."""
+    own = SCRIPTS.fullmatch(source.program) is None
+    other = (
+        source.syntax == "shell" and "model_name_or_path" not in source and source.has_any("base_model", "model_path")
+    )
+    return "trl" not in source.command and (own or other)
 
 
 def _hinted(program: str) -> str | None:

@@ -42,7 +42,11 @@ TARGETS = "target_modules|lora_target_modules|target_regex"
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is ms-swift's or a fork's: its command, or a tuner type together with a model."""
     named = source.has_any(*TUNER.split("|")) and source.has_any("model", "model_id_or_path", "model_type")
-    known = "rlhf_type" in source if source.syntax == "shell" else "learning_rate" in source
+    known = (
+        source.has_any("rlhf_type", "tuner_type", "sft_type")
+        if source.syntax == "shell"
+        else ("learning_rate" in source)
+    )
     return command_of(source)[1] != "" or (named and known)
 
 
