@@ -260,3 +260,10 @@ def test_a_program_that_which_finds_is_that_program() -> None:
         )
         reading = reading_of(source_of(f"#!/bin/bash\n{text}", "train.sh"))
         assert (reading.value_of("trainer"), reading.value_of("adapter")) == ("ms-swift", "lora")
+
+
+def test_a_dtype_of_the_checkpoint_is_assumed_bf16_under_an_adapter_too() -> None:
+    for more, frozen in (("--torch_dtype auto", "bf16"), ("--torch_dtype float16", "fp16"), ("", "fp32")):
+        policy, origin = said(shell(f"--use_peft True --lora_r 8 {more}", program="sft.py"), "precision")
+        assert f"frozen={frozen}" in str(policy)
+        assert (origin == "assumed") is ("auto" in more)

@@ -40,14 +40,14 @@ def precision(reading: Reading) -> None:
         autocast, default = "bf16", True
     keys = keys or ["bf16", "torch_dtype"]
     master = reading.value_of("framework") == "deepspeed"
+    assumed = "bf16" if loaded == "auto" else loaded
     if reading.value_of("adapter"):
         quantized = reading.value_of("quantized")
-        held = loaded if loaded in ("bf16", "fp16") else "fp32"
+        held = assumed if assumed in ("bf16", "fp16") else "fp32"
         narrow = autocast or held
         kept = "bf16" if quantized and is_trl(reading) and narrow == "bf16" else "fp32"
         policy = adapters(quantized or held, kept, narrow, master)
     else:
-        assumed = "bf16" if loaded == "auto" else loaded
         policy = full_policy(assumed, autocast, reading.value_of("framework") == "fsdp", master)
     guessed = reading.inputs.get("framework")
     unsure = guessed is not None and guessed.origin == ASSUMED
