@@ -148,8 +148,8 @@ def test_4_bit_layers_return_what_they_make_in_the_format_of_what_they_read() ->
 
 def test_quantized_weights_are_expanded_before_each_product() -> None:
     """Read as they are stored and written in 16 bits: forward, for the inputs' gradient, and where recomputed; NF4's
-    lookups take 2.1 times as long as the bytes (arXiv:2604.02556: 2.0 to 2.2)."""
-    each = 2.1 * (QUANTIZED["nf4"] + 2)
+    lookups, 90 FLOP a weight, take the longer of their time and that of the bytes, joined smoothly."""
+    each = joined(QUANTIZED["nf4"] + 2, 90)
     found = parts(lora(replace(LORA, quantized="nf4", library="transformers")))
     none = H * QKV  # the first layer's inputs have no gradient
     assert found["step/memory_bound/casts"] == pytest.approx(each * (2 * L * LAYER - none))
@@ -196,17 +196,41 @@ def test_parts_of_the_loss_return_no_gradient_to_a_frozen_head() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "low", "each"), [("nf4", 0, 2.1 * (0.5625 + 2)), ("nf4", 1, 2.1 * (0.5625 + 2)), ("int8", 0, 1 + 2)]
+    ("changed", "branched", "seconds"),
+    [
+        ({"peak_full": 19.5e12, "bandwidth": 2.039e12}, 0, 1.241e-3),  # what a report on Learning-CUDA measured
+        ({"peak_full": 19.5e12, "bandwidth": 2.039e12}, 1, 1.68 * 1.241e-3),  # pull request 1747: 1.36 to 2.07 times
+        ({"peak_full": 30.3e12, "bandwidth": 0.3e12}, 0, 16_384**2 * 2.5625 / 0.3e12),  # an L4 waits for its memory
+        ({"peak_full": 0, "bandwidth": 0.3e12}, 0, 16_384**2 * 2.5625 / 0.3e12),  # no fp32 rate known: the bytes
+    ],
 )
-def test_what_one_stored_weight_moves(stored: str, low: int, each: float) -> None:
-    """Read as it is stored, written in 16 bits, forward and for the inputs' gradient: of experts those on this rank."""
+def test_nf4_is_expanded_as_fast_as_vector_units_and_memory_allow(
+    changed: dict[str, float], branched: int, seconds: float
+) -> None:
+    """16,384 × 16,384 weights of NF4: on an A100 90 FLOP a weight, 151 where nested conditions find the value; the
+    bytes of a card with slow memory take longer."""
+    layout = StepLayout(sequence=S, micro_batch=B, micro_batches=1, branched=branched)
+    own = LayerClock(Clock(replace(UNIT, **changed), layout), "moe")
+    own.expand("weight", size("elements", 16_384**2), Learning(0, 1, False, "nf4"))
+    for way in (own.forward, own.backward):
+        (found,) = (float(one.value) for one in way["casts"])
+        assert found == pytest.approx(seconds, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("stored", "low", "each"),
+    [("nf4", 0, (0.5625 + 2, 90)), ("nf4", 1, (0.5625 + 2, 90)), ("int8", 0, (1 + 2, 0))],
+)
+def test_what_one_stored_weight_moves(stored: str, low: int, each: tuple[float, float]) -> None:
+    """Read as it is stored, written in 16 bits, forward and for the inputs' gradient: of experts those on this rank.
+    NF4 is looked up as well, 90 FLOP a weight."""
     frozen = Learning(0, 1, False, stored)
     own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1, ep=2, low=low)), "moe")
     own.expand("weight", size("elements", 100), frozen)
     own.experts(replace(Experts("experts", ("x", "router"), H, EF, E, K), learning=frozen))
     for way in (own.forward, own.backward):
         moved = [float(one.value) for one in way["casts"] if "expanded" in one.name]
-        assert moved == pytest.approx([100 * each, E / 2 * 3 * H * EF * each])
+        assert moved == pytest.approx([100 * joined(*each), E / 2 * 3 * H * EF * joined(*each)])
 
 
 @pytest.mark.parametrize(("gated", "matrices"), [(True, 3), (False, 2)])
@@ -340,8 +364,9 @@ def test_tensor_parallel_ranks_divide_the_tokens_of_adapters_next_to_experts(tp:
 
 def test_adapters_launch_kernels_of_their_own() -> None:
     """A dense layer is 13 launches forward, 13 for inputs' gradients and 7 for weights'. Without weights' gradients 26;
-    an adapter next to each of its four products adds A, B, the scale and the sum forward, and backward two weights'
-    gradients, B's input, the scale, and A's input and the sum; nf4 is expanded for each of the four both ways."""
+    an adapter next to each of its four products adds A, B with the scale, and the sum forward, and backward two
+    weights' gradients and A's input, as four of peft's took 0.41 ms where a layer takes 0.62 for 36; nf4 is expanded
+    for each of the four both ways."""
     seconds = 1e15
 
     def host(tuning: Tuning) -> float:
@@ -350,8 +375,8 @@ def test_adapters_launch_kernels_of_their_own() -> None:
         names = {node.name: float(node.value) for node in found.time.walk()}
         return max(value for name, value in names.items() if name.endswith("/launch"))
 
-    assert host(replace(LORA, targets=("o",))) == pytest.approx(seconds * (26 + 4 + 6) / 33)
-    assert host(replace(LORA, targets=("o",), dropout=0.1)) == pytest.approx(seconds * (26 + 5 + 7) / 33)
+    assert host(replace(LORA, targets=("o",))) == pytest.approx(seconds * (26 + 3 + 3) / 33)
+    assert host(replace(LORA, targets=("o",), dropout=0.1)) == pytest.approx(seconds * (26 + 4 + 4) / 33)
 
 
 def test_4_bit_weights_take_the_host_three_launches_more_each_way() -> None:
@@ -380,8 +405,9 @@ def test_adapters_exchange_what_they_read_and_make(sp: int, column: int, row: in
 
 
 def test_each_matrix_that_is_gathered_by_itself_waits_for_the_host() -> None:
-    """FSDP has a unit for A and one for B, in the forward pass and in the backward pass, which may run the forward pass
-    again; ZeRO-3 one for each module: the seven linear layers too (norms have no weights here)."""
+    """FSDP has a unit for each layer, and one for A and one for B, in the forward pass and in the backward pass, which
+    may run the forward pass again; ZeRO-3 one for each module: the seven linear layers too (norms have no weights
+    here)."""
     seconds = 1e15
 
     def launch(rate: str, **layout: Any) -> float:
@@ -392,6 +418,8 @@ def test_each_matrix_that_is_gathered_by_itself_waits_for_the_host() -> None:
         return max(value for name, value in names.items() if name.endswith("/launch")) / seconds
 
     assert launch("host_unit") == 0
+    assert launch("host_unit", gathers_layers=1) == pytest.approx(2)
+    assert launch("host_unit", gathers_layers=1, gathers_adapters=1) == pytest.approx(2 + 2 * 2 * 2)
     assert launch("host_unit", gathers_adapters=1) == pytest.approx(2 * 2 * 2)
     assert launch("host_unit", gathers_adapters=1, layers_recomputed=1) == pytest.approx(2 * 2 * 3)
     assert launch("host_module", gathers_modules=1) == pytest.approx((7 + 4) * 2)

@@ -26,6 +26,7 @@ SAMPLED = (
 )
 RATE = "tokens_per_second_per_gpu: 3000"
 UPDATE = "update_seconds: 15"
+PER_GPU = "tokens_per_second_per_gpu"
 
 
 def validated(tmp_path: pathlib.Path, **row: Any) -> dict[str, dict[str, Any]]:
@@ -51,6 +52,24 @@ def test_a_row_of_pairs_is_what_memory_and_step_answer(
     assert rows["memory_allocated"]["predicted"] == run_line(f"memory {line}").values["memory/allocated"]
     step = run_line(f"step {line} --stack fsdp-eager").values
     assert rows["tokens_per_second_per_gpu"]["predicted"] == pytest.approx(step["tokens_per_second_per_gpu"])
+
+
+@pytest.mark.parametrize(
+    ("stated", "meant"),
+    [
+        ("prompts: 64, prompt_length_mean: 200, response_length_mean: 1000", "group: 8"),
+        ("samples_per_step: 512", "sequence_length_mean: 1200"),
+    ],
+)
+def test_the_rate_and_the_time_of_a_step_state_its_tokens(tmp_path: pathlib.Path, stated: str, meant: str) -> None:
+    """3,072 tokens a second on each of 8 GPUs, for 25 s, are 614,400: 64 prompts of 8 responses, 1,200 tokens each."""
+    fixed = "on_policy: on policy, rollout_tp: 1"
+    measured = "tokens_per_second_per_gpu: 3072, step_seconds: 25"
+    found = validated(tmp_path, task="grpo", layout=GRPO, rl=f"{fixed}, {stated}", measured=measured)
+    told = validated(tmp_path, task="grpo", layout=GRPO, rl=f"{fixed}, {stated}, {meant}", measured=measured)
+    assert found[PER_GPU]["predicted"] == told[PER_GPU]["predicted"] is not None
+    without = validated(tmp_path, task="grpo", layout=GRPO, rl=f"{fixed}, {stated}", measured="step_seconds: 25")
+    assert "is not stated" in without["step_seconds"]["why"]
 
 
 def test_where_the_reference_is_must_be_stated(tmp_path: pathlib.Path) -> None:

@@ -298,6 +298,24 @@ def test_a_wider_level_and_unknown_software_widen_the_interval(napkin: Napkin) -
     assert width(f"{eight} mi300x") > width(f"{eight} a100")
 
 
+def test_a_step_that_waits_for_the_host_has_the_interval_of_hosts(napkin: Napkin) -> None:
+    """A host that launches kernels 1.645 σ of 0.4 slower, 1.93 times as long, makes a step of 16 tokens longer by 0.93
+    of its launches, and one of 4,096 no longer."""
+
+    def half(line: str) -> float:
+        found = napkin(line).data
+        return math.log(found["high"]["step/time"] / found["values"]["step/time"])
+
+    line = "step llama3.2-1b --framework fsdp --hardware a100 --gpus 1 --json --seq"
+    terms = napkin(f"{line} 16 --explain").data["terms"]
+    launched = 16 * terms["stack"]["value"] * terms["decoder/launch"]["value"]
+    seconds = napkin(f"{line} 16").values["step/time"]
+    longer = math.log(1 + (math.exp(1.645 * 0.4) - 1) * launched / seconds)
+    assert longer > 0.2
+    assert half(f"{line} 16") > longer
+    assert half(f"{line} 16") > half(f"{line} 4096") + 0.05
+
+
 @pytest.mark.parametrize(
     ("line", "status", "says"),
     [

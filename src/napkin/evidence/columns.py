@@ -88,6 +88,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
         host=FUSED_ON_HOST if row.hosts else 0,
         elementary=1 if stack.eager else 0,
+        gathers_layers=1 if stack.eager and zero == 3 and row.gpus > 1 else 0,
         exchanges=1 if row.exchanges else 0,
         idle=IDLE.get(row.schedule, 1),
     )

@@ -296,6 +296,8 @@ def with_loss(row: RowFields, model: Model, implementation: Implementation, fram
     old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and "scattermoe" not in words
     if old and implementation.looped == "":
         implementation = replace(implementation, looped=implementation.looped_in_4)
+    if is_before("bitsandbytes", row.text("layout.versions"), TABLE_OF_VALUES):
+        implementation = replace(implementation, branched=True)
     if implementation.shifted and _copies_logits(row):
         implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
     if FUSED_NORMS in words:
@@ -323,6 +325,8 @@ def may_fuse_loss(row: RowFields, loss: str) -> str:
     return "" if version_of(kernels.name, row.text("layout.versions")) else kernels.loss
 
 
+TABLE_OF_VALUES = (0, 48)
+"""The version of bitsandbytes from which on its kernel looks NF4 values up (pull request 1746)."""
 SHIFTS_LABELS = (4, 49)
 """The version of transformers from which on labels are shifted and logits stay as they are; before, those of all but
 the last token were copied (huggingface/transformers src/transformers/loss/loss_utils.py, pull request 35646)."""

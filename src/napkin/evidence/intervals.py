@@ -45,7 +45,7 @@ MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
 UNKNOWN_SPREAD = 0.08
 """σ of software factors around their middle (priors.py)."""
 HOST_SPREAD = 0.4
-"""assumed: σ of ln(seconds) of an optimizer's update on a host other than that of the published one."""
+"""assumed: σ of ln(seconds) in which a host other than those of published steps launches kernels or updates states."""
 SLOT_SPREAD = math.log(2)
 """assumed: σ of ln(rate) of slots that no source describes: half the lanes, or the generation before, halve it."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
@@ -148,15 +148,23 @@ def classes(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def widened(half: float, deviations: float, host: float = 0.0, slots: float = 0.0, kernel: float = 0.0) -> float:
+def widened(
+    half: float,
+    deviations: float,
+    host: float = 0.0,
+    slots: float = 0.0,
+    kernel: float = 0.0,
+    launches: float = 0.0,
+) -> float:
     """Return half an interval with what no published step shows.
 
     deviations  how many σ the level is
     host        share of the step in which a host updates the optimizer's states
     slots       |ln t| of slots that no source describes, at that many σ
     kernel      ln t of one attention kernel over another, of which one ran: the interval reaches from one's end to the
-                other's"""
-    return math.hypot(half, deviations * HOST_SPREAD * host, slots) + abs(kernel)
+                other's
+    launches    |ln t| of a host that launches kernels this many σ slower"""
+    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches) + abs(kernel)
 
 
 def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:

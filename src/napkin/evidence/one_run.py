@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from napkin.elementwise import Number
 from napkin.evidence import constants as shipped
 from napkin.evidence import software
-from napkin.evidence.intervals import SLOT_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point, widened
+from napkin.evidence.intervals import HOST_SPREAD, SLOT_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point, widened
 from napkin.evidence.machines import Machine, is_given, machine
 from napkin.evidence.profile_shares import measured_shares
-from napkin.evidence.rates import STAGED_BUS, early_of, names, picker, rates
+from napkin.evidence.rates import STAGED_BUS, early_of, names, on_host, picker, rates
 from napkin.evidence.step_inputs import plan_of
 from napkin.footprint.local_weights import weights_of
 from napkin.inputs.hardware import Hardware
@@ -71,9 +71,9 @@ class StepPrediction:
             half *= shipped.tuning_ratio(self.without)
         wide = shipped.deviations(level)
         slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
-        if self.plan.host or slow or self.newer is not None:
+        if self.plan.host or slow or self.newer is not None or self.stack.eager:
             time = found or self.step().time
-            seconds, host, slots, kernel = float(time.value), 0.0, 0.0, 0.0
+            seconds, host, slots, kernel, launches = float(time.value), 0.0, 0.0, 0.0, 0.0
             if self.plan.host:
                 host = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
             if slow:
@@ -82,7 +82,9 @@ class StepPrediction:
             if self.newer is not None:
                 at = replace(self.rates, attention=self.newer[0], small_head=self.newer[1])
                 kernel = math.log(self._seconds(at) / seconds)
-            half = widened(half, wide, host, slots, kernel)
+            if self.stack.eager:
+                launches = math.log(self._seconds(on_host(self.rates, math.exp(wide * HOST_SPREAD))) / seconds)
+            half = widened(half, wide, host, slots, kernel, launches)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named or self.stack.name == software.UNKNOWN

@@ -120,7 +120,13 @@ PRIORS: dict[str, Prior] = {
     "dispatch": (1.0, 0.30, "assumed"),
     # time that no kernel spends
     "host_layer/fused": (0.2e-3, 0.40, "assumed: some 40 launches of 5 μs"),
-    "host_layer/eager": (1.2e-3, 0.30, "code: some 120 launches of a reference class, 10 μs each through Python"),
+    "host_layer/eager": (
+        2.1e-3,
+        0.40,
+        "between 3 times 1.0 ms, a forward pass of a layer being a third of its launches: LitGPT tutorials, resource "
+        "tables, Llama 2 7B at 31 token/s on an A100; and 1.5 ms, measured: a layer of transformers 5.24 on torch 2.13 "
+        "and one core, 0.62 ms fp32 to 0.85 bf16, and 5 μs for each of its 137 kernels",
+    ),
     "host_experts": (5e-3, 0.40, "assumed: launches and synchronizations of routing"),
     "host_expert": (0.2e-3, 0.50, "assumed: some twenty launches of 10 μs for each expert, forward and backward"),
     "host_unit": (

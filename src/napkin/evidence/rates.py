@@ -12,7 +12,7 @@ from napkin.evidence.decompositions import SEEN
 from napkin.evidence.machines import LARGE_UNITS, Machine
 from napkin.evidence.priors import CHIP
 from napkin.evidence.software import SINCE_HOPPER, SoftwareStack
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.timing.rates import Rates
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
 
@@ -223,3 +223,15 @@ def picker(constants: Mapping[str, float], fields: Mapping[str, str]) -> Callabl
     """`pick` for one run: the constant by its name; "one" and "zero" are the numbers."""
     fixed = {"one": 1.0, "zero": 0.0}
     return lambda field: fixed[fields[field]] if fields[field] in fixed else constants[fields[field]]
+
+
+def on_host(reached: Rates, slower: float) -> Rates:
+    """Return the rates on a host that takes this many times as long to launch kernels and gather units."""
+    return replace(
+        reached,
+        host_layer=reached.host_layer * slower,
+        host_experts=reached.host_experts * slower,
+        host_expert=reached.host_expert * slower,
+        host_unit=reached.host_unit * slower,
+        host_module=reached.host_module * slower,
+    )

@@ -181,6 +181,7 @@ class Implementation:
                  cross from the forward to the backward pass; eager, all outputs that the policy saves are cached:
                  torch/utils/checkpoint.py, _CachingTorchDispatchMode)
     unrouted     every expert runs every token, in batched matmuls; scores of those that were not chosen are 0
+    branched     NF4 weights are expanded by nested conditions, as bitsandbytes did before 0.48, not by a table
     expert_linears  names of both linear layers of each expert, if it is a module of its own
     grouped_linears  the experts' weights are those of linear layers, gate and up in one, which have adapters as others
 
@@ -249,6 +250,7 @@ class Implementation:
     looped_in_4: str = "modules"
     prunes: bool = False
     unrouted: bool = False
+    branched: bool = False
     scores_inside: bool = False
     expert_linears: tuple[str, ...] = ()
     grouped_linears: bool = False

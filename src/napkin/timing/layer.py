@@ -127,7 +127,7 @@ def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches
     every, ahead = plain + adapters, sum(one for one, _ in passes)
     gathered = 1 + any(op.learning.runs for op in operations) + again
     matrices = [sum(len(op.weights()) for op in added), sum(1 for op in own if op.weights())]
-    units = layout.gathers_adapters * matrices[0] * gathered
+    units = (layout.gathers_layers + layout.gathers_adapters * matrices[0]) * gathered
     modules = layout.gathers_modules * sum(matrices) * gathered
     return Launches(plain / usual, adapters / usual, ahead / where(every > 0, every, 1), units, modules)
 

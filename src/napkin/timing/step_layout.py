@@ -38,13 +38,15 @@ class StepLayout:
     exchanges           1 where context-parallel ranks exchange heads for tokens, in place of passing keys and values on
     etp                 ranks over which each expert's width is divided
     expert_load         rows of the experts on the fullest rank, over those of tokens that spread evenly
-    gathers_adapters, gathers_modules
-                        1 where each matrix of an adapter, and each module with weights, is gathered by itself
+    gathers_layers, gathers_adapters, gathers_modules
+                        1 where each layer, each matrix of an adapter, and each module with weights, is gathered by
+                        itself
     adapters_exchange   1 where adapters gather over tensor-parallel ranks by themselves what they read and make
     elementary          1 where norms and rotary embeddings run as the elementary kernels of a reference class
     looped              1 where experts run one after the other, each as a linear layer of its own
     stacked             1 where each of these takes its weights out of one tensor of all experts' by its index
     unrouted            1 where every expert runs every token
+    branched            1 where the kernel that expands NF4 weights decides by conditions, not by a table
     wide_stream         1 where autocast over fp32 weights keeps the residual stream and its norms in fp32
     frozen_casts        bytes moved per frozen weight of a linear layer that autocast casts in every pass
     loss_parts          parts of the tokens for which the loss computes the logits again in backward, 0 if it does not
@@ -90,6 +92,7 @@ class StepLayout:
     exchanges: Number = 0
     etp: Number = 1
     expert_load: Number = 1
+    gathers_layers: Number = 0
     gathers_adapters: Number = 0
     gathers_modules: Number = 0
     adapters_exchange: Number = 0
@@ -97,6 +100,7 @@ class StepLayout:
     looped: Number = 0
     stacked: Number = 0
     unrouted: Number = 0
+    branched: Number = 0
     wide_stream: Number = 0
     frozen_casts: Number = 0
     loss_parts: Number = 0

@@ -117,6 +117,7 @@ class Framework:
                   framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
                   over world_size // ep_degree)
     fsdp          version of FSDP: 1, FullyShardedDataParallel, or 2, fully_shard; 0: it has none
+    unit_of_layer  each layer is an FSDP unit (accelerate utils/dataclasses.py, TRANSFORMER_BASED_WRAP)
     unit_of_adapter  each matrix of an adapter is a separate FSDP unit (training/trainer.py, units)
     unit_of_module  ZeRO-3 gathers each module with weights through its own hooks
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
@@ -165,6 +166,7 @@ class Framework:
     keeps_frozen: bool = False
     experts_apart: bool = False
     fsdp: int = 0
+    unit_of_layer: bool = False
     unit_of_adapter: bool = False
     unit_of_module: bool = False
     grows: bool = False

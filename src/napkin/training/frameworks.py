@@ -90,6 +90,7 @@ FRAMEWORKS: dict[str, Framework] = {
             at_loss=0,
             reduced_in=COMPUTE,
             fsdp=2,
+            unit_of_layer=True,
         ),
         Framework(
             "nanotron",

@@ -59,6 +59,9 @@ def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     means = [row.number("rl.response_length_mean") or row.number("rl.response_length")]
     prompts = [row.number("rl.prompt_length_mean") or row.number("rl.prompt_length")]
     whole = row.number("rl.sequence_length_mean")
+    samples, every = _stated_samples(row), tokens_of_step(row)
+    if whole is None and samples and every:
+        whole = every / samples
     if means[0] is None and whole is not None:
         means, prompts = [whole - 1], [1]
     limit = row.count("rl.response_length_max") or row.count("layout.seq_max")
@@ -73,6 +76,32 @@ def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     count = max(len(answers), len(asked))
     batch = _batch_of(row)
     return tuple(_lengths(row, _at(asked, place), _at(answers, place), limit, batch) for place in range(count))
+
+
+def tokens_of_step(row: RowFields) -> float | None:
+    """Return the tokens of a step, prompts and responses, if a row's rate and time of a step together state them."""
+    rate = row.number("measured.tokens_per_second")
+    each, gpus = row.number("measured.tokens_per_second_per_gpu"), row.count("hardware.count")
+    if rate is None and each is not None and gpus is not None:
+        rate = each * gpus
+    run, steps = row.number("measured.run_seconds"), row.number("measured.steps")
+    seconds = row.number("measured.step_seconds") or (run / steps if run and steps else None)
+    return rate * seconds if rate and seconds else None
+
+
+def _stated_samples(row: RowFields) -> int | None:
+    """Return the responses of a step, if a row states them or both numbers of which they are the product."""
+    samples, prompts, group = row.count("rl.samples_per_step"), row.count("rl.prompts"), row.count("rl.group")
+    return samples if samples is not None or not (prompts and group) else prompts * group
+
+
+def _counted_group(row: RowFields, prompts: int) -> int | None:
+    """Return the responses to a prompt that give a step as many tokens as its rate and time state."""
+    every, response = tokens_of_step(row), row.number("rl.response_length_mean")
+    whole = row.number("rl.sequence_length_mean")
+    if whole is None and response is not None:
+        whole = response + (row.number("rl.prompt_length_mean") or 0)
+    return max(round(every / (prompts * whole)), 1) if every and whole else None
 
 
 def _at(values: list[float], place: int) -> float:
@@ -90,9 +119,11 @@ def _batch_of(row: RowFields) -> tuple[int, int, int]:
             prompts, group, mini = usual[0], group or usual[1], mini or usual[2]
         if prompts is None:
             samples, group = _of_micro_batches(row, group)
-        elif group is None and row.text("task") in COMPARED:
-            raise NapkinError("how many responses a prompt has is not stated")
         else:
+            if group is None and row.text("task") in COMPARED:
+                group = _counted_group(row, prompts)
+                if group is None:
+                    raise NapkinError("how many responses a prompt has is not stated")
             samples = prompts * (group or 1)
     return samples, group or 1, row.count("layout.global_batch") or (mini or 0) * (group or 1)
 
