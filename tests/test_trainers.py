@@ -297,7 +297,7 @@ def test_a_base_that_the_library_would_load_in_fp32_is_assumed_in_sixteen_bits(l
 
 @pytest.mark.parametrize(("trainer", "apart"), [("hf-trainer", True), ("trl", True), ("nemo-automodel", False)])
 def test_fsdp_units_of_adapters_are_of_peft_s_wrap_policy(trainer: str, apart: bool) -> None:
-    """A layer, and eight matrices of it (A and B of four modules), each gathered in two passes; or all with the layer."""
+    """A layer and its eight matrices (A and B of four modules), each gathered in two passes, or all with the layer."""
     line = "step llama3-8b --seq 256 --hardware h100 --gpus 8 --zero 3 --framework fsdp --lora-rank 8 --recompute none"
     line += " --lora-targets q_proj,k_proj,v_proj,o_proj --json --explain"
     terms = run_line(f"{line} --trainer {trainer}").data["terms"]
