@@ -130,7 +130,7 @@ def host_of(setup: Setup) -> int:
         return 0
     if setup.optimizer.works is not None:
         raise Refused(f"the time of {setup.optimizer.name} on a host is not modeled", "napkin memory counts its bytes")
-    return FUSED_ON_HOST if setup.framework.name == "deepspeed" or setup.form == "fused" else LOOPED_ON_HOST
+    return FUSED_ON_HOST if setup.framework.host_step or setup.form == "fused" else LOOPED_ON_HOST
 
 
 def _has_units_of_adapters(setup: Setup) -> Number:

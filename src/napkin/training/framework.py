@@ -85,6 +85,8 @@ class Framework:
     step_bytes    bytes per element that the optimizer step allocates for its own shard (fp32 gradients, flat copies)
     step_most     most elements that ZeRO-3 updates at once, 0: all
     bucket        elements of the bucket for gradient reduction, in the dtype of accumulation
+    masters       its optimizer keeps fp32 master copies of 16-bit weights, whatever library runs on it
+    host_step     it has a kernel of its own that updates states on the host
     interleaves   ZeRO-3 copies a full bucket, so that each rank's parts lie together, before it reduces and scatters it
     wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute dtype
@@ -152,6 +154,8 @@ class Framework:
     step_bytes: int = 0
     step_most: int = 0
     bucket: int = 0
+    masters: bool = False
+    host_step: bool = False
     interleaves: bool = False
     wide_gradients: bool = False
     gathers: bool = False

@@ -12,8 +12,6 @@ PENALIZED = ("rloo", "ppo")
 """Tasks that compare responses with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
 UNCAST = ("int4",)
 """Formats next to which peft's prepare_model_for_kbit_training casts nothing: GPTQ's (utils/other.py)."""
-ENGINES = ("deepspeed", "megatron-core")
-"""Frameworks that keep an fp32 master copy."""
 
 
 @record
@@ -218,7 +216,7 @@ class Trainer:
         Engines with master copies keep theirs (DeepSpeed, Megatron-core). accelerate casts the parameters that FSDP
         trains to fp32 if the run is under autocast (accelerator.py, prepare_model; utils/fsdp_utils.py,
         fsdp2_prepare_model)."""
-        if framework.name in ENGINES:
+        if framework.masters:
             return POLICIES[f"{narrow}-mixed"]
         casts = self.autocast if autocast is None else autocast
         casts = casts and not (self.as_loaded and framework.reduced_in)
@@ -231,7 +229,7 @@ class Trainer:
     ) -> Precision:
         """Return the policy for training adapters on frozen weights; quantized: the format of those in layers, "" if
         none; kept: the adapters' dtype, if known."""
-        if framework.name in ENGINES:
+        if framework.masters:
             return replace(POLICIES[f"{narrow}-mixed"], frozen=narrow)
         kept = kept or (self.beside_quantized if quantized else self.adapters)
         casts = self.autocast if autocast is None else autocast
