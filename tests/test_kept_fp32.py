@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from napkin.architectures import implementation_of
 from napkin.counting.params import params
 from napkin.footprint.memory import rank_of
@@ -88,6 +90,48 @@ def test_indexers_and_queries_of_blocks_stay_in_fp32() -> None:
         code = implementation_of("hf", of.family)
         setup = Setup(code, Layout(seq=32), POLICIES["bf16-pure"], find("adamw")[0], "foreach", "eager")
         assert rank_of(prepare(of, setup), 0).parameters == size
+
+
+FIXED: dict[str, tuple[dict[str, Any], int]] = {
+    # router: a matrix of 4 experts in each of two layers, created in fp32
+    "hunyuan_v1_moe": ({"num_experts": 4, "moe_topk": 2, "head_dim": 8}, 2 * 4 * 32),
+    # the bias of each expert in the second layer (expert_bias)
+    "afmoe": ({"num_experts": 7, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_dense_layers": 1}, 7),
+    # decay of each of 3 heads in the second layer, created in fp32
+    "olmo_hybrid": (
+        {
+            "layer_types": ["full_attention", "linear_attention"], "linear_num_value_heads": 3,
+            "linear_num_key_heads": 3, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+        },
+        3,
+    ),
+    # dt_bias of 3 heads of 8 in the second layer, and the router of 6 experts there
+    "kimi_linear": (
+        {
+            "layer_types": ["full_attention", "linear_attention"], "num_experts": 6, "num_experts_per_token": 2,
+            "moe_intermediate_size": 24, "num_shared_experts": 1, "mlp_layer_types": ["dense", "sparse"],
+            "kv_lora_rank": 24, "q_lora_rank": None, "qk_rope_head_dim": 16, "qk_nope_head_dim": 8, "v_head_dim": 24,
+            "linear_num_heads": 3, "linear_head_dim": 8,
+        },
+        3 * 8 + 6 * 32,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", FIXED)
+def test_what_a_class_keeps_or_creates_in_fp32_stays_in_fp32(model_type: str) -> None:
+    """A loaded weight keeps the type that its class gives it (transformers 5.24, core_model_loading.py): four bytes for
+    what _keep_in_fp32_modules_strict names, and for weights made with dtype=torch.float32."""
+    own, wide = FIXED[model_type]
+    of = model(
+        model_type=model_type, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+        intermediate_size=48, vocab_size=97, max_position_embeddings=64, tie_word_embeddings=False, **own,
+    )  # fmt: skip
+    setup = Setup(
+        implementation_of("hf", of.family), Layout(seq=32), POLICIES["bf16-pure"], find("adamw")[0], "foreach", "eager"
+    )
+    every = params(of)["params/total"].value
+    assert rank_of(prepare(of, setup), 0).parameters == 2 * (every + wide)
 
 
 def test_a_tied_fsmt_has_one_table() -> None:

@@ -52,7 +52,8 @@ AFMOE = Architecture(
     ),
     config_class="AfmoeConfig",
     implementation=replace(
-        HF, router="scores", shares=new_shares, fp16_excepts=("norm/weight", "router.gate/balance")
+        HF, router="scores", shares=new_shares, fp32_weights=("router.gate/balance",),
+        fp16_excepts=("norm/weight",),
     ),
     defaults={
         "attention_bias": False, "global_attn_every_n_layers": 4, "head_dim": 128, "hidden_act": "silu",

@@ -100,7 +100,7 @@ HUNYUAN_MOE = Architecture(
     hunyuan_moe,
     config_class="HunYuanMoEV1Config",
     aliases={"num_experts_per_tok": "moe_topk", "num_local_experts": "num_experts"},
-    implementation=replace(HF, fp32_router=True, linear_router=True),
+    implementation=replace(HF, fp32_router=True, linear_router=True, fp32_weights=("mlp.gate.wg/weight",)),
     defaults={
         "attention_bias": False, "head_dim": None, "hidden_act": "silu", "intermediate_size": 11008,
         "max_position_embeddings": 2048, "moe_topk": 1, "num_attention_heads": 32, "num_experts": 1,

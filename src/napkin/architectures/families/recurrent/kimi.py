@@ -282,7 +282,7 @@ KIMI_LINEAR = Architecture(
         "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "tie_word_embeddings": False,
         "topk_group": 1, "v_head_dim": 128, "vocab_size": 163840,
     },
-    implementation=FP32_ROUTER,
+    implementation=replace(FP32_ROUTER, fp32_weights=(*FP32_ROUTER.fp32_weights, "/bias")),
     modules={
         "mixer_q": "self_attn.q_proj", "mixer_k": "self_attn.k_proj", "mixer_v": "self_attn.v_proj",
         "mixer_forget_low": "self_attn.forget_gate.f_a_proj", "mixer_forget": "self_attn.forget_gate.f_b_proj",

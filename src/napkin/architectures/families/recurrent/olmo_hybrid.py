@@ -106,7 +106,7 @@ OLMO_HYBRID = Architecture(
         "linear_value_head_dim": None, "max_position_embeddings": 65536, "num_attention_heads": 30,
         "num_key_value_heads": None, "tie_word_embeddings": False, "vocab_size": 100352,
     },
-    implementation=replace(FP32_ROTARY, norms_inline=True),
+    implementation=replace(FP32_ROTARY, norms_inline=True, fp32_weights=("/A_log",)),
     modules={
         "mixer_q_proj": "linear_attn.q_proj", "mixer_k_proj": "linear_attn.k_proj",
         "mixer_v_proj": "linear_attn.v_proj", "mixer_g_proj": "linear_attn.g_proj",

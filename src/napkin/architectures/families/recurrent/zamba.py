@@ -158,7 +158,7 @@ ZAMBA = Architecture(
         "max_position_embeddings": 4096, "n_mamba_heads": 2, "num_attention_heads": 16, "num_key_value_heads": 16,
         "tie_word_embeddings": True, "vocab_size": 32000,
     },
-    implementation=replace(HF, mixer="apart", passes=(MASKS,)),
+    implementation=replace(HF, mixer="apart", passes=(MASKS,), fp32_weights=("/A_log",)),
     modules={
         "mixer_in_proj": "mamba.in_proj", "mixer_out_proj": "mamba.out_proj", "q": "shared_transf.self_attn.q_proj",
         "k": "shared_transf.self_attn.k_proj", "v": "shared_transf.self_attn.v_proj",
