@@ -11,7 +11,7 @@ from napkin.evidence import published
 from napkin.evidence.finetune_layout import layout_of
 from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_rows import fine_tuning
-from napkin.evidence.finetune_software import with_loss
+from napkin.evidence.finetune_software import holds_logits, with_loss
 from napkin.evidence.finetune_words import within
 from napkin.evidence.rows import RowFields
 from napkin.inputs.load import Document
@@ -34,6 +34,8 @@ ROW = """- id: {id}
 """
 LORA = "kind: lora, lora_rank: 16, lora_targets_canonical: 'q,v'"
 A100 = "A100 SXM 80GB"
+DROPPED = "loss: 'cross entropy, logits dropped'"
+KBIT = "'nf4; fp32 elsewhere (prepare_model_for_kbit_training)'"
 PLAIN = "seq: 4096, precision: bf16-pure, trainer: none, stack: none"
 
 
@@ -59,9 +61,9 @@ def validated(tmp_path: pathlib.Path, *rows: dict[str, Any], chip: str = A100) -
 @pytest.mark.parametrize(
     ("row", "options"),
     [
-        ({"method": "kind: full"}, "--precision bf16-pure"),
+        ({"method": "kind: full", "layout": f"{PLAIN}, {DROPPED}"}, "--precision bf16-pure"),
         (
-            {"layout": f"{PLAIN}, autocast: false"},
+            {"layout": f"{PLAIN}, {DROPPED}, autocast: false"},
             "--lora-rank 16 --lora-targets q,v --precision frozen=bf16,param=fp32",
         ),
         (
@@ -423,6 +425,31 @@ def test_what_prepares_a_quantized_model_checkpoints_its_blocks(tmp_path: pathli
     file.write_text("schema: finetune/1\nrows:\n" + text.format(**row, method=f"{LORA}, quantized: int8"))
     (entry,) = run_line(f"validate {file} --json").data["rows"]
     assert entry["predicted"] == pytest.approx(9e9, rel=0.15)
+
+
+def test_what_a_script_calls_itself_is_read_from_the_dtype_of_its_base(tmp_path: pathlib.Path) -> None:
+    """peft's prepare_model_for_kbit_training: the embedding and the head, 2 x 128,256 x 4,096, in 4 bytes, not 2."""
+    layout = PLAIN.replace("4096", "128")
+    found = validated(
+        tmp_path,
+        {"id": "plain", "layout": layout, "method": f"{LORA}, quantized: nf4"},
+        {"id": "kbit", "layout": layout, "method": f"{LORA}, quantized: nf4, base_dtype: {KBIT}"},
+    )
+    plain, kbit = (found[name, "memory_allocated"]["predicted"] for name in ("plain", "kbit"))
+    assert kbit - plain == pytest.approx(2 * 2 * 128_256 * 4096, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("layout", "holds"),
+    [
+        ({"trainer": "none"}, True),
+        ({"trainer": "none", "loss": "cross entropy, logits dropped"}, False),
+        ({"trainer": "hf-trainer"}, False),
+        ({}, False),
+    ],
+)
+def test_a_loop_of_one_s_own_holds_the_logits(layout: dict[str, str], holds: bool) -> None:
+    assert holds_logits(RowFields(Document("rows.yaml", None), 0, {"layout": layout})) == holds
 
 
 def test_fsdp_before_torch_2_1_kept_frozen_blocks_gathered(tmp_path: pathlib.Path) -> None:

@@ -606,6 +606,19 @@ def test_labels_and_logits_of_torch_s_cross_entropy(micro: int) -> None:
     assert list(loss(shifted=False)[1]) == ["loss/weight of all tokens"]  # labels as they are given
 
 
+@pytest.mark.parametrize(("cuts", "width"), [("", 2), ("given", 2), ("fp32", 4)])
+def test_a_loop_of_one_s_own_holds_the_logits_through_the_backward_pass(cuts: str, width: int) -> None:
+    """As the model returns them: in the head's dtype, or in fp32 where its class casts them before it cuts them."""
+    setup = setup_of(DENSE, micro=2)
+    plain = replace(setup.implementation, cuts=cuts, shifted=not cuts)
+    steps = [prepare(DENSE, replace(setup, implementation=replace(plain, holds_logits=held))) for held in (False, True)]
+    logits = width * 2 * S * V
+    assert [step.run.held_logits for step in steps] == [0, logits]
+    freed, held = ({one.name: one for one in rank_of(step, 0).moments} for step in steps)
+    more = {name: held[name].live - freed[name].live for name in freed}
+    assert more == {"forward": 0, "loss": logits, "backward": logits, "step": 0}
+
+
 def test_autocast_s_copies_are_there_in_a_pass_without_gradients() -> None:
     """Of each checkpointed layer and of the head: 2 bytes an element of a matrix, in autocast's cache."""
     one = ForwardPass("reference", held=True)

@@ -12,6 +12,7 @@ from napkin.evidence.finetune_lengths import RowLengths
 from napkin.evidence.finetune_models import card_of, is_judged, model_of, reference_of, room_of, teacher_of
 from napkin.evidence.finetune_software import (
     framework_of,
+    holds_logits,
     is_reentrant,
     kernels_of,
     may_fuse_loss,
@@ -125,6 +126,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
     plain = with_loss(row, model, implementation_of(name, model.family), framework)
+    plain = replace(plain, holds_logits=holds_logits(row))
     fused = may_fuse_loss(row, plain.loss)
     implementation = replace(plain, loss=loss_of(asked, plain.loss, precision))
     if kind != "full":

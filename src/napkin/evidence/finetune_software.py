@@ -94,6 +94,8 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
         return replace(POLICIES["amp-bf16"], name=f"amp-{narrow}", compute=narrow)
     if framework.program:  # all in the dtype of its recipe
         trainer = replace(trainer, adapters=narrow, beside_quantized=narrow, autocast=False)
+    if "prepare_model_for_kbit_training" in row.text("method.base_dtype"):  # which a script calls itself
+        trainer = replace(trainer, widens=True)
     if "accelerated-peft" in row.text("layout.kernels"):  # its loader casts nothing
         trainer = replace(trainer, widens=False)
     stated = row.text("method.adapter_dtype")[:4]
@@ -285,6 +287,15 @@ def kernels_of(row: RowFields) -> Kernels | None:
         old = usual.since != (0, 0) and not is_since(usual.name, row.text("layout.versions"), usual.since)
         usual = None if old or stated is False else usual
     return usual if named is None else together(named, usual)
+
+
+def holds_logits(row: RowFields) -> bool:
+    """Return whether the training loop holds the logits until the backward pass is over: a loop of its own, whose
+    variable for what the model returned lives on (`outputs = model(**batch); outputs.loss.backward()`: huggingface/peft
+    method_comparison/MetaMathQA/run.py, train; AnswerDotAI/fsdp_qlora train.py, fsdp_main), unless the row says that it
+    drops them. A library's function returns the loss alone (transformers 5 trainer.py, compute_loss)."""
+    dropped = "logits dropped" in row.text("layout.loss").lower()
+    return row.text("layout.trainer").lower() == LOOP.name and not dropped
 
 
 def with_loss(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:

@@ -34,7 +34,8 @@ def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
     else:
         logits = lowering.run(rewrite(stack.after, lowering.implementation), residual)
         if form is None:
-            cross_entropy(lowering, logits, lowering.values[body_output(stack)].tensor)
+            returned = cross_entropy(lowering, logits, lowering.values[body_output(stack)].tensor)
+            kept_on = lowering.implementation.holds_logits * returned.size
         else:
             special_loss(lowering, logits, form)
             kept_on = int(form.held) * logits.tensor.count
@@ -55,9 +56,10 @@ def body_output(stack: Stack) -> str:
     return found
 
 
-def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
+def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> Tensor:
     """Record a log-softmax, saved in its input's dtype, and the negative log-likelihood, which saves the labels and the
-    total weight. `hidden`: the output of the class's body, which it holds."""
+    total weight; return the logits that the model's class returns. `hidden`: the output of the class's body, which it
+    holds."""
     tape, implementation = lowering.tape, lowering.implementation
     tape.scope = "loss"
     if logits.divided and not implementation.parallel_loss:
@@ -65,6 +67,7 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
     scored, tokens = logits.tensor, lowering.tokens
     if implementation.cuts == CUT_IN_FP32:
         scored = tape.cast(scored, "fp32")
+    returned = scored
     held = [scored]
     if implementation.cuts:
         scored = _cut(lowering, scored)
@@ -90,6 +93,7 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> None:
     weight = tape.new(1, out.dtype, "weight of all tokens", no_grad=True)
     tape.record("nll_loss", (out,), tape.new(1, out.dtype, "loss"), (target, weight))
     tape.hold(*held, hidden)
+    return returned
 
 
 def _cut(lowering: Lowering, logits: Tensor) -> Tensor:

@@ -139,6 +139,8 @@ class Implementation:
     cuts         the last token's logits and the first label of each sequence are cut off: of the logits as they are
                  (given), or after their cast to fp32; "": neither
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
+    holds_logits  a variable of the training loop refers to what the model returned, logits too, until the backward pass
+                 is over
     parallel_loss  the loss works on the divided vocabulary
 
     Norms, activations, MLPs, convolutions
@@ -273,6 +275,7 @@ class Implementation:
     crops: bool = False
     swiglu: str = "split"
     gather_again: bool = False
+    holds_logits: bool = False
     parallel_loss: bool = False
     loss: str = ""
     gathers_heads: bool = False
