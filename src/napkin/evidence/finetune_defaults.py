@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from napkin.evidence.row_words import kernel_of_torch, timed_kernel
 from napkin.evidence.rows import RowFields
+from napkin.evidence.scripts import scripts_of_library
 from napkin.footprint.allocator import CONTEXT, CONTEXT_EAGER, Figure
 from napkin.inputs.class_facts import read_by_class
 from napkin.operations.model import Model
@@ -27,15 +28,11 @@ def attention_of(row: RowFields, implementation: str) -> str:
     return kernel_of_torch(words, versions) or timed_kernel(words) or "flash"
 
 
-UNDATED = ("none", "hf-trainer", "accelerate")
-"""Libraries as old as transformers 4."""
-
-
 def may_be_old(row: RowFields, trainer: Trainer, implementation: str) -> bool:
     """Return whether a run that states neither versions nor a kernel may be of 2023: its attention step by step, and
     FSDP's blocks of before torch 2.1."""
     stated = row.text("layout.attention") or row.text("layout.versions")
-    return implementation == "hf" and not stated and trainer.name in UNDATED
+    return implementation == "hf" and not stated and scripts_of_library(trainer).undated
 
 
 def dropout_of(row: RowFields, model: Model, implementation: str) -> float:

@@ -8,6 +8,7 @@ from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
 from napkin.evidence.row_words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss, megatron_loss
 from napkin.evidence.rows import RowFields
+from napkin.evidence.scripts import scripts_of_library
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.adapters.targets import ALL_LINEAR, DEFAULT, has_modules
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
@@ -108,17 +109,12 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     return replace(found, compute=compute) if low else found
 
 
-LOADED_WIDE = ("hf-trainer", "accelerate")
-"""Libraries that train a model as a script has loaded it: in fp32 if that names no dtype, before transformers 5
-(modeling_utils.py, from_pretrained: dtype "auto" since then), in which the step then runs under autocast."""
-
-
 def precisions_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> tuple[Precision, ...]:
     """Return the precision policy, the likely one first, where a row leaves open in which dtype its script loads."""
     found = precision_of(row, trainer, framework, kind)
     words = row.text("layout.precision").lower()
     stated = words in POLICIES or "over" in words or "weights" in words
-    if kind != "full" or trainer.name not in LOADED_WIDE or stated or found.param not in ("bf16", "fp16"):
+    if kind != "full" or not scripts_of_library(trainer).loads_fp32 or stated or found.param not in ("bf16", "fp16"):
         return (found,)
     if found.master is not None or row.flag("layout.autocast") is False:
         return (found,)
@@ -187,8 +183,6 @@ tuners/lora/config.py; llamafactory/hparams/finetuning_args.py; swift/arguments/
 Bridge's (peft/lora.py)."""
 USUAL_TARGETS = ("q_proj", "v_proj")
 """Modules with adapters if a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
-WIDE_TRAINERS = ("ms-swift", "llama-factory", "unsloth")
-"""Libraries whose adapters are on all linear layers by default, like Megatron Bridge's."""
 
 
 def default_rank(row: RowFields) -> int:
@@ -220,8 +214,8 @@ def targets_of(row: RowFields, model: Model, implementation: Implementation) -> 
     if given and has_modules(tuple(_names(given)), model, implementation):
         text = given
     if not text and not row.text("method.lora_target_parameters"):
-        wide = row.text("layout.stack").lower() == "megatron-core" or trainer_of(row).name in WIDE_TRAINERS
-        return (ALL_LINEAR,) if wide else usual_targets(model)
+        bridge = row.text("layout.stack").lower() == "megatron-core"  # Megatron Bridge's are on all linear layers too
+        return (ALL_LINEAR,) if bridge or scripts_of_library(trainer_of(row)).all_linear else usual_targets(model)
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")

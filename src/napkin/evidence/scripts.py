@@ -1,12 +1,14 @@
-"""What a framework's own scripts and recipes do where a published row of memory does not say.
+"""What the scripts of frameworks and of fine-tuning libraries do where a published row does not say.
 
-Which tensors a framework keeps is in training/frameworks.py; this serves the reading of rows only."""
+Which tensors a framework keeps is in training/frameworks.py, and what a library changes in training/trainers.py; this
+serves the reading of rows only."""
 
 from __future__ import annotations
 
 from napkin.record import record
 from napkin.training.framework import Framework
 from napkin.training.recomputation import OPERATIONS
+from napkin.training.trainer import Trainer
 
 
 @record
@@ -77,3 +79,33 @@ SCRIPTS = {
 def scripts_of(framework: Framework) -> Scripts:
     """Return what a framework's scripts do."""
     return SCRIPTS.get(framework.name, USUAL)
+
+
+@record
+class LibraryScripts:
+    """Defaults of the scripts of a fine-tuning library.
+
+    all_linear   adapters are on all linear layers
+    loads_fp32   all weights are trained as a script has loaded them: in fp32 if that names no dtype, before
+                 transformers 5 (modeling_utils.py, from_pretrained: dtype "auto" since then), and then the step runs
+                 under autocast
+    undated      it is as old as transformers 4
+    """
+
+    all_linear: bool = False
+    loads_fp32: bool = False
+    undated: bool = False
+
+
+LIBRARIES = {
+    "none": LibraryScripts(undated=True),
+    "hf-trainer": LibraryScripts(loads_fp32=True, undated=True),
+    "accelerate": LibraryScripts(loads_fp32=True, undated=True),
+    **dict.fromkeys(("ms-swift", "llama-factory", "unsloth"), LibraryScripts(all_linear=True)),
+}
+"""Fine-tuning library → its scripts."""
+
+
+def scripts_of_library(trainer: Trainer) -> LibraryScripts:
+    """Return what a fine-tuning library's scripts do."""
+    return LIBRARIES.get(trainer.name, LibraryScripts())
