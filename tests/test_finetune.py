@@ -338,6 +338,7 @@ def test_memory_of_reinforcement_learning_is_that_of_its_phases(tmp_path: pathli
     found = {(row["id"], row["quantity"]): row for row in run_line(f"validate {file} --json").data["rows"]}
     line = (
         "memory llama3-8b --task grpo --gpus 8 --hardware a100-sxm-80gb --trainer verl --framework fsdp --zero 3 "
+        "--fsdp-version 2 "
         "--lora-rank 16 --lora-targets q,v --micro-batch 4 --recompute full --global-batch 128 --samples-per-prompt 8 "
         "--prompt-tokens 200 --response-tokens 1000 --max-prompt-tokens 200 --max-response-tokens 3500 "
         "--rollout colocated:0.5 --rollout-tp 1 --json"
