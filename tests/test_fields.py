@@ -56,6 +56,27 @@ def test_every_class_is_known_to_read_its_width(model_type: str) -> None:
     assert widths & set(json.loads(READ[model_type]))
 
 
+@pytest.mark.parametrize(
+    ("kind", "own"), [("qwen2_5_omni", {}), ("qwen3_omni_moe", {"shared_expert_intermediate_size": 0})]
+)
+@pytest.mark.parametrize("speaks", [True, False])
+def test_fields_of_the_networks_that_hear_and_speak_change_no_language_model(
+    kind: str, own: dict[str, Any], speaks: bool
+) -> None:
+    """Qwen's published omni files: the talker's experts and whether it is there, and where audio is in time."""
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+    text = {**LLAMA, "model_type": f"{kind}_text", "head_dim": 8, **(experts if own else {})}
+
+    def total(block: dict[str, Any], **outer: object) -> object:
+        tokens = dict.fromkeys(("audio_token_index", "image_token_index", "user_token_id", "vision_end_token_id"), 7)
+        times = {"position_id_per_seconds": 25, "seconds_per_chunk": 2, "ignore_index": -100, "initializer_range": 0.02}
+        thinker = {"model_type": f"{kind}_thinker", "text_config": block, **tokens, **times}
+        whole = {"model_type": kind, "thinker_config": thinker, **outer}
+        return params(model_of(whole))["params/total"].value
+
+    assert total({**text, **own}, enable_audio_output=speaks) == total(text)
+
+
 def test_a_field_that_only_a_part_s_class_reads_is_refused_where_it_changes_a_count() -> None:
     text = {"model_type": "kosmos_2_text_model", "embed_dim": 64, "layers": 2, "attention_heads": 4, "ffn_dim": 96}
     assert "add_cross_attention" in refusal({**text, "add_cross_attention": True}).message

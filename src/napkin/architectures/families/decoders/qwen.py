@@ -79,14 +79,16 @@ QWEN2_5_VL = like(
     config_class="Qwen2_5_VLTextConfig",
     wrappers=(Wrapper("qwen2_5_vl", config_class="Qwen2_5_VLConfig", flat=True),),
 )
+_IN_TIME = ("position_id_per_seconds", "seconds_per_chunk")
+"""Fields of where audio and video are in time."""
 QWEN2_5_OMNI = like(
     QWEN2,
     "qwen2_5_omni_text",
     config_class="Qwen2_5OmniTextConfig",
     implementation=replace(HF, positions="each"),
     wrappers=(
-        Wrapper("qwen2_5_omni_thinker", config_class="Qwen2_5OmniThinkerConfig"),
-        Wrapper("qwen2_5_omni", within=("thinker_config", "qwen2_5_omni_thinker")),
+        Wrapper("qwen2_5_omni_thinker", config_class="Qwen2_5OmniThinkerConfig", ignored=_IN_TIME),
+        Wrapper("qwen2_5_omni", within=("thinker_config", "qwen2_5_omni_thinker"), ignored=("enable_audio_output",)),
     ),
     defaults={
         "intermediate_size": 18944, "max_window_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
@@ -168,13 +170,24 @@ QWEN3_OMNI_MOE = like(
     "qwen3_omni_moe_text",
     sizes=partial(dimensions, floor=True),
     windows=None,
-    ignored=("sliding_window", "use_sliding_window", "max_window_layers"),  # its attention has no window
+    ignored=(
+        *("sliding_window", "use_sliding_window", "max_window_layers"),  # its attention has no window
+        "shared_expert_intermediate_size",  # experts of the talker
+    ),
     config_class="Qwen3OmniMoeTextConfig",
     aliases={"num_experts": "num_local_experts"},
     implementation=replace(HF, positions="each"),
     wrappers=(
-        Wrapper("qwen3_omni_moe_thinker", config_class="Qwen3OmniMoeThinkerConfig"),
-        Wrapper("qwen3_omni_moe", within=("thinker_config", "qwen3_omni_moe_thinker")),
+        Wrapper(
+            "qwen3_omni_moe_thinker",
+            config_class="Qwen3OmniMoeThinkerConfig",
+            ignored=_IN_TIME,
+        ),
+        Wrapper(
+            "qwen3_omni_moe",
+            within=("thinker_config", "qwen3_omni_moe_thinker"),
+            ignored=("enable_audio_output",),
+        ),
     ),
     defaults={
         "head_dim": None, "intermediate_size": 18944, "max_position_embeddings": 32768, "num_attention_heads": 28,
