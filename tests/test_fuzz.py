@@ -50,6 +50,7 @@ def test_the_judge_finds_what_is_wrong() -> None:
         (2, "", "error: \x1b\n"),
         (2, "", f"error: {'x' * 5000}\n"),
         (2, "", "error: x\nTraceback\n"),
+        (2, "", "error: f: unhashable type: 'list'\nhint: y\n"),
         (0, "{", ""),
         (0, '{"values": {"a": NaN}}', ""),
         (0, '{"values": {"a": 1}, "units": {}}', ""),

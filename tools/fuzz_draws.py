@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import fuzz_tables
 import yaml
 from fuzz_launch import launch_file
 from fuzz_material import (
@@ -22,7 +23,6 @@ from fuzz_material import (
     HARDWARE,
     HOSTILE,
     LAUNCHED,
-    LOG,
     OF_FILES,
     OF_LAUNCHES,
     OF_MODELS,
@@ -206,8 +206,12 @@ def _spoilt(rng: random.Random, argv: list[str]) -> list[str]:
 def _content(rng: random.Random, name: str) -> bytes:
     """Return a file of that name: a good one, spoilt in its values, or in its bytes."""
     stem, _, form = name.partition(".")
+    if stem == "lengths" or name == "rows.csv":
+        return fuzz_tables.written(rng, fuzz_tables.lengths(rng) if stem == "lengths" else fuzz_tables.rows(rng))
+    if stem == "log" and rng.random() < 0.5:
+        return fuzz_tables.written(rng, fuzz_tables.log(rng))
     if stem == "log":
-        data = (LOG * rng.choice((1, 3, 200))).encode()
+        data = (fuzz_tables.LOGS[0] * rng.choice((1, 3, 200))).encode()
         return (
             _broken(rng, data)
             if rng.random() < 0.7
@@ -224,7 +228,7 @@ def _content(rng: random.Random, name: str) -> bytes:
         "launched": LAUNCHED,
         "phases": PHASES,
         "rows": ROWS,
-        "snapshot": SNAPSHOT,
+        "snapshot": SNAPSHOT if rng.random() < 0.5 else fuzz_tables.snapshot(rng),
     }[stem]
     value = copy.deepcopy(base)
     for _ in range(rng.choice((0, 0, 1, 1, 1, 2, 4))):

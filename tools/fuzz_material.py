@@ -185,6 +185,9 @@ WORDS: dict[str, tuple[str, ...]] = {
     "run-kind": ("production", "benchmark", "speedrun"),
     "phases": ("2",),
     "snapshot": ("snapshot.json", "snapshot.pickle"),
+    "lengths": ("lengths.txt",),
+    "samples-file": ("lengths.txt",),
+    "tokens-field": ("input_ids",),
     "log": ("log.txt", "tps: 7,023  tflops: 411.26  mfu: 41.58%", "mfu: " + " " * 4000),
     "output": ("out.txt",),
     "plot": ("out.svg",),
@@ -242,6 +245,11 @@ OF_FILES = (
     "train-time --run run.yaml",
     "compare run.yaml run.yaml",
     "validate rows.yaml",
+    "validate rows.csv",
+    "calibrate rows.csv",
+    "data lengths lengths.txt",
+    "data lengths lengths.txt --tokens-field input_ids",
+    "train-time gpt2 --gpus 8 --hardware h100 --task sft --no-packing --lengths lengths.txt",
     "watch log.txt --once",
     "watch - --once",
     "watch log.txt llama3-8b --gpus 8 --hardware h100 --seq 8192 --steps 500 --once",
@@ -297,6 +305,7 @@ OF_RUNS = (
 )
 """Questions about whole runs: their parts, failures, power and budget."""
 ROOTS: tuple[Any, ...] = (
+    10**11,
     10**18,
     -1,
     0,
@@ -438,10 +447,6 @@ PHASES: dict[str, Any] = {
         {"name": "long", "tokens": 2e9, "seq": 1024, "global-batch": 128, "gpus": 32},
     ],
 }
-LOG = (
-    "iteration 10/100 | elapsed time per iteration (ms): 812.4 | throughput per GPU (TFLOP/s/GPU): 411.2 | "
-    "global batch size: 64\n"
-)
 FILES = (
     "launched.yaml",
     "model.json",
@@ -450,6 +455,8 @@ FILES = (
     "profile.json",
     "run.yaml",
     "rows.yaml",
+    "rows.csv",
+    "lengths.txt",
     "snapshot.json",
     "snapshot.pickle",
     "log.txt",

@@ -61,6 +61,11 @@ def asks_json(case: Case) -> bool:
     )
 
 
+INTERNAL = re.compile(
+    r"unhashable|has no attribute|not subscriptable|not iterable|index out of range|NoneType|positional argument"
+    r"|unsupported operand|<class |object at 0x|unexpected keyword|codec can't"
+)
+"""What Python says of a mistake in a program, which tells a user nothing."""
 MORE = re.compile(r"error: and \d+ more")
 
 
@@ -84,6 +89,8 @@ def _stderr(status: int, err: str) -> str | None:
         return f"a line on stderr that is neither an error nor a hint: {other[0][:60]!r}"
     if any(not c.isprintable() for line in lines for c in line):
         return "a control character on stderr"
+    if status != 0 and any(INTERNAL.search(line) for line in lines):
+        return f"a message of Python's own: {INTERNAL.findall(err)[0]}"
     if any(line.strip() in ("error:", "hint:") for line in lines):
         return "an empty message"
     unhinted = [
