@@ -134,7 +134,29 @@ def test_a_field_is_needed_where_samples_have_fields(samples: pathlib.Path) -> N
     found = run_line(f"data lengths {samples}")
     assert found.status == 2
     assert ":1: --tokens-field is missing" in found.err
-    assert "one of input_ids, n" in found.err
+    assert "hint: --tokens-field input_ids or --tokens-field n\n" in found.err
+
+
+def test_samples_of_text_have_no_field_to_name(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    file.write_text('{"messages": [{"role": "user", "content": "hi"}], "text": "hi"}\n')
+    found = run_line(f"data lengths {file}")
+    assert found.status == 2
+    assert "text is not tokenized here" in found.err
+
+
+def test_the_passes_of_a_launch_file_state_no_amount_without_samples(tmp_path: pathlib.Path) -> None:
+    """axolotl's num_epochs is over a data set that the file does not count: a plan needs none of it."""
+    file = tmp_path / "train.yaml"
+    file.write_text(
+        "base_model: meta-llama/Llama-3.1-8B\nadapter: lora\nlora_r: 16\nlora_target_linear: true\n"
+        "sequence_len: 2048\nsample_packing: true\nmicro_batch_size: 1\nnum_epochs: 3\nbf16: true\n"
+        "gradient_checkpointing: true\noptimizer: adamw_torch\n"
+    )
+    line = f"plan --from {file} --hardware h100 --gpus 8"
+    assert run_line(line).status == 0
+    assert "--samples is missing" in run_line("plan llama3-8b --gpus 8 --hardware h100 --epochs 3").err
+    assert "time" in run_line(f"{line} --samples 10k --sample-tokens 500 --json").values
 
 
 @pytest.mark.parametrize("text", ["100\n300\n300\n", "[7, 7]\n", '{"input_ids": [1]}\n{"input_ids": [1, 2]}\n'])

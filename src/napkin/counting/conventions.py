@@ -107,6 +107,19 @@ def allowed_per_token(passes: Passes, over: Callable[[Model, int], Works]) -> Te
     return counted_per_token(passes, over, pairs=EXACT)
 
 
+SQUARES = {"palm": 2, "nanogpt": 2, "torch": 2, "causal": 1, "megatron": 1}
+"""Convention → how many times it counts the pairs of tokens that causality leaves: twice by the full square."""
+
+
+def share_in_windows(name: str, convention: Term, half: Term | None, allowed: Term | None) -> float:
+    """Return the share of a convention's FLOPs that remain if its attention counts only the pairs that windows and
+    documents leave, as often as it counts causal ones. half: the count of a step with half the square."""
+    if half is None or allowed is None:
+        return 1.0
+    masked = max(float(half.value) - float(allowed.value), 0.0)
+    return 1 - SQUARES.get(name, 0) * masked / float(convention.value)
+
+
 def excess(convention: Term, allowed: Term | None) -> float:
     """Return how many times the FLOPs of the allowed pairs a convention counts, at least 1. A kernel computes little of
     the square of a long sequence with a short window, so that an MFU by the full square may exceed 1."""

@@ -29,12 +29,18 @@ UNMASKED = "MFU above 1: it counts attention's full square, of which kernels ski
 """Why an MFU may exceed 1 below the hardware's peak."""
 
 
-def verdict_of(used: float, excess: float = 1.0) -> str:
-    """Return the verdict on an MFU, relative to published training steps; above 1 is impossible. excess: how many times
-    the FLOPs that masks allow it counts, by which one above 1 is divided."""
+def judged(used: float, excess: float = 1.0, seen: float = 1.0) -> float:
+    """Return the MFU that is compared with published steps, whose attention has no windows. excess: how many times the
+    FLOPs that masks allow it counts, by which one above 1 is divided; seen: the share of its FLOPs in windows."""
+    return used * seen if used * seen <= 1 or used > excess else used / excess
+
+
+def verdict_of(used: float, excess: float = 1.0, seen: float = 1.0) -> str:
+    """Return the verdict on an MFU, relative to published training steps; above 1 is impossible. The arguments are
+    those of `judged`."""
     if used > excess:
         return "impossible"
-    used = used / excess if used > 1 else used
+    used = judged(used, excess, seen)
     return "good" if used >= GOOD else "fair" if used >= FAIR else "poor" if used > BAD else "bad"
 
 

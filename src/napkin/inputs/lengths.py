@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import name_of, parse_json, printable, read_text, repeated
@@ -20,6 +21,8 @@ LONGEST_LINE = 64 * 10**6
 """Bytes of one sample."""
 LONGEST = 10**9
 """Tokens of one sample."""
+UNTOKENIZED = "text is not tokenized here: a field of token ids, or of their number, as a tokenizer's map adds"
+"""The hint for samples of text."""
 COUNTED_BY = "napkin data lengths {} --tokens-field input_ids --json -o lengths.json"
 """The command that counts the lengths of a file of samples."""
 FORM = f'{COUNTED_BY.format("FILE")} writes it; or {{"histogram": [[length, count], …]}}'
@@ -112,24 +115,32 @@ def _length(line: bytes, where: str, field: str | None) -> int:
         raise NapkinError(f"{where}: {what}", "one JSON object a line, as `datasets` writes them") from None
     found, what = sample, "it"
     if isinstance(sample, dict):
-        known = ", ".join(printable(str(key), 40) for key in list(sample)[:8])
         if field is None:
-            hint = f"--tokens-field NAME, one of {known}" if known else "--tokens-field NAME"
-            raise NapkinError(f"{where}: --tokens-field is missing: which field holds the token ids?", hint)
+            what = "--tokens-field is missing: which field holds the token ids?"
+            raise NapkinError(f"{where}: {what}", _fields_of(sample))
         what = printable(field, 40)
         if field not in sample:
-            raise NapkinError(f"{where}: has no field {what}", f"one of {known}" if known else "an object")
+            raise NapkinError(f"{where}: has no field {what}", _fields_of(sample))
         found = sample[field]
     elif field is not None:
         raise NapkinError(f"{where}: is not an object with fields", "one object a line, or leave out --tokens-field")
-    if isinstance(found, list) and set(map(type, found)) == {int} and min(found) >= 0:
-        found = len(found)
-    if type(found) is not int or not 0 < found <= LONGEST:
-        raise NapkinError(
-            f"{where}: {what} is neither a list of token ids nor their number",
-            "text is not tokenized here: give the field of the ids",
-        )
-    return found
+    length = _tokens_in(found)
+    if length is None:
+        raise NapkinError(f"{where}: {what} is neither a list of token ids nor their number", UNTOKENIZED)
+    return length
+
+
+def _tokens_in(value: object) -> int | None:
+    """Return the tokens that a value states: the length of a list of ids, or their number; None for other values."""
+    if isinstance(value, list) and set(map(type, value)) == {int} and min(value) >= 0:
+        value = len(value)
+    return value if type(value) is int and 0 < value <= LONGEST else None
+
+
+def _fields_of(sample: Mapping[str, object]) -> str:
+    """Return a hint that names the fields of a sample that state its tokens."""
+    stated = [f"--tokens-field {quoted(printable(key, 40))}" for key in sample if _tokens_in(sample[key]) is not None]
+    return " or ".join(stated[:3]) if stated else UNTOKENIZED
 
 
 class _Twice(ValueError):

@@ -44,7 +44,9 @@ def answer(question: MfuQuestion) -> Answer:
     # the recomputed share is one of the full square: nothing for the pairs that masks allow
     hardware_used = [utilization.hfu(name, used[name], question.repeated) for name in question.per_token]
     main = used[question.basis]
-    excess = conventions.excess(question.per_token[question.basis], question.allowed)
+    judged_by = question.per_token[question.basis]
+    excess = conventions.excess(judged_by, question.allowed)
+    seen = conventions.share_in_windows(question.basis, judged_by, question.half, question.allowed)
     answer = Answer(
         "mfu",
         [
@@ -56,9 +58,9 @@ def answer(question: MfuQuestion) -> Answer:
             *([measured_rate.of_job(rate, question.gpus)] if question.gpus is not None else []),
             peak,
         ],
-        verdict=utilization.verdict_of(main.value, excess),
+        verdict=utilization.verdict_of(main.value, excess, seen),
         status=BROKEN if main.value > excess else OK,
-        notes=_remarks(question, main, excess),
+        notes=_remarks(question, main, excess, seen),
     )
     if question.logged is not None and question.logged.lines > 1:
         answer.notes.append(spread_note(question.logged.lines, question.logged.slow))
@@ -73,7 +75,9 @@ def answer(question: MfuQuestion) -> Answer:
             said += explain(float(question.claimed), [*used.values(), *again], question.hardware, question.dtype)
         answer.terms = (*answer.terms, leaf("mfu/claimed", question.claimed, "1", GIVEN))
     answer.notes = [*answer.notes[:1], *said]
-    answer.screen = of_rate(question.name, answer, question.basis, (question.hardware.name, question.dtype), said)
+    rare = utilization.is_rare(utilization.judged(main.value, excess, seen), answer.verdict)
+    machine = (question.hardware.name, question.dtype)
+    answer.screen = of_rate(question.name, answer, question.basis, machine, said, rare)
     return answer
 
 
@@ -94,10 +98,11 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term, unexplained: bool) 
         answer.extra["causes"] = [{"term": cause.term or None, "says": cause.says} for cause in gap.causes]
 
 
-def _remarks(question: MfuQuestion, main: Term, excess: float) -> list[str]:
+def _remarks(question: MfuQuestion, main: Term, excess: float, seen: float) -> list[str]:
     """Return notes on the basis of the verdict, and on likely causes of a poor or impossible one."""
     hardware, dtype = question.hardware, question.dtype
-    judged = "exact" if 1 < main.value <= excess else question.basis
+    used = utilization.judged(main.value, excess, seen)
+    judged = "exact" if used == main.value / excess and main.value > 1 else question.basis
     notes = [
         f"the verdict is about mfu/{judged}, against {hardware.name}'s dense {dtype} peak: of published "
         f"training steps half reach {utilization.GOOD} (good), nine in ten {utilization.FAIR} (fair), else poor"
@@ -113,11 +118,16 @@ def _remarks(question: MfuQuestion, main: Term, excess: float) -> list[str]:
     causes = "the whole job's tokens taken for one GPU's, fewer --gpus than ran, a wrong accelerator or dtype"
     if main.value > excess:
         notes.append(f"an MFU above 1 is impossible: look for {causes}")
-    elif main.value > 1:
+    elif judged == "exact":
         notes.append(f"{utilization.UNMASKED}; the verdict is about exact")
-    elif main.value > utilization.RARE:
+    elif used < main.value:
+        notes.append(
+            f"the verdict is about an MFU of {used:.3g}: without the part of attention's square outside the windows, "
+            "which published steps have not"
+        )
+    elif used > utilization.RARE:
         notes.append(f"only 1 % of published training steps reach {utilization.RARE}: look for {causes}")
-    elif main.value < utilization.FAIR:
+    if main.value <= excess and used < utilization.FAIR:
         notes.append("look for data loading, fp32 without TF32, launches bound by the CPU, a tiny batch, a wrong peak")
     return notes
 

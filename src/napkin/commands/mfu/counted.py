@@ -44,5 +44,6 @@ def read_counted(inputs: Inputs, model: Model) -> CountedModel:
     if not usual:  # the other conventions count the gradients of all weights, and one model
         per_token["torch"] = conventions.counted_per_token(passes, over)
     allowed = conventions.allowed_per_token(passes, over)
-    counted = Counted(per_token, seq * task.rows, VERDICT_BY if usual else "torch", allowed)
+    half = conventions.counted_per_token(passes, over, pairs=flops.HALF)
+    counted = Counted(per_token, seq * task.rows, VERDICT_BY if usual else "torch", allowed, half)
     return CountedModel(counted, passes, over)

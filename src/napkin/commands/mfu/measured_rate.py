@@ -23,12 +23,13 @@ RATED = "for example --tokens-per-second 98000"
 @record
 class Counted:
     """What converts a rate: FLOPs per token by convention, and the tokens of a sample, if known. basis: the convention
-    whose MFU is judged; allowed: FLOPs per token of the pairs of tokens that masks allow."""
+    whose MFU is judged; allowed: FLOPs per token of the pairs of tokens that masks allow; half: of half the square."""
 
     per_token: Mapping[str, Term]
     seq: int | None
     basis: str = "6nd"
     allowed: Term | None = None
+    half: Term | None = None
 
 
 def read_counted_parameters(inputs: Inputs, per_token: Term) -> Counted:

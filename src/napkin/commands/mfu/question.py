@@ -66,6 +66,7 @@ class MfuQuestion:
     gpus: Term | None
     basis: str
     allowed: Term | None
+    half: Term | None
     claimed: float | None
     logged: Logged | None
     step: StepQuestion | None
@@ -101,6 +102,7 @@ def read_rated(inputs: Inputs, logged: Logged | None) -> MfuQuestion:
         gpus=inputs.term("gpus") if inputs.has("gpus") else None,
         basis=_read_basis(inputs, counted),
         allowed=counted.allowed,
+        half=counted.half,
         claimed=claimed,
         logged=logged,
         step=_read_step(inputs, logged is not None and logged.lines > 1),

@@ -14,6 +14,8 @@ from napkin.render.figures import to_type
 from napkin.term import GIVEN, TRUE, Term, divide, leaf, multiply, subtract
 from napkin.term import constant as fixed
 
+COUNTED = ("steps", "samples", "lengths")
+"""Options that count how much is trained on; the others say how."""
 LONGEST_OF = "padded to the longest of a micro-batch: E[max] over samples drawn at random"
 
 
@@ -26,8 +28,10 @@ class Amount:
 
 
 def read_whether_stated(inputs: Inputs) -> bool:
-    """Return whether the amount of training is stated other than by --tokens."""
-    return any(name in inputs for name in AMOUNT)
+    """Return whether the amount of training is stated other than by --tokens. The passes over samples of a launch file
+    state none where the samples are not counted: they are those of a data set."""
+    stated = [name for name in AMOUNT if name in inputs]
+    return any(name in COUNTED or not inputs.given[name].shared for name in stated)
 
 
 def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | None = None) -> Amount:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from napkin.commands.next_command import under
-from napkin.counting.utilization import is_rare
 from napkin.render.answer import Answer
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.term import Term
@@ -24,28 +23,32 @@ SAYS = {
 """Convention → its count of the FLOPs per token."""
 
 
-def of_rate(name: str, answer: Answer, basis: str, machine: tuple[str, str], remarks: Sequence[str]) -> Screen:
-    """Return the screen of a measured rate; basis: the convention that is judged, machine: name and dtype."""
+def of_rate(
+    name: str, answer: Answer, basis: str, machine: tuple[str, str], remarks: Sequence[str], rare: bool
+) -> Screen:
+    """Return the screen of a measured rate; basis: the convention that is judged, machine: name and dtype; rare: the
+    MFU is so high that its inputs are in doubt."""
     terms = answer.by_path()
     speed = f"{human(terms['tokens_per_second_per_gpu'].value, '1')} token/s per GPU"
     hardware, dtype = machine
     named = "model" in answer.inputs or any(path.startswith("mfu/palm") for path in terms)
     peak = human(terms["peak"].value, "FLOP/s")
-    word = (answer.verdict or "").upper() + " BUT RARE" * is_rare(terms["mfu"].value, answer.verdict)
+    word = (answer.verdict or "").upper() + " BUT RARE" * rare
     return Screen(
         [f"{name} at {speed}", hardware],
         [f"MFU {human(terms['mfu'].value, '1', 4)}", word, f"of {peak} dense {dtype} peak"],
         answer.verdict or "",
         _conventions(terms, basis),
         remarks,
-        next=_next(terms, named),
+        next=_next(terms, answer.verdict, named),
     )
 
 
-def _next(terms: dict[str, Term], named: bool) -> Next:
+def _next(terms: dict[str, Term], verdict: str | None, named: bool) -> Next:
     """Return the next command: the whole job's rate if one GPU's is impossible, else the step as it is predicted."""
     each, job = terms["tokens_per_second_per_gpu"], terms.get("tokens_per_second")
-    if job is not None and not each.parts and 1 < terms["mfu"].value <= job.value / each.value:
+    one_for_all = job is not None and not each.parts and terms["mfu"].value <= job.value / each.value
+    if one_for_all and verdict == "impossible":
         return Next({"tokens-per-second-per-gpu": None, "tokens-per-second": f"{each.value:.12g}"})
     return under("step") if named else Next({"explain": True})
 
