@@ -110,6 +110,17 @@ def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> N
     assert timed == sorted(timed) or "--task" in line
 
 
+def test_no_suggestion_needs_every_degree_at_once() -> None:
+    """All weights of an 8B model on eight cards of 16 GB: what each rank holds is divided by some degrees, on the same
+    GPUs or as few more as serve, and not by tp 8, cp 8 and pp 8 together, which take 512."""
+    answer = ask_json("memory llama3.1-8b --hardware v100-sxm2-16gb --gpus 8 --seq 4096")
+    changes = [row["change"] for row in answer["suggestions"]]
+    assert any("--gpus" not in change for change in changes)
+    assert not any(all(f"--{name}" in change for name in ("tp", "cp", "pp")) for change in changes)
+    for row in answer["suggestions"]:
+        assert ask_json(row["command"].removeprefix("napkin "))["verdict"] == FITS
+
+
 def test_frozen_weights_in_fp32_are_advised_to_be_in_sixteen_bits() -> None:
     """8.03e9 weights in fp32 take 29.9 GiB of 39.5, in 16 bits half; not where they are in 16 bits already."""
     line = "memory llama3-8b --task sft --lora-rank 16 --seq 2048 --recompute full --hardware a100-40g --micro-batch"

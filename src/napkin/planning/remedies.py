@@ -57,6 +57,10 @@ RELAXED = (
 """The order in which axes are relaxed: the least desirable changes first, free ones last."""
 WITHOUT_ZERO = ("zero", *(name for name in RELAXED if name != "zero"))
 """The same order for users who prefer not to shard."""
+DEGREES = (("tp",), ("cp",), ("ep",), ("pp",), ("tp", "cp"), ("tp", "pp"))
+"""Degrees that are combined with more GPUs, if sharding over them is not enough."""
+DIVIDING = ("pp", "cp", "ep", "tp")
+"""Degrees whose product may exceed the GPUs, the first to be given up first."""
 MOST, ENOUGH = 3, 2
 """Numbers of remedies on the same GPUs after which no further group, and no drastic group, is tried."""
 
@@ -98,10 +102,14 @@ class RemedySearch:
 
     def strongest(self, names: Sequence[str]) -> Choice:
         """Return the combination with every one of these axes at its last level, but offloading no more than the host
-        has room for, and with a sequence that the ranks can divide."""
+        has room for, with a sequence that the ranks can divide, and no larger degrees than there are GPUs."""
         choice = tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
-        choice = self._weaker(choice, "seq", None)
-        return self._weaker(choice, "offload", HOST_TOO_SMALL)
+        divided = self._weaker(choice, "seq", None)
+        if self.evaluated(divided) is None:
+            for name in DIVIDING:
+                choice = self._weaker(choice, name, None)
+            divided = choice
+        return self._weaker(divided, "offload", HOST_TOO_SMALL)
 
     def _weaker(self, choice: Choice, name: str, problem: str | None) -> Choice:
         """Return a combination with an axis relaxed until its evaluation is not this problem."""
@@ -232,9 +240,12 @@ def with_more_gpus(search: RemedySearch, fewest: bool) -> Remedy | None:
         return None
     others = [name for name in RELAXED if name not in ("gpus", "zero")]
     order = RELAXED if fewest else (*others, "gpus", "zero")
-    for group in ((*TRAINER, "gpus"), everything):
-        strongest = search.strongest(group)
-        if search.fits(strongest):
-            choice = search.relaxed(strongest, order)
-            return search.remedy(choice) if choice[everything.index("gpus")] else None
+    at = everything.index("gpus")
+    divided = [(*TRAINER, *degrees, "gpus") for degrees in DEGREES if set(degrees) <= set(everything)]
+    for groups in ([(*TRAINER, "gpus")], divided, [everything]):
+        strongest = [search.strongest(group) for group in groups]
+        found = [search.relaxed(choice, order) for choice in strongest if search.fits(choice)]
+        larger = [choice for choice in found if choice[at]]
+        if larger:
+            return search.remedy(min(larger, key=lambda one: one[at]))
     return None
