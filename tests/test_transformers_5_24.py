@@ -134,3 +134,11 @@ def test_weights_of_looped_layers_have_one_gradient(fields: dict[str, Any]) -> N
     (_, embedding), *_ = parts
     made = Moments(step, found, parts).end_of_backward().gradients
     assert made == found.gradients - 4 * embedding.all
+
+
+@pytest.mark.parametrize("model_type", ["funnel", "encoder-decoder", "seamless_m4t_v2"])
+def test_a_type_of_transformers_that_is_not_read_is_no_misspelling(model_type: str) -> None:
+    refused = run_line("params -", stdin=json.dumps({"model_type": model_type, "hidden_size": 64}))
+    assert refused.status == 3
+    assert f"napkin does not read '{model_type}', a model type of transformers" in refused.err
+    assert "did you mean" not in refused.err

@@ -128,6 +128,11 @@ def architecture_of(config: Config) -> Architecture:
             raise Refused(
                 f"{place}: {printable(name, 60)} holds a language model and is none", "write the language model's own"
             )
+        if registered(name):  # no misspelling of another
+            raise Refused(
+                f"{place}: napkin does not read {printable(name, 60)!r}, a model type of transformers",
+                "docs/adding-an-architecture.md shows how to add it; --params takes a number of parameters alone",
+            )
         raise Refused(
             f"{place}: napkin does not know {printable(name, 60)!r}",
             did_you_mean(name, (*MODULES, *WRAPPERS)) or "docs/adding-an-architecture.md shows how to add it",
