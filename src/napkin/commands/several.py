@@ -15,7 +15,7 @@ def several(command: Signature, option: Option, text: str) -> Unreadable | None:
     other."""
     parts = text.split("..") if ".." in text else text.split(",")
     grouped = ".." not in text and all(len(part.strip()) == 3 for part in parts[1:])  # the commas of one number
-    if len(parts) < 2 or grouped or len(text) > LONGEST:
+    if len(parts) < 2 or not all(map(str.strip, parts)) or grouped or len(text) > LONGEST:
         return None
     try:
         for part in parts:
