@@ -230,6 +230,16 @@ def test_a_tower_that_cannot_be_read_is_left_out_with_the_reason() -> None:
     assert any("num_heads" in note for note in answer.data["notes"])
 
 
+@pytest.mark.parametrize(("heads", "tp"), [(4, 2), (6, 2), (3, 2)])
+def test_tensor_parallelism_divides_the_heads_of_the_tower(heads: int, tp: int) -> None:
+    fields = {**SMALL, "vision_config": {**SMALL["vision_config"], "num_heads": heads, "embed_dim": 96}}  # type: ignore[dict-item]
+    line = ["memory", "-", "--gpus", "8", "--hardware", "h100", "--seq", "64", "--tp", str(tp)]
+    outcome = run_line(line, stdin=json.dumps(fields))
+    assert outcome.status == (0 if heads % tp == 0 else 2)
+    if outcome.status:
+        assert f"attention heads of the vision tower ({heads})" in outcome.err
+
+
 @pytest.mark.parametrize("value", [None, [], {"a": 1}, 3, "resnet", 1e300, True])
 @pytest.mark.parametrize("field", ["model_type", "depth", "embed_dim", "patch_size", "spatial_merge_size", "mlp_ratio"])
 def test_hostile_vision_fields_never_crash(field: str, value: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from napkin.commands.signature import Signature
 from napkin.options.option import Option
 from napkin.units import Unreadable
@@ -17,12 +19,23 @@ def several(command: Signature, option: Option, text: str) -> Unreadable | None:
     grouped = ".." not in text and all(len(part.strip()) == 3 for part in parts[1:])  # the commas of one number
     if len(parts) < 2 or not all(map(str.strip, parts)) or grouped or len(text) > LONGEST:
         return None
+    parse = command.reads.get(option.name, option.parse)
     try:
         for part in parts:
-            command.reads.get(option.name, option.parse)(part)
+            parse(part)
     except Unreadable:
         return None
+    if _reads(parse, ",".join(parts)):
+        return None  # the command takes several values: something else is wrong with these
     shown = text if len(text) <= 60 else f"{text[:60]}…"
     return Unreadable(
         f"{shown!r} is several values", f"napkin sweep {command.name} --over {option.name}={shown} asks for each"
     )
+
+
+def _reads(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except Unreadable:
+        return False
+    return True

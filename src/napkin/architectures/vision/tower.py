@@ -80,7 +80,7 @@ def tower(config: Config, kind: Tower, unread: int | None) -> Vision:
         runs.append((unread, replace(make(None), kind="unread", read=False)))
     runs += [(1, one) for one in ends(config, kind, width, unread is None)]
     stack = stack_of("tower", stem(config, kind, width, rows * columns), runs, ())
-    seen = Model(config.name, (stack,), False, width, 1, 1, width, 0)
+    seen = Model(config.name, (stack,), False, width, heads, heads, width // heads, 0)
     return Vision(
         one_stack(config.name, "patches", patched(config, kind, width), width),
         located(seen, kind.modules),
