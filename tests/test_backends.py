@@ -106,9 +106,18 @@ def test_a_layout_that_a_library_does_not_have_is_refused(napkin: Napkin, more: 
         assert hint in found.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("more", [one for one, _, _ in REFUSED if "--tp 4" not in one])
-def test_a_plan_for_it_is_refused_or_impossible(napkin: Napkin, more: str) -> None:
-    assert napkin(f"plan {ON_8} {more}").status in (1, 2)
+@pytest.mark.parametrize(
+    ("more", "problem", "hint"), [one for one in REFUSED if "--tp 4" not in one[0] and "--ulysses" not in one[0]]
+)
+def test_a_plan_for_it_is_refused_too(napkin: Napkin, more: str, problem: str, hint: str) -> None:
+    found = napkin(f"plan {ON_8} {more}")
+    assert (found.status, problem in found.errors[0], hint in found.err) == (2, True, True)
+
+
+def test_compare_names_the_framework_that_changes_with_a_stage(napkin: Napkin) -> None:
+    line = f"compare memory {ON_8} --trainer axolotl --zero 3 --against zero={{}} --json"
+    for stage, change in ((1, "framework fsdp → deepspeed"), (0, "framework fsdp → none")):
+        assert any(change in note for note in napkin(line.format(stage)).data["notes"])
 
 
 ALLOWED = (

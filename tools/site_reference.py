@@ -27,6 +27,7 @@ from napkin.term import Term, expression
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
+from napkin.training.trainer import Trainer
 from napkin.training.trainers import TRAINERS
 from napkin.units import human
 
@@ -190,16 +191,39 @@ def optimizers_page() -> str:
     return "\n".join(["# Optimizers", "", text, "", *_table(("--optimizer", "keeps", "forms", "source"), rows)])
 
 
+def _means(trainer: Trainer) -> str:
+    """Return the framework that each ZeRO stage means in a library: `deepspeed: 1, 2, 3`."""
+    return "; ".join(f"{one.framework}: {', '.join(map(str, one.implied))}" for one in trainer.backends if one.implied)
+
+
+def _divides(trainer: Trainer) -> str:
+    """Return what a library divides over ranks on each of its frameworks: `fsdp: tp, cp`."""
+    found = []
+    for one in trainer.backends:
+        has = {
+            "tp": one.divides.tensor,
+            "cp": one.divides.context,
+            "ulysses": one.divides.heads,
+            "pp": one.divides.staged,
+        }
+        found.append(f"{one.framework}: {', '.join(name for name, there in has.items() if there) or 'nothing'}")
+    return "; ".join(found)
+
+
 def frameworks_page() -> str:
     """Return the frameworks, the libraries on top of them, precision policies and conventions of FLOPs."""
     frameworks = [(f"`{n}`", one.says, f"`{one.implementation}`", one.source) for n, one in FRAMEWORKS.items()]
-    trainers = [(f"`{n}`", one.framework, f"`{one.full}`", one.source) for n, one in TRAINERS.items()]
+    trainers = [
+        (f"`{n}`", one.framework, _means(one), _divides(one), f"`{one.full}`", one.source)
+        for n, one in TRAINERS.items()
+    ]
     policies = [
         (f"`{n}`", one.param, one.grad, one.compute, one.state, one.master or "none") for n, one in POLICIES.items()
     ]
     out = ["# Frameworks, trainers, precision", "", "## Frameworks", ""]
     out += _table(("--framework", "what it is", "implementation", "facts from"), frameworks)
-    out += ["## Trainers", "", *_table(("--trainer", "runs on", "16 bits mean", "facts from"), trainers)]
+    heads = ("--trainer", "default framework", "a ZeRO stage means", "divides", "16 bits mean", "facts from")
+    out += ["## Trainers", "", *_table(heads, trainers)]
     out += ["## Precision policies", ""]
     out += _table(("--precision", "parameters", "gradients", "compute", "states", "master"), policies)
     out += ["## Conventions of FLOPs", ""]

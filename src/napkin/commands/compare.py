@@ -102,15 +102,18 @@ def _alike(question: Question, other: Question, answer: Answer, its: Answer) -> 
 
 def _following(differing: Sequence[str], first: Answer, second: Answer) -> list[str]:
     """Return a note on inputs that were not given and change with the differences, software first."""
-    found = {
-        name: f"{name} {shown.value} → {second.inputs[name].value}"
-        for name, shown in first.inputs.items()
-        if name not in differing and name in second.inputs and shown.value != second.inputs[name].value
-        if {shown.origin, second.inputs[name].origin} <= set(DEFAULTED)
+    both = {name: (first.inputs.get(name), second.inputs.get(name)) for name in {**first.inputs, **second.inputs}}
+    apart = {
+        name: sides
+        for name, sides in both.items()
+        if name not in differing and (all(sides) or any(one and one.origin == "assumed" for one in sides))
+        if all(one is None or one.origin in DEFAULTED for one in sides)
     }
+    values = {name: [one.value if one else "none" for one in sides] for name, sides in apart.items()}
+    found = {name: f"{name} {a} → {b}" for name, (a, b) in values.items() if a != b}
     if not differing or not found:
         return []
-    guessed = [name for name in found if first.inputs[name].origin == "assumed"]
+    guessed = [name for name in found if any(one and one.origin == "assumed" for one in apart[name])]
     listed = ", ".join(found[name] for name in sorted(found, key=lambda name: name not in guessed))
     held = f"; state --{guessed[0]} to hold it" if guessed else ""
     return [f"with {', '.join(differing)} {'change' if len(differing) > 1 else 'changes'} {listed}{held}"]

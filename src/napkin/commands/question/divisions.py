@@ -41,10 +41,12 @@ def check_search(
     trainer, found = read_named_trainer(inputs), list(frameworks)
     if trainer is None:
         return
-    _check_stage(trainer, found[0], only.get("zero", 0))
+    stage = only.get("zero", 0)
+    _check_stage(trainer, found[0], stage)
     for name in DEGREES:
-        if only.get(name, 1) > 1 and not any(one.divides.of(name, ulysses) for one in found):
-            raise _lacks(trainer, found[0], name, only[name], ulysses, only.get("zero", 0))
+        stages = {with_stage for one in found for with_stage in one.divides.of(name, ulysses)}
+        if only.get(name, 1) > 1 and not (stage in stages if "zero" in only else stages):
+            raise _lacks(trainer, found[0], name, only[name], ulysses, stage)
 
 
 def read_degrees(inputs: Inputs) -> tuple[str, ...]:
