@@ -45,11 +45,14 @@ def test_the_frameworks_of_a_library_exist() -> None:
 @pytest.mark.parametrize(
     ("card", "policy"), [("v100", "fp16-mixed"), ("t4", "fp16-mixed"), ("gtx-titan-x", "fp32"), ("h100", "bf16-mixed")]
 )
-@pytest.mark.parametrize("command", ["memory", "step", "plan", "max-params", "sensitivity step", "train-time"])
+@pytest.mark.parametrize(
+    "command",
+    ["memory", "step", "plan", "max-params", "sensitivity step --vary seq", "train-time --tokens 1B --zero 1"],
+)
 def test_training_is_in_a_format_that_the_card_has(napkin: Napkin, command: str, card: str, policy: str) -> None:
     """bf16, else fp16, else fp32: one default in every command, the same as when it is stated."""
     model = "" if command == "max-params" else "gpt2"
-    line = f"{command} {model} --gpus 2 --hardware {card}" + " --tokens 1B --zero 1" * (command == "train-time")
+    line = f"{command} {model} --gpus 2 --hardware {card}"
     usual, stated = (napkin(f"{line} {more} --json") for more in ("", f"--precision {policy}"))
     assert usual.data["inputs"]["precision"]["value"] == policy
     assert usual.data["inputs"]["precision"]["origin"] == "default"

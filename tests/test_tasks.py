@@ -9,7 +9,7 @@ import torch
 
 from napkin.operations.losses import LOSSES
 from napkin.training.tasks import TASKS
-from tests.conftest import Napkin, run_line
+from tests.conftest import Napkin, answered, run_line
 
 GPT2 = 124_439_808
 """Parameters of gpt2, whose head is tied to its embedding."""
@@ -357,16 +357,17 @@ def test_adapters_alone_make_it_fine_tuning(napkin: Napkin) -> None:
 def test_plan_and_step_of_fine_tuning_run_on_the_same_software(napkin: Napkin, more: str) -> None:
     """A model of transformers over data-parallel ranks, uncompiled, and no pipeline or tensor parallelism unless asked
     for; pre-training is planned with Megatron's layouts."""
-    found = napkin(f"plan llama3.1-8b --gpus 8 --hardware h100 {more} --json")
+    line = f"plan llama3.1-8b --gpus 8 --hardware h100 {more} --json"
+    found = napkin(line)
     assert found.data["inputs"]["stack"]["value"] == "fsdp-eager"
     assert found.data["inputs"]["implementation"]["value"] == "hf"
     assert {(row["tp"], row["pp"]) for row in found.data["rows"]} == {(1, 1)}
     step = napkin(f"step llama3.1-8b --gpus 8 --hardware h100 --zero 3 {more} --json")
     assert step.data["inputs"]["stack"]["value"] == "fsdp-eager"
-    wider = napkin(f"plan llama3.1-8b --gpus 8 --hardware h100 {more} --max-tp 2 --rows 300 --json").data["rows"]
-    assert {row["tp"] for row in wider} == {1, 2}
-    plain = napkin("plan llama3.1-8b --gpus 8 --hardware h100 --json").data["inputs"]
-    assert plain["stack"]["value"] == "megatron-core"
+    only, wider = (napkin(f"{line} {tp} 2") for tp in ("--tp", "--max-tp"))
+    assert {row["tp"] for row in only.data["rows"]} == {2}
+    assert wider.values["layouts"] == found.values["layouts"] + only.values["layouts"]
+    assert answered("plan llama3.1-8b --gpus 8 --hardware h100").inputs["stack"].value == "megatron-core"
 
 
 def test_plan_runs_on_the_framework_that_is_named(napkin: Napkin) -> None:
