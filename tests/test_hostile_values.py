@@ -198,3 +198,8 @@ def test_a_path_that_begins_with_a_dash_stays_behind_two(
 
 def test_a_name_that_ends_with_a_slash_is_a_folder(napkin: Napkin) -> None:
     assert napkin("params gpt2/").errors[0] == "error: gpt2/: No such file or directory"
+
+
+def test_a_figure_is_typed_once(napkin: Napkin) -> None:
+    outcome = napkin("memory gpt2 --hardware h100 --measured reserved=1GiB,used=2GiB,reserved=3GiB")
+    assert (outcome.status, outcome.errors[0]) == (2, "error: --measured: reserved is given twice")

@@ -43,7 +43,11 @@ def read_measured(path: str, device: int | None) -> Snapshot:
         if wrong is not None:
             what = f"--snapshot: {wrong[:40]!r} is not a figure of {', '.join(FIGURES)}"
             raise NapkinError(what, "--snapshot reserved=66GiB,used=70GiB")
-        sizes = {name: _read_size(text) for name, _, text in parts}
+        sizes: dict[str, int] = {}
+        for name, _, text in parts:
+            if name in sizes:
+                raise NapkinError(f"--snapshot: {name} is given twice", "keep one of them")
+            sizes[name] = _read_size(text)
         return Snapshot(0, sizes.get("allocated"), sizes.get("reserved"), used=sizes.get("used"))
     number = path.rstrip(ascii_letters).strip()
     if number.replace(".", "", 1).isdigit() and not number.endswith("."):  # no name such as 61.pickle
