@@ -10,7 +10,10 @@ from napkin.errors import NapkinError
 from napkin.training.framework import ANY, Framework
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.layout import Layout
-from napkin.training.trainer import Trainer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.training.trainer import Trainer
 
 DEGREES = ("tp", "cp")
 
