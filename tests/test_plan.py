@@ -569,3 +569,17 @@ def test_the_best_of_several_machines_has_its_cost_next_to_the_budget(napkin: Na
     hours = float(days) * 24 * int(gpus)
     assert float(cost.strip("$").replace(",", "")) == pytest.approx(2 * hours, rel=1e-3)
     assert all(line.endswith("over") for line in lines[3:5])
+
+
+def test_the_nearest_machine_keeps_the_deadline_and_is_judged_as_one_that_is_named(napkin: Napkin) -> None:
+    """$100,000 at $3.67 are 27,248 GPU-hours, 7 % fewer than the run takes, inside its interval: 48 GPUs in 25 days are
+    too close to call, and not impossible on 4 GPUs in 300. Half of that is outside of it."""
+    line = "plan llama3-8b --tokens 1T --hardware h100 --within 30d --price 3.67 --rows 1 --budget"
+    close, named = napkin(f"{line} 100k --json"), napkin(f"{line} 100k --gpus 48 --json")
+    assert (close.status, close.data["verdict"]) == (named.status, named.data["verdict"]) == (4, "too close to call")
+    assert close.values["gpus"] == 48
+    assert close.values["cost"] == pytest.approx(named.values["cost"])
+    over = napkin(f"{line} 50k --json")
+    assert (over.status, over.data["verdict"]) == (1, "impossible")
+    assert over.data["nearest"].startswith("48 GPUs")
+    assert "TOO CLOSE TO CALL: within 30 days and for $100,000" in napkin(f"{line} 100k").out.splitlines()[1]

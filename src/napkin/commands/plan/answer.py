@@ -17,11 +17,13 @@ from napkin.commands.plan.rows import (
     whole_run,
 )
 from napkin.commands.screens.plan import screen
-from napkin.errors import BROKEN, IMPOSSIBLE
+from napkin.errors import BROKEN, CLOSE, HELD, IMPOSSIBLE
+from napkin.inputs.limits import status_of_most
 from napkin.planning.alternatives import nearest
 from napkin.planning.fewest import LIMIT, TRIED_IN_EIGHTHS
 from napkin.planning.layouts import Scored, chosen_on, fewest_gpus
 from napkin.planning.verdicts import FITS
+from napkin.record import replace
 from napkin.render.answer import Answer, Shown
 from napkin.term import TRUE, Term, leaf
 from napkin.units import human
@@ -106,21 +108,34 @@ def _fewest(question: PlanQuestion) -> Answer:
 
 
 def _none_is_enough(question: PlanQuestion) -> Answer:
-    """Answer with the nearest machine and status 1: with a budget, the fewest GPUs on which a step fits; with only a
-    deadline, the most GPUs that were tried."""
+    """Answer with the nearest machine: with a deadline and a budget, the fewest GPUs that keep the deadline; with a
+    budget, the fewest on which a step fits; with only a deadline, the most that were tried. Its limits are too close to
+    call (status 4) where they lie in the intervals of the run, else broken (status 1)."""
     layouts = question.layouts
     most = layouts.on(LIMIT // layouts.request.node * layouts.request.node)
     if not question.limits:
         return impossible(question, most, None)
-    least = None if question.budget is None else fewest_gpus(layouts, lambda one: one.fit == FITS, lambda *_: True).gpus
+    least = None
+    if question.budget is not None and question.deadline is not None:
+        least = _fewest_of(replace(question, budget=None))
+    if question.budget is not None and least is None:
+        least = fewest_gpus(layouts, lambda one: one.fit == FITS, lambda *_: True).gpus
     request = most if least is None else layouts.on(least)
     found = layouts.find(request)
     near = ("", found) if len(found) else nearest(layouts, request)
     if near is None:
         return impossible(question, request, found)
     answer, _ = ranked_answer(question, near[1])
+    answer.status = status_of_most(question.limits, answer.quantities(), answer.intervals)
+    gpus = near[1].request.gpus
+    if answer.status == CLOSE and least == gpus:
+        answer.verdict = HELD[answer.status]
+        answer.terms = (leaf("gpus", gpus, "GPU"), *answer.terms)
+        answer.inputs["gpus"] = Shown(gpus, None, "solved", "GPU")
+        answer.notes.append(_says_enough(question, None))
+        return answer
     run = answer.by_path()
-    said = [human(near[1].request.gpus, "GPU"), human(run["time"].value, "second")]
+    said = [human(gpus, "GPU"), human(run["time"].value, "second")]
     answer.status, answer.verdict = BROKEN, IMPOSSIBLE
     answer.extra["reasons"] = [_says_enough(question, None)]
     answer.extra["nearest"] = ", ".join([*said, *([human(run["cost"].value, "USD")] if "cost" in run else [])])

@@ -85,8 +85,9 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         fit = [word + size_of(terms["memory/total"].value, terms["memory/capacity"].value)]
     if question.tokens is not None and "time" in terms:
         head.append(human(terms["time"].value, "second"))
-        head += costs if question.budget is not None else []
-        head += judged if question.limits and question.counts else []
+        spent = costs if question.budget is not None else []
+        limited = judged if question.limits and (question.counts or answer.status) else []
+        head += [*spent, *limited] if question.counts else [*limited, *spent]  # a machine that was found is a part more
         head += ends("time")
         head += costs if question.budget is None else []
         head += [*fit, step]
