@@ -105,7 +105,8 @@ class RemedySearch:
         has room for, with a sequence that the ranks can divide, and no larger degrees than there are GPUs."""
         choice = tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
         divided = self._weaker(choice, "seq", None)
-        if self.evaluated(divided) is None:
+        degrees = any(level and axis.name in DIVIDING for axis, level in zip(self.axes, choice, strict=True))
+        if degrees and not self._implied(divided) and self.evaluated(divided) is None:
             for name in DIVIDING:
                 choice = self._weaker(choice, name, None)
             divided = choice
@@ -127,15 +128,19 @@ class RemedySearch:
     def fits(self, choice: Choice) -> bool:
         """Return whether a combination fits: implied by a weaker one that fits or a stronger one that does not, else by
         evaluation."""
-        if choice not in self._known:
-            for other, fit in self._known.items():
-                if fit is None or fit == HOST_TOO_SMALL:  # the host may have room for a weaker one
-                    continue
-                if _fits(fit) and all(a <= b for a, b in zip(other, choice, strict=True)):
-                    return True
-                if not _fits(fit) and all(a >= b for a, b in zip(other, choice, strict=True)):
-                    return False
-        return _fits(self.evaluated(choice))
+        implied = None if choice in self._known else self._implied(choice)
+        return _fits(self.evaluated(choice)) if implied is None else implied
+
+    def _implied(self, choice: Choice) -> bool | None:
+        """Return whether a combination fits, as evaluations of weaker or stronger ones tell; None if they do not."""
+        for other, fit in self._known.items():
+            if fit is None or fit == HOST_TOO_SMALL:  # the host may have room for a weaker one
+                continue
+            if _fits(fit) and all(a <= b for a, b in zip(other, choice, strict=True)):
+                return True
+            if not _fits(fit) and all(a >= b for a, b in zip(other, choice, strict=True)):
+                return False
+        return None
 
     def relaxed(self, choice: Choice, order: Sequence[str]) -> Choice:
         """Return a combination with its axes relaxed one by one as far as it still fits."""
