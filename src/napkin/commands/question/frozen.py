@@ -158,14 +158,14 @@ def _read_ranks(
 ) -> Tuning:
     """Return the adapter of an implementation with the ranks of modules that are in no layer; the layers have theirs
     (`read_model`)."""
+    tuning = implementation.tuning
+    assert tuning is not None
+    if not any("=" in name for name in named):
+        return tuning
     from napkin.inputs.launch.stated import FROM_FILE
     from napkin.operations.adapters.ranks import check_ranks, ranks_among, ranks_outside
 
-    tuning = implementation.tuning
-    assert tuning is not None
     ranks = ranks_among(named)
-    if not ranks:
-        return tuning
     shown = f"--lora-targets {ranks[0][0][:40]}={ranks[0][1]}"
     if word != "hf" or tuning.method != "lora":
         of = f"--implementation {word}" if word != "hf" else f"--adapter {tuning.method}"
