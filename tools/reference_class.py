@@ -41,6 +41,10 @@ LOOPED = (
 sorted): the CPU runs them."""
 
 
+CAST = ("deberta", "xlnet")
+"""Types that do not run in 16 bits as they are loaded, for some weights stay in fp32: all are cast afterwards."""
+
+
 def device_of(fields: dict[str, Any]) -> str:
     return "cpu" if fields["model_type"] in LOOPED else "meta"
 
@@ -133,10 +137,11 @@ def network(fields: dict[str, Any], precision: str, kernel: str) -> Any:
     else:
         model = model.to("meta")
         model.tie_weights()
-        # some classes fix the type of a few weights, which loading a checkpoint undoes but if they insist on fp32
+        # loading a checkpoint keeps the type that a class gives a weight, and fp32 where it insists on it
         insists = tuple(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
         for name, weight in model.named_parameters():
-            weight.data = weight.data.to(torch.float32 if any(part in name for part in insists) else dtype)
+            own = dtype if model_type in CAST else weight.dtype
+            weight.data = weight.data.to(torch.float32 if any(part in name for part in insists) else own)
     return model.train()
 
 
