@@ -148,7 +148,7 @@ def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
         headline.insert(0, f"one every {human(young.value, 'second')}")
         lost = share(terms["checkpoint/overhead"].value)
         more = [
-            ("by Daly's formula", human(daly.value, "second"), "", "", "above: Young's"),
+            ("by Daly's formula", human(daly.value, "second"), "", "", "above by Young's"),
             ("time lost", lost, "", "", "writing, redoing work"),
         ]
         table = Table(table.columns, (*table.rows, *more))
