@@ -26,11 +26,10 @@ from napkin.elementwise import divisors
 from napkin.errors import DOES_NOT_FIT, UNDECIDED, NapkinError
 from napkin.evidence import one_run
 from napkin.planning.grid import chunks, grid
-from napkin.planning.layout_memory import used_bytes
 from napkin.planning.layout_time import Times
 from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
 from napkin.planning.search import Fastest, search
-from napkin.planning.verdicts import FITS
+from napkin.planning.verdicts import FITS, used_bytes
 from napkin.record import replace
 from napkin.render.progress import CLEAR, Progress
 from napkin.timing.step import step

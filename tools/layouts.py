@@ -21,8 +21,8 @@ from napkin.evidence.step_rows import StepRow
 from napkin.inputs import hardware
 from napkin.operations.model import stack_of
 from napkin.planning.grid import Request
-from napkin.planning.layout_memory import used_bytes
 from napkin.planning.search import search
+from napkin.planning.verdicts import used_bytes
 from napkin.record import record, replace
 from napkin.timing.rates import Rates
 from napkin.timing.step import step

@@ -15,16 +15,14 @@ from napkin.autograd.control_flow import BranchesDifferError, same_branches
 from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import Flow
-from napkin.footprint.prepared import prepare
 from napkin.footprint.rank import waiting_bytes
 from napkin.footprint.rows import Rows
-from napkin.footprint.stages import in_flight, places, places_of
-from napkin.operations.model import Model
+from napkin.footprint.stages import in_flight, places_of
 from napkin.planning.blocks import Block, as_array, cells_of, entries_of, spread
 from napkin.planning.grid import Array, Request
 from napkin.planning.verdicts import narrow_copies, width_of
 from napkin.record import record, replace
-from napkin.training.setup import EXACT, Setup, Width
+from napkin.training.setup import Setup, Width
 
 AT_ONCE = 1 << 13
 """Number of stages evaluated at a time, so that the arrays stay in the processor's caches."""
@@ -37,13 +35,6 @@ MANY = 1 << 10
 
 Used = tuple[Array, Array]
 """memory/used and the upper end of its interval."""
-
-
-def used_bytes(model: Model, setup: Setup) -> Number:
-    """Return memory/used of the worst stage of one layout."""
-    step = prepare(model, setup)
-    ranks = (memory.rank_of(step, place) for place in places(step))
-    return maximum(*(_reported(setup, rank.live, rank.flow(setup), EXACT, 0)[0] for rank in ranks))
 
 
 def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used:

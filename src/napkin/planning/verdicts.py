@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number
 from napkin.errors import DOES_NOT_FIT, UNDECIDED
@@ -74,9 +76,20 @@ def width_of(model: Model, setup: Setup, implementation: str) -> Width:
 
 
 def worst_rank(step: PreparedStep) -> Rank:
-    """Return the rank with the most live bytes."""
+    """Return the rank that uses the most memory, with what torch's allocator keeps there."""
     ranks = [memory.rank_of(step, place) for place in places(step)]
-    return max(ranks, key=lambda rank: rank.live)
+    return ranks[0] if len(ranks) == 1 else max(ranks, key=partial(_used_on, step.setup))
+
+
+def used_bytes(model: Model, setup: Setup) -> Number:
+    """Return `memory/used` of a step, in bytes, without intervals."""
+    return _used_on(setup, worst_rank(prepare(model, setup)))
+
+
+def _used_on(setup: Setup, rank: Rank) -> Number:
+    live = leaf("memory/live", rank.live, "byte", TRUE)
+    used: Number = allocator.reported(live, setup.layout.gpus, flow=rank.flow(setup)).used.value
+    return used
 
 
 def evaluate(
