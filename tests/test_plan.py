@@ -95,7 +95,7 @@ def test_plan_and_memory_take_the_same_stage_of_a_pipeline() -> None:
     ranks = [rank_of(prepared, place) for place in places(prepared)]
     live = [rank.live for rank in ranks]
     used = [
-        reported(leaf("live", rank.live, "byte", TRUE), 16, flow=rank.flow(step.setup)).used.value for rank in ranks
+        reported(leaf("live", rank.live, "byte", TRUE), 16, flow=rank.flow(prepared.setup)).used.value for rank in ranks
     ]
     assert live.index(max(live)) != used.index(max(used))
     assert worst_rank(prepared) == ranks[used.index(max(used))]
