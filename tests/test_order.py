@@ -19,7 +19,7 @@ from napkin.inputs.model_file import config_from
 from napkin.operations.model import Layer, Model, Stack, patterns_of, stack_of
 from napkin.operations.norms import Norm
 from napkin.planning.enlarge import with_layers
-from napkin.planning.verdicts import worst_rank
+from napkin.planning.verdicts import used_on, worst_rank
 from napkin.record import replace
 from napkin.training import optimizer_names
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
@@ -185,8 +185,8 @@ def test_the_worst_of_the_stages_looked_at_is_the_worst_of_all(
     layout: dict[str, Any] = {"pp": pp, "dp": 2, "micro_batches": micro_batches, "zero": zero}
     layout |= {"schedule": schedule, "recompute": read(recompute), "framework": FRAMEWORKS[framework]}
     step = prepare(model, setup_of(model, **layout))
-    every = max(rank_of(step, index).live for index in range(pp))
-    assert worst_rank(step).live == every
+    every = max(used_on(step.setup, rank_of(step, index)) for index in range(pp))
+    assert used_on(step.setup, worst_rank(step)) == every
 
 
 def every_corner(order: Order, low: int, high: int) -> Iterator[tuple[bool, int, tuple[Number, ...]]]:

@@ -78,15 +78,16 @@ def width_of(model: Model, setup: Setup, implementation: str) -> Width:
 def worst_rank(step: PreparedStep) -> Rank:
     """Return the rank that uses the most memory, with what torch's allocator keeps there."""
     ranks = [memory.rank_of(step, place) for place in places(step)]
-    return ranks[0] if len(ranks) == 1 else max(ranks, key=partial(_used_on, step.setup))
+    return ranks[0] if len(ranks) == 1 else max(ranks, key=partial(used_on, step.setup))
 
 
 def used_bytes(model: Model, setup: Setup) -> Number:
     """Return `memory/used` of a step, in bytes, without intervals."""
-    return _used_on(setup, worst_rank(prepare(model, setup)))
+    return used_on(setup, worst_rank(prepare(model, setup)))
 
 
-def _used_on(setup: Setup, rank: Rank) -> Number:
+def used_on(setup: Setup, rank: Rank) -> Number:
+    """Return `memory/used` of one rank, in bytes, without an interval."""
     live = leaf("memory/live", rank.live, "byte", TRUE)
     used: Number = allocator.reported(live, setup.layout.gpus, flow=rank.flow(setup)).used.value
     return used
