@@ -200,3 +200,12 @@ def test_prompts_of_a_step_follow_from_the_responses_of_a_gpu(
         assert (answered.status, "--global-batch is missing" in answered.err) == (2, True)
     else:
         assert answered.data["inputs"]["global-batch"]["value"] == prompts, answered.err
+
+
+def test_a_program_that_is_not_the_trainers_own_is_named() -> None:
+    line = OPENRLHF.replace("openrlhf.cli.{program}", "mine.train_sft").format(more="--zero_stage 3")
+    line = line.replace("\n", " --micro_train_batch_size 8\n")
+    found = reading_of(source_of(line, "run.sh")).not_modelled
+    assert [one.key for one in found if "own program" in one.why] == ["mine.train_sft"]
+    text = VERL.format(task="grpo", more="custom_reward_function.path=../grade.py")
+    assert not [one for one in reading_of(source_of(text, "run.sh")).not_modelled if "own program" in one.why]

@@ -77,6 +77,13 @@ def test_maxtext_counts_the_batch_of_every_device(options: str, expected: dict[s
     assert {name: found[name] for name in expected} == expected
 
 
+def test_maxtext_states_no_dense_layers_as_0() -> None:
+    """MaxText configs/base.yml: first_num_dense_layers: 0."""
+    found = reading(MAXTEXT.format("per_device_batch_size=2 base_emb_dim=1024 first_num_dense_layers=0"))
+    assert found.shape["dense_layers"] == 0
+    assert found.value_of("model")
+
+
 def test_maxtext_scales_the_sizes_of_a_model_without_a_name() -> None:
     """512 = 2^9: three doublings each of heads and MLP, of the width, and of the layers; base.yml has 16 layers of
     2,048 with 16 heads of 128 and an MLP of 7,168. 16 = 2^4: heads and MLP double first."""

@@ -157,6 +157,33 @@ def test_the_output_of_commands(text: str, gpus: int | None) -> None:
     assert script(line).value_of("gpus") == gpus
 
 
+BATCH = "#!/bin/bash\n#SBATCH --gpus-per-node=4\n"
+ARGUMENTS = "train.py --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 2 --bf16"
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        (f"#SBATCH -N 2\nsrun python {ARGUMENTS}", 8),
+        (f"#SBATCH -N2 -n 2  # two nodes, -N 8 later\nsrun python {ARGUMENTS}", 8),
+        (f"#SBATCH --nodes 2\n#SBATCH -N 3\nsrun python {ARGUMENTS}", 12),  # the last wins
+        (f"#SBATCH --nodes=2\nmpirun -n 8 python {ARGUMENTS}", 8),
+        (f"#SBATCH --nodes=2\nCMD='torchrun --nproc_per_node 4 {ARGUMENTS}'\nsrun bash -c \"$CMD\"", 8),
+        (f"#SBATCH --nodes=2\ndeepspeed {ARGUMENTS}", None),
+        (f"#SBATCH --nodes=2\ntorchrun --nproc_per_node 4 {ARGUMENTS}", None),
+        (f"#SBATCH --nodes=2\nIP=$(srun --nodes=1 hostname)\npython {ARGUMENTS}", None),
+        (f"#SBATCH --nodes=2\ntorchrun --nnodes 2 --nproc_per_node 4 {ARGUMENTS}", 8),
+        (f"#SBATCH --nodes=1\npython {ARGUMENTS}", 4),
+        (f'#SBATCH --comment="-N 2"\n#SBATCH -N 1\npython {ARGUMENTS}', 4),
+    ],
+)
+def test_the_nodes_of_a_batch_script_count_where_a_program_starts_on_each(text: str, gpus: int | None) -> None:
+    """sbatch(1): "Slurm runs a single copy of the batch script on the first node in the set of allocated nodes"."""
+    one = script(BATCH + text).inputs["gpus"]
+    assert one.value == gpus
+    assert gpus is not None or "#SBATCH --nodes" in one.where
+
+
 def test_a_variable_of_the_environment_stays_a_default_in_an_output() -> None:
     text = "G=${CUDA_VISIBLE_DEVICES:-0,1}\nN=$(echo $G | tr ',' ' ' | wc -w)\nLINE --per_device_train_batch_size $N"
     one = script(text).inputs["micro-batch"]

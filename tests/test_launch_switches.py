@@ -229,6 +229,9 @@ def test_a_refused_key_has_its_line(napkin: Napkin, tmp_path: Path) -> None:
     [
         ("--tune_mm_mlp_adapter True", ["--tune_mm_mlp_adapter"]),
         ("--freeze_backbone True --tune_mlp_adapter", ["--freeze_backbone", "--tune_mlp_adapter"]),
+        ("--tune_st_mlp_adapter True", ["--tune_st_mlp_adapter"]),
+        ("--tune_mm_projector True --tune_language_model True", []),
+        ("--tune_mm_projector True --tune_language_model False", ["--tune_mm_projector", "--tune_language_model"]),
         ("--mm_tunable_parts mm_mlp_adapter", ["--mm_tunable_parts"]),
         ("--mm_tunable_parts mm_vision_tower,mm_mlp_adapter,mm_language_model", []),
         ("--tune_mm_llm False --tune_mm_vision True", ["--tune_mm_llm"]),
@@ -241,6 +244,12 @@ def test_a_run_that_trains_no_language_model_is_refused(more: str, refused: list
     reading = shell(more, "deepspeed", "train_mem.py")
     assert [one.key for one in reading.refused] == refused
     assert not {"--tune_mm_llm", "--mm_tunable_parts", "--freeze_backbone"} & {one.key for one in reading.not_modelled}
+
+
+@pytest.mark.parametrize("switch", ["--use_lora", "--use_peft True", "--lora_enable True"])
+def test_the_switch_of_lora_says_that_it_is_used(switch: str) -> None:
+    one = shell(switch).inputs["adapter"]
+    assert (one.value, one.origin, one.where) == ("lora", "from file", switch.split()[0])
 
 
 def test_a_trainer_that_shared_keys_suggest_is_assumed() -> None:

@@ -10,6 +10,9 @@ from napkin.inputs.launch.values import flag, product, whole
 NODES = ("nnodes", "num_nodes", "sbatch.nodes")
 EACH = ("nproc_per_node", "num_gpus", "sbatch.gpus_per_node", "sbatch.ntasks_per_node", "sbatch.gres")
 """Keys of launchers and Slurm for nodes and processes per node, in order of precedence."""
+ALLOCATED = "sbatch.allocated_nodes"
+"""Nodes of a batch script that starts nothing on each of them. Slurm runs the script itself on the first node alone
+(sbatch(1)), so whether the others take part is not in the file."""
 
 
 GPUS = ("gpus", "nodes", "dp", "tp", "pp", "cp", "ep")
@@ -26,7 +29,9 @@ def take_machine(reading: Reading) -> None:
     count = reading.read(each, whole)
     machines = reading.read(nodes, lambda value: whole(str(value).split(":")[0])) if nodes else 1
     keys = [each, *([nodes] if nodes else ())]
-    if count is None or machines is None:
+    if nodes is None and ALLOCATED in reading.source:
+        reading.ask("gpus", each, ALLOCATED)
+    elif count is None or machines is None:
         reading.ask("gpus", *keys)
     elif nodes is None and each == "nproc_per_node":
         reading.derive("gpus", count, each)

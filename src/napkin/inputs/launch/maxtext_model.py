@@ -8,7 +8,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, names, whole
+from napkin.inputs.launch.values import flag, names, natural, whole
 
 SIZES = (
     ("layers", "base_num_decoder_layers", 16),
@@ -78,7 +78,7 @@ def _described(reading: Reading) -> None:
             continue
         reading.dimension(name, (stated or default) * scales.get(name, 1), key)
     for name, key in EXPERTS:
-        count = reading.read(key, whole)
+        count = reading.read(key, natural)  # base.yml states first_num_dense_layers: 0
         reading.dimension(name, count and count * scales.get(name, 1), key)
     acts = names(reading.source.plain("mlp_activations") or ["silu", "linear"])
     reading.dimension("gated", len(acts) > 1, "mlp_activations")

@@ -22,7 +22,7 @@ OFFLOADS = re.compile(r"(?:^|_)(?:cpu_|adam_|optimizer_|param_)?offload(?:_|$)|(
 EIGHT_BITS = re.compile(r"8_?bits?_?(?:adam|optim)|(?:adam|optim\w*)_?8_?bit")
 FREEZES = re.compile(r"freeze_(?:backbone|base|base_model|llm|lm|language|language_model|text_model|decoder|model)")
 TUNES = re.compile(r"tune_(?:mm_)?(?:llm|lm|language_model)")
-PROJECTORS = re.compile(r"tune_(?:mm_)?(?:mlp_|vision_)?(?:adapter|projector)(?:_only)?")
+PROJECTORS = re.compile(r"tune_(?!lora)(?:\w+_)?(?:adapter|projector)(?:_only)?")
 PARTS = "mm_tunable_parts"
 """Switches of what is trained of a model with towers: LLaVA's, LLaVA-NeXT's and Qwen-VL's train.py and their forks."""
 OPTIMIZERS = ("optimizer", "optimizer_name", "optimizer_type", "optim_type")
@@ -50,10 +50,12 @@ def ask_switched(reading: Reading) -> None:
 def refuse_frozen(reading: Reading) -> None:
     """Refuse a run that trains other parts than the language model: a projector before it, or a tower."""
     why = "the language model is frozen; only the other parts are trained"
+    switches = [one.value for key, one in reading.source.values.items() if TUNES.fullmatch(key)]
+    tuned = any(not is_off(one) and not isinstance(one, Open) for one in switches)
     for key, stated in reading.source.values.items():
         off = is_off(stated.value)
         parts = key == PARTS and "language_model" not in str(stated.value)
-        projector = PROJECTORS.fullmatch(key) is not None and not off
+        projector = PROJECTORS.fullmatch(key) is not None and not off and not tuned
         frozen = (FREEZES.fullmatch(key) is not None and not off) or (TUNES.fullmatch(key) is not None and off)
         if isinstance(stated.value, Open) and (parts or projector or frozen):
             reading.ask("freeze-layers", key)

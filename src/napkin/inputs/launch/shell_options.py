@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from napkin.errors import NapkinError
+from napkin.inputs.launch.checks import ALLOCATED
 from napkin.inputs.launch.settings_files import named_in
 from napkin.inputs.launch.shell_children import PROGRAMS
 from napkin.inputs.launch.shell_commands import Commands
@@ -19,7 +20,14 @@ from napkin.record import record
 
 _OPTION = re.compile(r"--?[A-Za-z][\w.\-]*(=.*)?", re.S)
 _OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w.\-/@]*)=(.*)", re.S)
-_SBATCH = re.compile(r"^#SBATCH\s+--(nodes|gpus-per-node|ntasks-per-node|gres|gpus)[= ](\S+)", re.M)
+_DIRECTIVES = re.compile(r"^#SBATCH[ \t]+(.*?)(?:[ \t]#.*)?$", re.M)
+_SBATCH = re.compile(r"(?<!\S)(?:(--(?:nodes|gpus-per-node|ntasks-per-node|gres|gpus))[=\s]\s*|(-N)\s*)(\S+)")
+_ON_EACH = re.compile(r"^[^#\n]*(?<![\w./(`-])(?:srun|mpirun|mpiexec|pdsh|clush)\s", re.M)
+"""A command that starts a program on every node of an allocation, and is no `$(srun hostname)`."""
+SHORT = {"-N": "--nodes"}
+"""Short spellings of sbatch's options."""
+ONE = FileValue("#SBATCH --nodes", 1)
+"""Slurm's nodes where a script asks for none."""
 OF_SLURM = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "gpus_per_node": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
@@ -58,7 +66,8 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     if len(text) > LARGEST:
         raise NapkinError(f"{name}: is a script of more than 1 MB", "give the script that starts the training program")
     text = text.replace("\r\n", "\n")
-    slurm = {what.replace("-", "_"): number.rsplit(":", 1)[-1] for what, number in _SBATCH.findall(text)}
+    directives = _directives(text)
+    slurm = {what: str(one.value) for what, one in directives.items()}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
     try:
         script = Script(clean(text), name, known).commands
@@ -75,8 +84,9 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
         at = next((n for n, row in enumerate(rows, 1) if spelled in row), None)
         if at is not None:
             lines[spelled,] = at
-    for what, number in slurm.items():
-        values[f"sbatch.{what}"] = FileValue(f"#SBATCH --{what.replace('_', '-')}", scalar(number))
+    values |= {f"sbatch.{what}": one for what, one in directives.items()}
+    if directives.get("nodes", ONE).value != 1 and not _ON_EACH.search(text):
+        values[ALLOCATED] = values.pop("sbatch.nodes")
     source = LaunchFile(name, "shell", values, Document(name, None, lines))
     plain = [marks(one)[0] for one in words]
     if not plain[0].startswith("-") or any(one.endswith(PROGRAMS) for one in plain):  # a list of options starts none
@@ -91,6 +101,16 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     source.settings = tuple(named_in(words))
     source.files = script.files
     return source
+
+
+def _directives(text: str) -> dict[str, FileValue]:
+    """Return the nodes, tasks and GPUs that a batch script's #SBATCH lines ask for; the last of each wins."""
+    found: dict[str, FileValue] = {}
+    for line in _DIRECTIVES.findall(text):
+        for long, short, number in _SBATCH.findall(line):
+            what = SHORT.get(short, long).lstrip("-").replace("-", "_")
+            found[what] = FileValue(f"#SBATCH {long or short}", scalar(number.rsplit(":", 1)[-1]))
+    return found
 
 
 @record

@@ -79,7 +79,7 @@ def _task(reading: Reading) -> None:
             reading.ignore(key)
     if _is_fork(reading.source):
         what = "is not OpenRLHF's own program; OpenRLHF's defaults are taken for what the line omits"
-        reading.omit(str(reading.source.plain("m") or reading.source.program), what)
+        reading.omit(str(reading.source.plain(_first(reading, "module", "m")) or reading.source.program), what)
 
 
 def _model(reading: Reading) -> None:

@@ -185,7 +185,7 @@ def _rollout(reading: Reading) -> None:
 
 def _program(reading: Reading) -> None:
     """Report a program that is not verl's: its own configuration may set what the line omits."""
-    started = [one for one in reading.source.command if one.endswith(".py")]
+    started = [one for one in reading.source.command if one.endswith(".py") and "=" not in one]
     module = reading.source.plain("m")
     started += [str(module)] if isinstance(module, str) else []
     for one in started:
