@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.shell_words import line_of_open_quote
 from napkin.inputs.launch.syntax import source_of
 from tests.conftest import Napkin
 
@@ -130,7 +131,7 @@ def test_the_fewest_gpus_of_several_machines(napkin: Napkin) -> None:
     for options, status, message in (
         ("--min gpus --objective cost", 2, "contradict each other"),
         ("--images 3", 2, "has no vision tower"),
-        ("--emit axolotl", 2, "the layout of one machine"),
+        ("--emit deepspeed", 2, "the layout of one machine"),
     ):
         outcome = napkin(f"{line} {options}")
         assert outcome.status == status
@@ -146,10 +147,10 @@ def test_the_fewest_gpus_of_several_machines(napkin: Napkin) -> None:
         ("fsdp_config: {fsdp_version: 2}\n", "amp-bf16"),
     ],
 )
-def test_axolotl_loads_the_format_that_it_names(more: str, policy: str) -> None:
-    """src/axolotl/utils/config/__init__.py: bf16 or bfloat16, else fp16 or float16, else fp32; bf16 is auto unless
+def test_trainer_loads_the_format_that_it_names(more: str, policy: str) -> None:
+    """src/trainer/utils/config/__init__.py: bf16 or bfloat16, else fp16 or float16, else fp32; bf16 is auto unless
     stated."""
-    reading = reading_of(source_of(AXOLOTL + more, "axolotl.yaml"))
+    reading = reading_of(source_of(AXOLOTL + more, "trainer.yaml"))
     assert reading.value_of("precision") == policy
 
 
@@ -195,3 +196,69 @@ def test_a_budget_that_is_nearly_nothing_is_too_little(napkin: Napkin) -> None:
     outcome = napkin("optimal --budget 5e-324 --price 1000 --hardware h100")
     assert (outcome.status, len(outcome.errors)) == (1, 1)
     assert "not enough" in outcome.errors[0]
+
+
+BOTH = '{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}, "fp16": {"enabled": %s}}'
+
+
+def test_two_precisions_that_the_framework_refuses_are_a_contradiction(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "ds.json"
+    line = f"memory gpt2 --hardware h100 --from {path}"
+    path.write_text(BOTH % "true")
+    outcome = napkin(line)
+    assert outcome.status == 3
+    assert "fp16.enabled" in outcome.errors[0]
+    assert napkin(f"{line} --precision bf16-mixed").status == 0
+    path.write_text(BOTH % "false")
+    assert napkin(line).status == 0
+    trainer = reading_of(
+        source_of("torchrun train.py --model_name_or_path gpt2 --per_device_train_batch_size 1 --bf16 --fp16", "run.sh")
+    )
+    assert [one.key for one in trainer.refused] == ["--fp16"]
+
+
+@pytest.mark.parametrize("value", ["-5", "-1", "1.5", '"many"'])
+def test_a_buffer_size_that_deepspeed_refuses_is_an_error(napkin: Napkin, tmp_path: pathlib.Path, value: str) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(f'{{"zero_optimization": {{"stage": 2,\n"reduce_bucket_size": {value}}}}}')
+    outcome = napkin(f"read --from {path}")
+    assert outcome.status == 2
+    assert "ds.json:2: zero_optimization.reduce_bucket_size" in outcome.errors[0]
+
+
+@pytest.mark.parametrize("value", ["5e8", "0", '"auto"', "500000000"])
+def test_a_buffer_size_that_deepspeed_takes_is_read(napkin: Napkin, tmp_path: pathlib.Path, value: str) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(f'{{"zero_optimization": {{"stage": 2, "reduce_bucket_size": {value}}}}}')
+    assert napkin(f"read --from {path}").status == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('torchrun train.py \\\n --bf16 --output_dir "x \\\n --lr 2\n', 2),
+        ("A='x\ntorchrun train.py --lr 2\n", 1),
+        ('ARGS=(\n  --lr 2\n  --name "x\n)\ntorchrun train.py ${ARGS[@]}\n', 3),
+        ("torchrun train.py --lr 2 > 'log\n", 1),
+        ("echo a\ntorchrun train.py --name `date\n", 2),
+    ],
+)
+def test_a_quote_that_is_never_closed_is_named_by_its_line(text: str, line: int) -> None:
+    assert line_of_open_quote(text) == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun train.py --name \"it's\" # don't\n",
+        "torchrun train.py --kwargs $'\\'{\"a\": 1}\\'' --lr 2\n",
+        "cat > x <<'EOF'\nit's\nEOF\ntorchrun train.py --lr 2\n",
+        "X=$(cat <<EOF\nit's\nEOF\n)",
+        'echo "${A:-"b"}"',
+        "echo it\\'s",
+        "# it's\n",
+        "",
+    ],
+)
+def test_a_script_whose_quotes_close_is_read(text: str) -> None:
+    assert line_of_open_quote(text) == 0

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from napkin.errors import NapkinError
+from napkin.inputs.file_kinds import START, refuse_kind, unreadable
 from napkin.inputs.load import name_of, parse_json, printable, read_text, repeated
 from napkin.options.command_line import quoted
 from napkin.record import record
@@ -88,7 +89,7 @@ def count_lengths(path: str, field: str | None) -> SampleLengths:
         with open(path, "rb") as stream:
             return _counted(stream, name, field)
     except OSError as problem:
-        raise NapkinError(f"{name}: {problem.strerror or 'cannot be read'}", "check the path") from None
+        raise unreadable(path, name, problem) from None
 
 
 def _counted(stream: BinaryIO, name: str, field: str | None) -> SampleLengths:
@@ -96,6 +97,8 @@ def _counted(stream: BinaryIO, name: str, field: str | None) -> SampleLengths:
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
         number += 1
+        if number == 1:
+            refuse_kind(line[:START], name)
         if len(line) > LONGEST_LINE:
             raise NapkinError(f"{name}:{number}: is longer than {LONGEST_LINE // 10**6} MB", "one sample a line")
         if line.strip():

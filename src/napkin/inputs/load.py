@@ -10,6 +10,7 @@ import stat
 import sys
 
 from napkin.errors import NapkinError, escaped
+from napkin.inputs.file_kinds import START, refuse_kind, unreadable
 from napkin.inputs.json_lines import line_of_second, lines_of_json, place_of_token
 
 TYPE_CHECKING = False
@@ -86,7 +87,7 @@ def with_bytes(path: str, read: Callable[[BinaryIO], T]) -> T:
         with open(path, "rb") as file:
             return read(file)
     except OSError as problem:
-        raise NapkinError(f"{name}: {problem.strerror or 'cannot be read'}", "check the path") from None
+        raise unreadable(path, name, problem) from None
     except ValueError:
         raise NapkinError(f"{name}: is not a path", "check the path") from None
 
@@ -107,9 +108,11 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
 
 
 def read_text(path: str, largest: int = LARGEST) -> str:
-    """Return the content of a file as UTF-8 text without its byte-order mark."""
+    """Return the content of a file as UTF-8 text without its byte-order mark. Errors (2) name what else it is."""
+    data = read_bytes(path, largest)
+    refuse_kind(data[:START], name_of(path))
     try:
-        return read_bytes(path, largest).decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise NapkinError(f"{name_of(path)}: is not UTF-8 (byte {problem.start})", "save it as UTF-8") from None
 

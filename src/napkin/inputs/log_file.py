@@ -11,9 +11,11 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from io import BufferedReader, TextIOWrapper
 from typing import TextIO
 
 from napkin.errors import NapkinError
+from napkin.inputs.file_kinds import START, is_url, refuse_kind, unreadable
 from napkin.inputs.load import name_of
 from napkin.inputs.log import EACH, FLOPS, LONGEST, STEP, TOTAL, Logged, figures, may_hold_figures, read_line
 
@@ -29,7 +31,8 @@ _GOLDEN, _WHOLE = 2654435769, 2**32
 
 def read_log(text: str) -> Logged:
     """Read a log; `text` is the name of a log file or pipe, `-` for standard input, or one line of a log."""
-    return read_file(text) if text == "-" or os.path.exists(text) else read_line(text)
+    is_file = text == "-" or os.path.exists(text) or is_url(text)
+    return read_file(text) if is_file else read_line(text)
 
 
 def read_file(path: str) -> Logged:
@@ -39,7 +42,7 @@ def read_file(path: str) -> Logged:
         with _opened(path, name) as stream:
             sample = _sample(stream, name)
     except OSError as problem:
-        raise NapkinError(f"{name}: {problem.strerror or 'cannot be read'}", "check the path") from None
+        raise unreadable(path, name, problem) from None
     if not sample:
         raise NapkinError(
             f"{name}: no line says a throughput, step time, TFLOP/s or MFU that napkin knows",
@@ -51,12 +54,22 @@ def read_file(path: str) -> Logged:
 def _opened(path: str, name: str) -> TextIO:
     """Open a log. Raises NapkinError (2) if it is neither a file nor a pipe."""
     if path == "-":
-        return os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8", errors="replace")
+        return _text_of(os.fdopen(os.dup(sys.stdin.fileno()), "rb"), name)
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         what = "is a directory" if stat.S_ISDIR(mode) else "is neither a file nor a pipe"
         raise NapkinError(f"{name}: {what}", "name a log file, or paste one of its lines")
-    return open(path, encoding="utf-8", errors="replace")
+    return _text_of(open(path, "rb"), name)
+
+
+def _text_of(file: BufferedReader, name: str) -> TextIO:
+    """Return the text of an open log. Raises NapkinError (2), with the file closed, if it is packed or not UTF-8."""
+    try:
+        refuse_kind(file.peek(START)[:START], name)
+    except NapkinError:
+        file.close()
+        raise
+    return TextIOWrapper(file, encoding="utf-8", errors="replace")
 
 
 def _sample(stream: TextIO, name: str) -> list[Logged]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from napkin.errors import NapkinError
+from napkin.inputs.file_kinds import START, refuse_kind, unreadable
 from napkin.inputs.load import name_of
 from napkin.inputs.log import LONGEST
 
@@ -26,12 +27,18 @@ def follow(path: str, once: bool, sleep: Callable[[float], None]) -> Iterator[st
     try:
         if path == "-" or not os.path.isfile(path):
             with _piped(path) as stream:
+                begun = False
                 while chunk := stream.read1(CHUNK):  # type: ignore[attr-defined]
+                    if not begun:
+                        refuse_kind(chunk[:START], name_of(path))
+                    begun = True
                     yield from lines.of(chunk)
         else:
+            with open(path, "rb") as stream:
+                refuse_kind(stream.read(START), name_of(path))
             yield from _of_file(path, lines, once, sleep)
     except OSError as problem:
-        raise NapkinError(f"{name_of(path)}: {problem.strerror or 'cannot be read'}", "check the path") from None
+        raise unreadable(path, name_of(path), problem) from None
     yield from lines.rest()
 
 

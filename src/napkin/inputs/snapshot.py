@@ -11,6 +11,7 @@ import io
 from typing import Any, BinaryIO
 
 from napkin.errors import NapkinError
+from napkin.inputs.file_kinds import START, refuse_kind
 from napkin.inputs.load import name_of, with_bytes
 from napkin.inputs.snapshot_blocks import Totals, byte_count
 from napkin.inputs.snapshot_json import read_json
@@ -24,7 +25,6 @@ _MAXIMA = {
     "max_memory_reserved": "reserved",
     "reserved_bytes.all.peak": "reserved",
 }
-_STARTS = {b"\x1f\x8b": "gzip", b"PK": "zip", b"BZ": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstandard"}
 
 
 @record
@@ -73,12 +73,10 @@ def read_snapshot(path: str, device: int | None = None) -> Snapshot:
 def _content(file: BinaryIO, name: str, totals: Totals) -> Any:
     """Read a pickle or JSON, and add its segments and events to `totals`."""
     buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
-    start = buffered.peek(8)[:8]
+    start = buffered.peek(START)[:START]
     if not start:
         raise NapkinError(f"{name}: is empty", "write one with torch.cuda.memory._dump_snapshot(FILE)")
-    packed = next((word for mark, word in _STARTS.items() if start.startswith(mark)), None)
-    if packed:
-        raise NapkinError(f"{name}: is packed ({packed})", "unpack it; a snapshot is what _dump_snapshot writes")
+    refuse_kind(start, name)
     # binary pickles begin with a protocol; texts with a mark or an empty container, as JSON never does
     if start[:1] in (b"\x80", b"(", b"}", b"]"):
         return read_pickle(buffered, name, totals, LARGEST)

@@ -90,6 +90,10 @@ def run(inputs: Inputs) -> Answer:
 def read(inputs: Inputs) -> ValidateQuestion:
     """Read the question."""
     path = inputs.text_or_none("file")
+    if inputs.flag("strict") and path is None and not inputs.flag("init"):
+        raise NapkinError(
+            "--strict has no effect here: the shipped evidence has no row that cannot be read", "name a FILE"
+        )
     if inputs.flag("init"):
         read_whether_free(inputs)
         path = write_first(path, "validate", "rows.yaml", FIRST)
@@ -98,7 +102,6 @@ def read(inputs: Inputs) -> ValidateQuestion:
         if path is None
         else read_published(str(path))
     )
-    inputs.depends(("strict",), path is not None, "the shipped evidence has no row that cannot be read", "name a FILE")
     return ValidateQuestion(
         rows=rows,
         path=path,

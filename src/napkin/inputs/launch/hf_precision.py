@@ -23,6 +23,8 @@ def precision(reading: Reading) -> None:
         return
     loaded = reading.read("torch_dtype|dtype", dtype)
     autocast = "bf16" if reading.read("bf16", flag) else "fp16" if reading.read("fp16", flag) else None
+    if autocast == "bf16" and reading.read("fp16", flag):  # transformers 5.23, training_args.py, __post_init__
+        reading.contradict("fp16", "bf16 is set too, and Trainer starts with one of them only", "precision")
     autocast = autocast or reading.read("mixed_precision", AUTOCASTS)
     if autocast == "fp8":
         reading.ask("precision", "mixed_precision")

@@ -13,6 +13,7 @@ from napkin.inputs.launch.shell_children import PROGRAMS
 from napkin.inputs.launch.shell_commands import Commands
 from napkin.inputs.launch.shell_flow import Script
 from napkin.inputs.launch.shell_marks import OPENED, clean, marks
+from napkin.inputs.launch.shell_words import line_of_open_quote
 from napkin.inputs.launch.source import FileValue, LaunchFile, check_size, scalar
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
@@ -70,6 +71,10 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     slurm = {what: str(one.value) for what, one in directives.items()}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
     try:
+        if begun := line_of_open_quote(text):
+            raise NapkinError(
+                f"{name}:{begun}: a quote is opened and never closed", "close it: bash runs no such script"
+            )
         script = Script(clean(text), name, known).commands
     except RecursionError:
         raise NapkinError(f"{name}: is nested too deeply", "write fewer levels of brackets and quotes") from None

@@ -9,6 +9,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import Open, degree, flag, is_open, natural, whole
+from napkin.units import Unreadable
 
 Z = "zero_optimization"
 MICRO, GLOBAL, STEPS = "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps"
@@ -23,6 +24,16 @@ MARKS = (
     "zero_allow_untested_optimizer",
 )
 """Keys of DeepSpeed next to which a train_batch_size is one, and not that of a project of its own."""
+
+STAGE_3 = ("max_live_parameters", "max_reuse_distance", "prefetch_bucket_size", "param_persistence_threshold")
+SIZES = (
+    "reduce_bucket_size",
+    "allgather_bucket_size",
+    "sub_group_size",
+    *STAGE_3,
+    *(f"stage3_{key}" for key in STAGE_3),
+)
+"""Keys of numbers of elements."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -56,7 +67,21 @@ def _batch(reading: Reading) -> None:
         reading.contradict(GLOBAL, f"{total} is smaller than {MICRO} {micro}", *BATCH)
 
 
+def _check_sizes(reading: Reading) -> None:
+    """Report sizes of buffers and limits of stage 3 that DeepSpeed does not accept: negative ones
+    (deepspeed/runtime/zero/config.py)."""
+    for key in SIZES:
+        reading.read(f"{Z}.{key}", _size)
+
+
+def _size(value: object) -> int | None:
+    if value == -1:
+        raise Unreadable("-1 is not a whole number")
+    return None if isinstance(value, bool) else natural(value)
+
+
 def _zero(reading: Reading) -> None:
+    _check_sizes(reading)
     reading.derive("framework", "deepspeed", Z if Z in reading.source else MICRO)
     stage = reading.find(f"{Z}.stage")
     if stage is None:
@@ -73,11 +98,14 @@ def _zero(reading: Reading) -> None:
 def _precision(reading: Reading) -> None:
     """Read the precision: fp32 without a 16-bit block; "auto" is left to the trainer."""
     found = {name: reading.find(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16")}
-    for name, value in found.items():
-        if value is not None and not is_open(value.value) and reading.read(f"{name}.enabled", flag):
-            policy = MASTER if name != "fp16" else "fp16-mixed"
-            reading.put("precision", policy, f"{name}.enabled")
-            return
+    stated = [name for name, value in found.items() if value is not None and not is_open(value.value)]
+    enabled = [name for name in stated if reading.read(f"{name}.enabled", flag)]
+    if enabled:
+        reading.put("precision", MASTER if enabled[0] != "fp16" else "fp16-mixed", f"{enabled[0]}.enabled")
+        if enabled[0] != "fp16" and "fp16" in enabled:
+            why = f"{enabled[0]} is enabled too, and DeepSpeed starts with one of them only"
+            reading.contradict("fp16.enabled", why, "precision")
+        return
     open_ones = [f"{name}.enabled" for name, value in found.items() if value is not None and is_open(value.value)]
     if open_ones:
         reading.ask("precision", *open_ones)
