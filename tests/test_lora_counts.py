@@ -15,10 +15,13 @@ from napkin.footprint.local_weights import LocalWeights, sum_weights
 from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.formats import stored_bytes
+from napkin.operations.adapters.as_operations import BiasAdapter
 from napkin.operations.adapters.compared import DETAIL, compared, difference
-from napkin.operations.adapters.targets import resolved
+from napkin.operations.adapters.targets import all_operations, resolved
+from napkin.operations.facts import POSITION_BIASES
 from napkin.operations.implementations import HF
 from napkin.operations.tuning import Tuning
+from napkin.operations.work import Work
 from napkin.record import replace
 from napkin.training.layout import Layout
 from napkin.training.optimizer_names import find
@@ -373,3 +376,20 @@ def test_experts_of_megatron_are_linear_layers_and_its_router_is_none(targets: s
     attention = (2048 + 4096) + 2 * (2048 + 512) + (4096 + 2048)
     experts = 128 * ((2048 + 2 * 768) + (768 + 2048))
     assert found == 4 * 48 * 8 * (attention + experts)
+
+
+@pytest.mark.parametrize("kind", ["t5", "mpnet"])
+def test_a_bias_of_distances_is_adapted_once_for_each_pair_of_tokens(kind: str) -> None:
+    """B of an adapter on the embedding of distances multiplies the rows that A gives: 2·s²·rank·heads FLOP forward and
+    twice as many backward, whatever the number of sequences."""
+    fields = next(row[2] for row in ROWS if row[0] == kind)
+    model = model_of(fields)
+    (bias, *_) = [op for op in all_operations(model) if op.pattern() in POSITION_BIASES]
+    ((rows, heads),) = (weight.shape for weight in bias.tables())
+    adapter = BiasAdapter("lora", (), rows, RANK, heads)
+    assert sum(weight.count for weight in adapter.weights()) == RANK * (rows + heads)
+    for sequences in (1, 3):
+        work = Work(sequences, 16)
+        assert sum(one.flops for one in adapter.gemms(work)) == 2 * 16 * 16 * RANK * heads
+        assert sum(one.flops * one.backward for one in adapter.products(work)) == 4 * 16 * 16 * RANK * heads
+        assert adapter.scores(work) == 16 * 16 * heads

@@ -215,6 +215,10 @@ class Operation:
         """Return the role of an embedding with its own weights, else ""."""
         raise NotImplementedError
 
+    def tables(self) -> tuple[Weight, ...]:
+        """Return the weights of the class's embeddings, of which it looks up rows."""
+        raise NotImplementedError
+
     def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
         """Return (elements, dtype) of the tensors that the reference module registers next to its
         parameters."""

@@ -82,6 +82,9 @@ class Ordinary(Operation, abstract=True):
     def embeds(self) -> str:
         return ""
 
+    def tables(self) -> tuple[Weight, ...]:
+        return ()
+
     def buffers(self, vocabulary: int) -> tuple[tuple[int, str], ...]:
         return ()
 

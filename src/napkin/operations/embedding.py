@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, Tensor
 from napkin.elementwise import Number, ceil_div, minimum
 from napkin.operations.adapters.adapted import adapted_rows
-from napkin.operations.adapters.lora import adapted_lookups
+from napkin.operations.adapters.lora import lookup_rank
 from napkin.operations.base import Operation
 from napkin.operations.bases import Lookup
 from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
@@ -43,6 +43,9 @@ class Embedding(Lookup):
 
     def embeds(self) -> str:
         return self.role
+
+    def tables(self) -> tuple[Weight, ...]:
+        return self.weights()
 
     def cropped(self, length: int) -> Operation:
         return replace(self, rows=min(self.rows, length)) if self.role == POSITION else self
@@ -84,8 +87,9 @@ class Embedding(Lookup):
         grads = rows_here * self.width * BYTES[stored] if self.trained else 0
         out = tape.record("embedding", (ids,), out, (ids,), weight=grads)
         tuning = run.implementation.tuning
-        for _, rank, _, width in adapted_lookups(self, tuning) if tuning is not None else ():
-            out = tape.cast(tape.add(out, adapted_rows(run, ids, shape, rank, (rows_here, width))), stored)
+        rank = lookup_rank(self, tuning) if tuning is not None else 0
+        if rank:
+            out = tape.cast(tape.add(out, adapted_rows(run, ids, shape, rank, (rows_here, self.width))), stored)
         return Value(out, self.width)
 
 
@@ -154,10 +158,16 @@ class PositionBias(Lookup):
     boxes: tuple[int, ...] = ()
     spread: bool = False
 
+    def __post_init__(self) -> None:
+        self._is_module()
+
     def weights(self) -> tuple[Weight, ...]:
         own = Weight("weight", (self.buckets, self.heads), HEADS)
         further = (Weight(f"boxes_{n}", (count, self.heads), HEADS) for n, count in enumerate(self.boxes))
         return (own, *further)
+
+    def tables(self) -> tuple[Weight, ...]:
+        return self.weights()
 
     def pattern(self) -> str:
         return SHARED_POSITION_BIAS if self.shared else OWN_POSITION_BIAS
@@ -189,4 +199,9 @@ class PositionBias(Lookup):
         stored = "fp32" if tape.autocast else tape.compute
         buckets = tape.new(pairs, "int64", "buckets", no_grad=True)
         bias = tape.new(pairs * heads, stored, "bias")
-        return tape.record("embedding", (buckets,), bias, (buckets,), weight=rows * heads * BYTES[stored])
+        bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=rows * heads * BYTES[stored])
+        tuning = run.implementation.tuning
+        rank = lookup_rank(self, tuning) if tuning is not None else 0
+        return (
+            tape.cast(tape.add(bias, adapted_rows(run, buckets, pairs, rank, (rows, heads))), stored) if rank else bias
+        )

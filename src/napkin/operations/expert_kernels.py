@@ -101,7 +101,7 @@ def unrouted_experts(run: Lowering, op: RoutedExperts) -> Value:
     up = products.product("bmm", tape.lowered(sent), (local, op.d_model, first), "up", casts=CACHED)
     gate, other = (tape.slice(up, rows * inner) for _ in range(2))
     hidden = tape.lowered(tape.multiply(run.activated(gate, op.function), other))
-    out = products.product("bmm", hidden, (local, inner, op.d_model), "down", last=True, casts=CACHED)
+    out = products.product("bmm", hidden, (local, inner, op.d_model), "down", number=-1, casts=CACHED)
     products.close()
     total = tape.record("sum", (out,), tape.new(x.tensor.count, out.dtype, "summed"))
     run.scopes.until_added(sent, out)  # the shared expert runs before the sum
@@ -146,8 +146,9 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
     products = ExpertProducts(run, op)
     casts = CACHED if run.implementation.looped == "modules" else EACH
 
-    def product(read: Tensor, d_in: Number, d_out: Number, what: str, last: bool = False) -> Tensor:
-        return products.product("linear", tape.lowered(read), (local, d_in, d_out), what, last=last, casts=casts)
+    def product(read: Tensor, d_in: Number, d_out: Number, what: str, number: int = 0) -> Tensor:
+        read = tape.lowered(read)
+        return products.product("linear", read, (local, d_in, d_out), what, number=number, casts=casts)
 
     sent, places = taken(rows)
     if op.gated and run.implementation.looped == "joined":
@@ -162,7 +163,7 @@ def looped_experts(run: Lowering, op: RoutedExperts) -> Value:
         hidden = tape.dropout(hidden, run.dropout)
     if run.implementation.before_down is not None:
         hidden = run.implementation.before_down(run, hidden)
-    total = added(product(hidden, inner, op.d_model, "down", last=True), places)
+    total = added(product(hidden, inner, op.d_model, "down", number=-1), places)
     products.close()
     if op.idle:
         total = tape.add(total, added(*taken(tokens * op.idle)))

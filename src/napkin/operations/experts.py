@@ -215,8 +215,8 @@ class Experts(Module):
             looked_up = tape.record("index", (run.weight(local * width),), looked_up, (chosen,))
             biases = (looked_up, chosen)
             tape.hold(*before)
-        last = what == "down"
-        out = products.product("grouped_mm", x, (local, *sizes), what, last=last, kept=(offsets,))
+        number = -1 if what == "down" else 0
+        out = products.product("grouped_mm", x, (local, *sizes), what, number=number, kept=(offsets,))
         if self.bias:
             out = tape.record("bias", (out, looked_up), out.view(), alias=True)
         return out, biases

@@ -268,7 +268,7 @@ class Lowering(StackInputs):
 
     def fp32_weight(self, count: Number) -> Tensor:
         """Return a small weight that is stored in fp32 in every precision."""
-        return self.tape.given(count, "fp32", "weight", kind=WEIGHT)
+        return self.tape.given(count, "fp32", "weight", kind=WEIGHT, no_grad=self.tape.frozen)
 
     def capped(self, x: Tensor) -> Tensor:
         """Return cap·tanh(x/cap)."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
-from napkin.operations.adapters.adapted import linear
+from napkin.operations.adapters.adapted import EACH, ExpertProducts, linear
 from napkin.operations.bases import Elementwise, Module, Ordinary
+from napkin.operations.facts import LinearPart
+from napkin.operations.implementations import Implementation
 from napkin.operations.lowering import Lowering
 from napkin.operations.router import Router
 from napkin.operations.shapes import Value
@@ -128,6 +130,19 @@ class SharedExperts(Module):
         wide, narrow = (self.experts, self.d_ff, self.d_model), (self.experts, self.d_model, self.d_ff)
         return (Weight("gate", wide), Weight("up", wide), Weight("down", narrow))
 
+    def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
+        """Return the tensors of all experts' weights."""
+        return tuple(
+            LinearPart(
+                f"{self.module}.{weight.name}_proj",
+                weight.shape[2],
+                weight.shape[1],
+                copies=self.experts,
+                parameter=True,
+            )
+            for weight in self.weights()
+        )
+
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         shapes = (("gate", self.d_model, self.d_ff), ("up", self.d_model, self.d_ff), ("down", self.d_ff, self.d_model))
         return tuple(gemm(f"{self.name}/{part}", work.tokens, a, b, self.experts) for part, a, b in shapes)
@@ -147,21 +162,22 @@ class SharedExperts(Module):
         x, weights = run.read(self), run.read(self, 1)
         tape = run.tape
         rows = x.tensor.count // self.d_model * self.experts
-        size = self.experts * self.d_model * self.d_ff
-        stored = "fp32" if tape.autocast else tape.compute
+        products = ExpertProducts(run, self)
 
-        def batched(read: Tensor, d_out: int, what: str, repeated: bool = False) -> Tensor:
-            if repeated and tape.autocast and read.dtype == "fp32":
-                copied = tape.new(read.count * self.experts, tape.autocast, "for each expert")
-                read = tape.record("cast", (read,), copied)
-            read = tape.lowered(read)
-            kept = [tape.new(size, tape.autocast, "weight", no_grad=True)] if tape.autocast else []
-            made = tape.new(rows * d_out, read.dtype, what)
-            return tape.record("bmm", (read,), made, kept, for_weight=(read,), weight=size * BYTES[stored])
+        def batched(read: Tensor, sizes: tuple[int, int], what: str, number: int) -> Tensor:
+            return products.product("bmm", tape.lowered(read), (self.experts, *sizes), what, number=number, casts=EACH)
 
-        gate, up = (batched(x.tensor, self.d_ff, what, repeated=True) for what in ("gate", "up"))
+        def repeated() -> Tensor:
+            if tape.autocast and x.tensor.dtype == "fp32":
+                copied = tape.new(rows * self.d_model, tape.autocast, "for each expert")
+                return tape.record("cast", (x.tensor,), copied)
+            return x.tensor.view(rows * self.d_model)
+
+        wide, narrow = (self.d_model, self.d_ff), (self.d_ff, self.d_model)
+        gate, up = (batched(repeated(), wide, what, number) for number, what in enumerate(("gate", "up")))
         hidden = tape.multiply(run.activated(gate, self.function), up)
         hidden = tape.multiply(hidden, weights.tensor)
-        down = tape.cast(batched(hidden, self.d_model, "down"), "fp32")
+        down = tape.cast(batched(hidden, narrow, "down", -1), "fp32")
+        products.close()
         total = tape.record("sum", (down,), tape.new(x.tensor.count, "fp32", "summed"))
         return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)

@@ -20,6 +20,7 @@ from napkin.operations.adapters.lora import (
 )
 from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.base import Operation
+from napkin.operations.facts import POSITION_BIASES
 from napkin.operations.frozen import Frozen, Reach
 from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
@@ -232,7 +233,7 @@ def _adapters(
     op: Operation, operations: tuple[Operation, ...], implementation: Implementation, inputs: bool
 ) -> Iterator[Operation]:
     """Yield the adapters next to an operation. `inputs`: whether gradients pass on to what it reads."""
-    from napkin.operations.adapters.as_operations import Adapter, MergedAdapter, Reparameterized
+    from napkin.operations.adapters.as_operations import Adapter, BiasAdapter, MergedAdapter, Reparameterized
 
     tuning = implementation.tuning
     assert tuning is not None
@@ -279,7 +280,10 @@ def _adapters(
         )
     for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(module, implementation, tuning)):
         yield MergedAdapter(f"{name}/merged_{number + 1}", op.reads, copies, d_in, rank, d_out, role=MERGED)
-    for _, rank, rows, width in adapted_lookups(module, tuning):
+    for number, (_, rank, rows, width) in enumerate(adapted_lookups(module, tuning)):
+        if module.pattern() in POSITION_BIASES:
+            yield BiasAdapter(f"{name}_{number + 1}", op.reads, rows, rank, width, role=ADAPTER, learning=learning)
+            continue
         yield Adapter(name, op.reads, rows, rank, rank, width, looked_up=True, role=ADAPTER, learning=learning)
 
 

@@ -144,13 +144,13 @@ class ExpertProducts:
         sizes: tuple[Number, Number, Number],
         what: str,
         *,
-        last: bool = False,
+        number: int = 0,
         kept: tuple[Tensor, ...] = (),
         casts: str = "",
     ) -> Tensor:
         """Multiply x, in the dtype of the matmul.
 
-        sizes  experts on this rank, and the input and output elements of each per row     last  the down-projection
+        sizes  experts on this rank, and the input and output elements of each per row     number  of the linear part
         kept   what the primitive saves in addition to x and the weight   casts  CACHED or EACH under autocast
         """
         run, tape = self.run, self.run.tape
@@ -158,7 +158,7 @@ class ExpertProducts:
         stored = "fp32" if tape.autocast else tape.compute
         count = local * d_in * d_out
         out = tape.new(x.count // d_in * d_out, x.dtype, what)
-        part = self.parts[-1 if last else 0]
+        part = self.parts[number]
         rank = adapter_width(part, run.implementation.tuning)
         if rank and part.parameter:
             weight = self._of_call(part, count, local * rank * (d_in + d_out), casts)

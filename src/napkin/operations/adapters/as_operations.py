@@ -99,6 +99,35 @@ class Adapter(Ordinary):
 
 
 @record
+class BiasAdapter(Ordinary):
+    """An adapter on an embedding of distances: rows of A looked up for each pair of a query and a key, once for all
+    sequences, and multiplied by B. FLOP: 2·s²·rank·heads."""
+
+    rows: int
+    rank: int
+    heads: int
+
+    def weights(self) -> tuple[Weight, ...]:
+        return (Weight("A", (self.rank, self.rows)), Weight("B", (self.heads, self.rank)))
+
+    def gemms(self, work: Work) -> tuple[Gemm, ...]:
+        return (gemm(f"{self.name}/B", work.length * work.length, self.rank, self.heads),)
+
+    def products(self, work: Work) -> tuple[Gemm, ...]:
+        return self.gemms(work)
+
+    def traffic(self) -> tuple[Number, Number]:
+        """Nothing: `scores` counts what is added to each pair's score."""
+        return 0, 0
+
+    def scores(self, work: Work) -> Number:
+        return work.length * work.length * self.heads
+
+    def lower(self, run: Lowering) -> Value:
+        raise Refused(WITHIN)
+
+
+@record
 class Reparameterized(Ordinary):
     """An adapter other than LoRA and DoRA on a linear layer. Matmuls between weights do not depend on the number of
     tokens."""

@@ -163,12 +163,17 @@ def _on_parts(op: Operation, implementation: Implementation, tuning: Tuning, par
 
 
 def adapted_lookups(op: Operation, tuning: Tuning) -> Iterator[Adapted]:
-    """Yield adapters on embeddings, whose rows are their input; what is trained in full has none."""
+    """Yield adapters on embeddings, whose rows are their input."""
+    rank = lookup_rank(op, tuning)
+    for rows, width in (weight.shape for weight in op.tables()) if rank else ():
+        yield 1, rank, rows, width
+
+
+def lookup_rank(op: Operation, tuning: Tuning) -> int:
+    """Return the rank of the adapters on an operation's embeddings, 0 without; what is trained in full has none."""
     if tuning.method != "lora" or tuning.everything or tuning.saves(op.role, op.module):
-        return
-    if op.embeds() and is_target(op, tuning.targets):
-        for rows, width in (weight.shape for weight in op.weights()):
-            yield 1, tuning.rank_of(op.module), rows, width
+        return 0
+    return tuning.rank_of(op.module) if op.tables() and is_target(op, tuning.targets) else 0
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:

@@ -262,7 +262,7 @@ def _check_fused(named: dict[str, set[str]], mapped: dict[str, str]) -> None:
 def is_module(op: Operation) -> bool:
     """Return whether an operation is a linear layer or an embedding of the class."""
     linear = op.linear()
-    return bool(op.embeds()) or (linear is not None and not linear.bare)
+    return bool(op.tables()) or (linear is not None and not linear.bare)
 
 
 def paths_in(op: Operation, implementation: Implementation) -> Iterator[str]:

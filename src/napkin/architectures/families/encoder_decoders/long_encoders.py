@@ -59,6 +59,7 @@ LONGT5 = like(
     build=_longt5,
     config_class="LongT5Config",
     defaults={"encoder_attention_type": "local"},
+    modules={"encoder/distances": "layer.0.LocalSelfAttention.relative_attention_bias"},
 )
 FSMT = like(
     MARIAN,

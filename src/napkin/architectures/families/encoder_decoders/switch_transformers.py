@@ -91,6 +91,7 @@ SWITCH_TRANSFORMERS = Architecture(
         "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
         "decoder/router": "layer.2.mlp.router.classifier", "decoder/experts": "layer.2.mlp.experts",
         "decoder/down": "layer.2.mlp.wo", "encoder/wi": "layer.1.mlp.wi", "decoder/wi": "layer.2.mlp.wi",
+        "distances": "layer.0.SelfAttention.relative_attention_bias",
     },
 )  # fmt: skip
 

@@ -228,7 +228,7 @@ MT5 = Architecture(
         "cross_v": "layer.1.EncDecAttention.v", "cross_o": "layer.1.EncDecAttention.o",
         "decoder/gate": "layer.2.DenseReluDense.wi_0", "decoder/up": "layer.2.DenseReluDense.wi_1",
         "decoder/down": "layer.2.DenseReluDense.wo", "encoder/wi": "layer.1.DenseReluDense.wi",
-        "decoder/wi": "layer.2.DenseReluDense.wi",
+        "decoder/wi": "layer.2.DenseReluDense.wi", "distances": "layer.0.SelfAttention.relative_attention_bias",
     },
 )  # fmt: skip
 T5 = like(

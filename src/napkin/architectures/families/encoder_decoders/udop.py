@@ -16,7 +16,7 @@ from napkin.operations.learned import Parameters
 from napkin.operations.model import Layer, Model
 from napkin.operations.pointwise import Add
 from napkin.operations.roles import SEGMENT
-from napkin.operations.views import reuse
+from napkin.operations.views import reuse, run_again
 from napkin.record import replace
 
 BUCKETS = 32
@@ -31,19 +31,22 @@ def udop(config: Config) -> Model:
     model = t5(config, tanh=False)
     hidden, heads = model.hidden, model.heads
     further = _further_biases(config, heads)
+    buckets = config.integer("relative_attention_num_buckets")
     rows = config.integer("max_2d_position_embeddings")
     encoder, *rest = model.stacks
     patches = _patches(config, hidden)
     config.notes.append(
         "the projections of an image's patches are counted as parameters; a text-only pass does not run them"
     )
-    bias = PositionBias("distances", (), config.integer("relative_attention_num_buckets"), heads, boxes=tuple(further))
+    bias = PositionBias("page_distances", (), buckets, heads, boxes=tuple(further))
+    again = reuse(PositionBias("distances", (), buckets, heads))
     table, *dropped = encoder.before
     left, upper = (Embedding(f"{name}_embedding", (), rows, hidden, role=SEGMENT) for name in ("x", "y"))
-    right, lower = replace(reuse(left), name="right_embedding"), replace(reuse(upper), name="lower_embedding")
+    right, lower = replace(run_again(left), name="right_embedding"), replace(run_again(upper), name="lower_embedding")
     placed = Add("placed", (table.name, "box"), hidden)
     before = (
         bias,
+        idle("layer_distances", (again,)),
         idle("patch_embedding", (patches,)),
         table,
         left, upper,
@@ -56,8 +59,9 @@ def udop(config: Config) -> Model:
         *(replace(op, reads=(placed.name,)) for op in dropped),
     )  # fmt: skip
     encoder = replace(encoder.mapped(_without_own_bias), before=before)
-    biases = tensors("biases", {f"bias_{n}": (count, heads) for n, count in enumerate(further)})
-    unused = (idle("unused_patch_embedding", (patches,)), *((idle("unused_biases", (biases,)),) if further else ()))
+    apart = (PositionBias(f"page_distances_{n}", (), count, heads) for n, count in enumerate(further))
+    biases = replace(again, name="page_distances"), *(replace(one, module="page_distances") for one in apart)
+    unused = idle("unused_patch_embedding", (patches,)), idle("unused_biases", biases)
     decoders = tuple(replace(decoder, before=(*unused, *decoder.before)) for decoder in rest)
     return replace(model, stacks=(encoder, *decoders))
 
@@ -96,6 +100,11 @@ UDOP = like(
     build=udop,
     config_class="UdopConfig",
     implementation=replace(T5.implementation, segments="each"),
+    modules={
+        "page_distances": "relative_bias.biases.0.relative_attention_bias",
+        "x_embedding": "encoder.cell_2d_embedding.x_position_embeddings",
+        "y_embedding": "encoder.cell_2d_embedding.y_position_embeddings",
+    },
     defaults={
         "d_ff": 4096, "max_2d_position_embeddings": 1024, "num_attention_heads": 16, "num_channels": 3,
         "patch_size": 16, "relative_bias_args": None, "vocab_size": 33201,

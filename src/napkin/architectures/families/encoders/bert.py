@@ -107,6 +107,7 @@ MPNET = Architecture(
     ),
     modules=bert_modules("mpnet", head_dense="lm_head.dense", lm_head="lm_head.decoder") | {
         "q": "attention.attn.q", "k": "attention.attn.k", "v": "attention.attn.v", "o": "attention.attn.o",
+        "distances": "mpnet.encoder.relative_attention_bias",
     },
 )  # fmt: skip
 # arXiv:2010.12821: a narrow input embedding, and a wide output embedding of its own

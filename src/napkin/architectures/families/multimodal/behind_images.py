@@ -130,6 +130,7 @@ PIX2STRUCT = Architecture(
         "k": "self_attention.attention.key", "v": "self_attention.attention.value",
         "o": "self_attention.attention.output", "gate": "mlp.DenseReluDense.wi_0", "up": "mlp.DenseReluDense.wi_1",
         "down": "mlp.DenseReluDense.wo", "lm_head": "decoder.lm_head",
+        "distances": "self_attention.attention.relative_attention_bias",
         **{
             letter: f"encoder_decoder_attention.attention.{name}"
             for letter, name in (("cross_q", "query"), ("cross_k", "key"), ("cross_v", "value"), ("cross_o", "output"))
