@@ -15,6 +15,7 @@ from napkin.errors import NapkinError
 from napkin.evidence import (
     facts,
     goodput,
+    published,
     run_rows,
     runs,
 )
@@ -96,6 +97,13 @@ def test_the_goodput_of_benchmarks_is_that_of_their_logs() -> None:
     found = goodput.PUBLISHED["benchmark"]
     assert found.share.value == pytest.approx(math.exp(statistics.median(logs)), abs=0.005)
     assert found.spread == pytest.approx(statistics.stdev(logs), abs=0.002)
+
+
+def test_complete_runs_name_their_model_in_a_text() -> None:
+    file = pathlib.Path(ROOT, "configs/evidence/runs.yaml")
+    found = published.read(str(file))
+    assert not found.unread
+    assert len(found.runs) == len(yaml.safe_load(file.read_text(encoding="utf-8"))["rows"])
 
 
 def test_linear_equations() -> None:

@@ -83,7 +83,8 @@ def read(path: str) -> Published:
         row = RowFields(document, index, fields if isinstance(fields, dict) else {})
         try:
             _check_name(row, fields, names)
-            row.count("model.layers", most=DEEPEST)
+            if schema != RUNS:  # whose model is a name
+                row.count("model.layers", most=DEEPEST)
             if schema == STEPS:
                 found.steps.append(step_row(recognized(with_preset(row), of_step)))
             elif schema == MEMORY:
