@@ -143,6 +143,10 @@ def test_defaults_of_a_program_beside_its_line_hold_in_place_of_the_librarys(tmp
     assert reading.value_of("precision") == plain  # --bf16 of the line wins
     (tmp_path / "train.py").write_text(OWN + "parser.add_argument('--lora_r', default=32)\n")
     assert "adapter" not in read_launch(str(line)).inputs
+    for stated, option, value in ((500, "steps", 500), (-1, "epochs", 3)):  # -1: TrainingArguments' own
+        (tmp_path / "train.py").write_text(OWN + f"parser.add_argument('--max_steps', default={stated})\n")
+        assert read_launch(str(line)).value_of(option) == value
+    (tmp_path / "train.py").write_text(OWN + "parser.add_argument('--lora_r', default=32)\n")
     line.write_text(LINE.format(launcher="python", more="--use_lora True"))
     assert read_launch(str(line)).value_of("lora-rank") == 32
     line.write_text(LINE.format(launcher="python", more="--max_seq_len 256 --optim adamw_torch"))

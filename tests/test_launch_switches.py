@@ -103,6 +103,28 @@ def test_qlora_py_trains_adapters_over_4_bit_weights_unless_told_otherwise() -> 
     assert "adapter" not in shell(lengths).inputs  # another program
 
 
+def test_qlora_py_has_its_own_batch_and_steps() -> None:
+    """artidoro/qlora qlora.py, TrainingArguments: batch 1, accumulation 16, max_steps 10000, which wins over epochs."""
+    text = "python qlora.py --model_name_or_path huggyllama/llama-7b --source_max_len 384 --target_max_len 128 {}\n"
+
+    def meant(more: str = "") -> dict[str, tuple[object, str]]:
+        reading = reading_of(source_of(text.format(more), "train.sh"))
+        return {
+            one: said(reading, one) for one in ("micro-batch", "grad-accum", "steps", "epochs") if one in reading.inputs
+        }
+
+    usual = {"micro-batch": (1, "assumed"), "grad-accum": (16, "assumed"), "steps": (10_000, "assumed")}
+    assert meant() == usual
+    assert meant("--num_train_epochs 3") == usual
+    stated = "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_steps 100"
+    assert [value for value, _ in meant(stated).values()] == [4, 2, 100]
+    assert meant("--max_steps -1 --num_train_epochs 2")["epochs"] == (2, "from file")
+    assert meant("--batch_size 4")["micro-batch"][0] is None
+    other = shell("--bits 4 --double_quant --num_train_epochs 3")  # a program with qlora.py's arguments
+    assert said(other, "epochs") == (3, "from file")
+    assert said(other, "grad-accum") == (16, "assumed")
+
+
 def test_a_task_that_generates_samples() -> None:
     assert said(shell("--num_generations 8"), "task") == ("grpo", "derived")
     assert said(shell("--num_generations 2", program="RLOO_my.py"), "task") == ("rloo", "assumed")

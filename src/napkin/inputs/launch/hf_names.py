@@ -32,6 +32,7 @@ DEFAULTED = (
     ("per_device_train_batch_size", "per_device_batch_size"),
     ("gradient_accumulation_steps", "grad_accum_steps"),
     ("num_train_epochs", "num_epochs", "epochs"),
+    ("max_steps",),
     ("model_max_length", *(one for one in LENGTHS if one != "model_max_length")),
     ("optim",),
     ("gradient_checkpointing",),

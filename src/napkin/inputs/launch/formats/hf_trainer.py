@@ -7,7 +7,7 @@ from napkin.inputs.launch.checks import BATCH, refuse_prediction, take_hybrid, t
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf_adapter import adapter, is_qlora
 from napkin.inputs.launch.hf_blocks import flattened
-from napkin.inputs.launch.hf_names import BATCHES, LENGTHS, amount, ask_own, spelled
+from napkin.inputs.launch.hf_names import BATCHES, EPOCHS, LENGTHS, amount, ask_own, spelled
 from napkin.inputs.launch.hf_precision import precision
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.own_names import refuse_frozen
@@ -24,6 +24,7 @@ from napkin.inputs.launch.shared import (
     take_liger,
 )
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
 from napkin.inputs.launch.values import flag, number, whole
 from napkin.inputs.presets import is_preset, preset
@@ -34,12 +35,13 @@ def is_this(source: LaunchFile) -> bool:
     flat = flattened(source)
     stated, trl = (sum(one in flat for one in keys) for keys in (ARGUMENTS, OF_TRL))
     line = source.syntax == "shell" and UNMISTAKABLE in flat
-    if source.has_any("finetuning_type", "stage") or ("base_model" in source and not line) or not stated:
+    own = source.syntax == "shell" and is_qlora(flat)
+    if source.has_any("finetuning_type", "stage") or ("base_model" in source and not line) or not (stated or own):
         return False
     if not flat.has_any(*MODELS, *(OWN_MODELS if line else ())):
         return (source.is_mapping or source.syntax == "shell") and stated + trl >= ENOUGH
     launched = any(one in source.command for one in LAUNCHERS)
-    return stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
+    return own or stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
 
 
 MODELS = ("model_name_or_path", "model_name", "model_id")
@@ -149,6 +151,24 @@ def prompts(reading: Reading) -> None:
         reading.contradict("num_generations", what, *BATCH)
     else:
         reading.derive("global-batch", micro * steps * gpus // samples, *where)
+
+
+OF_QLORA = (("micro-batch", 1, BATCHES), ("grad-accum", 16, tuple(SUMS.split("|"))))
+QLORA_STEPS = 10_000
+"""Defaults of qlora.py's TrainingArguments (artidoro/qlora qlora.py)."""
+
+
+def assume_qlora(reading: Reading) -> None:
+    """Assume qlora.py's batch and steps, which win over epochs, in place of TrainingArguments' own defaults."""
+    if not is_qlora(reading.source):
+        return
+    for option, usual, keys in OF_QLORA:
+        if not reading.source.has_any(*keys) and reading.inputs[option].origin == DEFAULT:
+            reading.assume(option, usual, keys[0])
+    if "max_steps" not in reading.source and ("qlora" in reading.source.program or not reading.source.has_any(*EPOCHS)):
+        reading.assume("steps", QLORA_STEPS, "max_steps")
+        reading.inputs.pop("epochs", None)
+        reading.told(*EPOCHS)
 
 
 def others(reading: Reading) -> None:
@@ -268,6 +288,12 @@ FORMAT = LaunchFormat(
             "micro-batch zero",
             "names of a program's own leave them open",
             ask_own,
+        ),
+        KeyRule(
+            "bits source_max_len",
+            "micro-batch grad-accum steps",
+            "qlora.py's arguments: batch 1, accumulation 16, 10000 steps are assumed",
+            assume_qlora,
         ),
         KeyRule("num_generations", "global-batch", "GRPO, RLOO: responses of a step / num_generations", prompts),
         KeyRule(
