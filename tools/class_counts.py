@@ -53,7 +53,8 @@ def counted(shape: Shape) -> tuple[int, int]:
     grouped = {torch.ops.aten._grouped_mm: products}
     with torch.device(device), torch.no_grad(), FlopCounterMode(display=False, custom_mapping=grouped) as counter:
         model(**batch_of(shape))
-    several = head_for(shape.fields) is WHOLE or shape.fields["model_type"] in ONE_CLASS
+    senses = head_for(shape.fields) is WHOLE or not {"vision_config", "audio_config"}.isdisjoint(shape.fields)
+    several = senses or shape.fields["model_type"] in ONE_CLASS
     text = (one.numel() for name, one in model.named_parameters() if not (several and SENSES.search(name)))
     return sum(text), counter.get_total_flops()
 

@@ -1761,6 +1761,7 @@ EXACT: dict[str, tuple[int, int, str]] = {
     'rembert': (19, 48, '5.24.0'),
     'roberta': (0, 192, '5.24.0'),
     'roberta-prelayernorm': (0, 192, '5.24.0'),
+    'roc_bert': (0, 144, '5.24.0'),
     'roformer': (20, 48, '5.24.0'),
     'rwkv': (15, 48, '5.23.0'),
     'sarvam_mla': (0, 192, '5.24.0'),

@@ -25,6 +25,7 @@ class Embedding(Lookup):
     """A lookup of rows of `width` elements in an embedding of `rows`. `role` is one of base.py's roles of embeddings.
 
     `trained`: a gradient flows to the embedding. `decoder`: it is a decoder's, also if no encoder is next to it.
+    `given`: the tokenizer makes ids of its own for it, which are an input of the step.
     """
 
     rows: int
@@ -33,6 +34,7 @@ class Embedding(Lookup):
     _: KW_ONLY
     role: str = TOKEN
     decoder: bool = False
+    given: bool = False
 
     def __post_init__(self) -> None:
         self._is_module()
@@ -77,6 +79,8 @@ class Embedding(Lookup):
         elif self.role == "layers":
             ids = tape.new(rows, "int64", "token ids within the table", no_grad=True)
             shape = rows
+        elif self.given:
+            ids, shape = tape.given(rows, "int64", f"{self.name}/ids", kind=INPUT, no_grad=True), rows
         else:
             how = run.implementation.segments if self.role == "segment" else run.implementation.positions
             shape = run.own // run.split.sequence * (1 if self.decoder and how == "source" else run.rows_of(how))

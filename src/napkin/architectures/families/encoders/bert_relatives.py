@@ -80,7 +80,7 @@ def _roc_bert(config: Config) -> Model:
     for what in ("pronunciation", "shape"):
         rows, size = config.integer(f"{what}_vocab_size"), config.integer(f"{what}_embed_dim")
         if config.flag(f"enable_{what}"):
-            tables.append(Embedding(f"{what}_embedding", (), rows, size, role=SEGMENT))
+            tables.append(Embedding(f"{what}_embedding", (), rows, size, role=SEGMENT, given=True))
         else:
             weight = (("weight", (rows, size)),)
             idle.append(Parameters(f"unused_{what}_embedding", (), weight, REPLICATED, trained=False))
