@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import pathlib
+import pickle
 
 import pytest
 
@@ -72,3 +73,38 @@ def test_a_url_is_not_read_and_the_hint_names_the_file_to_download(
     assert outcome.status == 2
     assert any("is a URL, and napkin reads no network" in one for one in outcome.errors)
     assert any(f"download {file} and" in one for one in outcome.hints)
+
+
+ROLES = {
+    "hardware": ("accelerators: {mine: {memory: 80GB}}\n", "--hardware-file"),
+    "run": ("command: memory\nmodel: gpt2\nhardware: h100\n", "--run"),
+    "rows": ("schema: memory/1\nrows: []\n", "napkin validate"),
+    "snapshot": ('{"segments": [], "device_traces": []}', "--snapshot"),
+    "model": ('{"model_type": "gpt2", "n_layer": 2}', "MODEL"),
+    "launch": ("base_model: gpt2\nmicro_batch_size: 1\n", "--from"),
+    "pickle": (pickle.dumps({"segments": []}), "--snapshot"),
+}
+EXPECTED = {
+    "params FILE": {"model"},
+    "memory gpt2 --hardware h100 --from FILE": {"model", "launch"},
+    "memory --run FILE": {"run"},
+    "check FILE": {"run"},
+    "memory gpt2 --hardware h100 --hardware-file FILE": {"hardware"},
+    "validate FILE": {"rows"},
+}
+
+
+@pytest.mark.parametrize("line", EXPECTED)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_file_in_the_place_of_another_is_told_where_it_belongs(
+    napkin: Napkin, tmp_path: pathlib.Path, line: str, role: str
+) -> None:
+    if role in EXPECTED[line]:
+        return
+    content, place = ROLES[role]
+    path = tmp_path / "file.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    outcome = napkin(line.replace("FILE", str(path)))
+    assert outcome.status in (2, 3)
+    assert len(outcome.errors) == 1
+    assert place in outcome.hints[0]

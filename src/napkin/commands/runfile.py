@@ -8,6 +8,7 @@ from typing import Any
 from napkin.commands.command import Command, accepted
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import NapkinError
+from napkin.inputs.file_roles import other_role
 from napkin.inputs.load import Document, printable
 from napkin.inputs.yaml_file import read_yaml
 
@@ -23,6 +24,8 @@ def read(path: str, any_data: bool = False) -> Document:
 def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
     """Return the options that a run file gives to `command`. A different `command:` in the file is an error."""
     document = read(path)
+    if (told := other_role(document.data, ("command",))) is not None:
+        raise NapkinError(f"{document.name}: is not a run file", told)
     stated = document.data.get("command")
     asked = command.target or command.name
     if stated is not None and stated != asked:

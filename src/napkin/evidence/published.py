@@ -24,6 +24,7 @@ from napkin.evidence.row_files import MEMORY, RUNS, SERVING, STEPS, TUNING, read
 from napkin.evidence.rows import RowFields
 from napkin.evidence.run_rows import RunRow, run_row
 from napkin.evidence.step_rows import StepRow, step_row
+from napkin.inputs.file_roles import other_role
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.load import printable
 from napkin.inputs.presets import is_preset
@@ -67,7 +68,8 @@ def read(path: str) -> Published:
     document = read_rows(path)
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("rows"), list):
-        raise NapkinError(f"{document.name}: has no list of rows", "napkin validate --init writes a first file")
+        told = other_role(data, ("schema", "rows")) or "napkin validate --init writes a first file"
+        raise NapkinError(f"{document.name}: has no list of rows", told)
     schema = data.get("schema")
     if not isinstance(schema, str) or schema not in MAIN:
         raise NapkinError(

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from napkin import term
 from napkin.errors import NapkinError, Problems, did_you_mean
+from napkin.inputs.file_roles import other_role
 from napkin.inputs.hardware import HardwareTable, normal
 from napkin.inputs.hardware_schema import (
     AcceleratorEntry,
@@ -45,6 +46,8 @@ def merged(path: str, base: HardwareTable) -> HardwareTable:
         raise NapkinError(
             f"{document.name}: holds no accelerators", "it has the form of hardware_specs.yaml: accelerators: {NAME: …}"
         )
+    if (told := other_role(document.data, ("accelerators",))) is not None:
+        raise NapkinError(f"{document.name}: holds no accelerators", told)
     try:
         file = HardwareFile.model_validate(document.data)
     except ValidationError as problem:

@@ -114,7 +114,9 @@ def read_text(path: str, largest: int = LARGEST) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise NapkinError(f"{name_of(path)}: is not UTF-8 (byte {problem.start})", "save it as UTF-8") from None
+        pickled = data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5")
+        hint = "a pickle is read as a snapshot of memory only: --snapshot" if pickled else "save it as UTF-8"
+        raise NapkinError(f"{name_of(path)}: is not UTF-8 (byte {problem.start})", hint) from None
 
 
 def read_json(path: str, *, infinite: bool = False) -> Document:

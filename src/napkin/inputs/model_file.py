@@ -6,6 +6,7 @@ import os
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.class_facts import class_facts
+from napkin.inputs.file_roles import other_role
 from napkin.inputs.load import STDIN, Document, name_of, parse_json, printable, read_json, read_text
 from napkin.inputs.model import GIVEN, PRESET, Config
 
@@ -31,7 +32,8 @@ def config_from(name: str, document: Document, data: Any, origin: str = GIVEN) -
     if model_type is None and "peft_type" in data:
         raise _is_adapter(document.name)
     if model_type is None:
-        raise Refused(f"{document.name}: model_type is missing", "add the model_type of the published config.json")
+        told = other_role(data) or "add the model_type of the published config.json"
+        raise Refused(f"{document.name}: model_type is missing", told)
     if not isinstance(model_type, str) or not model_type:
         raise NapkinError(
             f"{document.place('model_type')}: {printable(repr(model_type), 60)} is not a text", "for example llama"

@@ -14,6 +14,7 @@ from napkin.commands.first_file import read_whether_free, write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.screens.check import screen, shown, words_of
 from napkin.errors import ABSENT, BROKEN, CLOSE, IMPOSSIBLE, OK, REFUSED, USAGE, NapkinError, Problems
+from napkin.inputs.file_roles import other_role
 from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitOutcome, hold, status_of
 from napkin.inputs.load import STDIN, Document, name_of, printable
 from napkin.record import record
@@ -188,7 +189,7 @@ def _command_of(document: Document, data: dict[str, Any], prefix: tuple[object, 
     name, place = data.get("command"), document.place(*prefix, "command")
     if not isinstance(name, str):
         what = "is not the name of a command" if name is not None else "is missing"
-        raise NapkinError(f"{place}: {what}", "add command: train-time, for example")
+        raise NapkinError(f"{place}: {what}", other_role(data) or "add command: train-time, for example")
     try:
         command = find(name)
     except NapkinError as problem:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from napkin.errors import NapkinError
+from napkin.inputs.file_roles import other_role
 from napkin.inputs.launch.checks import leave_frozen_open, take_launcher
 from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
 from napkin.inputs.launch.neighbors import SIZES, refuse_neighbor
@@ -66,9 +67,10 @@ def reading_of(source: LaunchFile) -> Reading:
             f"{source.name}: starts {printable(started, 100)}, whose options napkin does not know", _of_program(source)
         )
     shown = ", ".join(list(source.values)[:3])
+    keys = {key.partition(".")[0]: None for key in source.values}
+    known = SIZES + "; formats: " + ", ".join(dict.fromkeys(format.name for format in formats()))
     raise NapkinError(
-        f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})",
-        SIZES + "; formats: " + ", ".join(dict.fromkeys(format.name for format in formats())),
+        f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})", other_role(keys) or known
     )
 
 
