@@ -10,6 +10,8 @@ import pickle
 
 import pytest
 
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.syntax import source_of
 from tests.conftest import Napkin
 
 CONFIG = '{"model_type": "gpt2", "n_layer": 2}'
@@ -108,3 +110,70 @@ def test_a_file_in_the_place_of_another_is_told_where_it_belongs(
     assert outcome.status in (2, 3)
     assert len(outcome.errors) == 1
     assert place in outcome.hints[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "hint"),
+    [
+        ('// the model\n{"a": 1}', 1, "no comments"),
+        ('{\n"a": 1, # width\n"b": 2}', 2, "no comments"),
+        ("{\n'a': 1}", 2, "double quotes"),
+        ('{\n"a": True}', 2, "true, false and null"),
+        ('{"a": 1,\n}', 2, "remove the comma"),
+        ('{"a": [1, 2,]}', 1, "remove the comma"),
+        ("<html></html>", 1, "raw file"),
+        ('```json\n{"a": 1}\n```', 1, "fence"),
+        ('{"a": 1}\n{"a": 2}', 2, "one JSON value"),
+        ('{"a": 1, "b', 1, "ends early"),
+        ('{"a": 1,', 1, "ends early"),
+        ('{"a": 0x40}', 1, "syntax"),
+    ],
+)
+def test_what_is_not_json_is_named_with_what_to_do(
+    napkin: Napkin, tmp_path: pathlib.Path, text: str, line: int, hint: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    outcome = napkin(["params", str(path)])
+    assert outcome.status == 2
+    assert f"config.json:{line}: not JSON" in outcome.errors[0]
+    assert hint in outcome.hints[0]
+
+
+def test_a_file_wins_over_a_shape_that_its_name_may_be(
+    napkin: Napkin, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "{0}.json").write_text(CONFIG)
+    assert napkin(["params", "{0}.json"]).errors == ["error: {0}.json: hidden_size: is missing"]
+
+
+@pytest.mark.parametrize(("text", "value"), [("010", 8), ("0x10", 16), ("0b10", 2), ("10", 10)])
+def test_whole_numbers_of_launch_files_are_read_as_pyyaml_reads_them(text: str, value: int) -> None:
+    source = source_of(f"base_model: openai-community/gpt2\nmicro_batch_size: {text}\n", "axolotl.yaml")
+    assert reading_of(source).inputs["micro-batch"].value == value
+
+
+def test_the_command_line_settles_what_two_files_contradict(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    line = "memory gpt2 --hardware h100 --gpus 8"
+    for stage in (2, 3):
+        path = tmp_path / f"{stage}.json"
+        path.write_text(f'{{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {{"stage": {stage}}}}}')
+        line += f" --from {path}"
+    assert napkin(line).status == 2
+    assert napkin(f"{line} --zero 1 --json").data["inputs"]["zero"]["value"] == "1"
+
+
+@pytest.mark.parametrize("cells", ["[]", '[{"cell_type": "markdown", "source": ["x"]}]', '[{"cell_type": "code"}]'])
+def test_a_notebook_that_trains_nothing_says_so(napkin: Napkin, tmp_path: pathlib.Path, cells: str) -> None:
+    path = tmp_path / "n.ipynb"
+    path.write_text(f'{{"cells": {cells}, "nbformat": 4}}')
+    outcome = napkin(f"read {path}")
+    assert outcome.status == 2
+    assert "holds no options of a training program" in outcome.errors[0]
+
+
+def test_of_many_unknown_options_ten_are_named(napkin: Napkin) -> None:
+    outcome = napkin(["memory", "gpt2", *(f"--nothing{at}" for at in range(2000))])
+    assert (outcome.status, len(outcome.errors), len(outcome.hints)) == (2, 11, 10)
+    assert "and 1990 more" in outcome.err

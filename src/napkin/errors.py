@@ -19,6 +19,10 @@ HELD = {OK: "holds", BROKEN: "broken", CLOSE: UNDECIDED}
 """Exit status → the verdict on a deadline or a budget."""
 
 
+PRINTED = 10
+"""Problems that are printed; of more, only the number."""
+
+
 def escaped(text: str, kept: Callable[[str], bool] = str.isprintable) -> str:
     """Return text with control characters replaced by Python escapes, except for those in `kept`."""
     if kept is str.isprintable and text.isprintable():

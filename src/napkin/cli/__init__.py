@@ -9,7 +9,7 @@ import os
 import sys
 
 from napkin import __version__
-from napkin.errors import BROKEN, IMPOSSIBLE, WRITE_FAILED, NapkinError, Problems, escaped
+from napkin.errors import BROKEN, IMPOSSIBLE, PRINTED, WRITE_FAILED, NapkinError, Problems, escaped
 from napkin.options.output import WRITTEN_FILES
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
@@ -91,12 +91,12 @@ def _say(line: str) -> None:
 def _complain(problem: NapkinError) -> int:
     every = problem.problems if isinstance(problem, Problems) else (problem,)
     problems = list({one.message: one for one in every}.values())
-    for one in problems[:10]:
+    for one in problems[:PRINTED]:
         _say(f"error: {one.message}")
         if one.hint:
             _say(f"hint: {one.hint}")
-    if len(problems) > 10:
-        _say(f"error: and {len(problems) - 10} more")
+    if len(problems) > PRINTED:
+        _say(f"error: and {len(problems) - PRINTED} more")
     return problem.status
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from napkin.cli.words import Words
 from napkin.commands.signature import OptionText
+from napkin.errors import PRINTED
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
 
@@ -18,12 +20,17 @@ class OtherTools(Words):
     """Words that are not options of the command. Each is a synonym of an option, has no effect here, or is rejected
     with a hint."""
 
+    @cached_property
+    def _is_pasted(self) -> bool:
+        from napkin.cli.spellings import is_megatron
+
+        return is_megatron(self._words)
+
     def _otherwise(self, head: str, spelling: str, value: str | None) -> None:
         """Read an option given under a synonym."""
-        from napkin.cli.spellings import is_megatron
         from napkin.options import meanings, synonyms
 
-        if not self._megatron and is_megatron(self._words):
+        if not self._megatron and self._is_pasted:
             raise PastedLine
         names = dict.fromkeys((spelling, spelling.rpartition(".")[2]))
         if self._megatron and self._of_another_command(head, names, value):
@@ -166,7 +173,7 @@ class OtherTools(Words):
 
         if value is None:
             self._next()  # its value, which is not a problem of its own
-        self.problems.append(unknown_option(self.command, head, spelling))
+        self.problems.append(unknown_option(self.command, head, spelling, len(self.problems) < PRINTED))
 
     def _misdashed(self, head: str, spelling: str) -> None:
         """Refuse `-tp` and `—gpus`, with the option that is meant."""

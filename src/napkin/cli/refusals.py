@@ -12,8 +12,10 @@ SERVED = "--dtype int4, fp8, …: the format of the weights that are served"
 POLICY = "training takes a policy: --precision bf16-mixed, fp8-mixed, fp32, …"
 
 
-def unknown_option(command: Signature, head: str, spelling: str) -> NapkinError:
-    """Return the error for an unknown option, with the nearest known one as the hint."""
+def unknown_option(command: Signature, head: str, spelling: str, printed: bool = True) -> NapkinError:
+    """Return the error for an unknown option, with the nearest known one as the hint if it will be `printed`."""
+    if not printed:
+        return NapkinError(f"{command.name} has no option {head[:60]}")
     from napkin.options.launches import needless
 
     predicts = not {"model", "params"}.isdisjoint(command.names)

@@ -118,7 +118,7 @@ def options_of_launch(
 
     clashing: keys that contradict each other are accepted and listed"""
     readings = [read_launch(path) for path in paths]
-    reading = combined(readings)
+    reading = combined(readings, typed)
     refused = [one for one in reading.refused if not {one.option, *one.clash} & set(typed)]
     clashes = tuple(one for one in refused if one.clash and clashing)
     idle = tuple(one for one in reading.not_modelled if one.clash and clashing)

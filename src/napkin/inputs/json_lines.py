@@ -56,3 +56,27 @@ def _keys_of_json(text: str) -> Iterator[tuple[tuple[object, ...], int]]:
                 path[-1] += 1
         else:
             last, last_line = token, line
+
+
+_DIALECTS = (
+    (("//", "/*", "#"), "JSON has no comments: remove them"),
+    (("'", "\u2018", "\u2019", "\u201c", "\u201d"), 'JSON has straight double quotes only: "name"'),
+    (("True", "False", "None"), "JSON writes true, false and null"),
+    (("<",), "it is a web page or XML: download the raw file"),
+    (("```",), "remove the fence of Markdown"),
+)
+"""What other languages write where JSON does not → what to do."""
+
+
+def syntax_hint(text: str, at: int) -> str:
+    """Return the hint for a JSON text that is invalid from `at` on."""
+    rest, before = text[at:].lstrip(), text[:at].rstrip()
+    dialect = next((hint for words, hint in _DIALECTS if rest.startswith(words)), None)
+    if dialect:
+        return dialect
+    if (rest[:1] in ("}", "]") and before.endswith(",")) or (rest[:1] == "," and rest[1:].lstrip()[:1] in ("}", "]")):
+        return "remove the comma before the closing bracket"
+    if not rest or (rest[:1] == '"' and '"' not in rest[1:]):
+        return "the file ends early: copy or download it again"
+    complete = rest[:1] in ("{", "[") and before.endswith(("}", "]"))
+    return "keep one JSON value in a file" if complete else "check the file's syntax"

@@ -11,7 +11,7 @@ import sys
 
 from napkin.errors import NapkinError, escaped
 from napkin.inputs.file_kinds import START, refuse_kind, unreadable
-from napkin.inputs.json_lines import line_of_second, lines_of_json, place_of_token
+from napkin.inputs.json_lines import line_of_second, lines_of_json, place_of_token, syntax_hint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ def parse_json(text: str, name: str, *, infinite: bool = False) -> Document:
     try:
         data = json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
     except json.JSONDecodeError as problem:
-        raise NapkinError(f"{name}:{problem.lineno}: not JSON: {problem.msg}", "check the file's syntax") from None
+        hint = syntax_hint(text, problem.pos)
+        raise NapkinError(f"{name}:{problem.lineno}: not JSON: {problem.msg}", hint) from None
     except RecursionError:
         raise NapkinError(f"{name}: is nested too deeply", f"at most {DEEPEST} levels") from None
     except ValueError:

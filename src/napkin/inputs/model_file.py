@@ -63,7 +63,7 @@ def load_config(model: str) -> Config:
     model of the local Hugging Face cache, or the text of a config.json itself."""
     from napkin.inputs.presets import is_preset, preset
 
-    if model.lstrip().startswith("{"):
+    if model.lstrip().startswith("{") and not os.path.exists(model):
         return _of_document(parse_json(model, "MODEL", infinite=True), "the shape given")
 
     if model == "-":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 
 from napkin.errors import NapkinError
@@ -67,10 +67,13 @@ def reading_of(source: LaunchFile) -> Reading:
             f"{source.name}: starts {printable(started, 100)}, whose options napkin does not know", _of_program(source)
         )
     shown = ", ".join(list(source.values)[:3])
+    if not source.values:
+        raise NapkinError(f"{source.name}: holds no options of a training program", SIZES)
     keys = {key.partition(".")[0]: None for key in source.values}
     known = SIZES + "; formats: " + ", ".join(dict.fromkeys(format.name for format in formats()))
     raise NapkinError(
-        f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})", other_role(keys) or known
+        f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})",
+        other_role(keys, ("cells",)) or known,
     )
 
 
@@ -107,14 +110,15 @@ def merge_into(reading: Reading, other: Reading, key: str) -> None:
     reading.told(key)
 
 
-def combined(readings: Sequence[Reading]) -> Reading:
+def combined(readings: Sequence[Reading], typed: Collection[str] = ()) -> Reading:
     """Return several files as one reading.
 
-    A value in one file fills what another leaves open or at its default. Two different values are a contradiction (2).
+    A value in one file fills what another leaves open or at its default. Two different values are a contradiction (2),
+    unless the option is `typed` on the command line.
     """
     first = readings[0]
     if len(readings) == 1:
         return first
     from napkin.inputs.launch.together import join
 
-    return join(readings)
+    return join(readings, typed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from napkin.errors import NapkinError, listed
 from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE
@@ -14,17 +14,17 @@ LAUNCHERS = ("accelerate", "deepspeed")
 SOFT = (DEFAULT, ASSUMED)
 
 
-def join(readings: Sequence[Reading]) -> Reading:
+def join(readings: Sequence[Reading], typed: Collection[str] = ()) -> Reading:
     """Return one reading of two files.
 
     A value wins over a default or open value of the other file; a launcher's file decides the precision. Two different
-    values are a contradiction (2).
+    values are a contradiction (2), unless the option is `typed` on the command line, which wins over both.
     """
     trainer = next((one for one in readings if one.format.name not in LAUNCHERS), readings[0])
     whole = Reading(trainer.source, trainer.format)
     for one in readings:
         for option, entry in one.inputs.items():
-            _take(whole, option, _placed(entry, one))
+            _take(whole, option, _placed(entry, one), option in typed)
         whole.shape |= one.shape
         whole.config, whole.unbuilt = one.config or whole.config, one.unbuilt or whole.unbuilt
         whole.ignored += [key for key in one.ignored if key not in whole.ignored]
@@ -39,7 +39,7 @@ def _placed(entry: StatedOption, reading: Reading) -> StatedOption:
     return StatedOption(entry.value, entry.origin, f"{reading.source.name}: {entry.where}", entry.place, entry.given)
 
 
-def _take(whole: Reading, option: str, entry: StatedOption) -> None:
+def _take(whole: Reading, option: str, entry: StatedOption, settled: bool) -> None:
     mine = whole.inputs.get(option)
     if mine is None or mine.value is None:
         whole.inputs[option] = entry if mine is None or entry.value is not None else mine
@@ -48,7 +48,7 @@ def _take(whole: Reading, option: str, entry: StatedOption) -> None:
         return
     if mine.origin in SOFT:
         whole.inputs[option] = entry
-    elif entry.origin not in SOFT and option not in ("precision", "trainer", "framework"):
+    elif not settled and entry.origin not in SOFT and option not in ("precision", "trainer", "framework"):
         raise NapkinError(
             f"--{option} {entry.value} ({entry.where}) contradicts {mine.value} ({mine.where})",
             "give files of the same run",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.load import Document, printable
 from napkin.inputs.yaml_file import Builder, parse_yaml
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
 
 _CORE = "tag:yaml.org,2002:"
 _TRUE, _FALSE, _NULL = ("true", "yes", "on"), ("false", "no", "off"), ("", "~", "null")
+_BASED = re.compile(r"0(?:[0-7_]*[0-7]|x[0-9a-fA-F_]*[0-9a-fA-F]|b[01_]*[01])")
+"""Integers in octal, hexadecimal and binary, as YAML 1.1 writes them."""
 
 
 def read(text: str, name: str) -> Document:
@@ -43,6 +47,9 @@ class _Words(Builder):
         digits = text.lstrip("+-")
         if digits[:1] not in "0123456789." or len(text) > 40 or not text.isascii():
             return text
+        if _BASED.fullmatch(digits):
+            base = {"x": 16, "b": 2}.get(digits[1], 8)
+            return (-1 if text[0] == "-" else 1) * int(digits.replace("_", ""), base if base == 8 else 0)
         for kind in (int, float):
             try:
                 value = kind(text)
