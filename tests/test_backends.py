@@ -94,6 +94,13 @@ REFUSED = (
     ("--trainer verl --tp 2", "--tp 2: --trainer verl on fsdp has no", "--framework megatron-core"),
     ("--trainer openrlhf --zero 3 --tp 2", "has no tensor-parallel ranks with ZeRO-3", "--zero 0 or 1 or 2"),
     ("--trainer trl --framework megatron-core", "--trainer trl does not run on --framework megatron-core", "fsdp"),
+    ("--trainer accelerate --framework fsdp --tp 2", "on fsdp version 1 has no tensor-parallel", "--fsdp-version 2"),
+    ("--trainer trl --framework fsdp --lora-rank 8 --cp 2", "on fsdp version 1 has no context", "--fsdp-version 2"),
+    (
+        "--trainer trl --zero 3 --tp 2 --lora-rank 8",
+        "has no tensor-parallel ranks with ZeRO-3",
+        "--framework fsdp --fsdp-version 2",
+    ),
 )
 
 
@@ -114,6 +121,63 @@ def test_a_plan_for_it_is_refused_too(napkin: Napkin, more: str, problem: str, h
     assert (found.status, problem in found.errors[0], hint in found.err) == (2, True, True)
 
 
+UNKNOWN_THERE = "memory llama3-8b --hardware h100 --gpus 8 --trainer {} {} --framework torchtitan"
+
+
+@pytest.mark.parametrize("trainer", sorted(TRAINERS))
+@pytest.mark.parametrize("stage", ["", "--zero 0", "--zero 1", "--zero 2", "--zero 3"])
+def test_each_framework_that_a_refusal_offers_is_one_that_runs(napkin: Napkin, trainer: str, stage: str) -> None:
+    """With the ZeRO stage that is given, or with one that the hint states next to it."""
+    (hint,) = napkin(UNKNOWN_THERE.format(trainer, stage)).hints
+    for way in hint.removeprefix("hint: ").split(", or "):
+        typed = way.split(" or ")[0]  # --zero 0 or 2 or 3: any of them
+        kept = "" if "--zero" in typed else stage
+        found = napkin(f"memory llama3-8b --hardware h100 --gpus 8 --trainer {trainer} {kept} {typed}")
+        assert found.status != 2, (hint, found.err)
+
+
+@pytest.mark.parametrize("software", ["--framework fsdp", "--trainer openrlhf", "--trainer verl", "--trainer nemo-rl"])
+def test_a_plan_without_sharding_states_it_where_sharding_is_usual(napkin: Napkin, software: str) -> None:
+    for row in napkin(f"plan {ON_8} {software} --lora-rank 8 --rows 400 --json").data["rows"]:
+        if row["zero"] == 0 and row["dp"] * row["cp"] > 1 and row["micro_batch"] == 1:
+            step = napkin(f"{row['command'].removeprefix('napkin ')} --json")
+            assert step.values["memory/total"] == row["memory/total"]
+            assert step.data["inputs"]["zero"]["value"] == "0"
+
+
+@pytest.mark.parametrize("given", ["--zero 2", "--distributed-optimizer"])
+def test_a_stage_is_a_condition_of_the_fewest_gpus(napkin: Napkin, given: str) -> None:
+    """One GPU is enough for 1.2 B parameters at 16 bytes: 20 of 80 GB, and divides nothing."""
+    found = napkin(f"memory llama3.2-1b --hardware a100 --min gpus {given} --json")
+    assert found.values["gpus"] == 1
+    assert f"{given.split()[0]} changes nothing on one GPU" in found.data["notes"]
+    shown = napkin(f"memory llama3.2-1b --hardware a100 --min gpus {given}").out
+    following = " ".join(shown.split("next: napkin ")[1].replace("\\", " ").split())
+    assert napkin(following).status == 0
+
+
+def test_the_fewest_gpus_are_sharded_as_far_as_a_library_does(napkin: Napkin) -> None:
+    """unsloth has no ZeRO-3, and more of its GPUs hold no more: 140 GB of weights never fit."""
+    found = napkin("memory llama3-70b --hardware h100 --min gpus --trainer unsloth")
+    assert (found.status, "no such stage" in found.err) == (1, False)
+    assert napkin("memory llama3-8b --hardware h100 --min gpus --trainer unsloth --lora-rank 8").status == 0
+
+
+def test_tensor_parallel_remedies_keep_a_stage_that_has_them(napkin: Napkin) -> None:
+    """DeepSpeed's AutoTP ends at ZeRO-2, so that ZeRO-3 next to it is given up, and not the ranks."""
+    line = "memory llama3-70b --gpus 16 --hardware h100 --seq 16384 --trainer hf-trainer --framework deepspeed --json"
+    changes = [one["change"] for one in napkin(line).data["suggestions"]]
+    assert any("--tp" in change and "--zero 2" in change for change in changes)
+
+
+def test_a_sweep_says_what_changes_with_a_stage(napkin: Napkin) -> None:
+    line = "sweep memory llama3.2-1b --gpus 4 --hardware a100 --seq 2048 --trainer trl --over zero=0,3"
+    found = napkin(f"{line} --json").data["inputs"]
+    assert found["precision"]["value"] == ["amp-bf16", "bf16-mixed"]
+    assert (found["framework"]["value"], found["framework"]["origin"]) == ("deepspeed", "assumed")
+    assert "assumed: framework deepspeed, amp-bf16 or bf16-mixed, AdamW" in napkin(line).out
+
+
 def test_compare_names_the_framework_that_changes_with_a_stage(napkin: Napkin) -> None:
     line = f"compare memory {ON_8} --trainer axolotl --zero 3 --against zero={{}} --json"
     for stage, change in ((1, "framework fsdp → deepspeed"), (0, "framework fsdp → none")):
@@ -122,6 +186,7 @@ def test_compare_names_the_framework_that_changes_with_a_stage(napkin: Napkin) -
 
 ALLOWED = (
     "--trainer trl --zero 2 --tp 2",
+    "--trainer trl --framework fsdp --fsdp-version 2 --lora-rank 8 --tp 2",
     "--trainer trl --zero 3 --ulysses 2",
     "--trainer trl --framework fsdp --tp 2 --cp 2",
     "--trainer hf-trainer --tp 8",  # the class's tp_plan, without data-parallel ranks

@@ -102,11 +102,15 @@ class RemedySearch:
 
     def strongest(self, names: Sequence[str]) -> Choice:
         """Return the combination with every one of these axes at its last level, but offloading no more than the host
-        has room for, with a sequence that the ranks can divide, and no larger degrees than there are GPUs."""
+        has room for, with a sequence that the ranks can divide, a ZeRO stage with which the software has the ranks, and
+        no larger degrees than there are GPUs."""
         choice = tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
         divided = self._weaker(choice, "seq", None)
         degrees = any(level and axis.name in DIVIDING for axis, level in zip(self.axes, choice, strict=True))
         if degrees and not self._implied(divided) and self.evaluated(divided) is None:
+            staged = self._weaker(choice, "zero", None)
+            if self.evaluated(staged) is not None:
+                return self._weaker(staged, "offload", HOST_TOO_SMALL)
             for name in DIVIDING:
                 choice = self._weaker(choice, name, None)
             divided = choice

@@ -37,6 +37,11 @@ WORDS: Mapping[str, Callable[[Cell], str]] = {
 """Input → its value in words, in the order in which they are named."""
 
 
+def either(value: Cell, words: Callable[[Cell], str] = str) -> str:
+    """Return a value in words; of an input that differs between the questions of a sweep, all its values."""
+    return " or ".join(map(words, value)) if isinstance(value, list) else words(value)
+
+
 def assumed_words(inputs: Mapping[str, Shown]) -> list[str]:
     """Return the defaults in words; empty values are omitted."""
     found = []
@@ -48,5 +53,5 @@ def assumed_words(inputs: Mapping[str, Shown]) -> list[str]:
         if name == "zero" and (gpus is None or gpus.value == 1):
             continue
         if shown is not None and shown.origin in DEFAULTED and shown.value is not None:
-            found.append(words(shown.value))
+            found.append(either(shown.value, words))
     return found

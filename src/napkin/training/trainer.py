@@ -20,14 +20,20 @@ class Backend:
 
     framework  its name
     divides    what the library divides over ranks there
+    first      what it divides with FSDP's first version, None if the same
     usual      default ZeRO stage with several data-parallel ranks
     implied    ZeRO stages that mean this framework if a run names none
     """
 
     framework: str
     divides: Divisions = Divisions()
+    first: Divisions | None = None
     usual: int = 0
     implied: tuple[int, ...] = ()
+
+    def divides_in(self, version: int) -> Divisions:
+        """Return what the library divides with a version of FSDP, 0 if none is named."""
+        return self.first if version == 1 and self.first is not None else self.divides
 
 
 @record
@@ -150,10 +156,12 @@ class Trainer:
 
     def on(self, framework: Framework) -> Framework:
         """Return a framework as the library runs it."""
-        divides = next((one.divides for one in self.backends if one.framework == framework.name), framework.divides)
+        found = (one.divides_in(framework.fsdp) for one in self.backends if one.framework == framework.name)
+        divides = next(found, framework.divides)
         defers = framework.defers or (self.defers and framework.gathers)
         unit = framework.unit_of_adapter if framework.program else framework.fsdp in self.units
-        return replace(framework, defers=defers, unit_of_adapter=unit, divides=divides)
+        zero = self.stage(framework) or framework.zero
+        return replace(framework, defers=defers, unit_of_adapter=unit, zero=zero, divides=divides)
 
     def on_none(self, loop: Framework) -> Framework:
         """Return torch's own loop as the library runs it in a run that names no framework, with the ZeRO stages that

@@ -10,10 +10,10 @@ from napkin.record import replace
 from napkin.training.framework import Divisions
 from napkin.training.trainer import PENALIZED, Backend, Trainer
 
-UNDIVIDED = Divisions((0,), (), False, (), (), False)
+UNDIVIDED = Divisions(zero=(0,), tensor=(), context=(), heads=(), staged=False)
 """Every rank holds a whole model and whole sequences."""
 
-WHOLE = Divisions((0,), (0,), True, (), (), False)
+WHOLE = Divisions(zero=(0,), tensor=(0,), alone=True, context=(), heads=(), staged=False)
 """torch's own data parallelism next to transformers' models: tensor-parallel ranks only without data-parallel ones
 (accelerate 1.15 parallelism_config.py: tp_size next to dp_replicate_size needs dp_shard_size); keys are passed on under
 FSDP2 only (accelerator.py, maybe_context_parallel)."""
@@ -21,14 +21,17 @@ ON_DEEPSPEED = Divisions(tensor=(0, 1, 2), context=(), staged=False)
 """DeepSpeed in transformers' Trainer: AutoTP up to ZeRO-2 (deepspeed/runtime/engine.py,
 _configure_tensor_parallel_states; transformers 5.23 trainer.py, get_tp_size: autotp_size), sequence parallelism that
 exchanges heads (accelerate 1.15 parallelism_config.py: sp_backend deepspeed)."""
-ON_FSDP2 = Divisions((0, 2, 3), (2, 3), False, (2, 3), (), False)
+ON_FSDP2 = Divisions(zero=(0, 2, 3), tensor=(2, 3), context=(2, 3), heads=(), staged=False)
 """fully_shard in transformers' Trainer: tensor-parallel ranks by the class's tp_plan, and context-parallel ranks that
 pass keys on (accelerate 1.15 parallelism_config.py: tp_size, cp_size; cp_backend torch)."""
+ON_FSDP1 = replace(ON_FSDP2, tensor=(), context=())
+"""FullyShardedDataParallel there, next to which accelerate rejects other ranks (parallelism_config.py,
+_validate_accelerator: "only compatible DistributedType.FSDP (version 2)")."""
 SHARDED = Backend("deepspeed", ON_DEEPSPEED, implied=(1, 2, 3))
 """DeepSpeed where libraries call its stages ZeRO, and FSDP's by other names: transformers 5.23
 integrations/deepspeed.py, zero_optimization; trl/accelerate_configs/zero{1,2,3}.yaml next to fsdp{1,2}.yaml;
 LLaMA-Factory examples/deepspeed/ds_z{0,2,3}_config.json; ms-swift --deepspeed zero{1,2,3}."""
-TRANSFORMERS = (Backend("plain", WHOLE), SHARDED, Backend("fsdp", ON_FSDP2))
+TRANSFORMERS = (Backend("plain", WHOLE), SHARDED, Backend("fsdp", ON_FSDP2, first=ON_FSDP1))
 """The backends of transformers' Trainer."""
 MEGATRON = Backend("megatron-core")
 
@@ -97,7 +100,7 @@ TRAINERS: dict[str, Trainer] = {
             backends=(
                 Backend("plain", WHOLE),
                 Backend("deepspeed", Divisions(tensor=(0, 1, 2), context=(), heads=(), staged=False), implied=(1,)),
-                Backend("fsdp", ON_FSDP2, implied=(2, 3)),
+                Backend("fsdp", ON_FSDP2, first=ON_FSDP1, implied=(2, 3)),
             ),
             as_loaded=True,
             units=(1, 2),
@@ -132,9 +135,9 @@ TRAINERS: dict[str, Trainer] = {
             nested=True,
             joins=("megatron-core",),
             backends=(
-                Backend("plain", Divisions((0,), (), staged=False)),
+                Backend("plain", Divisions(zero=(0,), tensor=(), staged=False)),
                 Backend("deepspeed", Divisions(tensor=(0, 1, 2), staged=False), implied=(1, 2, 3)),
-                Backend("fsdp", Divisions((0, 2, 3), (), staged=False)),
+                Backend("fsdp", Divisions(zero=(0, 2, 3), tensor=(), staged=False)),
                 MEGATRON,
             ),
             keeps=("megatron-core",),
@@ -174,7 +177,9 @@ TRAINERS: dict[str, Trainer] = {
             "full_finetune_distributed.py: tensor_parallel_dim, context_parallel_dim, fsdp_reshard_after_forward",
             implementation="torchtune",
             framework="torchtune",
-            backends=(Backend("torchtune", Divisions((0, 2, 3), (2, 3), False, (2, 3), (), False)),),
+            backends=(
+                Backend("torchtune", Divisions(zero=(0, 2, 3), tensor=(2, 3), context=(2, 3), heads=(), staged=False)),
+            ),
             adapters="bf16",
             beside_quantized="bf16",
             autocast=False,
@@ -213,7 +218,7 @@ TRAINERS: dict[str, Trainer] = {
             broadcast=2.6e9,
             framework="fsdp",
             backends=(
-                Backend("fsdp", Divisions((0, 2, 3), (), False, (), (2, 3), False), usual=3),
+                Backend("fsdp", replace(UNDIVIDED, zero=(0, 2, 3), heads=(2, 3)), usual=3),
                 Backend("megatron-core", usual=1),
             ),
         ),
@@ -262,8 +267,8 @@ TRAINERS: dict[str, Trainer] = {
             "NVIDIA-NeMo/Automodel: FSDP2, Transformer Engine's kernels, adapters in the model's dtype; "
             "nemo_automodel/components/distributed/{fsdp2,ddp}.py: tp_size, cp_size; pipelining/autopipeline.py",
             backends=(
-                Backend("plain", Divisions((0,), heads=())),
-                Backend("fsdp", Divisions((0, 2, 3), heads=()), implied=(2, 3)),
+                Backend("plain", Divisions(zero=(0,), heads=())),
+                Backend("fsdp", Divisions(zero=(0, 2, 3), heads=()), implied=(2, 3)),
             ),
             adapters="bf16",
             beside_quantized="bf16",

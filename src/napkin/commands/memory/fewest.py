@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.question import read
 from napkin.commands.question.divisions import read_degrees
-from napkin.commands.question.layout import MORE_RANKS, read_machines
+from napkin.commands.question.layout import MORE_RANKS, read_machines, read_whether_alone
 from napkin.commands.question.machine import read_hardware
+from napkin.commands.question.software import read_most_sharded
 from napkin.errors import NapkinError
 from napkin.evidence.machines import gpus_per_node
 from napkin.operations.model import Model
@@ -28,18 +29,23 @@ GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
 
 def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer]) -> Answer:
     """Answer with the memory on the fewest GPUs on which the step surely fits: powers of two up to a node, then whole
-    nodes; with ZeRO-3 over all of them, without recomputation or, where that takes fewer GPUs, with full
+    nodes; sharded as far as the software does, without recomputation or, where that takes fewer GPUs, with full
     recomputation, unless the options fix these."""
     check_free(inputs, GIVEN)
-    sharded: Options = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
+    sharded = read_most_sharded(inputs)
     again: list[Options] = [sharded] if "recompute" in inputs.given else [sharded, {**sharded, "recompute": "full"}]
     searches = [(read_fewest(inputs, model, options), options) for options in again]
     found, options = min(searches, key=lambda one: one[0].gpus or math.inf)
     claim = f"{model.name} is not certain to fit on any number of GPUs up to {found.most:,} with this layout"
     gpus = found.or_refuse(claim, _read_ways(inputs, model))
     fewer = run_on_fewest(gpus, inputs, options, answer, f"on which the step surely fits, of {TRIED}")
-    if gpus > 1:
-        tried = [TRIED, *(("ZeRO-3",) if sharded else ()), *(("recompute none and full",) if len(again) > 1 else ())]
+    if gpus == 1:
+        idle = _idle_alone(inputs)
+        inputs.depends(idle, True)  # a condition of the search
+        fewer.notes += [f"--{name} changes nothing on one GPU" for name in idle]
+    else:
+        tried = [TRIED, *(f"ZeRO-{stage}" for stage in sharded.values())]
+        tried += ["recompute none and full"] if len(again) > 1 else []
         others = " or ".join(f"--{name}" for name in read_degrees(inputs) if name not in inputs.given)
         says = f"searched: {'; '.join(tried)}" + (
             f"; {others}, which {PLAN} searches, may need fewer" if others else ""
@@ -89,10 +95,18 @@ def run_on_fewest(
     ]
     screen, following = found.screen, found.screen.next
     if isinstance(following, Next):
-        following = replace(following, changes={"min": None, "gpus": str(gpus), **options, **following.changes})
+        idle = dict.fromkeys(_idle_alone(inputs)) if gpus == 1 else {}
+        changes = {"min": None, "gpus": str(gpus), **options, **idle, **following.changes}
+        following = replace(following, changes=changes)
     count = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
     found.screen = replace(screen, headline=(count, *screen.headline), next=following)
     return found
+
+
+def _idle_alone(inputs: Inputs) -> list[str]:
+    """Return the given options of sharding that have no effect on one GPU."""
+    given = [name for name in ("zero", "distributed-optimizer") if name in inputs]
+    return [name for name in given if name != "zero" or not read_whether_alone(inputs)]
 
 
 def _on(gpus: int, options: Options) -> Options:

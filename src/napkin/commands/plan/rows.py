@@ -148,7 +148,9 @@ def command_line(question: PlanQuestion, layout: Layout) -> str:
     """Return the layout as a `napkin step` command line."""
     changes: dict[str, Text] = {"gpus": None, "seq": str(layout.seq)}
     changes |= dict.fromkeys(idle_links(int(layout.gpus), question.layouts.request.node))
-    own = ("recompute",) if "trainer" in question.given else ()  # a trainer's default is its own
+    own = ["recompute"] if "trainer" in question.given else []  # a trainer's default is its own
+    if question.layouts.setup(layout).framework.zero and layout.dp * layout.cp > 1:  # and so is a framework's
+        own.append("zero")
     for name, value in degrees(layout).items():
         if name == "sp":
             changes[name] = None if value == (layout.tp > 1) else bool(value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.software import read_framework, read_named_trainer
+from napkin.commands.question.adapters import read_whether_adapted
+from napkin.commands.question.software import read_framework, read_named_trainer, read_stage
 from napkin.errors import NapkinError
 from napkin.training.framework import ANY, Framework
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
@@ -28,9 +29,9 @@ def check_layout(inputs: Inputs, framework: Framework, layout: Layout) -> None:
     for name in DEGREES:
         ranks = int(getattr(layout, name))
         if ranks > 1 and int(layout.zero) not in framework.divides.of(name, layout.ulysses):
-            raise _lacks(trainer, framework, name, ranks, layout.ulysses, int(layout.zero))
+            raise _lacks(inputs, trainer, framework, name, layout.ulysses, int(layout.zero))
         if ranks > 1 and framework.divides.alone and layout.gpus != ranks:
-            others = _backends_with(trainer, framework, name, layout.ulysses)
+            others = _backends_with(inputs, trainer, framework, name, layout.ulysses)
             raise NapkinError(
                 f"--{name} {ranks:,}: {_on(trainer, framework)} has {_ranks(name, layout.ulysses)} only without others",
                 ", or ".join(others) or f"--gpus {ranks}",
@@ -49,7 +50,7 @@ def check_search(
     for name in DEGREES:
         stages = {with_stage for one in found for with_stage in one.divides.of(name, ulysses)}
         if only.get(name, 1) > 1 and not (stage in stages if "zero" in only else stages):
-            raise _lacks(trainer, found[0], name, only[name], ulysses, stage)
+            raise _lacks(inputs, trainer, found[0], name, ulysses, stage)
 
 
 def read_degrees(inputs: Inputs) -> tuple[str, ...]:
@@ -65,31 +66,51 @@ def read_degrees(inputs: Inputs) -> tuple[str, ...]:
 
 def _check_stage(trainer: Trainer, framework: Framework, stage: int) -> None:
     if stage not in framework.divides.zero:
-        others = (f"--framework {one.framework}" for one in trainer.backends if stage in one.divides.zero)
+        others = [f"--framework {one.framework}" for one in trainer.backends if stage in one.divides.zero]
         raise NapkinError(
-            f"--zero {stage}: {_on(trainer, framework)} has no such stage", ", or ".join(others) or "--zero 0"
+            f"--zero {stage}: {_on(trainer, framework)} has no such stage",
+            ", or ".join(others) or f"--zero {_or(framework.divides.zero)}",
         )
 
 
-def _lacks(trainer: Trainer, framework: Framework, name: str, ranks: int, ulysses: bool, stage: int) -> NapkinError:
+def _lacks(inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool, stage: int) -> NapkinError:
     """Return the error about ranks that the library does not have, with what has them as the hint."""
     stages = framework.divides.of(name, ulysses)
-    ways = [f"--zero {' or '.join(map(str, stages))}"] if stages else []
-    ways += _backends_with(trainer, framework, name, ulysses)
+    ways = [f"--zero {_or(stages)}"] if stages else []
+    ways += _backends_with(inputs, trainer, framework, name, ulysses)
     said = f" with ZeRO-{stage}" if stages and stage else ""
     return NapkinError(
-        f"--{name} {ranks:,}: {_on(trainer, framework)} has no {_ranks(name, ulysses)}{said}",
+        f"--{name} {inputs.integer(name):,}: {_on(trainer, framework)} has no {_ranks(name, ulysses)}{said}",
         ", or ".join(ways) or f"--{name} 1",
     )
 
 
-def _backends_with(trainer: Trainer, framework: Framework, name: str, ulysses: bool) -> Iterator[str]:
-    others = (one for one in trainer.backends if one.framework != framework.name and one.divides.of(name, ulysses))
-    return (f"--framework {one.framework}" for one in others)
+def _backends_with(inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool) -> Iterator[str]:
+    """Yield the options that name another framework, or the second version of FSDP, on which the library has ranks of a
+    degree next to others, with stages that it has them with if the one that is given is none of these."""
+    stage = read_stage(inputs) if "zero" in inputs or "distributed-optimizer" in inputs else None
+    version = inputs.text_or_none("fsdp-version") or str(trainer.versions[read_whether_adapted(inputs)])
+    for one in trainer.backends:
+        stages = one.divides.of(name, ulysses)
+        if one.divides.alone or not stages:
+            continue
+        older = version == "1" and not one.divides_in(1).of(name, ulysses)
+        ways = [f"--framework {one.framework}"] if one.framework != framework.name else []
+        ways += ["--fsdp-version 2"] if older else []
+        if ways and stage is not None and stage not in stages:
+            ways.append(f"--zero {_or(stages)}")
+        if ways:
+            yield " ".join(ways)
+
+
+def _or(stages: tuple[int, ...]) -> str:
+    return " or ".join(map(str, stages))
 
 
 def _on(trainer: Trainer, framework: Framework) -> str:
-    return f"--trainer {trainer.name}" + ("" if framework.name == PLAIN.name else f" on {framework.name}")
+    differs = any(one.framework == framework.name and one.divides_in(1) != one.divides for one in trainer.backends)
+    version = " version 1" if differs and framework.fsdp == 1 else ""
+    return f"--trainer {trainer.name}" + ("" if framework.name == PLAIN.name else f" on {framework.name}{version}")
 
 
 def _ranks(name: str, ulysses: bool) -> str:

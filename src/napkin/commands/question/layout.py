@@ -180,10 +180,20 @@ def _check_divided(inputs: Inputs, tp: int, pp: int, replicas: int) -> None:
     the same experts, as tensor-parallel ranks with whole ones do."""
     inputs.depends(("sp",), tp > 1, "there is no tensor parallelism", "--tp 2 or more")
     inputs.depends(("vp", "chunk-layers", "schedule"), pp > 1, "there is no pipeline", "--pp 2 or more")
-    stage, alone = inputs.text("zero"), replicas == 1
-    shards = not alone or stage == "3" or inputs.has("offload")
-    inputs.depends(("zero",), shards, "one data-parallel rank keeps everything", "more --gpus, or --dp 2")
+    alone = replicas == 1
+    inputs.depends(
+        ("zero",),
+        not alone or read_whether_alone(inputs),
+        "one data-parallel rank keeps everything",
+        "more --gpus, or --dp 2",
+    )
     inputs.depends(("distributed-optimizer",), not alone, "one data-parallel rank keeps everything", "more --gpus")
+
+
+def read_whether_alone(inputs: Inputs) -> bool:
+    """Return whether the ZeRO stage has an effect on one data-parallel rank: ZeRO-3 gathers parameters, and offloading
+    depends on the stage."""
+    return inputs.text("zero") == "3" or inputs.has("offload")
 
 
 def _check_expert_tensor_parallel(model: Model, tp: int, etp: int) -> None:

@@ -45,12 +45,11 @@ def read_trainer_recompute(inputs: Inputs) -> None:
 
 
 def _read_usual_stage(inputs: Inputs) -> None:
-    """Make the ZeRO stage of the trainer, else of the framework, the default with several data-parallel ranks."""
-    trainer, framework = read_named_trainer(inputs), read_framework(inputs)
+    """Make the ZeRO stage of the framework, as a library runs it, the default with several data-parallel ranks."""
+    stage = read_framework(inputs).zero
     read_gpus(inputs)
     read_context(inputs)
     gpus = inputs.integer_or_none("gpus") or (inputs.integer_or_none("dp") or 1) * inputs.integer("cp")
-    stage = (trainer.stage(framework) if trainer is not None else 0) or framework.zero
     if stage and gpus > inputs.integer("tp") * inputs.integer("pp"):
         inputs.redefault("zero", str(stage))
 

@@ -48,14 +48,23 @@ def read_framework(inputs: Inputs) -> Framework:
         )
     framework = _read_version(inputs, FRAMEWORKS[word], trainer)
     if trainer is not None and not trainer.has(framework.name):
-        others = " or ".join(one.framework for one in trainer.backends)
         raise NapkinError(
-            f"--trainer {trainer.name} does not run on --framework {framework.name}", f"--framework {others}"
+            f"--trainer {trainer.name} does not run on --framework {framework.name}",
+            ", or ".join(_ways_to_run(trainer, read_stage(inputs))),
         )
     inputs.redefault("implementation", framework.implementation if trainer is None else trainer.builds(framework))
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
     return framework if trainer is None else trainer.on(framework)
+
+
+def _ways_to_run(trainer: Trainer, stage: int | None) -> list[str]:
+    """Return the options that name each framework of a library on which it has a ZeRO stage, None for any; if it has
+    the stage on none, with stages that it has."""
+    found = [f"--framework {one.framework}" for one in trainer.backends if stage is None or stage in one.divides.zero]
+    return found or [
+        f"--framework {one.framework} --zero {' or '.join(map(str, one.divides.zero))}" for one in trainer.backends
+    ]
 
 
 def _read_version(inputs: Inputs, framework: Framework, trainer: Trainer | None) -> Framework:
@@ -94,6 +103,13 @@ def read_stage(inputs: Inputs) -> int | None:
         return 1
     stage = inputs.peek("zero")
     return None if stage is None else int(str(stage))
+
+
+def read_most_sharded(inputs: Inputs) -> dict[str, str]:
+    """Return the option of the highest ZeRO stage that the software has; none if the options fix the stage."""
+    highest = max(read_framework(inputs).divides.zero)
+    fixed = "zero" in inputs or "distributed-optimizer" in inputs
+    return {"zero": str(highest)} if highest and not fixed else {}
 
 
 def read_whether_staged(inputs: Inputs) -> bool:

@@ -16,6 +16,7 @@ from napkin.options.option import Option
 from napkin.options.ranges import MOST_VALUES, values
 from napkin.record import record
 from napkin.render.answer import Answer, Row, Shown, end_path, is_end
+from napkin.render.assumed import WORDS, either
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, spoken, titled
 
@@ -114,15 +115,29 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
     more = len([path for path in kept if not is_end(path)]) - len(shown)
     result = Answer(name, rows=rows, screen=screen(command.name, points, shown, more, swept))
     result.extra["columns"] = {**{option.name: option.unit for option in options}, **{p: units[p] for p in kept}}
-    result.inputs = {
-        option: one for option, one in answers[0].inputs.items() if option not in swept and one.origin != "solved"
-    }
+    result.inputs = {name: one for name, one in _inputs(answers).items() if name not in swept}
+    guessed = {name: one.value for name, one in result.inputs.items() if one.origin == "assumed" and name not in WORDS}
+    result.assumed = [f"{name} {either(value)}" for name, value in guessed.items()]
     for option, listed in axes:
         result.inputs[option.name] = Shown([value_of(option, v) for v in listed], None, "given", option.unit)
     result.notes = list(dict.fromkeys(note for answer in answers for note in answer.notes))
     charts = Panels(command.name, options[0], options[1] if len(options) > 1 else None, points, frozenset(kept))
     result.plot = [charts.of(path, units[path]) for path in shown]
     return result
+
+
+def _inputs(answers: Sequence[Answer]) -> dict[str, Shown]:
+    """Return the inputs of all answers, except solved ones; a default that differs between them has all its values."""
+    found: dict[str, Shown] = {}
+    for name in dict.fromkeys(name for answer in answers for name in answer.inputs):
+        shown = [answer.inputs[name] for answer in answers if name in answer.inputs]
+        shown = [one for one in shown if one.origin != "solved"]
+        if not shown:
+            continue
+        values = list({str(one.value): one.value for one in shown}.values())
+        guessed = next((one for one in shown if one.origin == "assumed"), shown[0])
+        found[name] = shown[0] if len(values) == 1 else Shown(values, None, guessed.origin, guessed.unit)
+    return found
 
 
 CAPACITY, HELD = "memory/capacity", ("memory/total", "memory/used", "memory/reserved")

@@ -10,6 +10,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.layout import MORE_RANKS, read_machines
 from napkin.commands.question.model import read_model
+from napkin.commands.question.software import read_most_sharded
 from napkin.commands.question.step_model import StepQuestion, memory_terms, read_step
 from napkin.commands.train_time.question import SolvedMachine
 from napkin.evidence.constants import deviations
@@ -37,8 +38,8 @@ def read_degrees(inputs: Inputs, known: dict[str, Term]) -> None:
 
 def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> SolvedMachine:
     """Return the fewest GPUs on which the layout's steps surely fit and train the tokens in time, among the numbers
-    that `napkin plan` tries; and the numbers for both ends of the interval of the step's time. If none fits, try ZeRO-3
-    over all GPUs and then full recomputation, unless the options fix these."""
+    that `napkin plan` tries; and the numbers for both ends of the interval of the step's time. If none fits, try the
+    highest ZeRO stage over all GPUs and then full recomputation, unless the options fix these."""
     inputs.defaults(SETUP_DEFAULTS)
     model, allowed, tokens = read_model(inputs), known["time"], float(known["tokens"].value)
     counts = read_machines(inputs, gpus_per_node(hardware))
@@ -67,7 +68,7 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
 
 def _read_ways(inputs: Inputs) -> list[dict[str, str]]:
     """Return the variants to try in order: the layout as given, then with the options that are left open."""
-    sharded = {} if {"zero", "distributed-optimizer"} & set(inputs.given) else {"zero": "3"}
+    sharded = read_most_sharded(inputs)
     again = {} if "recompute" in inputs.given else {"recompute": "full"}
     return [{}, *([sharded] if sharded else []), *([{**sharded, **again}] if again else [])]
 
