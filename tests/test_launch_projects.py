@@ -291,3 +291,40 @@ def test_switches_beside_the_named_optimizer_batch_and_loss() -> None:
     tune = "model: {_component_: torchtune.models.llama2.lora_llama2_7b}\nbatch_size: 4\nepochs: 1\n"
     tune += "tokenizer: {max_seq_len: 512}\nloss: {_component_: torchtune.modules.loss.%s}\n"
     assert [values(tune % one)["task"] for one in ("ORPOLoss", "DPOLoss")] == ["orpo", "dpo"]
+
+
+def test_alpaca_lora() -> None:
+    """tloen/alpaca-lora finetune.py: gradient_accumulation_steps = batch_size // micro_batch_size // world_size; the
+    weights are int8, the rest of the precision fp16; prepare_model_for_int8_training recomputes."""
+    line = (
+        "torchrun --nproc_per_node=4 finetune.py --base_model 'decapoda-research/llama-7b-hf' --data_path d.json "
+        "--micro_batch_size 2 --cutoff_len 512 {}\n"
+    )
+
+    def read(more: str = "") -> Reading:
+        return reading_of(source_of(line.format(more), "run.sh"))
+
+    plain = {name: (one.value, one.origin) for name, one in read("--batch_size 64 --lora_r 16").inputs.items()}
+    expected = {
+        "model": ("llama-7b", "from file"),
+        "micro-batch": (2, "from file"),
+        "global-batch": (64, "from file"),
+        "seq": (512, "from file"),
+        "gpus": (4, "derived"),
+        "epochs": (3, "default"),
+        "lora-rank": (16, "from file"),
+        "lora-targets": ("q,v", "default"),
+        "quantized": ("int8", "assumed"),
+        "recompute": ("full", "assumed"),
+    }
+    assert {name: plain.get(name) for name in expected} == expected
+    assert read().inputs["adapter"].origin == "assumed"
+    assert read("--lora_target_modules '[q_proj,k_proj]'").value_of("lora-targets") == "q,k"
+    assert read("--load_in_4bit True").inputs["quantized"].value is None
+    assert read("--adapter_name bottleneck").inputs["adapter"].value is None
+    assert read("--adapter_name lora").value_of("recompute") == "none"  # LLM-Adapters' default
+    assert read("--use_gradient_checkpointing False").value_of("recompute") == "none"
+    assert [one.key for one in read("--mystery 3").not_modelled] == ["--mystery"]
+    alone = line.replace("torchrun --nproc_per_node=4", "python").format("")
+    assert reading_of(source_of(alone, "run.sh")).inputs["gpus"].value is None
+    assert read("--per_device_train_batch_size 8 --bf16").value_of("micro-batch") == 8  # TrainingArguments
