@@ -54,7 +54,7 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     kernels = row.text("layout.kernels").lower()
     if "scattermoe" in kernels:
         framework = replace(framework, experts_apart=True)
-    older = framework.name == "fsdp" and not _is_fsdp2(row)
+    older = framework.versioned and not _is_fsdp2(row)
     found = trainer.on(first_version(framework) if older else framework)
     if FUSED_NORMS in kernels and row.text("method.quantized"):
         found = replace(found, unit_of_adapter=False)

@@ -190,6 +190,11 @@ class Framework:
     editions: tuple[Edition, ...] = ()
     earlier: tuple[Earlier, ...] = ()
 
+    @property
+    def versioned(self) -> bool:
+        """Whether a run chooses the version of FSDP: a training program has one of its own."""
+        return self.fsdp == 2 and not self.program
+
     def as_of(self, version: int) -> Framework:
         """Return the framework as its code of that year and month (202412) gathered parameters."""
         changes: dict[str, object] = {}

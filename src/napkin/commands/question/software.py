@@ -71,9 +71,9 @@ def _read_version(inputs: Inputs, framework: Framework, trainer: Trainer | None)
     """Return a framework with the version of FSDP that the options state, else that of the library."""
     if "fsdp-version" not in inputs.command.names:
         return framework
-    several = framework.fsdp == 2 and not framework.program
-    inputs.depends(("fsdp-version",), several, f"{framework.name} has one version of it, or none", "--framework fsdp")
-    if not several:
+    why = f"{framework.name} has one version of it, or none"
+    inputs.depends(("fsdp-version",), framework.versioned, why, "--framework fsdp")
+    if not framework.versioned:
         return framework
     from napkin.training.trainers import LOOP
 
