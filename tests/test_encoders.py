@@ -93,6 +93,19 @@ def test_by_hand_deberta() -> None:
     assert params(model(**BERT | deberta))["params/total"].value == by_hand == 139_244_121
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**BERT, "model_type": "deberta", "type_vocab_size": 0},
+        {"model_type": "xlnet", "d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64, "vocab_size": 100},
+    ],
+)
+def test_a_class_that_loads_in_two_types_says_how_it_runs_in_16_bits(fields: dict[str, Any]) -> None:
+    """transformers 5.24, from_config(dtype=torch.bfloat16): q_bias, v_bias and XLNet's r, q, k, … stay in fp32, and a
+    forward pass raises RuntimeError; after .to(torch.bfloat16) it runs."""
+    assert any("model.to(dtype)" in note for note in model(**fields).notes)
+
+
 def test_by_hand_t5() -> None:
     h, f, heads, d, buckets, vocabulary, layers = 512, 2048, 8, 64, 32, 32128, 6
     attention = 4 * h * heads * d

@@ -45,6 +45,12 @@ WINDOWED, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attent
 Switch = bool | str
 """A fact of the class, or the name of the field that states it."""
 
+LOADED_IN_BOTH = (
+    "in 16 bits the class of transformers 5.24 runs after model.to(dtype), as it is counted; loaded with a 16-bit "
+    "dtype, it keeps some of its parameters in fp32, and its forward pass fails on the two types"
+)
+"""Of a class that creates parameters in fp32 whatever the dtype that it is loaded in."""
+
 
 def depth(config: Config, field: str = "num_hidden_layers") -> int:
     """Read the number of layers; never from a default."""

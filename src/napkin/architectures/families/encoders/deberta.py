@@ -23,7 +23,7 @@ from napkin.architectures.masked import (
     masked_head,
     sizes_of,
 )
-from napkin.architectures.reading import on
+from napkin.architectures.reading import LOADED_IN_BOTH, on
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
@@ -166,6 +166,7 @@ def _added_bias(letter: str, hidden: int) -> Operations:
 def deberta(config: Config) -> Model:
     """Return DeBERTa (arXiv:2006.03654): content and relative positions in separate score terms."""
     read = _read(config, buckets=False)
+    config.notes.append(LOADED_IN_BOTH)
     hidden, heads, head_dim = read.sizes.hidden, read.sizes.heads, read.sizes.head_dim
 
     def attend(source: str) -> Operations:

@@ -11,7 +11,7 @@ from napkin.architectures.arrangements import post_norm
 from napkin.architectures.assembly import embedding
 from napkin.architectures.blocks import LAYER, Operations, plain_mlp
 from napkin.architectures.dimensions import decoder_only, dimensions
-from napkin.architectures.reading import activation
+from napkin.architectures.reading import LOADED_IN_BOTH, activation
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.attention.shifted import DistanceKeys, Einsum, ShiftedAttention
@@ -57,6 +57,7 @@ def _xlnet(config: Config) -> Model:
     config.notes.append(
         "one stream of tokens is counted; training on permutations also runs a second one, of the predicted tokens"
     )
+    config.notes.append(LOADED_IN_BOTH)
     return decoder_only(
         sizes,
         (mask, *embedding(rows, hidden, dropout=True)),
