@@ -29,7 +29,7 @@ SAVED = "memory/activations/saved"
 
 
 @pytest.mark.parametrize(
-    ("model_type", "targets", "mode", "sequences", "length", "saved", "casts", "config"),
+    ("model_type", "targets", "mode", "sequences", "lengths", "saved", "casts", "config"),
     ROWS,
     ids=["/".join(row[:3]) for row in ROWS],
 )
@@ -38,7 +38,7 @@ def test_adapters_keep_what_hooks_counted(
     targets: str,
     mode: str,
     sequences: int,
-    length: int,
+    lengths: list[int],
     saved: int,
     casts: int,
     config: dict[str, Any],
@@ -50,7 +50,8 @@ def test_adapters_keep_what_hooks_counted(
         Tuning("lora", RANK, 0.0, library="transformers"), tuple(targets.split(",")), model, implementation
     )
     implementation = replace(implementation, tuning=tuning)
-    layout = Layout(seq=length, micro=sequences)
+    length, target = lengths
+    layout = Layout(seq=length, micro=sequences, target=target)
     policy = POLICIES[POLICY[precision]]
     setup = Setup(implementation, layout, policy, find("adamw")[0], "foreach", attention, 0.0, woken=True)
     rank = footprint.rank_of(prepare(model, setup), 0)

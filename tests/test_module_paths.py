@@ -40,7 +40,8 @@ MODULES = {
     "bert.embeddings.token_type_embeddings attention.self.query attention.self.key attention.self.value "
     "attention.output.dense intermediate.dense output.dense cls.predictions.transform.dense cls.predictions.decoder",
     "t5-base": "shared encoder.embed_tokens decoder.embed_tokens layer.0.SelfAttention.q layer.0.SelfAttention.k "
-    "layer.0.SelfAttention.v layer.0.SelfAttention.o layer.1.DenseReluDense.wi layer.1.DenseReluDense.wo "
+    "layer.0.SelfAttention.v layer.0.SelfAttention.o layer.0.SelfAttention.relative_attention_bias "
+    "layer.1.DenseReluDense.wi layer.1.DenseReluDense.wo "
     "layer.1.EncDecAttention.q layer.1.EncDecAttention.k layer.1.EncDecAttention.v layer.1.EncDecAttention.o "
     "layer.2.DenseReluDense.wi layer.2.DenseReluDense.wo lm_head",
     "mamba-130m": "backbone.embeddings mixer.in_proj mixer.x_proj mixer.dt_proj mixer.out_proj lm_head",

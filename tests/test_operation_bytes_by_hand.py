@@ -136,7 +136,8 @@ NOTHING = {
     "Matmul", "JoinedHead", "BlockMatmul", "StreamedLinear", "FrameConv", "TableMatmul", "DistanceKeys",
     # choices and biases of scores, which are counted by the pair
     "Indexer", "RunIndexer", "BlockIndexer", "RunChoice", "RelativeScores", "PositionBias", "DistanceBias",
-    "DynamicMask", "BandAttention", "ShiftedAttention", "LocalAttention", "ResolutionAttention", "Unkept",
+    "BiasAdapter", "DynamicMask", "BandAttention", "ShiftedAttention", "LocalAttention", "ResolutionAttention",
+    "Unkept",
     # tensors that are there already, or are few
     "Share", "Stream", "SideInput", "EncoderKeys", "Parameters", "Overwrite", "BalanceLoss", "ClassLoss",
     "GlobalTokens", "GlobalInput", "GlobalNorm", "OnGlobal", "WithGlobal",

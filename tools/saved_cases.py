@@ -100,10 +100,10 @@ def write_adapted(model_type: str, targets: str, cases: list[Case]) -> None:
     rows = json.loads(ADAPTED_CASES.read_text(encoding="utf-8"))["rows"] if ADAPTED_CASES.exists() else []
     rows = [row for row in rows if row[:2] != [model_type, targets]]
     for case in [case for case in cases if case.found is not None and case.equal][: KEPT_CASES[KEEP_ALL]]:
-        fields, sequences, length, _ = case.shape
-        rows.append([model_type, targets, case.mode, sequences, length, case.saved, case.casts, fields])
+        fields, sequences, *lengths = case.shape
+        rows.append([model_type, targets, case.mode, sequences, lengths, case.saved, case.casts, fields])
     about = f"Bytes saved for backward next to adapters of rank {RANK}, measured by tools/saved_bytes.py --lora."
-    columns = ["model_type", "targets", "mode", "sequences", "length", "saved", "weight_casts", "config"]
+    columns = ["model_type", "targets", "mode", "sequences", "lengths", "saved", "weight_casts", "config"]
     text = json.dumps({"about": about, "columns": columns})[:-1] + ', "rows": [\n'
     text += ",\n".join(json.dumps(row, separators=(",", ":")) for row in sorted(rows, key=lambda row: row[:3]))
     ADAPTED_CASES.write_text(text + "\n]}\n", encoding="utf-8")

@@ -40,7 +40,7 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer])
     gpus = found.or_refuse(claim, _read_ways(inputs, model))
     fewer = run_on_fewest(gpus, inputs, options, answer, f"on which the step surely fits, of {TRIED}")
     if gpus == 1:
-        idle = _idle_alone(inputs)
+        idle = _read_idle_alone(inputs)
         inputs.depends(idle, True)  # a condition of the search
         fewer.notes += [f"--{name} changes nothing on one GPU" for name in idle]
     else:
@@ -95,7 +95,7 @@ def run_on_fewest(
     ]
     screen, following = found.screen, found.screen.next
     if isinstance(following, Next):
-        idle = dict.fromkeys(_idle_alone(inputs)) if gpus == 1 else {}
+        idle = dict.fromkeys(_read_idle_alone(inputs)) if gpus == 1 else {}
         changes = {"min": None, "gpus": str(gpus), **options, **idle, **following.changes}
         following = replace(following, changes=changes)
     count = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
@@ -103,7 +103,7 @@ def run_on_fewest(
     return found
 
 
-def _idle_alone(inputs: Inputs) -> list[str]:
+def _read_idle_alone(inputs: Inputs) -> list[str]:
     """Return the given options of sharding that have no effect on one GPU."""
     given = [name for name in ("zero", "distributed-optimizer") if name in inputs]
     return [name for name in given if name != "zero" or not read_whether_alone(inputs)]

@@ -29,9 +29,9 @@ def check_layout(inputs: Inputs, framework: Framework, layout: Layout) -> None:
     for name in DEGREES:
         ranks = int(getattr(layout, name))
         if ranks > 1 and int(layout.zero) not in framework.divides.of(name, layout.ulysses):
-            raise _lacks(inputs, trainer, framework, name, layout.ulysses, int(layout.zero))
+            raise _read_lack(inputs, trainer, framework, name, layout.ulysses, int(layout.zero))
         if ranks > 1 and framework.divides.alone and layout.gpus != ranks:
-            others = _backends_with(inputs, trainer, framework, name, layout.ulysses)
+            others = _read_backends_with(inputs, trainer, framework, name, layout.ulysses)
             raise NapkinError(
                 f"--{name} {ranks:,}: {_on(trainer, framework)} has {_ranks(name, layout.ulysses)} only without others",
                 ", or ".join(others) or f"--gpus {ranks}",
@@ -50,7 +50,7 @@ def check_search(
     for name in DEGREES:
         stages = {with_stage for one in found for with_stage in one.divides.of(name, ulysses)}
         if only.get(name, 1) > 1 and not (stage in stages if "zero" in only else stages):
-            raise _lacks(inputs, trainer, found[0], name, ulysses, stage)
+            raise _read_lack(inputs, trainer, found[0], name, ulysses, stage)
 
 
 def read_degrees(inputs: Inputs) -> tuple[str, ...]:
@@ -73,11 +73,13 @@ def _check_stage(trainer: Trainer, framework: Framework, stage: int) -> None:
         )
 
 
-def _lacks(inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool, stage: int) -> NapkinError:
+def _read_lack(
+    inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool, stage: int
+) -> NapkinError:
     """Return the error about ranks that the library does not have, with what has them as the hint."""
     stages = framework.divides.of(name, ulysses)
     ways = [f"--zero {_or(stages)}"] if stages else []
-    ways += _backends_with(inputs, trainer, framework, name, ulysses)
+    ways += _read_backends_with(inputs, trainer, framework, name, ulysses)
     said = f" with ZeRO-{stage}" if stages and stage else ""
     return NapkinError(
         f"--{name} {inputs.integer(name):,}: {_on(trainer, framework)} has no {_ranks(name, ulysses)}{said}",
@@ -85,7 +87,9 @@ def _lacks(inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ul
     )
 
 
-def _backends_with(inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool) -> Iterator[str]:
+def _read_backends_with(
+    inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool
+) -> Iterator[str]:
     """Yield the options that name another framework, or the second version of FSDP, on which the library has ranks of a
     degree next to others, with stages that it has them with if the one that is given is none of these."""
     stage = read_stage(inputs) if "zero" in inputs or "distributed-optimizer" in inputs else None

@@ -78,11 +78,11 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         found = answer.intervals.get(path)
         return [] if found is None else [interval(found, terms[path].value, "second", question.confidence)]
 
-    fit = []
+    word, used = "", []
     if "memory/total" in terms and "memory/capacity" in terms:
         chosen = next((str(row["fit"]) for row in answer.rows or () if row.get("recommended")), "")
-        word = f"{chosen.upper()} " if chosen and not too_much else ""
-        fit = [word + size_of(terms["memory/total"].value, terms["memory/capacity"].value)]
+        word = chosen.upper() if not too_much else ""
+        used = [size_of(terms["memory/total"].value, terms["memory/capacity"].value)]
     if question.tokens is not None and "time" in terms:
         head.append(human(terms["time"].value, "second"))
         spent = costs if question.budget is not None else []
@@ -90,9 +90,9 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         head += [*spent, *limited] if question.counts else [*limited, *spent]  # a machine that was found is a part more
         head += ends("time")
         head += costs if question.budget is None else []
-        head += [*fit, step]
+        head += [*filter(None, [word]), step, *used]  # the last are left out where the line is full
     else:
-        head += [step, *ends("step/time"), *fit]
+        head += [step, *ends("step/time"), *(f"{word} {one}".lstrip() for one in used)]
     head.append(f"MFU {human(terms['mfu'].value, '1', 3)}")
     if too_much:
         head.insert(0, f"{NOT.upper()} the host")
