@@ -83,6 +83,7 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         chosen = next((str(row["fit"]) for row in answer.rows or () if row.get("recommended")), "")
         word = chosen.upper() if not too_much else ""
         used = [size_of(terms["memory/total"].value, terms["memory/capacity"].value)]
+    fit = [f"{word} {one}".lstrip() for one in used]
     if question.tokens is not None and "time" in terms:
         head.append(human(terms["time"].value, "second"))
         spent = costs if question.budget is not None else []
@@ -90,9 +91,9 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
         head += [*spent, *limited] if question.counts else [*limited, *spent]  # a machine that was found is a part more
         head += ends("time")
         head += costs if question.budget is None else []
-        head += [*filter(None, [word]), step, *used]  # the last are left out where the line is full
+        head += [*filter(None, [word]), step, *used] if costs else [*fit, step]  # a full line leaves out the last
     else:
-        head += [step, *ends("step/time"), *(f"{word} {one}".lstrip() for one in used)]
+        head += [step, *ends("step/time"), *fit]
     head.append(f"MFU {human(terms['mfu'].value, '1', 3)}")
     if too_much:
         head.insert(0, f"{NOT.upper()} the host")
