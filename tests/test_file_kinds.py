@@ -77,7 +77,7 @@ def test_a_url_is_not_read_and_the_hint_names_the_file_to_download(
     assert any(f"download {file} and" in one for one in outcome.hints)
 
 
-ROLES = {
+ROLES: dict[str, tuple[str | bytes, str]] = {
     "hardware": ("accelerators: {mine: {memory: 80GB}}\n", "--hardware-file"),
     "run": ("command: memory\nmodel: gpt2\nhardware: h100\n", "--run"),
     "rows": ("schema: memory/1\nrows: []\n", "napkin validate"),
