@@ -501,3 +501,16 @@ def test_a_remedy_of_a_trillionth_of_the_time_is_shown() -> None:
     outcome = run_line(f"memory llama3-8b --hardware a100 --seq 128 --lora-rank {10**40}")
     assert outcome.status == 0
     assert "-100%" in outcome.out
+
+
+@pytest.mark.parametrize("sharding", ["--zero 1", "--zero 2"])
+def test_a_suggestion_on_one_data_parallel_rank_leaves_out_the_sharding(sharding: str) -> None:
+    """Which is refused there; with the command line's changes appended each suggestion fits."""
+    line = f"memory llama3-8b --gpus 8 --hardware a100-40gb {sharding} --seq 4096 --recompute selective"
+    found = run_line(f"{line} --json").data["suggestions"]
+    alone = [one for one in found if "--tp 8" in one["change"]]
+    assert alone
+    for one in found:
+        for again in (f"{line} {one['change']}", one["command"].removeprefix("napkin ")):
+            outcome = run_line(f"{again} --json")
+            assert (outcome.status, outcome.data["verdict"]) == (0, "fits"), again

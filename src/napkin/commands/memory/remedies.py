@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import holds, host_of, keeps, read_node, read_save
 from napkin.commands.memory.question import MemoryQuestion
+from napkin.commands.question.layout import read_whether_alone
 from napkin.commands.question.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence.machines import gpus_per_node
@@ -25,6 +26,9 @@ from napkin.training.setup import Setup
 
 TRAINS_LORA = "LoRA matrices, not all weights"
 """What a suggestion with LoRA trains of a question that trains every weight."""
+
+UNSHARDED: Options = {"zero": "0", "distributed-optimizer": False}
+"""No sharding of states, in the options that state it."""
 
 
 @record
@@ -43,8 +47,10 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         lambda options: evaluated(question, options, hardware),
     )
     tuned = question.setup.tunes
-    here = list(advice(search) if tuned else remedies(search))
-    more = with_more_gpus(search, fewest=not here)
+    found = (_stated(question, hardware, one) for one in (advice(search) if tuned else remedies(search)))
+    here = [one for one in found if one is not None]
+    larger = with_more_gpus(search, fewest=not here)
+    more = None if larger is None else _stated(question, hardware, larger)
     before, why = _pace(question, {}, hardware, question.setup)
     rows = [_row(question, hardware, one, before, why) for one in here]
     question.asked.depends(("host-memory",), search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
@@ -59,6 +65,18 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
             "nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, parallelism, 8-bit "
             "states, offloading, shorter sequences and more GPUs, each and all together"
         )
+
+
+def _stated(question: MemoryQuestion, hardware: Hardware, one: Remedy) -> Remedy | None:
+    """Return a suggestion that leaves one data-parallel rank without the given sharding, which has no effect there and
+    is refused; None if it does not fit so."""
+    layout, asked = one.fit.step.setup.layout, question.asked.changed(one.options)
+    idle = {name: text for name, text in UNSHARDED.items() if name in asked.given}
+    if layout.dp * layout.cp > 1 or not idle or read_whether_alone(asked):
+        return one
+    options = {**one.options, **idle}
+    fit = evaluated(question, options, hardware)
+    return replace(one, options=options, fit=fit) if isinstance(fit, Fit) and fit.verdict == FITS else None
 
 
 def read_axes(asked: Inputs, model: Model, setup: Setup, hardware: Hardware) -> list[Axis]:
