@@ -20,13 +20,10 @@ def several(command: Signature, option: Option, text: str) -> Unreadable | None:
     if len(parts) < 2 or not all(map(str.strip, parts)) or grouped or len(text) > LONGEST:
         return None
     parse = command.reads.get(option.name, option.parse)
-    try:
-        for part in parts:
-            parse(part)
-    except Unreadable:
+    if not all(_reads(parse, part) for part in parts):
         return None
-    if _reads(parse, ",".join(parts)):
-        return None  # the command takes several values: something else is wrong with these
+    if _reads(parse, ",".join(parts)):  # the command takes several values: something else is wrong with these
+        return None
     shown = text if len(text) <= 60 else f"{text[:60]}…"
     return Unreadable(
         f"{shown!r} is several values", f"napkin sweep {command.name} --over {option.name}={shown} asks for each"

@@ -80,7 +80,7 @@ class RemedySearch:
 
     def __init__(self, found: Sequence[Axis], evaluate: Callable[[Options], Fit | str | None]) -> None:
         self.axes = [axis for axis in found if axis.levels]
-        self._evaluate = evaluate
+        self.evaluate = evaluate
         self._known: dict[Choice, Fit | str | None] = {}
 
     def met(self, why: str) -> bool:
@@ -126,7 +126,7 @@ class RemedySearch:
     def evaluated(self, choice: Choice) -> Fit | str | None:
         """Return the memory of a combination, TOO_LARGE, or None if it is not valid."""
         if choice not in self._known:
-            self._known[choice] = self._evaluate(self.options(choice))
+            self._known[choice] = self.evaluate(self.options(choice))
         return self._known[choice]
 
     def fits(self, choice: Choice) -> bool:

@@ -4,7 +4,7 @@ step model of `napkin step`."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import holds, host_of, keeps, read_node, read_save
@@ -47,10 +47,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         lambda options: evaluated(question, options, hardware),
     )
     tuned = question.setup.tunes
-    found = (_stated(question, hardware, one) for one in (advice(search) if tuned else remedies(search)))
-    here = [one for one in found if one is not None]
-    larger = with_more_gpus(search, fewest=not here)
-    more = None if larger is None else _stated(question, hardware, larger)
+    here, more = read_found(question.asked, search, advice(search) if tuned else remedies(search))
     before, why = _pace(question, {}, hardware, question.setup)
     rows = [_row(question, hardware, one, before, why) for one in here]
     question.asked.depends(("host-memory",), search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
@@ -67,15 +64,22 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         )
 
 
-def _stated(question: MemoryQuestion, hardware: Hardware, one: Remedy) -> Remedy | None:
+def read_found(asked: Inputs, search: RemedySearch, found: Iterable[Remedy]) -> tuple[list[Remedy], Remedy | None]:
+    """Return the suggestions for a question: those that a search found on the same GPUs, and one with more of them."""
+    here = [one for one in (_read_without_idle(asked, search, one) for one in found) if one is not None]
+    more = with_more_gpus(search, fewest=not here)
+    return here, None if more is None else _read_without_idle(asked, search, more)
+
+
+def _read_without_idle(asked: Inputs, search: RemedySearch, one: Remedy) -> Remedy | None:
     """Return a suggestion that leaves one data-parallel rank without the given sharding, which has no effect there and
-    is refused; None if it does not fit so."""
-    layout, asked = one.fit.step.setup.layout, question.asked.changed(one.options)
-    idle = {name: text for name, text in UNSHARDED.items() if name in asked.given}
-    if layout.dp * layout.cp > 1 or not idle or read_whether_alone(asked):
+    is refused; None if it does not fit so. asked: the question."""
+    layout, changed = one.fit.step.setup.layout, asked.changed(one.options)
+    idle = {name: text for name, text in UNSHARDED.items() if name in changed.given}
+    if layout.dp * layout.cp > 1 or not idle or read_whether_alone(changed):
         return one
     options = {**one.options, **idle}
-    fit = evaluated(question, options, hardware)
+    fit = search.evaluate(options)
     return replace(one, options=options, fit=fit) if isinstance(fit, Fit) and fit.verdict == FITS else None
 
 

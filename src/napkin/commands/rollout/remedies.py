@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import holds, host_of, read_host
-from napkin.commands.memory.remedies import extra, read_given, suggestion
+from napkin.commands.memory.remedies import extra, read_found, read_given, suggestion
 from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.rollout.seconds import spanned
 from napkin.errors import NapkinError
 from napkin.evidence.machines import gpus_per_node
 from napkin.footprint.memory import least_states
-from napkin.planning.remedies import HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, remedies, with_more_gpus
+from napkin.planning.remedies import HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, remedies
 from napkin.planning.remedy_axes import Options
 from napkin.planning.rollout_axes import rollout_axes
 from napkin.planning.rollout_memory import RolloutFit, hosted_between
@@ -45,9 +45,8 @@ def suggest(answer: Answer, question: RolloutQuestion, fit: RolloutFit) -> None:
         question.capacity,
     )
     search = RemedySearch(found, tried.evaluated)
-    here = [tried.row(one) for one in remedies(search)]
-    more = with_more_gpus(search, fewest=not here)
-    rows = sorted(here, key=extra) + ([] if more is None else [tried.row(more)])
+    here, more = read_found(question.asked, search, remedies(search))
+    rows = sorted(map(tried.row, here), key=extra) + ([] if more is None else [tried.row(more)])
     question.asked.depends(("host-memory",), search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
     answer.extra["suggestions"] = rows
     if not rows:
