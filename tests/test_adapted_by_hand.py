@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from napkin.counting import flops
-from napkin.evidence.generic import decoder
-from napkin.evidence.printed import PrintedDecoder
+from napkin.evidence.fit.generic import decoder
+from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.formats import QUANTIZED
 from napkin.operations.adapters.as_operations import Adapter
 from napkin.operations.backward_parts import Learning

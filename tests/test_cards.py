@@ -8,11 +8,11 @@ import pathlib
 import pytest
 
 from napkin import term
-from napkin.evidence import software
-from napkin.evidence.constants import constants
-from napkin.evidence.machines import bridged, machine
-from napkin.evidence.rates import early_of, names, picker, rates
-from napkin.evidence.row_words import kernel_of_torch
+from napkin.evidence.rates.constants import constants
+from napkin.evidence.rates.machines import bridged, machine
+from napkin.evidence.rates.of_step import early_of, names, picker, rates
+from napkin.evidence.rows.words import kernel_of_torch
+from napkin.evidence.software import stacks
 from napkin.inputs import hardware
 from napkin.record import replace
 from napkin.term import GIVEN
@@ -27,7 +27,7 @@ PCIE_4 = 31.507692e9
 
 def rates_of(card: str, **changed: float) -> Rates:
     """Return an accelerator's rates in a loop of PyTorch's own layers; changed: constants."""
-    at, stack, known = machine(hardware.find(card), "bf16"), software.stack("fsdp-eager"), constants()
+    at, stack, known = machine(hardware.find(card), "bf16"), stacks.stack("fsdp-eager"), constants()
     used = names(at, stack, "flash", "rdma", False, "", False, known)
     return rates(picker({**known, **changed}, used), at, early_of(stack), 0, 0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
-from napkin.evidence.serving_words import LLAMA_CPP, VLLM, kernels_of
+from napkin.evidence.serving.words import LLAMA_CPP, VLLM, kernels_of
 from napkin.footprint.engine_kernels import (
     FUSED,
     WIDE_CUDA,

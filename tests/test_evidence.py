@@ -14,26 +14,32 @@ import numpy as np
 import pytest
 
 from napkin._tables import calibration
-from napkin.evidence import (
-    accuracy,
-    chips,
-    constants,
-    facts,
-    one_constant,
-    prices,
-    recognize_steps,
-    teams,
+from napkin.evidence.figures import prices
+from napkin.evidence.fit import one_constant
+from napkin.evidence.fit.columns import Columns
+from napkin.evidence.fit.posterior import Problem
+from napkin.evidence.intervals.ranking import nearest_rank
+from napkin.evidence.intervals.steps import (
+    CLASSES,
+    Growth,
+    class_of,
+    classes,
+    distance,
+    nearest,
+    own_error,
+    point,
+    quantile,
 )
-from napkin.evidence.columns import Columns
-from napkin.evidence.compared import Compared
-from napkin.evidence.constants import own_error_of
-from napkin.evidence.fit import Problem
-from napkin.evidence.intervals import CLASSES, Growth, class_of, classes, distance, nearest, own_error, point, quantile
-from napkin.evidence.machines import machine
-from napkin.evidence.priors import CHIP, PRIORS, prior_of
-from napkin.evidence.ranking import nearest_rank
-from napkin.evidence.rows import RowFields
-from napkin.evidence.validate import point_of, steps
+from napkin.evidence.prose.steps import of_step
+from napkin.evidence.rates import chips, constants
+from napkin.evidence.rates.constants import own_error_of
+from napkin.evidence.rates.machines import machine
+from napkin.evidence.rates.priors import CHIP, PRIORS, prior_of
+from napkin.evidence.rows import facts, teams
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.validation import accuracy
+from napkin.evidence.validation.compared import Compared
+from napkin.evidence.validation.step_check import point_of, steps
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.record import replace
@@ -282,7 +288,7 @@ def test_no_fused_attention_before_it_was_published() -> None:
     """Unnamed software of 2021 writes its scores; of 2023 it is taken to be fused."""
     for title, kernel in (("A report of 2021-05-12", "eager"), ("A report of 2023", None)):
         row = RowFields(Document("rows.yaml", None), 0, {"layout": {}, "source": {"title": title}})
-        assert recognize_steps.of_step(row)["layout"].get("attention") == kernel
+        assert of_step(row)["layout"].get("attention") == kernel
 
 
 def test_the_intervals_of_each_class_cover_what_they_say() -> None:

@@ -10,27 +10,22 @@ import pytest
 from napkin._tables import calibration, published_steps
 from napkin.counting.params import params
 from napkin.errors import NapkinError
-from napkin.evidence import (
-    chips,
-    facts,
-    footprint,
-    published,
-    recognize,
-    recognize_memory,
-    recognize_steps,
-    row_networks,
-    setups,
-    software,
-    teams,
-)
-from napkin.evidence.fit import in_quantity, seconds_of
-from napkin.evidence.printed import PrintedDecoder
-from napkin.evidence.priors import CHIP, PRIORS
-from napkin.evidence.recognize_steps import policy_of
-from napkin.evidence.row_models import model_of
-from napkin.evidence.rows import RowFields
-from napkin.evidence.step_rows import StepRow, step_row
-from napkin.evidence.validate import steps
+from napkin.evidence import published
+from napkin.evidence.fit.posterior import in_quantity, seconds_of
+from napkin.evidence.prose import recognize
+from napkin.evidence.prose.memory import of_memory
+from napkin.evidence.prose.steps import of_step, policy_of
+from napkin.evidence.rates import chips
+from napkin.evidence.rates.priors import CHIP, PRIORS
+from napkin.evidence.rows import facts, setups, teams
+from napkin.evidence.rows.models import model_of
+from napkin.evidence.rows.networks import network
+from napkin.evidence.rows.printed import PrintedDecoder
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.steps import StepRow, step_row
+from napkin.evidence.software import stacks
+from napkin.evidence.validation import memory_check
+from napkin.evidence.validation.step_check import steps
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.record import replace
@@ -66,7 +61,7 @@ def test_the_shipped_evidence_is_read_whole() -> None:
     assert sum(1 for row in rows if not row.why) >= 787
     assert all(row.why for row in rows if row.measured is None)
     assert len({row.id for row in rows}) == len(rows)
-    assert {row.stack for row in rows if not row.why} - {""} <= set(software.STACKS)  # "": software of its own
+    assert {row.stack for row in rows if not row.why} - {""} <= set(stacks.STACKS)  # "": software of its own
     for row in rows:
         assert row.chip or row.why
         assert not row.chip or hardware.find(row.chip).peaks
@@ -98,7 +93,7 @@ def test_no_word_of_the_shipped_evidence_is_read() -> None:
         assert replace(step_row(without_words(row)), source=told.source, note=told.note) == told
     for row in facts.memory():
         other = without_words(row)
-        found, as_shipped = (footprint.compared(one) for one in (other, row))
+        found, as_shipped = (memory_check.compared(one) for one in (other, row))
         assert (found.predicted, found.low, found.high) == (as_shipped.predicted, as_shipped.low, as_shipped.high)
         assert found.why == as_shipped.why
 
@@ -106,10 +101,10 @@ def test_no_word_of_the_shipped_evidence_is_read() -> None:
 def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
     table = published_steps
     for row in facts.expanded(table.ROWS, table.SOURCES, table.MODELS):
-        assert step_row(recognize.recognized(row, recognize_steps.of_step)) == step_row(row)
+        assert step_row(recognize.recognized(row, of_step)) == step_row(row)
     for row in facts.memory():
-        read = recognize.recognized(row, recognize_memory.of_memory)
-        assert footprint.compared(read) == footprint.compared(row)
+        read = recognize.recognized(row, of_memory)
+        assert memory_check.compared(read) == memory_check.compared(row)
 
 
 @pytest.mark.parametrize(
@@ -213,13 +208,13 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
 )
 def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict[str, Any]) -> None:
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout, "source": {"title": source}})
-    assert recognize_steps.of_step(row)["layout"] == wanted
+    assert of_step(row)["layout"] == wanted
 
 
 def test_offloads_in_memory_are_read_by_their_names() -> None:
     row = RowFields(Document("rows.yaml", None), 0, {"layout": {"offload": "optim, params", "loss": "chunked"}})
     assert (
-        recognize_memory.of_memory(row)["layout"].items()
+        of_memory(row)["layout"].items()
         >= {
             "offload": None,
             "optimizer_offload": True,
@@ -261,7 +256,7 @@ def test_the_framework_of_a_row_of_memory(layout: dict[str, Any], name: str) -> 
 def test_the_framework_that_a_library_s_name_says(layout: dict[str, Any], name: str) -> None:
     """One that trains Hugging Face's classes; a stage of ZeRO without a word for what shards is DeepSpeed's."""
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
-    assert (recognize_memory.of_memory(row)["layout"].get("framework") or "") == name
+    assert (of_memory(row)["layout"].get("framework") or "") == name
 
 
 @pytest.mark.parametrize(
@@ -275,7 +270,7 @@ def test_the_framework_that_a_library_s_name_says(layout: dict[str, Any], name: 
 )
 def test_megatrons_own_layers_have_no_attention_kernel(layout: dict[str, Any], kernel: str) -> None:
     row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
-    assert recognize_memory.of_memory(row)["layout"].get("attention", "") == kernel
+    assert of_memory(row)["layout"].get("attention", "") == kernel
 
 
 @pytest.mark.parametrize(
@@ -311,7 +306,7 @@ def test_layers_of_a_row_run_ligers_kernels() -> None:
     layout = {"framework": "DeepSpeed, transformers, Liger-Kernel", "tp": 1, "dp": 8, "zero": 3, "micro_batch": 1}
     for changes, norms in (({}, "own"), ({"framework": "DeepSpeed", "loss": "fused"}, "reference")):
         fields = {"layout": {**layout, **changes}, "model": {"preset": "llama3.1-8b", "seq": 4096}}
-        row = recognize.recognized(RowFields(Document("rows.yaml", None), 0, fields), recognize_memory.of_memory)
+        row = recognize.recognized(RowFields(Document("rows.yaml", None), 0, fields), of_memory)
         framework = setups.framework_of(row)
         assert framework is not None
         code = setups.code_for(row, framework, preset("llama3.1-8b"))
@@ -387,20 +382,20 @@ def test_tflops_are_turned_into_seconds_by_the_source_s_own_rule() -> None:
 
 
 def test_networks_in_words() -> None:
-    assert row_networks.network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
-    assert row_networks.network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
-    assert row_networks.network("400 Gbit/s RDMA per GPU", 8) == 50e9
-    assert row_networks.network("4 * 100Gb RoCE", 8) == 6.25e9
-    assert row_networks.network("NVLink 900 GB/s, InfiniBand 8x400 Gb/s", 8) == 50e9
-    assert row_networks.network("8x ConnectX-7 IB NDR 400Gb/s + 200Gb/s Ethernet NIC", 8) == 50e9
-    assert row_networks.network("1.6 Tbps", 8) == 25e9
-    assert row_networks.network("25 GB/s per GPU", 8) == 25e9
-    assert row_networks.network("GPUDirect-TCPX", 8) == 4 * 200e9 / 8 / 8
-    assert row_networks.network("carrier pigeons", 8) is None
+    assert network("8x 200 Gbit/s HDR InfiniBand per node (Selene)", 8) == 25e9
+    assert network("RoCE, 1600 Gbit/s between nodes", 8) == 25e9
+    assert network("400 Gbit/s RDMA per GPU", 8) == 50e9
+    assert network("4 * 100Gb RoCE", 8) == 6.25e9
+    assert network("NVLink 900 GB/s, InfiniBand 8x400 Gb/s", 8) == 50e9
+    assert network("8x ConnectX-7 IB NDR 400Gb/s + 200Gb/s Ethernet NIC", 8) == 50e9
+    assert network("1.6 Tbps", 8) == 25e9
+    assert network("25 GB/s per GPU", 8) == 25e9
+    assert network("GPUDirect-TCPX", 8) == 4 * 200e9 / 8 / 8
+    assert network("carrier pigeons", 8) is None
     # the rate of a port, of which a node has as many as it usually has
-    assert row_networks.network("InfiniBand NDR 400G", 8) is None
-    assert row_networks.network("NDR 400 Gbit/s per node", 8) == 6.25e9
-    assert row_networks.network("8x NDR 400G", 8) == 50e9
+    assert network("InfiniBand NDR 400G", 8) is None
+    assert network("NDR 400 Gbit/s per node", 8) == 6.25e9
+    assert network("8x NDR 400G", 8) == 50e9
 
 
 @pytest.mark.parametrize(
@@ -421,7 +416,7 @@ def test_ethernet_of_no_stated_rate_is_refused_between_nodes_only() -> None:
     for count, fabric in ((16, "ethernet"), (8, None)):
         hardware = {"count": count, "per_node": 8, "interconnect": "Ethernet, no InfiniBand"}
         row = RowFields(Document("rows.yaml", None), 0, {"layout": {}, "hardware": hardware})
-        assert recognize_steps.of_step(row)["hardware"].get("fabric") == fabric
+        assert of_step(row)["hardware"].get("fabric") == fabric
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,15 @@ import yaml
 
 from napkin.counting import conventions, flops, utilization
 from napkin.errors import NapkinError
-from napkin.evidence import (
-    facts,
-    goodput,
-    published,
-    run_rows,
-    runs,
-)
-from napkin.evidence.fit import seconds_of
-from napkin.evidence.ranking import weighted_quantile
-from napkin.evidence.row_models import model_of
-from napkin.evidence.rows import RowFields
+from napkin.evidence import published
+from napkin.evidence.figures import goodput
+from napkin.evidence.fit.posterior import seconds_of
+from napkin.evidence.intervals.ranking import weighted_quantile
+from napkin.evidence.predictions import runs
+from napkin.evidence.rows import facts
+from napkin.evidence.rows.models import model_of
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.runs import run_row, submitter
 from napkin.inputs import hardware
 from napkin.inputs.hardware import find
 from napkin.inputs.load import Document
@@ -72,13 +70,13 @@ def test_a_benchmark_is_judged_by_benchmarks() -> None:
     ],
 )
 def test_a_row_says_what_kind_of_run_it_is(fields: dict[str, str], kind: str) -> None:
-    assert run_rows.run_row(RowFields(Document("rows", None), 0, {"id": "a", **fields})).run_kind == kind
+    assert run_row(RowFields(Document("rows", None), 0, {"id": "a", **fields})).run_kind == kind
 
 
 def test_a_submission_is_its_submitters() -> None:
-    assert run_rows.submitter("mlcommons/training_results_v5.0 IBM+CoreWeave+NVIDIA/results/a/b") == "NVIDIA"
-    assert run_rows.submitter("mlcommons/training_results_v4.1/Dell/results/a") == "Dell"
-    assert run_rows.submitter("a model card") == ""
+    assert submitter("mlcommons/training_results_v5.0 IBM+CoreWeave+NVIDIA/results/a/b") == "NVIDIA"
+    assert submitter("mlcommons/training_results_v4.1/Dell/results/a") == "Dell"
+    assert submitter("a model card") == ""
 
 
 def test_the_goodput_of_benchmarks_is_that_of_their_logs() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from napkin.evidence import published
-from napkin.evidence.finetune_layout import layout_of
-from napkin.evidence.finetune_lengths import RowLengths
-from napkin.evidence.finetune_rows import fine_tuning
-from napkin.evidence.finetune_software import holds_logits, with_loss
-from napkin.evidence.finetune_words import within
-from napkin.evidence.rows import RowFields
+from napkin.evidence.finetuning.layout import layout_of
+from napkin.evidence.finetuning.lengths import RowLengths
+from napkin.evidence.finetuning.rows import fine_tuning
+from napkin.evidence.finetuning.software import holds_logits, with_loss
+from napkin.evidence.finetuning.words import within
+from napkin.evidence.rows.row import RowFields
 from napkin.inputs.load import Document
 from napkin.inputs.presets import preset
 from napkin.operations.frameworks import FRAMEWORKS as PROGRAMS

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from napkin.evidence import margins
-from napkin.evidence.finetune_defaults import attention_of, context_of, dropout_of, may_be_old
-from napkin.evidence.finetune_rows import fine_tuning
-from napkin.evidence.row_optimizers import optimizer_of
-from napkin.evidence.rows import RowFields
-from napkin.evidence.teams import thread_of
+from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, may_be_old
+from napkin.evidence.finetuning.rows import fine_tuning
+from napkin.evidence.intervals import margins
+from napkin.evidence.rows.optimizers import optimizer_of
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.teams import thread_of
 from napkin.footprint.allocator import CONTEXT, CONTEXT_EAGER
 from napkin.inputs.load import Document
 from napkin.training.trainers import TRAINERS

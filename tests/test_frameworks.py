@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from napkin.architectures import implementation_of
-from napkin.evidence.recognize_memory import of_memory
-from napkin.evidence.rows import RowFields
+from napkin.evidence.prose.memory import of_memory
+from napkin.evidence.rows.row import RowFields
 from napkin.inputs.load import Document
 from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS, PLAIN

@@ -7,10 +7,10 @@ from statistics import median
 
 import pytest
 
-from napkin.evidence.constants import deviations
-from napkin.evidence.failures import FAILURES, HOUR, published
-from napkin.evidence.goodput import PUBLISHED
-from napkin.evidence.goodput import published as goodput_of
+from napkin.evidence.figures.failures import FAILURES, HOUR, published
+from napkin.evidence.figures.goodput import PUBLISHED
+from napkin.evidence.figures.goodput import published as goodput_of
+from napkin.evidence.rates.constants import deviations
 from napkin.term import fold, leaf
 from napkin.timing.goodput import Goodput
 from napkin.timing.interruptions import CheckpointWrite, Interruptions, useful

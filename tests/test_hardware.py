@@ -490,7 +490,7 @@ def _card(tmp_path: Path, key: str, generation: str = "") -> str:
 
 def test_every_shipped_accelerator_states_its_generation() -> None:
     from napkin._tables.calibration import CONSTANTS
-    from napkin.evidence.machines import GENERIC, MEASURED_GENERATIONS
+    from napkin.evidence.rates.machines import GENERIC, MEASURED_GENERATIONS
 
     assert {TABLE[slug].generation for slug in TABLE.accelerators} == set(peaks.GENERATIONS)
     measured = {name.split("/")[1] for name in CONSTANTS if name.startswith("matmul/")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from napkin.evidence.prices import PRICES
+from napkin.evidence.figures.prices import PRICES
 from napkin.term import fold
 from tests.conftest import Napkin, answered
 

@@ -12,13 +12,15 @@ import pytest
 from napkin._tables import memory_errors
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence import facts, footprint, margins, setups
-from napkin.evidence.compared import Compared
-from napkin.evidence.ranking import conformal, nearest_rank, over_sources
-from napkin.evidence.recognize import recognized
-from napkin.evidence.recognize_memory import of_memory
-from napkin.evidence.row_models import depth_from, described
-from napkin.evidence.rows import RowFields
+from napkin.evidence.intervals import margins
+from napkin.evidence.intervals.ranking import conformal, nearest_rank, over_sources
+from napkin.evidence.prose.memory import of_memory
+from napkin.evidence.prose.recognize import recognized
+from napkin.evidence.rows import facts, setups
+from napkin.evidence.rows.models import depth_from, described
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.validation import memory_check
+from napkin.evidence.validation.compared import Compared
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Moment
@@ -67,7 +69,7 @@ def prepared(
 
 @pytest.fixture(scope="module")
 def compared() -> list[Compared]:
-    return [footprint.compared(one) for one in facts.memory()]
+    return [memory_check.compared(one) for one in facts.memory()]
 
 
 # --- definitions -----------------------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ def test_the_bars_of_korthikanti_s_first_figure(
     each = s * b * h * (34 / t if selective else 10 + 24 / t + 5 * a * s / (h * t))
     flight = 1 + (p - 1) / (p * v) if v > 1 else 1
     by_hand = 18 * 12 * layers * h * h / (t * p) + layers * each * flight
-    found = footprint.compared(
+    found = memory_check.compared(
         row(
             source={"title": "Korthikanti et al. 2022, Reducing activation recomputation"},
             hardware={"chip": "A100 SXM 80GB", "count": t * p},
@@ -304,7 +306,7 @@ def test_a_bucket_is_of_the_type_that_gradients_are_added_up_in() -> None:
     ],
 )
 def test_a_setting_that_is_not_modelled_is_refused(layout: dict[str, Any], why: str) -> None:
-    found = footprint.compared(row(layout={"tp": 1, "dp": 1, **layout}))
+    found = memory_check.compared(row(layout={"tp": 1, "dp": 1, **layout}))
     assert found.predicted is None
     assert why in found.why
 
@@ -330,14 +332,14 @@ def test_parameters_in_the_hosts_memory_leave_what_is_gathered_and_kept() -> Non
         assert (before.activations, before.temporaries) == (after.activations, after.temporaries)
     assert there.moments[3].live == there.moments[3].inputs + there.moments[3].temporaries
     alone = row(layout={**layout, "dp": 1, "cpu_offload": True})
-    assert "offload" in footprint.compared(alone).why
+    assert "offload" in memory_check.compared(alone).why
 
 
 def test_what_a_row_does_not_say_widens_its_interval() -> None:
     """Recomputation: none and full are both read, and the interval holds both."""
 
     def found(**layout: Any) -> Compared:
-        return footprint.compared(row(layout={"tp": 1, "dp": 1, "micro_batch": 4, "policy": "bf16-pure", **layout}))
+        return memory_check.compared(row(layout={"tp": 1, "dp": 1, "micro_batch": 4, "policy": "bf16-pure", **layout}))
 
     none, full = (found(recompute=kind, recompute_kind=kind).predicted for kind in ("none", "full"))
     open_ = found()
@@ -354,7 +356,7 @@ def test_what_a_row_does_not_say_widens_its_interval() -> None:
 def test_eight_bit_states_and_states_on_the_host_are_counted() -> None:
     def predicted(name: str) -> float:
         layout = {"tp": 1, "dp": 1, "micro_batch": 1, "policy": "bf16-pure", "optimizer": name}
-        value = footprint.compared(row(layout=layout)).predicted
+        value = memory_check.compared(row(layout=layout)).predicted
         assert value is not None
         return value
 
@@ -390,7 +392,7 @@ def test_torchtitan_s_cache_may_have_segments_that_grow_where_a_row_does_not_say
     """Its script turns them on, other means of starting it need not: the interval reaches to the bytes without gaps."""
     stated = next(one for one in facts.memory() if one.text("id") == "ao-pretraining-l3-8b-bf16-mem")
     grown, fixed, unsaid = (
-        footprint.guess(
+        memory_check.guess(
             RowFields(stated.document, stated.index, {**stated.fields, "layout": {**stated.part("layout"), **flag}}),
             (FRAMEWORKS["torchtitan"],),
         )
@@ -507,7 +509,7 @@ def test_a_source_on_a_framework_that_is_not_known_widens_no_interval_of_one_tha
 
 
 def test_intervals_of_frameworks_left_out_cover_nine_tenths() -> None:
-    found = [footprint.unnamed(one) for one in facts.memory() if "analytic" not in one.text("memory.kind")]
+    found = [memory_check.unnamed(one) for one in facts.memory() if "analytic" not in one.text("memory.kind")]
     inside = [bool(one.covered) for one in found if one.covered is not None and one.quantity == "memory_allocated"]
     assert 0.86 <= sum(inside) / len(inside) <= 0.97
 
@@ -515,7 +517,7 @@ def test_intervals_of_frameworks_left_out_cover_nine_tenths() -> None:
 def test_the_errors_of_frameworks_left_out_are_those_of_the_code() -> None:
     rows = {one.text("id"): one for one in facts.memory()}
     for name, *_, error, _ in memory_errors.UNNAMED[::7]:
-        one = footprint.unnamed(rows[name])
+        one = memory_check.unnamed(rows[name])
         assert logarithm_of(one) == pytest.approx(error, abs=2e-4), "run tools/memory_accuracy.py"
 
 
@@ -523,7 +525,7 @@ def test_a_run_that_ran_held_no_more_than_its_accelerator() -> None:
     """The allocator gives its cache back before it gives up, so no figure of such a run is above the card's."""
     big = {"name": "a", "layers": 24, "hidden": 4096, "heads": 32, "ffn": 16384, "vocab": 50304, "gated": False}
     layout = {"tp": 1, "dp": 1, "micro_batch": 3, "recompute": "none", "recompute_kind": "none"}
-    found = footprint.compared(
+    found = memory_check.compared(
         row(
             model={**big, "tied": True, "seq": 512},
             layout={**layout, "policy": "bf16-mixed"},
@@ -547,9 +549,9 @@ def test_the_upper_bound_of_an_unnamed_framework_is_no_more_than_the_accelerator
     )
     room = hardware.find("A100 SXM 40GB").capacity
     least, most = setups.ends_of(one)
-    bounds = [footprint.readings(one, described(one), end, "memory_allocated", room).all[0] for end in (least, most)]
+    bounds = [memory_check.readings(one, described(one), end, "memory_allocated", room).all[0] for end in (least, most)]
     assert bounds[0].value < room < bounds[1].least
-    found = footprint.compared(one)
+    found = memory_check.compared(one)
     assert found.high == room
     assert found.predicted == pytest.approx(math.sqrt(bounds[0].value * room), rel=1e-6)
 
@@ -557,12 +559,12 @@ def test_the_upper_bound_of_an_unnamed_framework_is_no_more_than_the_accelerator
 def test_whether_a_run_that_ran_fits_is_judged_by_its_accelerator() -> None:
     layout = {"tp": 1, "dp": 1, "micro_batch": 1, "policy": "bf16-pure", "recompute": "full", "recompute_kind": "full"}
     ran = row(layout=layout, memory={"oom": False})
-    assert footprint.compared(ran).verdict == "fits"
-    assert footprint.compared(ran).measured is None
+    assert memory_check.compared(ran).verdict == "fits"
+    assert memory_check.compared(ran).measured is None
     nowhere = row(layout=layout, memory={"oom": False}, hardware={"count": 1})
-    assert footprint.compared(nowhere).why == "states whether it fit, but not on which accelerator"
+    assert memory_check.compared(nowhere).why == "states whether it fit, but not on which accelerator"
     weighed = row(layout=layout, memory={"oom": False, "what": "used", "bytes": 10**10})
-    assert (footprint.compared(weighed).verdict, footprint.compared(weighed).measured) == ("", 10**10)
+    assert (memory_check.compared(weighed).verdict, memory_check.compared(weighed).measured) == ("", 10**10)
 
 
 def test_what_a_row_leaves_out_of_its_shape_follows_from_its_parameters() -> None:
@@ -589,7 +591,7 @@ def test_what_a_row_leaves_out_of_its_shape_follows_from_its_parameters() -> Non
 )
 def test_units_and_kinds_of_a_printed_figure(printed: dict[str, Any], quantity: str, size: float) -> None:
     one = row(memory=printed)
-    assert (footprint.quantity_of(one), one.number("memory.bytes")) == (quantity, size)
+    assert (memory_check.quantity_of(one), one.number("memory.bytes")) == (quantity, size)
 
 
 @pytest.mark.parametrize("name", sorted(FRAMEWORKS))

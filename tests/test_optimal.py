@@ -9,7 +9,7 @@ import pytest
 
 from napkin.architectures import build
 from napkin.commands.optimal.published import nearest
-from napkin.evidence.prices import PRICES
+from napkin.evidence.figures.prices import PRICES
 from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
 from napkin.operations.queries import has_scan

@@ -38,6 +38,15 @@ ORDER = (
 )
 """Packages from the bottom to the top. A package imports from lower lines only."""
 LEVEL = {package: level for level, line in enumerate(ORDER) for package in line}
+EVIDENCE = (
+    ("figures", "software", "intervals"),
+    ("rows",),
+    ("prose", "rates"),
+    ("predictions", "finetuning", "serving"),
+    ("published", "fit"),
+    ("validation",),
+)
+"""The packages of evidence/, in the same order."""
 ONLY_IN = {
     "numpy": {"planning", "evidence", "bench"},
     "torch": {"bench"},
@@ -97,6 +106,20 @@ def may(path: str, name: str) -> bool:
         return parts[0] not in ONLY_IN or package in ONLY_IN[parts[0]]
     target = parts[1] if len(parts) > 1 else "__init__"
     return name == "napkin" or target == "__version__" or target == package or LEVEL[target] < LEVEL[package]
+
+
+def test_arrows_of_evidence_point_one_way() -> None:
+    level = {package: level for level, line in enumerate(EVIDENCE) for package in line}
+    folders = {name.split(".")[2] for name in arrows() if name.startswith("napkin.evidence.")}
+    assert folders == set(level)
+    wrong = [
+        f"{name} imports {found}"
+        for name, ahead in arrows().items()
+        for found in ahead
+        if name.startswith("napkin.evidence.") and found.startswith("napkin.evidence.")
+        if (above := found.split(".")[2]) != (own := name.split(".")[2]) and level[above] >= level[own]
+    ]
+    assert wrong == []
 
 
 def module_of(path: str) -> str:
@@ -214,7 +237,7 @@ def words_in(node: ast.AST) -> set[str]:
 def test_no_formula_asks_for_the_name_of_a_model_or_a_library() -> None:
     """What a model or a library does differently is a field of its record."""
     from napkin._tables import architectures
-    from napkin.evidence.software import STACKS
+    from napkin.evidence.software.stacks import STACKS
     from napkin.training.frameworks import FRAMEWORKS
     from napkin.training.trainers import TRAINERS
 

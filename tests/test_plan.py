@@ -24,7 +24,7 @@ from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.elementwise import divisors
 from napkin.errors import DOES_NOT_FIT, UNDECIDED, NapkinError
-from napkin.evidence import one_run
+from napkin.evidence.predictions import one_run
 from napkin.footprint.allocator import reported
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare

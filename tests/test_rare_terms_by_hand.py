@@ -12,7 +12,7 @@ import pytest
 
 from napkin import term
 from napkin.counting.params import params
-from napkin.evidence.generic import decoder
+from napkin.evidence.fit.generic import decoder
 from napkin.footprint.allocator import ROUNDING, Flow, reported
 from napkin.footprint.checkpointed import saved_states
 from napkin.footprint.engine_kernels import (

@@ -16,8 +16,8 @@ import pytest
 from napkin._tables.rollout_errors import STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
-from napkin.evidence.response_lengths import answers_within, own_length
-from napkin.evidence.rollouts import forward_alone, of_few, page, slower, spread
+from napkin.evidence.figures.response_lengths import answers_within, own_length
+from napkin.evidence.intervals.rollouts import forward_alone, of_few, page, slower, spread
 from napkin.planning.rollouts import RolloutLengths, held_by_micro_batch, tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf

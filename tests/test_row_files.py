@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from napkin.evidence.generic import decoder
-from napkin.evidence.preset_dimensions import dimensions_of
-from napkin.evidence.printed import printed_decoder
-from napkin.evidence.recognize import recognized
-from napkin.evidence.recognize_steps import of_step
-from napkin.evidence.rows import RowFields
-from napkin.evidence.step_rows import StepRow, step_row
+from napkin.evidence.fit.generic import decoder
+from napkin.evidence.prose.recognize import recognized
+from napkin.evidence.prose.steps import of_step
+from napkin.evidence.rows.preset_dimensions import dimensions_of
+from napkin.evidence.rows.printed import printed_decoder
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.steps import StepRow, step_row
 from napkin.inputs.load import Document
 
 from .conftest import run_line

@@ -9,14 +9,14 @@ import pytest
 
 from napkin._tables import calibration
 from napkin.errors import NapkinError
-from napkin.evidence.columns import Columns
-from napkin.evidence.finetune_layout import recomputed
-from napkin.evidence.recognize import recognized
-from napkin.evidence.recognize_steps import of_step
-from napkin.evidence.row_recomputation import recomputation, share_of_layers
-from napkin.evidence.row_words import schedule_named
-from napkin.evidence.rows import RowFields
-from napkin.evidence.step_rows import StepRow, step_row
+from napkin.evidence.finetuning.layout import recomputed
+from napkin.evidence.fit.columns import Columns
+from napkin.evidence.prose.recognize import recognized
+from napkin.evidence.prose.steps import of_step
+from napkin.evidence.rows.recomputation import recomputation, share_of_layers
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.steps import StepRow, step_row
+from napkin.evidence.rows.words import schedule_named
 from napkin.inputs.load import Document
 from napkin.timing.step import StepTime
 from tests.conftest import run_line

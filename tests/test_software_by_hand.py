@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from napkin.evidence import software
-from napkin.evidence.constants import constants
-from napkin.evidence.machines import machine
-from napkin.evidence.priors import PRIORS
-from napkin.evidence.rates import early_of
-from napkin.evidence.row_fields import accelerator_of
-from napkin.evidence.rows import RowFields
-from napkin.evidence.step_inputs import gathered_bytes
+from napkin.evidence.predictions.step_inputs import gathered_bytes
+from napkin.evidence.rates.constants import constants
+from napkin.evidence.rates.machines import machine
+from napkin.evidence.rates.of_step import early_of
+from napkin.evidence.rates.priors import PRIORS
+from napkin.evidence.rows.fields import accelerator_of
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.software import stacks
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.training.precision import POLICIES
@@ -38,7 +38,7 @@ def test_bytes_of_a_parameter_as_ranks_gather_it(policy: str, zero: int, low: bo
 
 def test_every_software_stack_has_a_factor() -> None:
     """A stack without published rows keeps its prior; editions share the factor of their software."""
-    wanted = {f"stack/{one.family}" for one in (*software.STACKS.values(), software.stack(software.UNKNOWN))}
+    wanted = {f"stack/{one.family}" for one in (*stacks.STACKS.values(), stacks.stack(stacks.UNKNOWN))}
     assert wanted == {name for name in PRIORS if name.startswith("stack/")}
     assert wanted == {name for name in constants() if name.startswith("stack/")}
     assert "stack/megatron-core" in wanted
@@ -47,7 +47,7 @@ def test_every_software_stack_has_a_factor() -> None:
 def test_the_page_names_every_software_stack() -> None:
     with open(os.path.join(ROOT, "docs", "step-time.md"), encoding="utf-8") as file:
         page = file.read()
-    assert [name for name in (*software.STACKS, software.UNKNOWN) if f"`{name}`" not in page] == []
+    assert [name for name in (*stacks.STACKS, stacks.UNKNOWN) if f"`{name}`" not in page] == []
 
 
 def test_a_step_sends_what_its_software_says() -> None:
@@ -62,7 +62,7 @@ def test_a_step_sends_what_its_software_says() -> None:
 
 def test_what_data_parallelism_overlaps() -> None:
     """overlap_grad_reduce and overlap_param_gather of Megatron-core; nanotron gathers after its step."""
-    found = {name: early_of(software.stack(name)) for name in ("megatron", "megatron-core", "nanotron")}
+    found = {name: early_of(stacks.stack(name)) for name in ("megatron", "megatron-core", "nanotron")}
     assert {name: (one.reduces, one.gathers) for name, one in found.items()} == {
         "megatron": (0, 0),
         "megatron-core": (1, 1),

@@ -13,7 +13,7 @@ from napkin.architectures import build, implementation_of
 from napkin.architectures.vocabulary import padded
 from napkin.counting import flops
 from napkin.counting.params import params
-from napkin.evidence import one_run
+from napkin.evidence.predictions import one_run
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
 from napkin.footprint.stages import in_flight, places

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from napkin import term
 from napkin.elementwise import Number
-from napkin.evidence import constants, software
-from napkin.evidence.generic import decoder
-from napkin.evidence.machines import Machine
-from napkin.evidence.printed import PrintedDecoder
-from napkin.evidence.rates import early_of, names, picker, rates
+from napkin.evidence.fit.generic import decoder
+from napkin.evidence.rates import constants
+from napkin.evidence.rates.machines import Machine
+from napkin.evidence.rates.of_step import early_of, names, picker, rates
+from napkin.evidence.rows.printed import PrintedDecoder
+from napkin.evidence.software import stacks
 from napkin.planning.schedule import interleaved
 from napkin.record import fields, replace
 from napkin.term import leaf
@@ -38,7 +39,7 @@ H100 = Machine("hopper", "H100 SXM 80GB", 989.4e12, 989.4e12, 3.35e12, 450e9, 50
 
 
 def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "flash") -> Rates:
-    known = software.stack(stack)
+    known = stacks.stack(stack)
     every = constants.constants()
     used = names(at, known, kernel, "rdma", False, "", autocast=False, known=every)
     return rates(picker(every, used), at, early_of(known), False, False)
@@ -357,8 +358,8 @@ def test_attention_by_kernel_and_its_edition() -> None:
     assert known["kernel/cudnn"] > known["kernel/cudnn-2023"] > 1
     assert reached(kernel="cudnn").small_head < reached().small_head < 1
     for name in ("megatron-core", "xla"):
-        assert [software.stack(name).kernel(chip) for chip in ("ampere", "hopper")] == ["flash", "cudnn"]
-    assert software.stack("megatron-core-2024").family == software.stack("megatron-core-2026").family == "megatron-core"
+        assert [stacks.stack(name).kernel(chip) for chip in ("ampere", "hopper")] == ["flash", "cudnn"]
+    assert stacks.stack("megatron-core-2024").family == stacks.stack("megatron-core-2026").family == "megatron-core"
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "exaone4-32b", "starcoder2-7b", "mixtral-8x7b"])

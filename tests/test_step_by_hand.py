@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from napkin.evidence import facts
-from napkin.evidence.columns import plan_of
-from napkin.evidence.generic import decoder
-from napkin.evidence.printed import PrintedDecoder
+from napkin.evidence.fit.columns import plan_of
+from napkin.evidence.fit.generic import decoder
+from napkin.evidence.rows import facts
+from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.operations.attention.band import BandAttention
 from napkin.operations.attention.core import AttentionCore
 from napkin.operations.attention.shifted import ShiftedAttention

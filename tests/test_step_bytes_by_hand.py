@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from napkin.evidence.generic import decoder
+from napkin.evidence.fit.generic import decoder
 from napkin.operations.attention.core import AttentionCore
 from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Operation

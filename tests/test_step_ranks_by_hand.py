@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from napkin.evidence.decompositions import SEEN
+from napkin.evidence.rates.decompositions import SEEN
 from napkin.record import replace
 from napkin.timing.placement import groups_of
 from napkin.timing.step import layers_of_step

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from napkin.evidence.finetune_software import framework_of, trainer_of
-from napkin.evidence.finetune_words import kind_named, of_tuning, stored_named, targets_named, task_named
-from napkin.evidence.recognize import recognized
-from napkin.evidence.rows import RowFields
+from napkin.evidence.finetuning.software import framework_of, trainer_of
+from napkin.evidence.finetuning.words import kind_named, of_tuning, stored_named, targets_named, task_named
+from napkin.evidence.prose.recognize import recognized
+from napkin.evidence.rows.row import RowFields
 from napkin.inputs.load import Document
 from tests.conftest import run_line
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from napkin.evidence.columns import kernel_of
-from napkin.evidence.priors import PRIORS
+from napkin.evidence.fit.columns import kernel_of
+from napkin.evidence.prose.recognize import recognized
+from napkin.evidence.prose.steps import of_step
 from napkin.evidence.published import read
-from napkin.evidence.recognize import recognized
-from napkin.evidence.recognize_steps import of_step
-from napkin.evidence.row_words import timed_kernel
-from napkin.evidence.rows import RowFields
-from napkin.evidence.software import stack
-from napkin.evidence.step_rows import StepRow, step_row
-from napkin.evidence.validate import steps
+from napkin.evidence.rates.priors import PRIORS
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.steps import StepRow, step_row
+from napkin.evidence.rows.words import timed_kernel
+from napkin.evidence.software.stacks import stack
+from napkin.evidence.validation.step_check import steps
 from napkin.inputs.load import Document
 from tests.conftest import run_line
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from napkin.evidence.generic import decoder
-from napkin.evidence.printed import PrintedDecoder
+from napkin.evidence.fit.generic import decoder
+from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.record import fields, replace
 from napkin.timing.rates import Rates
 from napkin.timing.step import step

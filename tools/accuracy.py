@@ -14,12 +14,16 @@ import numpy as np
 
 from napkin._tables import calibration
 from napkin.commands.validate.finetune import compared
-from napkin.evidence import accuracy, facts, published, run_rows, runs, validate, validate_runs
-from napkin.evidence.compared import Compared
-from napkin.evidence.intervals import CLASSES
-from napkin.evidence.priors import CHIP, PRIORS, prior_of
-from napkin.evidence.software import STACKS
-from napkin.evidence.teams import source_of
+from napkin.evidence import published
+from napkin.evidence.intervals.steps import CLASSES
+from napkin.evidence.predictions import runs
+from napkin.evidence.rates.priors import CHIP, PRIORS, prior_of
+from napkin.evidence.rows import facts
+from napkin.evidence.rows.runs import RUN_KINDS
+from napkin.evidence.rows.teams import source_of
+from napkin.evidence.software.stacks import STACKS
+from napkin.evidence.validation import accuracy, run_check, step_check
+from napkin.evidence.validation.compared import Compared
 
 ROOT = Path(__file__).resolve().parent.parent
 TUNING = ROOT / "configs" / "evidence" / "tuning.yaml"
@@ -87,7 +91,7 @@ def distinct(found: accuracy.Errors) -> list[bool]:
 def by_source(found: accuracy.Errors) -> str:
     names = facts.step_sources()
     sources = np.array(found.sources)
-    covered = {one.id: one.covered for one in validate.steps(facts.steps())}
+    covered = {one.id: one.covered for one in step_check.steps(facts.steps())}
     rows = []
     for source in sorted(set(found.sources), key=lambda s: names[s].lower()):
         mine = sources == source
@@ -108,7 +112,9 @@ def by_source(found: accuracy.Errors) -> str:
 def coverage() -> str:
     rows = []
     for level in (0.5, 0.8, 0.9):
-        compared = [one for one in validate.steps(facts.steps(), level) if one.covered is not None and not one.suspect]
+        compared = [
+            one for one in step_check.steps(facts.steps(), level) if one.covered is not None and not one.suspect
+        ]
         groups: dict[str, list[bool]] = {}
         for one in compared:
             groups.setdefault(one.group, []).append(bool(one.covered))
@@ -120,7 +126,7 @@ def coverage() -> str:
 
 
 def by_class() -> str:
-    compared = [one for one in validate.steps(facts.steps()) if one.covered is not None and not one.suspect]
+    compared = [one for one in step_check.steps(facts.steps()) if one.covered is not None and not one.suspect]
     rows = []
     for kind in CLASSES:
         mine = [one for one in compared if one.evidence == kind]
@@ -189,11 +195,11 @@ def megatron(found: accuracy.Errors) -> str:
 def whole_runs() -> str:
     answers = [
         (row, found, math.log(runs.hours(runs.flops_of(row), peak, found.mfu) / row.hours))
-        for row, found, peak in validate_runs.validated(facts.runs())
+        for row, found, peak in run_check.validated(facts.runs())
         if found is not None and row.hours
     ]
     lines, teams = [], []
-    for kind in run_rows.RUN_KINDS:
+    for kind in RUN_KINDS:
         mine = [(row, found, error) for row, found, error in answers if row.run_kind == kind]
         half = [math.log(found.high / found.mfu) for _, found, _ in mine]
         inside = [abs(error) <= width for (_, _, error), width in zip(mine, half, strict=True)]

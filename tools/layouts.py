@@ -13,11 +13,13 @@ from pathlib import Path
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence import facts, one_run, software
-from napkin.evidence.columns import UNSTATED_VOCABULARY
-from napkin.evidence.generic import decoder
-from napkin.evidence.machines import machine
-from napkin.evidence.step_rows import StepRow
+from napkin.evidence.fit.columns import UNSTATED_VOCABULARY
+from napkin.evidence.fit.generic import decoder
+from napkin.evidence.predictions import one_run
+from napkin.evidence.rates.machines import machine
+from napkin.evidence.rows import facts
+from napkin.evidence.rows.steps import StepRow
+from napkin.evidence.software import stacks
 from napkin.inputs import hardware
 from napkin.operations.model import stack_of
 from napkin.planning.grid import Request
@@ -42,7 +44,7 @@ LEAST, DETAILED = 16, 128
 
 def layout_of(row: StepRow) -> Layout:
     """Return the published layout; what a row leaves open follows its software."""
-    stack = software.stack(row.stack)
+    stack = stacks.stack(row.stack)
     zero = stack.zero if row.zero is None else row.zero
     sp = stack.sequence_parallel if row.sp is None else row.sp
     assert row.micro_batch
@@ -71,7 +73,7 @@ def stated(row: StepRow) -> bool:
         and row.micro_batch
         and row.global_batch
         and not row.suspect
-        and row.stack in software.STACKS
+        and row.stack in stacks.STACKS
         and row.gpus >= LEAST
         and row.gpus == row.tp * row.pp * row.dp * row.cp
         and row.global_batch % (row.micro_batch * row.dp) == 0
@@ -135,7 +137,7 @@ def placed(row: StepRow) -> Placed | None:
     card = hardware.find(row.chip)
     if policy.compute == "bf16" and "bf16" not in card.peaks:
         policy = POLICIES["fp16-mixed"]
-    stack = software.stack(row.stack)
+    stack = stacks.stack(row.stack)
     at = machine(card, policy.compute, row.network, row.node)
     layout = layout_of(row)
     optimizer, _ = optimizer_names.find("adamw")

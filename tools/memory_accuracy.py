@@ -17,13 +17,16 @@ from napkin._tables.tuning_memory_errors import OUTSIDE
 from napkin.autograd.tensors import sized
 from napkin.commands.validate.finetune import compared as compared_tuning
 from napkin.errors import NapkinError
-from napkin.evidence import facts, footprint, margins, published
-from napkin.evidence.compared import Compared
-from napkin.evidence.ranking import nearest_rank
-from napkin.evidence.row_models import described
-from napkin.evidence.rows import RowFields
-from napkin.evidence.setups import FULL, ends_of, framework_of, setup_of, stated_recompute
-from napkin.evidence.teams import source_of
+from napkin.evidence import published
+from napkin.evidence.intervals import margins
+from napkin.evidence.intervals.ranking import nearest_rank
+from napkin.evidence.rows import facts
+from napkin.evidence.rows.models import described
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.setups import FULL, ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.rows.teams import source_of
+from napkin.evidence.validation import memory_check
+from napkin.evidence.validation.compared import Compared
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
 from napkin.formats import COMPUTE_BITS
@@ -110,7 +113,7 @@ predicted over measured, and how far outside the ends of what code may do.\"\"\"
 
 def main() -> None:
     rows = facts.memory()
-    found = [(row, footprint.compared(row)) for row in rows]
+    found = [(row, memory_check.compared(row)) for row in rows]
     errors = "".join(f"    {entry!r},\n" for row, one in found if (entry := entry_of(row, one)) is not None)
     tuned = (framework_of(row) for row in rows if row.text("layout.method") not in FULL)
     adapted = tuple(sorted({framework.name for framework in tuned if framework is not None}))
@@ -121,7 +124,7 @@ def main() -> None:
     left = "".join(f"    {other!r},\n" for row in large if (other := unnamed_entry(row)) is not None)
     TABLE.write_text(HEADER + SHAPES.format(errors=errors, adapted=adapted, low=low, unnamed=left), encoding="utf-8")
     importlib.reload(memory_errors)  # the intervals of the page are those of the table that was just written
-    page_ = page([footprint.compared(row) for row in rows], [(row, footprint.unnamed(row)) for row in large])
+    page_ = page([memory_check.compared(row) for row in rows], [(row, memory_check.unnamed(row)) for row in large])
     PAGE.write_text(page_, encoding="utf-8")
     print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
 
@@ -133,7 +136,7 @@ def entry_of(row: RowFields, one: Compared) -> tuple[str, str, bool, str, float]
     return (
         one.id,
         framework.name,
-        footprint.is_alone(row),
+        memory_check.is_alone(row),
         one.quantity,
         round(math.log(one.predicted / one.measured), 5),
     )
@@ -146,12 +149,12 @@ def unnamed_entry(row: RowFields) -> tuple[str, str, bool, float, float] | None:
     if not measured or row.text("suspect") or row.flag("memory.analytic"):
         return None
     try:
-        found = footprint.guess(row, ends_of(row))
+        found = memory_check.guess(row, ends_of(row))
     except NapkinError:
         return None
     outside = max(math.log(found.low / measured), math.log(measured / found.high), 0.0)
     error = round(math.log(found.value / measured), 5)
-    return row.text("id"), footprint.of_whom(row), bool(stated_recompute(row)), error, round(outside, 5)
+    return row.text("id"), memory_check.of_whom(row), bool(stated_recompute(row)), error, round(outside, 5)
 
 
 def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) -> str:
@@ -235,9 +238,9 @@ class Ledger:
         assert framework is not None
         model = described(row)
         setup = setup_of(row, model, framework)
-        rank = footprint.reported_rank(prepare(model, setup))
+        rank = memory_check.reported_rank(prepare(model, setup))
         flow = rank.flow(setup)
-        is_used = footprint.quantity_of(row) == "memory_used"
+        is_used = memory_check.quantity_of(row) == "memory_used"
         groups = flow.groups * allocator.COMMUNICATION.value
         self.measured, self.live, self.passing = measured, float(rank.live), float(flow.passing)
         self.apart, self.workspaces = float(flow.apart(rank.live) + flow.streams), float(flow.workspaces)
@@ -266,8 +269,8 @@ def learned(rows: list[RowFields]) -> str:
     with what the other source shows."""
     seen: dict[tuple[str, str], list[Ledger]] = {}
     for row in rows:
-        framework, measured, what = framework_of(row), row.number("memory.bytes"), footprint.quantity_of(row)
-        alone, grows = footprint.is_alone(row), row.flag("layout.expandable_segments")
+        framework, measured, what = framework_of(row), row.number("memory.bytes"), memory_check.quantity_of(row)
+        alone, grows = memory_check.is_alone(row), row.flag("layout.expandable_segments")
         rounds = what == "memory_allocated" and alone and not row.flag("layout.recipe_defaults")
         caches = what in CACHED and not grows
         if framework is None or not measured or row.text("suspect") or not (rounds or caches):

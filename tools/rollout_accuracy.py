@@ -12,7 +12,7 @@ from pathlib import Path
 
 from napkin.commands.validate.rollout_rows import rollout_row
 from napkin.evidence import published
-from napkin.evidence.rollouts import slower
+from napkin.evidence.intervals.rollouts import slower
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src" / "napkin" / "_tables" / "rollout_errors.py"

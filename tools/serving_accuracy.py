@@ -10,10 +10,10 @@ from pathlib import Path
 
 from napkin.commands.validate import serving
 from napkin.evidence import published
-from napkin.evidence.compared import Compared
-from napkin.evidence.error_statistics import by_quantity, errors_of
-from napkin.evidence.generation import LATENCY, LAYER, UNKNOWN, effects, names
-from napkin.evidence.serving_errors import half_width, source_key
+from napkin.evidence.serving.errors import half_width, source_key
+from napkin.evidence.serving.generation import LATENCY, LAYER, UNKNOWN, effects, names
+from napkin.evidence.validation.compared import Compared
+from napkin.evidence.validation.error_statistics import by_quantity, errors_of
 from napkin.inputs.yaml_file import read_yaml
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,9 +19,9 @@ from napkin.commands.validate.served import Predicted
 from napkin.commands.validate.serving import measured
 from napkin.errors import NapkinError
 from napkin.evidence import published
-from napkin.evidence.generation import kind_of, names, rates_of
-from napkin.evidence.serving_errors import SeenServing, kind_of_quantity
-from napkin.evidence.serving_rows import ServedRow, served_row
+from napkin.evidence.serving.errors import SeenServing, kind_of_quantity
+from napkin.evidence.serving.generation import kind_of, names, rates_of
+from napkin.evidence.serving.rows import ServedRow, served_row
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.yaml_file import read_yaml
 from napkin.planning import engines, service

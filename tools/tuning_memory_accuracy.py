@@ -15,8 +15,8 @@ from pathlib import Path
 from napkin.commands.validate.finetune import as_it_ran, measured
 from napkin.commands.validate.finetune_memory import MEMORY, memory_of
 from napkin.evidence import published
-from napkin.evidence.finetune_rows import FineTuning, fine_tuning
-from napkin.evidence.teams import origin_of
+from napkin.evidence.finetuning.rows import FineTuning, fine_tuning
+from napkin.evidence.rows.teams import origin_of
 from napkin.record import replace
 from napkin.training.setup import Setup, Width
 

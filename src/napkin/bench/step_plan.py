@@ -10,7 +10,7 @@ from napkin.architectures import implementation_of
 from napkin.counting import flops
 from napkin.counting.conventions import all_conventions
 from napkin.errors import NapkinError
-from napkin.evidence import one_run
+from napkin.evidence.predictions import one_run
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import prepare
 from napkin.inputs.hardware import Hardware

@@ -93,7 +93,7 @@ def _implementations() -> tuple[str, ...]:
 
 
 def _stacks() -> tuple[str, ...]:
-    from napkin.evidence.software import STACKS
+    from napkin.evidence.software.stacks import STACKS
 
     return tuple(STACKS)
 
@@ -129,7 +129,7 @@ def _kinds_of_recomputation() -> tuple[str, ...]:
 
 
 def _regions() -> tuple[str, ...]:
-    from napkin.evidence.power import GRIDS
+    from napkin.evidence.figures.power import GRIDS
 
     return tuple(GRIDS)
 

@@ -8,11 +8,12 @@ from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
-from napkin.evidence import user_steps, validate
-from napkin.evidence.error_statistics import errors_of, time_factor
+from napkin.evidence.fit import user_steps
+from napkin.evidence.fit.user_steps import MovedConstant
 from napkin.evidence.published import read
-from napkin.evidence.row_files import STEPS
-from napkin.evidence.user_steps import MovedConstant
+from napkin.evidence.rows.files import STEPS
+from napkin.evidence.validation import step_check
+from napkin.evidence.validation.error_statistics import errors_of, time_factor
 from napkin.render.answer import Answer
 from napkin.render.figures import share
 from napkin.render.screen import Next, Screen, quantities
@@ -37,7 +38,7 @@ def answer(path: str, profile: str | None) -> Answer:
     if rows.unread:
         raise NapkinError(rows.unread[0].why, "correct it, or leave the row out")
     steps = rows.steps
-    before = [one for one in validate.steps(steps, in_sample=True) if not one.suspect]
+    before = [one for one in step_check.steps(steps, in_sample=True) if not one.suspect]
     known = [one for one in before if one.error is not None]
     if not known:
         why = next((one.why for one in before if one.why), "no row has a measured step")
@@ -95,8 +96,8 @@ def _screen(
 
 def _add_profile(answer: Answer, path: str) -> None:
     """Add the rates that `napkin bench` measured, with the constants of that chip."""
-    from napkin.evidence.constants import constants
-    from napkin.evidence.machines import constants_of
+    from napkin.evidence.rates.constants import constants
+    from napkin.evidence.rates.machines import constants_of
     from napkin.inputs.hardware import find
     from napkin.inputs.profile import read_profile
 

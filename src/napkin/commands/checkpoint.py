@@ -10,7 +10,7 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.size import read_size
 from napkin.counting import params
 from napkin.errors import NapkinError
-from napkin.evidence import failures
+from napkin.evidence.figures import failures
 from napkin.footprint import capacity, storage
 from napkin.options.model import MODEL_OPTIONS
 from napkin.record import record, replace

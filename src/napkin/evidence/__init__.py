@@ -1,8 +1,18 @@
 """Published measurements: read, compared with predictions, and turned into constants and intervals.
 
-Three kinds of module. Predictions for every command: one_run.py, the time of one step with its interval; rates.py,
-constants.py and margins.py, what was learned; runs.py and run_estimate.py, whole runs. Readers of published
-rows: published.py, then a module for each schema (step_rows.py, setups.py and footprint.py for memory, run_rows.py,
-finetune_rows.py, serving_rows.py) and recognize.py, which reads prose. Fitting and judging, by tools and `validate`:
-fit.py, columns.py, validate.py, accuracy.py.
+In the order in which one package may import another (tests/test_packages.py):
+
+    figures/      published figures that answers quote: prices, power, goodput, failures
+    software/     what software does: stacks of a step's time, scripts of frameworks and libraries
+    intervals/    errors on published rows as intervals, by rank
+    rows/         a published row's fields read: model, network, layout, optimizer, memory, measured quantity
+    prose/        what a row says in words, written into its fields
+    rates/        the constants of a step's time: before any step was seen, and as calibrated
+    predictions/  what every command asks for: the time of a step and of a whole run, each with its interval
+    finetuning/   rows of fine-tuning
+    serving/      rows of inference engines, and what engines reach
+    fit/          constants fitted to all rows at once
+    validation/   predicted against measured
+
+published.py reads a user's file of any of these forms.
 """

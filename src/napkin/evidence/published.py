@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from napkin.architectures.reading import DEEPEST
 from napkin.errors import NapkinError, Problems
-from napkin.evidence.finetune_words import of_tuning
-from napkin.evidence.preset_dimensions import dimensions_of
-from napkin.evidence.recognize import recognized
-from napkin.evidence.recognize_memory import of_memory
-from napkin.evidence.recognize_steps import of_step
-from napkin.evidence.row_files import MEMORY, RUNS, SERVING, STEPS, TUNING, read_rows
-from napkin.evidence.rows import RowFields
-from napkin.evidence.run_rows import RunRow, run_row
-from napkin.evidence.step_rows import StepRow, step_row
+from napkin.evidence.finetuning.words import of_tuning
+from napkin.evidence.prose.memory import of_memory
+from napkin.evidence.prose.recognize import recognized
+from napkin.evidence.prose.steps import of_step
+from napkin.evidence.rows.files import MEMORY, RUNS, SERVING, STEPS, TUNING, read_rows
+from napkin.evidence.rows.preset_dimensions import dimensions_of
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.runs import RunRow, run_row
+from napkin.evidence.rows.steps import StepRow, step_row
 from napkin.inputs.file_roles import other_role
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.load import printable

@@ -312,7 +312,7 @@ class Cast(Elementwise):
         return replace(self, width=rows) if reads_logits and self.width == before else self
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: eager software's factor holds casts (evidence/priors.py); compiled kernels cast as they read."""
+        """Nothing: eager software's factor holds casts (evidence/rates/priors.py); compiled kernels cast on reading."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

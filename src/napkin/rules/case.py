@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from napkin.evidence.software import SoftwareStack
+from napkin.evidence.software.stacks import SoftwareStack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.command_line import Text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.errors import Refused
-from napkin.evidence.prices import PRICES
+from napkin.evidence.figures.prices import PRICES
 from napkin.inputs.hardware import find, shipped
 from napkin.inputs.peaks import peak_name
 from napkin.render.figures import to_type
@@ -189,7 +189,7 @@ RULES = (
         find=_dear,
         gains=OWN,
         severity=INFO,
-        sources=("the snapshots of src/napkin/evidence/prices.py, each with its date and source",),
+        sources=("the snapshots of src/napkin/evidence/figures/prices.py, each with its date and source",),
     ),
     Rule(
         "N307",

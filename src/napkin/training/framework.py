@@ -8,7 +8,7 @@ from napkin.training.precision import Precision
 
 EVEN, FRONT, SLOTS, COST = "even", "front", "slots", "cost"
 FSDP = ("fsdp-eager", "fsdp-compiled")
-"""The stacks of PyTorch FSDP without and with torch.compile (evidence/software.py)."""
+"""The stacks of PyTorch FSDP without and with torch.compile (evidence/software/stacks.py)."""
 WORST, FIRST, ENDS = "worst", "first", "ends"
 COMPUTE = "compute"
 
@@ -133,7 +133,7 @@ class Framework:
     prints        the figure of memory that its scripts print, if a row does not say which
     reported      the rank whose memory its log prints: the worst, the first stage, the larger of both ends
     program       it is a training program itself; no other library runs on it
-    software      the stack whose measured steps are most like its own (evidence/software.py), or ""
+    software      the stack whose measured steps are most like its own (evidence/software/stacks.py), or ""
     zero          its default ZeRO stage with several data-parallel ranks
     sharding      what its ZeRO-3 is called
     divides       what it divides over ranks

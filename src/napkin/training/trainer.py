@@ -85,7 +85,7 @@ class Trainer:
               _process_fsdp_args) has fully_shard, but peft's policy is none that accelerate would make units of with it
               (accelerate 1.15 utils/fsdp_utils.py, fsdp2_prepare_auto_wrap_policy), and published runs of adapters had
               the first
-    software  the stack whose measured steps are most similar (evidence/software.py)
+    software  the stack whose measured steps are most similar (evidence/software/stacks.py)
     source    citation of its code
     """
 

@@ -16,7 +16,7 @@ from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.untimed import check_timed
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.evidence.machines import gpus_per_node
+from napkin.evidence.rates.machines import gpus_per_node
 from napkin.operations.model import Model
 from napkin.options.command_line import changed
 from napkin.options.model import MODEL_OPTIONS, PADDED

@@ -12,7 +12,7 @@ from napkin.commands.question.layout import MORE_RANKS, read_machines, read_whet
 from napkin.commands.question.machine import read_hardware
 from napkin.commands.question.software import read_most_sharded
 from napkin.errors import NapkinError
-from napkin.evidence.machines import gpus_per_node
+from napkin.evidence.rates.machines import gpus_per_node
 from napkin.operations.model import Model
 from napkin.planning.fewest import TRIED, Fewest, fewest
 from napkin.planning.remedy_axes import Options

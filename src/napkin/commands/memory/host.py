@@ -60,7 +60,7 @@ def read_whether_kept(inputs: Inputs, kept: bool) -> None:
 def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[int, float | None]:
     """Return the GPUs of a node, and its host memory in bytes if given."""
     given = inputs.number_or_none("host-memory")
-    from napkin.evidence.machines import NODE, RACK, gpus_per_node  # only if something is kept there
+    from napkin.evidence.rates.machines import NODE, RACK, gpus_per_node  # only if something is kept there
 
     stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
     joined = stated if hardware is None else gpus_per_node(hardware)

@@ -12,7 +12,7 @@ from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.question.layout import read_whether_alone
 from napkin.commands.question.setup import read_setup
 from napkin.errors import NapkinError
-from napkin.evidence.machines import gpus_per_node
+from napkin.evidence.rates.machines import gpus_per_node
 from napkin.footprint.memory import least_states
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model

@@ -14,7 +14,7 @@ from napkin.commands.question.step_model import StepQuestion
 from napkin.commands.screens.mfu import of_rate
 from napkin.counting import conventions, measured_rate, utilization
 from napkin.errors import BROKEN, OK, NapkinError
-from napkin.evidence.step_gap import gap_of, spread_note
+from napkin.evidence.predictions.step_gap import gap_of, spread_note
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS

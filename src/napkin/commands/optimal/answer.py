@@ -11,7 +11,7 @@ from napkin.commands.optimal.matching_compute import suited_ends, suited_rows, s
 from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import COLUMNS, Deviations, deviations_of, law_rows, rows_of, stretched, wasted
 from napkin.elementwise import Number
-from napkin.evidence.constants import deviations
+from napkin.evidence.rates.constants import deviations
 from napkin.planning.laws.allocate import at_compute, cheapest, optimum
 from napkin.planning.laws.known import DEFAULT, LAWS, current_laws
 from napkin.planning.laws.law import ScalingLaw, loss

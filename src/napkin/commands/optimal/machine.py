@@ -13,7 +13,7 @@ from napkin.commands.signature import OptionText
 from napkin.counting.six_n import six_n
 from napkin.counting.utilization import achieved, mfu
 from napkin.errors import BROKEN, NapkinError
-from napkin.evidence.constants import deviations
+from napkin.evidence.rates.constants import deviations
 from napkin.planning.llama_shapes import config_of_size
 from napkin.planning.scaling import count
 from napkin.record import record, replace

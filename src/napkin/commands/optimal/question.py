@@ -13,7 +13,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.price import read_market_price
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.evidence.machines import gpus_per_node
+from napkin.evidence.rates.machines import gpus_per_node
 from napkin.inputs.hardware import Hardware
 from napkin.options.machine import FIGURES
 from napkin.options.question import OF_FAILURES

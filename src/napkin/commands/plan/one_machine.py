@@ -22,8 +22,8 @@ from napkin.commands.plan.rows import (
 from napkin.commands.question.step_model import memory_terms
 from napkin.elementwise import Number
 from napkin.errors import BROKEN, HELD, IMPOSSIBLE, NapkinError
-from napkin.evidence.constants import deviations
-from napkin.evidence.utilization import utilization_terms
+from napkin.evidence.predictions.utilization import utilization_terms
+from napkin.evidence.rates.constants import deviations
 from napkin.inputs.limits import status_of_most
 from napkin.planning.alternatives import nearest, reasons
 from napkin.planning.common_layouts import usual_choices

@@ -10,7 +10,7 @@ from typing import Any
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.question.layout import degrees
 from napkin.commands.question.machine import idle_links
-from napkin.evidence.constants import deviations
+from napkin.evidence.rates.constants import deviations
 from napkin.options.command_line import Text, pieces_of
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.layouts import Scored, half_of

@@ -19,9 +19,9 @@ from napkin.commands.question.step_model import read_rates_profile, read_unmeasu
 from napkin.commands.question.tasks import read_task
 from napkin.commands.question.usual_stack import TUNES_ON
 from napkin.counting import flops
-from napkin.evidence import one_run
-from napkin.evidence.machines import machine
-from napkin.evidence.one_run import StepPrediction
+from napkin.evidence.predictions import one_run
+from napkin.evidence.predictions.one_run import StepPrediction
+from napkin.evidence.rates.machines import machine
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.model import Model

@@ -18,6 +18,6 @@ def widening(level: float) -> float:
     """Return the half-width of the interval at a level relative to that at 90 %."""
     if level == 0.9:
         return 1.0
-    from napkin.evidence.constants import NORMAL_90, deviations  # only where another level is asked for
+    from napkin.evidence.rates.constants import NORMAL_90, deviations  # only where another level is asked for
 
     return deviations(level) / NORMAL_90

@@ -34,7 +34,7 @@ def read_goodput(
     kind = inputs.text_or_none("run-kind") or PRODUCTION
     if "goodput" in inputs.given:
         return Goodput(inputs.term("goodput"), run_kind=kind)
-    from napkin.evidence.goodput import note, published
+    from napkin.evidence.figures.goodput import note, published
 
     found = published(kind, trained is not None and trained[1].tunes)
     if kind == PRODUCTION and not of_runs:
@@ -49,8 +49,8 @@ def read_goodput(
 
 def _read_predicted(inputs: Inputs, published: Goodput, trained: tuple[Model, Setup] | None) -> Goodput:
     """Return the goodput that failures, checkpoints and restarts leave, by the number of GPUs."""
-    from napkin.evidence.failures import published as published_failures
-    from napkin.evidence.goodput import NOTE_PREDICTED
+    from napkin.evidence.figures.failures import published as published_failures
+    from napkin.evidence.figures.goodput import NOTE_PREDICTED
 
     spares = inputs.term("spares") if inputs.has("spares") else None
     failing = published_failures(published.share, spare=spares is not None)

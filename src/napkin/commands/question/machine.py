@@ -99,7 +99,7 @@ def _read_figures(inputs: Inputs, hardware: Hardware, given: list[str]) -> Hardw
     kinds = {**(hardware.kinds or {}), **dict.fromkeys(changes, GIVEN)}
     sources = {**(hardware.sources or {}), **dict.fromkeys(changes, "")}
     if "oversubscription" in given:
-        from napkin.evidence.machines import SLOWEST_NETWORK
+        from napkin.evidence.rates.machines import SLOWEST_NETWORK
 
         own, slower = changes.get("nic_bandwidth"), inputs.peek("oversubscription")
         whole = own if isinstance(own, (int, float)) else hardware.nic_bandwidth or SLOWEST_NETWORK

@@ -58,7 +58,7 @@ def _check_meaning(inputs: Inputs) -> None:
 
 def _read_of_accelerator(inputs: Inputs) -> int:
     """Return the GPUs of a node of the accelerator, recorded among the inputs."""
-    from napkin.evidence.machines import gpus_per_node
+    from napkin.evidence.rates.machines import gpus_per_node
 
     name = inputs.peek("hardware")
     if name is None:

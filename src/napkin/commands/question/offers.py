@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import USAGE, NapkinError, Problems
-from napkin.evidence.prices import PRICES, Price, given
+from napkin.evidence.figures.prices import PRICES, Price, given
 from napkin.inputs.hardware import find
 from napkin.record import record
 from napkin.render.answer import Cell, number_in

@@ -10,7 +10,7 @@ def read_market_price(inputs: Inputs, hardware: Hardware) -> None:
     """Take the published price of the accelerator for --price, if a budget needs one and none is given."""
     if not inputs.has("budget") or inputs.has("price"):
         return
-    from napkin.evidence.prices import PRICES, remark
+    from napkin.evidence.figures.prices import PRICES, remark
 
     known = PRICES.get(hardware.slug)
     if known is None:

@@ -13,7 +13,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
 from napkin.errors import NapkinError, Refused
-from napkin.evidence.margins import Asked, widths_of
+from napkin.evidence.intervals.margins import Asked, widths_of
 from napkin.operations.implementations import FLASH, FLASH_2, Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided

@@ -12,8 +12,8 @@ from napkin.commands.question.setup import read_setup
 from napkin.commands.question.untimed import check_generates, check_timed
 from napkin.commands.question.usual_stack import read_usual_stack
 from napkin.errors import NapkinError, Refused
-from napkin.evidence import one_run
-from napkin.evidence.software import stack
+from napkin.evidence.predictions import one_run
+from napkin.evidence.software.stacks import stack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.record import record, replace
@@ -24,7 +24,7 @@ from napkin.units import human
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
-    from napkin.evidence.one_run import StepPrediction
+    from napkin.evidence.predictions.one_run import StepPrediction
     from napkin.inputs.profile import Profile
 
 
@@ -65,7 +65,7 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
     """Return plan and rates without a profile: software, attention kernel, overlap and factor from the options."""
     check_generates(setup.task)
     check_trains_in(hardware, setup.compute)
-    from napkin.evidence.machines import generation_note
+    from napkin.evidence.rates.machines import generation_note
 
     if note := generation_note(hardware):
         inputs.note(note)

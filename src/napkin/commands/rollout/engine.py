@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.frozen import read_quantized
 from napkin.errors import NapkinError
-from napkin.evidence.machines import machine
+from napkin.evidence.rates.machines import machine
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollout_memory import STATES

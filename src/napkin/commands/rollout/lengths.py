@@ -7,7 +7,7 @@ from napkin.commands.question.machine import WHICH
 from napkin.commands.question.model import read_model
 from napkin.commands.question.tasks import read_trainer
 from napkin.errors import NapkinError
-from napkin.evidence.response_lengths import TokenRange, answers_within, prompts_within
+from napkin.evidence.figures.response_lengths import TokenRange, answers_within, prompts_within
 from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 

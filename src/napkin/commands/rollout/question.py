@@ -18,7 +18,7 @@ from napkin.commands.rollout.engine import read_away, read_engine, read_offload_
 from napkin.commands.rollout.lengths import read_lengths, read_means_below, read_spans, read_unbounded
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
-from napkin.evidence.one_run import StepPrediction
+from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS

@@ -9,7 +9,7 @@ from napkin.commands.memory.remedies import extra, read_found, read_given, sugge
 from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.rollout.seconds import spanned
 from napkin.errors import NapkinError
-from napkin.evidence.machines import gpus_per_node
+from napkin.evidence.rates.machines import gpus_per_node
 from napkin.footprint.memory import least_states
 from napkin.planning.remedies import HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, remedies
 from napkin.planning.remedy_axes import Options

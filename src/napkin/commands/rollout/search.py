@@ -9,7 +9,7 @@ from napkin.commands.question.confidence import widening
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.rollout.seconds import spanned as spanned_times
 from napkin.errors import NapkinError
-from napkin.evidence.one_run import StepPrediction
+from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
 from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh

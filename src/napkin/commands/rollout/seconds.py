@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.evidence.constants import deviations
-from napkin.evidence.generation import UNKNOWN, rates_on
-from napkin.evidence.one_run import StepPrediction
-from napkin.evidence.rollouts import forward_alone, said, slower, spread
+from napkin.evidence.intervals.rollouts import forward_alone, said, slower, spread
+from napkin.evidence.predictions.one_run import StepPrediction
+from napkin.evidence.rates.constants import deviations
+from napkin.evidence.serving.generation import UNKNOWN, rates_on
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors

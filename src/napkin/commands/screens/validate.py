@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.evidence.compared import Compared
-from napkin.evidence.error_statistics import by_quantity, errors_of
+from napkin.evidence.validation.compared import Compared
+from napkin.evidence.validation.error_statistics import by_quantity, errors_of
 from napkin.render.figures import compact, share
 from napkin.render.screen import Column, Next, Screen, Table
 

@@ -139,7 +139,7 @@ def _varied(command: Command, question: Question, base: Answer, only: str | None
 def _figures(command: Command, question: Question) -> dict[str, float]:
     """Return the accelerator's figures by their options' names."""
     from napkin.commands.question.machine import FIELDS, read_base_dtype, read_hardware
-    from napkin.evidence.machines import is_bridge_unstated, link_of
+    from napkin.evidence.rates.machines import is_bridge_unstated, link_of
 
     resolved = Inputs(command, question)
     hardware = read_hardware(resolved, ())

@@ -10,8 +10,8 @@ from napkin.commands.serve.chosen import choose
 from napkin.commands.serve.pictures import charts
 from napkin.commands.serve.question import ServeQuestion
 from napkin.commands.serve.served import ServedModel, served_of
-from napkin.evidence.prices import Price
-from napkin.evidence.serving_errors import class_of, half_width
+from napkin.evidence.figures.prices import Price
+from napkin.evidence.serving.errors import class_of, half_width
 from napkin.render.answer import Answer, Row, Shown, number_in
 from napkin.term import TRUE, Term, add, leaf, multiply
 from napkin.timing.generation import CLOSED

@@ -12,7 +12,7 @@ from napkin.commands.serve.chosen import choose
 from napkin.commands.serve.question import ServeQuestion, read
 from napkin.commands.serve.served import ServedModel
 from napkin.errors import BROKEN, NapkinError
-from napkin.evidence.serving_errors import class_of, half_width
+from napkin.evidence.serving.errors import class_of, half_width
 from napkin.options.command_line import pieces_of
 from napkin.planning.serving_search import keeps
 from napkin.planning.verdicts import FITS

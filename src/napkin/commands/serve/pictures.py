@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from napkin.commands.serve.served import ServedModel
-from napkin.evidence.serving_errors import half_width
+from napkin.evidence.serving.errors import half_width
 from napkin.render.answer import Row, number_in
 from napkin.render.chart import Chart, Series
 

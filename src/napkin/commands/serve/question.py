@@ -10,8 +10,8 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.stored_weights import read_weights
 from napkin.commands.serve.degrees import read_ranks
 from napkin.errors import NapkinError, Refused
-from napkin.evidence.prices import PRICES, Price, given
-from napkin.evidence.serving_words import computed_in
+from napkin.evidence.figures.prices import PRICES, Price, given
+from napkin.evidence.serving.words import computed_in
 from napkin.footprint.engine_kernels import kernels_today
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -123,14 +123,14 @@ def _read_engine(inputs: Inputs, hardware: Hardware) -> EngineMemory:
 
 def _read_rates(inputs: Inputs, hardware: Hardware, compute: str, engine: str) -> GenerationRates:
     """Return the rates that the engine reaches on the machine: as published, or with those measured in a profile."""
-    from napkin.evidence.generation import rates_on
+    from napkin.evidence.serving.generation import rates_on
 
     rates = rates_on(hardware, compute, engine)
     if not inputs.has("profile"):
         return rates
     from napkin.commands.question.machine import record_rates
     from napkin.commands.question.step_model import read_rates_profile
-    from napkin.evidence.profile_shares import with_measured
+    from napkin.evidence.rates.profile_shares import with_measured
 
     profile = read_rates_profile(inputs, hardware)
     assert profile is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.serve.question import ServeQuestion
 from napkin.errors import UNDECIDED
-from napkin.evidence.prices import Price
+from napkin.evidence.figures.prices import Price
 from napkin.planning.engines import EngineRoom
 from napkin.planning.generation import ServingSetup
 from napkin.planning.service import Service, serve

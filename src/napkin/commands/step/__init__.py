@@ -15,8 +15,8 @@ from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.question.usual_stack import read_whose_model
 from napkin.commands.screens.step import screen
 from napkin.counting.utilization import UNMASKED
-from napkin.evidence.intervals import DESCRIBED, MEASURED, UNKNOWN
-from napkin.evidence.utilization import PATHS, utilization_terms
+from napkin.evidence.intervals.steps import DESCRIBED, MEASURED, UNKNOWN
+from napkin.evidence.predictions.utilization import PATHS, utilization_terms
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
 from napkin.options.files import DRAWS
@@ -105,7 +105,7 @@ def _add_interval(answer: Answer, question: StepQuestion, found: Term) -> float:
 
 def _assumed_links(hardware: Hardware, gpus: int) -> list[str]:
     """Return notes on links or networks whose rate is unknown and assumed."""
-    from napkin.evidence.machines import LINKLESS, SLOWEST_NETWORK, gpus_per_node, is_bridge_unstated
+    from napkin.evidence.rates.machines import LINKLESS, SLOWEST_NETWORK, gpus_per_node, is_bridge_unstated
 
     notes = []
     if gpus > 1 and not hardware.link_bandwidth:

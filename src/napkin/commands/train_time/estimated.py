@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 
 from napkin.elementwise import Number
-from napkin.evidence import prices, runs
-from napkin.evidence.constants import deviations
-from napkin.evidence.run_estimate import StepEstimate, intervals, of_step, solved
+from napkin.evidence.figures import prices
+from napkin.evidence.predictions import runs
+from napkin.evidence.predictions.run_estimate import StepEstimate, intervals, of_step, solved
+from napkin.evidence.rates.constants import deviations
 from napkin.inputs.hardware import Hardware
 from napkin.record import record
 from napkin.render.answer import Answer, Shown

@@ -13,8 +13,8 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.software import read_most_sharded
 from napkin.commands.question.step_model import StepQuestion, memory_terms, read_step
 from napkin.commands.train_time.question import SolvedMachine
-from napkin.evidence.constants import deviations
-from napkin.evidence.machines import gpus_per_node
+from napkin.evidence.rates.constants import deviations
+from napkin.evidence.rates.machines import gpus_per_node
 from napkin.footprint.checkpointed import saved_states
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model

@@ -67,7 +67,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     _note_unread(inputs, known, hardware)
     confidence, step = None, None
     if "mfu" not in known:
-        from napkin.evidence.run_estimate import is_wanted
+        from napkin.evidence.predictions.run_estimate import is_wanted
 
         if is_wanted(known, budget is not None):
             confidence, step = _read_estimate(inputs, known, hardware)
@@ -161,7 +161,7 @@ def _read_draw(inputs: Inputs, hardware: Hardware) -> Term | None:
     """Return the measured power of an accelerator in training, if requested; None for its TDP."""
     if inputs.text_or_none("power") != "measured":
         return None
-    from napkin.evidence.power import drawn
+    from napkin.evidence.figures.power import drawn
 
     if "power-overhead" in inputs:
         raise NapkinError("--power measured has the host's share in it", "leave out --power-overhead")
@@ -173,7 +173,7 @@ def _read_intensity(inputs: Inputs) -> Term:
     region = inputs.text_or_none("region")
     if region is None:
         return inputs.term("carbon-intensity")
-    from napkin.evidence.power import intensity
+    from napkin.evidence.figures.power import intensity
 
     if "carbon-intensity" in inputs:
         raise NapkinError("--region and --carbon-intensity cannot be combined", "both say the CO2 of a kWh")
@@ -292,7 +292,7 @@ def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[tuple[Term, flo
 def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
     """Return the confidence level of an estimated MFU, and the step that gives it if a model has a layout."""
     from napkin.commands.question.confidence import read_confidence
-    from napkin.evidence.machines import generation_note
+    from napkin.evidence.rates.machines import generation_note
 
     if note := generation_note(hardware):
         inputs.note(note)

@@ -11,11 +11,12 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.screens.validate import UNITS, screen
 from napkin.commands.validate import finetune, serving
 from napkin.errors import NapkinError, Problems
-from napkin.evidence import facts, footprint, validate, validate_runs
-from napkin.evidence.compared import Compared
-from napkin.evidence.error_statistics import ErrorStatistics, by_group, by_quantity, errors_of
 from napkin.evidence.published import Published
 from napkin.evidence.published import read as read_published
+from napkin.evidence.rows import facts
+from napkin.evidence.validation import memory_check, run_check, step_check
+from napkin.evidence.validation.compared import Compared
+from napkin.evidence.validation.error_statistics import ErrorStatistics, by_group, by_quantity, errors_of
 from napkin.options.files import DRAWS
 from napkin.record import record
 from napkin.render.answer import Answer, Row
@@ -152,9 +153,9 @@ def _compared(question: ValidateQuestion) -> list[Compared]:
     --strict those of every row that cannot."""
     rows, level, inside = question.rows, question.confidence, question.inside
     found = [
-        *(validate.steps(rows.steps, level, inside) if rows.steps else ()),
-        *(footprint.compared(row, level) for row in rows.memory),
-        *(validate_runs.compared(rows.runs, level, inside) if rows.runs else ()),
+        *(step_check.steps(rows.steps, level, inside) if rows.steps else ()),
+        *(memory_check.compared(row, level) for row in rows.memory),
+        *(run_check.compared(rows.runs, level, inside) if rows.runs else ()),
         *(one for row in rows.tuning for one in finetune.compared(row, level, inside)),
         *(one for row in rows.serving for one in serving.compared(row, level, inside)),
         *(Compared(one.id, one.quantity, None, None, None, None, "", one.why, wrong=True) for one in rows.unread),

@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from napkin.commands.validate.finetune_memory import MEMORY, fitting, memory_of
 from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_row
 from napkin.errors import NapkinError
-from napkin.evidence import one_run
-from napkin.evidence.compared import Compared
-from napkin.evidence.constants import deviations
-from napkin.evidence.finetune_adapters import OTHER_TIME
-from napkin.evidence.finetune_models import is_judged
-from napkin.evidence.finetune_rows import FineTuning, fine_tuning
-from napkin.evidence.goodput import published as goodput_of
-from napkin.evidence.intervals import DESCRIBED, MEASURED
+from napkin.evidence.figures.goodput import published as goodput_of
+from napkin.evidence.finetuning.adapters import OTHER_TIME
+from napkin.evidence.finetuning.models import is_judged
+from napkin.evidence.finetuning.rows import FineTuning, fine_tuning
+from napkin.evidence.intervals.steps import DESCRIBED, MEASURED
+from napkin.evidence.predictions import one_run
+from napkin.evidence.predictions.runs import BENCHMARK
 from napkin.evidence.published import MAIN
-from napkin.evidence.row_fields import title_of
-from napkin.evidence.row_files import TUNING
-from napkin.evidence.rows import RowFields, WrongRow
-from napkin.evidence.runs import BENCHMARK
-from napkin.evidence.teams import source_of
+from napkin.evidence.rates.constants import deviations
+from napkin.evidence.rows.fields import title_of
+from napkin.evidence.rows.files import TUNING
+from napkin.evidence.rows.row import RowFields, WrongRow
+from napkin.evidence.rows.teams import source_of
+from napkin.evidence.validation.compared import Compared
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
 from napkin.record import record

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from napkin.commands.validate.rollout_rows import Interval
 from napkin.errors import UNDECIDED, NapkinError
-from napkin.evidence.finetune_adapters import OTHER_MEMORY
-from napkin.evidence.finetune_rows import FineTuning
-from napkin.evidence.footprint import EXCEEDS
+from napkin.evidence.finetuning.adapters import OTHER_MEMORY
+from napkin.evidence.finetuning.rows import FineTuning
+from napkin.evidence.validation.memory_check import EXCEEDS
 from napkin.footprint import memory
 from napkin.footprint.allocator import VARIED
 from napkin.footprint.prepared import prepare

@@ -6,10 +6,10 @@ import math
 import re
 
 from napkin.errors import NapkinError
-from napkin.evidence.finetune_models import model_of
-from napkin.evidence.finetune_software import trainer_of
-from napkin.evidence.response_lengths import answers_within, prompts_within
-from napkin.evidence.rows import RowFields
+from napkin.evidence.figures.response_lengths import answers_within, prompts_within
+from napkin.evidence.finetuning.models import model_of
+from napkin.evidence.finetuning.software import trainer_of
+from napkin.evidence.rows.row import RowFields
 from napkin.planning.rollouts import RolloutLengths
 
 USUAL = {"dapo": (512, 16, 32)}

@@ -14,13 +14,13 @@ from napkin.commands.validate.rollout_memory import held_in, memory_of
 from napkin.commands.validate.rollout_question import AskedStep
 from napkin.commands.validate.rollout_setup import degrees_of, setup_of
 from napkin.errors import NapkinError
-from napkin.evidence import one_run
-from napkin.evidence.finetune_models import BYTES, card_of, is_judged, model_of, room_of
-from napkin.evidence.finetune_software import trainer_of
-from napkin.evidence.machines import gpus_per_node, machine
-from napkin.evidence.row_fields import title_of
-from napkin.evidence.rows import RowFields, WrongRow
-from napkin.evidence.serving_words import engine_of
+from napkin.evidence.finetuning.models import BYTES, card_of, is_judged, model_of, room_of
+from napkin.evidence.finetuning.software import trainer_of
+from napkin.evidence.predictions import one_run
+from napkin.evidence.rates.machines import gpus_per_node, machine
+from napkin.evidence.rows.fields import title_of
+from napkin.evidence.rows.row import RowFields, WrongRow
+from napkin.evidence.serving.words import engine_of
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollout_memory import RolloutFit, moved_away

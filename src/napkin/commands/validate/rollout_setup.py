@@ -5,12 +5,12 @@ from __future__ import annotations
 from napkin.architectures import build, implementation_of
 from napkin.commands.validate.rollout_lengths import streams
 from napkin.errors import NapkinError
-from napkin.evidence.finetune_adapters import adapters_of, check_kind
-from napkin.evidence.finetune_software import framework_of, precision_of
-from napkin.evidence.margins import Asked, widths_of
-from napkin.evidence.row_optimizers import optimizer_of
-from napkin.evidence.rows import RowFields
-from napkin.evidence.teams import origin_of
+from napkin.evidence.finetuning.adapters import adapters_of, check_kind
+from napkin.evidence.finetuning.software import framework_of, precision_of
+from napkin.evidence.intervals.margins import Asked, widths_of
+from napkin.evidence.rows.optimizers import optimizer_of
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.teams import origin_of
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from napkin.errors import NapkinError
-from napkin.evidence.serving_rows import START, ServedRow
+from napkin.evidence.serving.rows import START, ServedRow
 from napkin.footprint import served_weights
 from napkin.planning import engines
 from napkin.planning.engines import EngineMemory

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from napkin.commands.validate.served import Predicted
 from napkin.errors import NapkinError
-from napkin.evidence.compared import Compared
-from napkin.evidence.generation import effects, rates_on
 from napkin.evidence.published import MAIN
-from napkin.evidence.row_files import SERVING
-from napkin.evidence.rows import RowFields, WrongRow
-from napkin.evidence.serving_errors import class_of, half_width, source_key
-from napkin.evidence.serving_rows import ServedRow, served_row
+from napkin.evidence.rows.files import SERVING
+from napkin.evidence.rows.row import RowFields, WrongRow
+from napkin.evidence.serving.errors import class_of, half_width, source_key
+from napkin.evidence.serving.generation import effects, rates_on
+from napkin.evidence.serving.rows import ServedRow, served_row
+from napkin.evidence.validation.compared import Compared
 from napkin.inputs.load import printable
 from napkin.record import record
 from napkin.units import plain

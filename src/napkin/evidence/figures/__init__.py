@@ -1,0 +1,1 @@
+"""Published figures that answers quote: prices, power, goodput, interruptions, lengths of responses. No formula."""

@@ -1,0 +1,110 @@
+"""Adapters of a fine-tuning row: LoRA and DoRA as the row states them; another kind as LoRA with the same number of
+parameters on the same modules, which has similar memory and time, with a wider interval."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError
+from napkin.evidence.finetuning.software import (
+    default_rank,
+    experts_of,
+    leaves_adapters_open,
+    targets_of,
+    tuning_of,
+    usual_targets,
+)
+from napkin.evidence.rows.row import RowFields
+from napkin.operations.adapters.kinds import KINDS as OTHER_KINDS
+from napkin.operations.adapters.targets import found_targets, lacking_targets, resolved
+from napkin.operations.frozen import Frozen
+from napkin.operations.implementations import Implementation
+from napkin.operations.model import Model
+from napkin.operations.roles import ADAPTER
+from napkin.operations.trained import as_trained
+from napkin.operations.tuning import Tuning
+from napkin.record import replace
+
+FULL, LORA, DORA = "full", "lora", "dora"
+KINDS = (FULL, LORA, DORA)
+"""What is trained as its operations."""
+PROJECTED = ("galore", "apollo")
+"""Kinds that are optimizers of all weights."""
+NO_ADAPTERS = ("lisa", "llamapro", "longlora", "badam", "freeze", "bitfit")
+"""Kinds that train a part of the network's weights at a time, or new layers of it."""
+OTHER_MEMORY, OTHER_TIME = 1.15, 1.8
+"""Relative uncertainty of memory and time of another kind, compared with LoRA of as many parameters. Assumed: kinds
+that make a delta as large as the weight (LoHa, LoKr, OFT, BOFT) hold it and multiply it out, kinds of vectors and
+prompts do less."""
+
+
+def check_kind(row: RowFields) -> bool:
+    """Return whether a row trains adapters of another kind than LoRA, or leaves LoRA's open. Refused where what it
+    trains is neither."""
+    kind = row.text("method.kind")
+    if not kind:
+        raise NapkinError("what is trained is not stated")
+    if kind == FULL or kind in PROJECTED:
+        return False
+    if kind in KINDS:
+        return leaves_adapters_open(row)
+    if kind in NO_ADAPTERS or kind.startswith(FULL):
+        raise NapkinError(f"trains by {kind[:40]}: not modeled")
+    return True
+
+
+def adapters_of(row: RowFields, model: Model, implementation: Implementation, other: bool) -> Tuning:
+    """Return the adapters of a row, without names that the model lacks next to others, which peft passes over.
+    other: of a kind that is taken for LoRA."""
+    if other and row.text("method.kind") not in KINDS:
+        return _of_kind(row, model, implementation) or _like_lora(row, model, implementation)
+    tuning = replace(tuning_of(row), magnitude=row.text("method.kind") == DORA)
+    targets = targets_of(row, model, implementation)
+    lacking = lacking_targets(targets, model, implementation)
+    targets = tuple(name for name in targets if name not in lacking)
+    if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names
+        apart = (*found_targets(targets, model, implementation), *experts_of(row, model, implementation))
+        return resolved(tuning, apart, model, implementation, converts=False)
+    return resolved(tuning, targets, model, implementation)
+
+
+def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tuning | None:
+    """Return adapters of a kind that is modeled, of the size that has as many parameters as the row states; None if
+    the kind is another, or has that many in no size."""
+    kind = OTHER_KINDS.get(row.text("method.kind"))
+    if kind is None:
+        return None
+    stated, said = row.count("method.trainable_params"), row.count("method.lora_rank")
+    for size in dict.fromkeys((said or kind.usual, kind.usual, *(2**power for power in range(11)))):
+        tuning = replace(tuning_of(row, rank=size), method=kind.name, rank=size)
+        tuning = resolved(tuning, _targets_of_kind(row, model, implementation), model, implementation)
+        if stated is None or _trained_elements(model, implementation, tuning) == stated:
+            return tuning
+    return None
+
+
+def _targets_of_kind(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
+    if not row.text("method.lora_targets_canonical"):
+        return usual_targets(model)
+    return targets_of(row, model, implementation)
+
+
+def _trained_elements(model: Model, implementation: Implementation, tuning: Tuning) -> int:
+    """Return the elements of the adapters of a model."""
+    trained = as_trained(model, Frozen(replace(implementation, tuning=tuning)))
+    return sum(
+        int(count) * weight.count
+        for stack in trained.stacks
+        for _, count, layer in stack.kinds()
+        for op in layer.operations
+        if op.role == ADAPTER
+        for weight in op.weights()
+    )
+
+
+def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:
+    """Return LoRA of the rank that has as many parameters as the row states."""
+    targets = _targets_of_kind(row, model, implementation)
+    one = resolved(replace(tuning_of(row, rank=1), rank=1), targets, model, implementation)
+    stated = row.count("method.trainable_params")
+    if stated is None:
+        return replace(one, rank=default_rank(row))
+    return replace(one, rank=max(round(stated / _trained_elements(model, implementation, one)), 1))

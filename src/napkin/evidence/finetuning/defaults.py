@@ -1,0 +1,58 @@
+"""What the software of a fine-tuning row does where the row does not say: the attention kernel, dropout, and the memory
+of CUDA itself, by the versions that the row states."""
+
+from __future__ import annotations
+
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.words import kernel_of_torch, timed_kernel
+from napkin.evidence.software.scripts import scripts_of_library
+from napkin.footprint.allocator import CONTEXT, CONTEXT_EAGER, Figure
+from napkin.inputs.class_facts import read_by_class
+from napkin.operations.model import Model
+from napkin.training.trainer import Trainer
+from napkin.training.versions import is_before
+
+FIRST_SDPA = (4, 36)
+"""The release of transformers whose classes first run scaled_dot_product_attention unless they are told otherwise
+(huggingface/transformers pull request 26572); before, attention multiplies, masks and normalizes step by step."""
+LAZY = (1, 13)
+"""The first release of torch with builds for CUDA 11.7, which loads kernels when they are first used."""
+
+
+def attention_of(row: RowFields, implementation: str) -> str:
+    """Return the attention kernel; torch's choice without a mask is that of its version or flash (of no stated
+    version), and so is a kernel of another name. Classes of transformers that know no other run step by step."""
+    words, versions = row.text("layout.attention").lower(), row.text("layout.versions")
+    if not words and implementation == "hf" and is_before("transformers", versions, FIRST_SDPA):
+        return "eager"
+    return kernel_of_torch(words, versions) or timed_kernel(words) or "flash"
+
+
+def may_be_old(row: RowFields, trainer: Trainer, implementation: str) -> bool:
+    """Return whether a run that states neither versions nor a kernel may be of 2023: its attention step by step, and
+    FSDP's blocks of before torch 2.1."""
+    stated = row.text("layout.attention") or row.text("layout.versions")
+    return implementation == "hf" and not stated and scripts_of_library(trainer).undated
+
+
+def dropout_of(row: RowFields, model: Model, implementation: str) -> float:
+    """Return the probability by which activations are dropped: that of the class's default configuration, which its
+    published files repeat, where a class of transformers is trained as it was loaded."""
+    stated = row.number("layout.dropout", most=1)
+    if stated is not None:
+        return stated
+    if implementation != "hf":
+        return 0.0
+    fields = read_by_class(model.family) or {}
+    shares = [value for name, value in fields.items() if _is_dropout(name) and isinstance(value, float)]
+    return max(shares, default=0.0)
+
+
+def _is_dropout(name: str) -> bool:
+    """Return whether a field of a configuration is a dropout inside the layers: not of a head, nor of whole layers."""
+    return ("dropout" in name or name.endswith("_pdrop")) and not name.startswith("classifier")
+
+
+def context_of(row: RowFields) -> Figure:
+    """Return what CUDA itself takes."""
+    return CONTEXT_EAGER if is_before("torch", row.text("layout.versions"), LAZY) else CONTEXT

@@ -1,0 +1,106 @@
+"""The models and the accelerator that a row of fine-tuning names, and whether it says how much memory that had."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.architectures import build
+from napkin.errors import NapkinError
+from napkin.evidence.finetuning.words import within
+from napkin.evidence.rates.machines import bridged
+from napkin.evidence.rows.fields import accelerator_of
+from napkin.evidence.rows.networks import states_bridge
+from napkin.evidence.rows.row import RowFields
+from napkin.inputs import hardware
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.launch import names as names_of_files
+from napkin.inputs.model_file import load_config
+from napkin.inputs.presets import is_preset
+from napkin.operations.model import Model
+from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, Task
+
+REFERENCES = {
+    "second copy": SAME,
+    "frozen copy": SAME,
+    "copy": SAME,
+    "adapters switched off": ADAPTERS_OFF,
+    "adapters off": ADAPTERS_OFF,
+    "precomputed": NONE,
+    "none": NONE,
+}
+"""Row words for the source of a reference's log-probabilities."""
+STORED_WORDS = re.compile(r"[-_ ]+(linearized|bnb|nf4|nvfp4|bf16|fp8|gptq|awq|int4|int8|4bit)$", re.IGNORECASE)
+"""The last word of a checkpoint's name that says how its weights are stored."""
+
+
+def model_of(row: RowFields) -> Model:
+    """Return the preset that a row names: whoever published its copy, however that is stored, whatever it was trained
+    for (`-hf`, `Base`, `Instruct`), and with what it says of it (`OPT-13B actor, OPT-350M critic`,
+    `GPT-J 6B (compared)`) left out."""
+    said = row.text("model.name").rpartition("/")[2]
+    bare = said.partition(" (")[0].partition(" actor")[0].replace(" family", "")
+    names = [row.text("model.preset"), said, bare]
+    while STORED_WORDS.search(bare):
+        bare = STORED_WORDS.sub("", bare)
+        names.append(bare)
+    names += [names_of_files.model_of("-".join(bare.split()))[0] or "", within(bare)]
+    for name in names:
+        if name and is_preset(name):
+            return build(load_config(name))
+    raise NapkinError(f"no preset has the shape of {row.text('model.name')[:60] or 'its model'}")
+
+
+def reference_of(row: RowFields, task: Task) -> str:
+    """Return the source of a reference's log-probabilities."""
+    if task.teacher:
+        return row.text("rl.teacher")
+    said = row.text("rl.reference").partition(" (")[0]
+    if task.reference and said not in REFERENCES:
+        raise NapkinError(
+            f"where the reference is: {said[:60]}" if said else "the source of the reference is not stated"
+        )
+    return REFERENCES.get(said, NONE)
+
+
+def teacher_of(row: RowFields, task: Task) -> Model | None:
+    """Return the model whose distribution is learned; None if a task has none."""
+    if not task.teacher:
+        return None
+    name = row.text("rl.teacher").rpartition("/")[2]
+    if not is_preset(name):
+        raise NapkinError(f"no preset has the shape of its teacher: {name[:60] or 'not stated'}")
+    return build(load_config(name))
+
+
+def card_of(row: RowFields) -> Hardware | None:
+    """Return the accelerator; None if it is not stated."""
+    text = accelerator_of(row)
+    if not text:
+        return None
+    try:
+        card = hardware.find(text)
+        return bridged(card) if states_bridge(row) else card
+    except NapkinError:
+        if re.match(r"\d+ ?G", text):  # a size alone
+            return None
+        raise
+
+
+BYTES = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes", "driver_mib")
+"""Fields of `measured` that hold the memory of a GPU."""
+
+
+def is_judged(row: RowFields) -> bool:
+    """Return whether a row says that the run was out of memory, or nothing of its memory but that it fit: it was not,
+    it ran, or a card that it ran on."""
+    out, said = row.flag("measured.oom"), row.part("measured")
+    ran = out is False or row.flag("measured.ran") or said.get("card_gib_at_most") is not None
+    return bool(out) or (bool(ran) and all(said.get(name) is None for name in BYTES))
+
+
+def room_of(row: RowFields, card: Hardware | None) -> float | None:
+    """Return the bytes of a GPU that a run had: those of its accelerator, at most those of the card that the row says
+    it ran on (`card_gib_at_most`); None if it states neither."""
+    most = row.positive("measured.card_gib_at_most")
+    stated = [float(card.capacity)] if card is not None else []
+    return min([*stated, *([most * 2**30] if most else [])], default=None)

@@ -1,0 +1,237 @@
+"""Read a row of measured fine-tuning (schema finetune/1) as the setup of a step. Fields that are not understood, and
+required fields that are missing, raise an error with the reason; an ambiguous field gives all its readings."""
+
+from __future__ import annotations
+
+from napkin.architectures import implementation_of
+from napkin.errors import NapkinError
+from napkin.evidence.finetuning.adapters import PROJECTED, adapters_of, check_kind
+from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, may_be_old
+from napkin.evidence.finetuning.layout import divisions_of, layout_of, steps_of
+from napkin.evidence.finetuning.lengths import RowLengths
+from napkin.evidence.finetuning.models import card_of, is_judged, model_of, reference_of, room_of, teacher_of
+from napkin.evidence.finetuning.software import (
+    framework_of,
+    holds_logits,
+    is_reentrant,
+    kernels_of,
+    may_fuse_loss,
+    offload_of,
+    precisions_of,
+    trainer_of,
+    with_loss,
+)
+from napkin.evidence.intervals.margins import Asked, widths_of
+from napkin.evidence.rows.optimizers import optimizer_of
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.runs import run_kind_of
+from napkin.evidence.rows.teams import origin_of
+from napkin.footprint.allocator import CONTEXT, Figure
+from napkin.footprint.submodels import VISION
+from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
+from napkin.operations.trained import with_score
+from napkin.record import record, replace
+from napkin.training.framework import Framework
+from napkin.training.recomputation import recompute
+from napkin.training.setup import Setup, keeps_adapters
+from napkin.training.tasks import TASKS, Task, forward_passes, loss_of
+from napkin.training.trainer import Trainer
+from napkin.training.versions import is_before
+
+SCORED = Task("seq_cls", scalar=True)
+"""One answer for a whole sequence: a head of one output, as the reward model's, and sequences by themselves."""
+PREDICTED = {
+    SCORED.name: SCORED,
+    **{name: TASKS[name] for name in ("sft", "dpo", "orpo", "simpo", "kto", "rm", "gkd")},
+}
+"""Tasks of rows that train on samples."""
+
+
+@record
+class FineTuning:
+    """A row as a question.
+
+    hardware  None if not stated        software  the stack with the most similar steps
+    room      bytes of a GPU, None if not stated
+    steps     of the whole run, 0 if it does not say
+    lengths   of its sequences                oom  the run was out of memory
+    judged    all that is known of its memory is whether it fit
+    joined    a sequence is several samples of unknown length, each of which attends only to itself
+    run_kind  of the whole run: a benchmark's time to its target has evaluations in it
+    otherwise alternative setups, if a run that ran does not fit with this one
+    divisions other degrees on as many GPUs, if the row states none
+    adds_up   whether gradients are accumulated over micro-batches is not stated
+    other     adapters of another kind, modeled as LoRA with as many parameters
+    wider     with weights in the other dtype that its script may have loaded, without a kernel for attention, with a
+              newer loss
+    kernel    of attention, as its time takes it; flash: of the version that the software runs
+    context   of CUDA
+    """
+
+    model: Model
+    setup: Setup
+    hardware: Hardware | None
+    room: float | None
+    implementation: str
+    software: str
+    steps: float
+    lengths: RowLengths
+    oom: bool
+    judged: bool
+    joined: bool
+    run_kind: str
+    otherwise: tuple[Setup, ...] = ()
+    divisions: tuple[Setup, ...] = ()
+    adds_up: bool = False
+    other: bool = False
+    wider: tuple[Setup, ...] = ()
+    kernel: str = "flash"
+    context: Figure = CONTEXT
+
+
+RESHARDS = (2, 1)
+"""The release of torch from which on FSDP frees gathered parameters that are frozen."""
+READ = {
+    "model": "name preset params_nominal params shape multimodal",
+    "hardware": "chip accelerator count per_node nodes interconnect",
+    "method": """kind lora_rank lora_alpha lora_dropout lora_targets lora_targets_canonical lora_target_parameters
+        quantised quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params
+        modules_to_save load freeze_vit""",
+    "layout": """framework trainer stack versions micro_batch grad_accum global_batch local_batch batch seq seq_max
+        seq_stated packed padded padding_free tokens_per_micro_batch tokens_per_step precision autocast recompute
+        recompute_detail optimizer optimizer_form attention dropout loss kernels lora_kernels compile offload zero tp pp
+        dp cp ep vp sp ulysses distributed_optimizer vit_recompute""",
+}
+"""Fields of a row that are read here, or that neither memory nor time depends on."""
+
+
+def check_understood(row: RowFields) -> None:
+    """Reject a row with fields that are not read, except an explicit no."""
+    for part, names in READ.items():
+        for name, value in row.part(part).items():
+            if name not in names.split() and value not in (None, False, 1):
+                raise NapkinError(f"states {part}.{name}: not modeled")
+
+
+def fine_tuning(row: RowFields) -> FineTuning:
+    """Return a row as a question. Refused if something is missing, or stated and not understood."""
+    check_understood(row)
+    asked, kind = _task_of(row), _kind_of(row)
+    other = check_kind(row)
+    model, trainer = model_of(row), trainer_of(row)
+    framework = _framework_of(row, trainer, kind)
+    name = trainer.builds(framework)
+    precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))
+    layout, lengths = layout_of(row, asked.rows)
+    model = with_score(model) if asked.scalar else model
+    plain = with_loss(row, model, implementation_of(name, model.family), framework)
+    plain = replace(plain, holds_logits=holds_logits(row))
+    fused = may_fuse_loss(row, plain.loss)
+    implementation = replace(plain, loss=loss_of(asked, plain.loss, precision))
+    if kind != "full":
+        tuning = adapters_of(row, model, implementation, other)
+        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
+    kernels = kernels_of(row)
+    if kernels is not None:
+        implementation = kernels.on(implementation)
+    optimizer, form, in_backward = optimizer_of(row)
+    kernel, card = attention_of(row, name), card_of(row)
+    setup = Setup(
+        implementation,
+        layout,
+        precision,
+        optimizer,
+        form,
+        "flash" if kernel == "flash2" else kernel,
+        dropout_of(row, model, name),
+        framework=framework,
+        offload=offload_of(row, trainer, layout.recompute),
+        in_backward=in_backward,
+        task=asked,
+        forwards=forward_passes(asked, reference_of(row, asked), teacher_of(row, asked), framework.reference_first),
+        generation="" if card is None else card.generation,
+        widths=widths_of(
+            framework.name, Asked(implementation.tuning is not None, precision.compute, True, origin_of(row))
+        ),
+        asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
+    )
+    others = [replace(setup, precision=one) for one in wider]
+    if may_be_old(row, trainer, name):
+        others.append(_of_2023(setup))
+    if fused:
+        others.append(_with_loss(setup, fused))
+    sums = row.count("layout.grad_accum") or row.count("layout.global_batch")
+    return FineTuning(
+        model,
+        setup,
+        card,
+        room_of(row, card),
+        name,
+        trainer.stack_on(framework),
+        steps_of(row, layout),
+        lengths,
+        bool(row.flag("measured.oom")),
+        is_judged(row),
+        bool(row.flag("layout.packed")) and row.count("layout.seq") is None and not lengths.varied,
+        run_kind_of(row),
+        _otherwise(row, setup),
+        tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
+        adds_up=framework.defers and not sums,
+        other=other,
+        wider=tuple(others),
+        kernel=kernel,
+        context=context_of(row),
+    )
+
+
+def _task_of(row: RowFields) -> Task:
+    """Return the task, one that trains on samples."""
+    task = row.text("task")
+    asked = PREDICTED.get(task)
+    if asked is None:
+        raise NapkinError(f"the task {task[:40]} is not predicted")
+    if asked.generates and "colocate" in row.text("rl.mode"):
+        raise NapkinError("what an engine on the same GPUs takes is not stated")
+    return asked
+
+
+def _kind_of(row: RowFields) -> str:
+    """Return what is trained: full, or a kind of adapter."""
+    kind = row.text("method.kind")
+    return "full" if kind in PROJECTED else kind  # an optimizer of all weights
+
+
+def _framework_of(row: RowFields, trainer: Trainer, kind: str) -> Framework:
+    """Return the framework, as its version and the trainer's checkpoints make it keep frozen blocks."""
+    framework = framework_of(row, row.text("layout.stack").lower(), trainer)
+    if framework.name != "fsdp" or kind == "full":
+        return framework
+    if is_reentrant(row, trainer):
+        framework = replace(framework, retains=True)
+    old = is_before("torch", row.text("layout.versions"), RESHARDS)
+    return replace(framework, keeps_frozen=True) if old else framework
+
+
+def _of_2023(setup: Setup) -> Setup:
+    """Return a setup as the releases of 2023 ran it: attention step by step, frozen blocks that stay gathered."""
+    keeps = setup.framework.name == "fsdp" and setup.implementation.tuning is not None
+    return replace(setup, attention="eager", framework=replace(setup.framework, keeps_frozen=keeps))
+
+
+def _with_loss(setup: Setup, loss: str) -> Setup:
+    """Return a setup with another loss of text."""
+    found = loss_of(setup.task, loss, setup.precision)
+    return replace(setup, implementation=replace(setup.implementation, loss=found))
+
+
+def _otherwise(row: RowFields, setup: Setup) -> tuple[Setup, ...]:
+    """Return alternative setups of a run that does not fit as its row is read, from what the row leaves open."""
+    found = []
+    layout = setup.layout
+    if setup.framework.name == "megatron-core" and row.count("layout.zero", least=0) is None and not layout.zero:
+        found.append(layout.replaced(zero=1))
+    if not row.text("layout.recompute"):
+        last = found[-1] if found else layout
+        found.append(last.replaced(recompute=recompute("full", "recompute")))
+    return tuple(replace(setup, layout=one) for one in found)

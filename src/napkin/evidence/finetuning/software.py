@@ -1,0 +1,357 @@
+"""The software of a row of measured fine-tuning: library, framework, formats, adapters, kernels."""
+
+from __future__ import annotations
+
+import re
+
+from napkin._tables.adapter_targets import DEFAULTS
+from napkin.errors import NapkinError
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss, megatron_loss
+from napkin.evidence.software.scripts import scripts_of_library
+from napkin.formats.table import NORMAL_FLOATS
+from napkin.operations.adapters.targets import ALL_LINEAR, DEFAULT, has_modules
+from napkin.operations.implementations import CUT_IN_FP32, Implementation
+from napkin.operations.model import Model
+from napkin.operations.roles import LM_HEAD, TOKEN
+from napkin.operations.tuning import Tuning
+from napkin.options.training import FROZEN_FORMATS
+from napkin.record import replace
+from napkin.training.framework import Framework
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, first_version
+from napkin.training.kernels import KERNELS, Kernels, together
+from napkin.training.precision import POLICIES, Precision
+from napkin.training.recomputation import Recompute
+from napkin.training.trainer import Trainer
+from napkin.training.trainers import LOOP, TRAINERS
+from napkin.training.versions import is_before, is_since, version_of
+
+STORED = {
+    **{name: name for name in ("", *FROZEN_FORMATS)},
+    **dict.fromkeys(("gptq-int4", "awq-int4"), "int4"),
+    **dict.fromkeys(("4 bit", "hqq-4", "nvfp4", "nvfp4 experts"), "nf4"),
+    "eetq": "int8",
+}
+"""What rows call formats of frozen weights. As many bits as nf4, 4.5 a weight: HQQ's groups of 64 with a 16-bit scale
+and zero (mobiusml/hqq, BaseQuantizeConfig), NVFP4's of 16 with an 8-bit scale; EETQ's 8 bits have scales of rows."""
+
+
+def trainer_of(row: RowFields) -> Trainer:
+    """Return the library that trained; a plain loop if none is named."""
+    return TRAINERS.get(row.text("layout.trainer").lower(), LOOP)
+
+
+def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
+    """Return the framework that divided the states; that of the trainer's own layers on one GPU."""
+    if trainer.implementation in FRAMEWORKS and stack in ("", "none"):
+        return FRAMEWORKS[trainer.implementation]
+    implied = "" if stack else trainer.implied(row.count("layout.zero", least=0) or 0)
+    if not implied and stack in ("", "none", "ddp"):  # torch's own data parallelism, if nothing else is named
+        return PLAIN
+    if (implied or stack) not in FRAMEWORKS:
+        raise NapkinError(f"the framework {stack[:40]} is not modeled")
+    framework = FRAMEWORKS[implied or stack]
+    kernels = row.text("layout.kernels").lower()
+    if "scattermoe" in kernels:
+        framework = replace(framework, experts_apart=True)
+    older = framework.versioned and not _is_fsdp2(row)
+    found = trainer.on(first_version(framework) if older else framework)
+    if FUSED_NORMS in kernels and row.text("method.quantized"):
+        found = replace(found, unit_of_adapter=False)
+    return replace(found, defers=framework.defers) if _is_fsdp2(row) and not _defers_fsdp2(row) else found
+
+
+def _is_fsdp2(row: RowFields) -> bool:
+    return "fsdp2" in row.text("layout.framework").lower()
+
+
+def _defers_fsdp2(row: RowFields) -> bool:
+    """Return whether accelerate's no_sync does anything under FSDP2: from 1.11 on (ec92b1af of September 2025). Figures
+    of FSDP2 that state no version are older."""
+    found = re.search(r"accelerate[ =]*(\d{1,9})\.(\d{1,9})", row.text("layout.versions"))
+    return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
+
+
+NARROW = ((r"fp16|(?<!b)float16|\bhalf\b", "fp16"), (r"bf16|bfloat16", "bf16"))
+"""Words of a precision, and the 16-bit format that they name; the first that occurs holds."""
+
+
+def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str, usual: str = "bf16") -> Precision:
+    """Return the precision policy: as stated, else by the trainer's code. usual: the 16-bit
+    format if the row does not say."""
+    text = row.text("layout.precision").lower()
+    word = text.split(" ")[0].strip("(),")
+    narrow = next((name for spelling, name in NARROW if re.search(spelling, text)), usual)
+    if word == "tf32":
+        raise NapkinError("the rate of tf32 is not modeled")
+    autocast = row.flag("layout.autocast")
+    if word == "fp32" or (kind == "full" and word in POLICIES and not word.startswith("amp-")):
+        return POLICIES[word]
+    if "over" in text or "weights" in text:  # of 16 bits, which the row says
+        trainer = replace(trainer, full=LOOP.full)
+    if kind == "full":
+        return trainer.policy_of_all(framework, narrow, autocast)
+    if framework.program and word.endswith("-mixed"):  # Lightning's: autocast over fp32 weights
+        return replace(POLICIES["amp-bf16"], name=f"amp-{narrow}", compute=narrow)
+    if framework.program:  # all in the dtype of its recipe
+        trainer = replace(trainer, adapters=narrow, beside_quantized=narrow, autocast=False)
+    if "prepare_model_for_kbit_training" in row.text("method.base_dtype"):  # which a script calls itself
+        trainer = replace(trainer, widens=True)
+    if "accelerated-peft" in row.text("layout.kernels"):  # its loader casts nothing
+        trainer = replace(trainer, widens=False)
+    stated = row.text("method.adapter_dtype")[:4]
+    kept = stated if stated in ("fp32", "bf16", "fp16") else ""
+    said = row.text("method.quantized") or row.text("method.quantised")
+    quantized = STORED.get(said, said)
+    found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
+    compute = word.removesuffix("-mixed")
+    low = framework.name == "megatron-core" and f"{compute}-mixed" in POLICIES
+    return replace(found, compute=compute) if low else found
+
+
+def precisions_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> tuple[Precision, ...]:
+    """Return the precision policy, the likely one first, where a row leaves open in which dtype its script loads."""
+    found = precision_of(row, trainer, framework, kind)
+    words = row.text("layout.precision").lower()
+    stated = words in POLICIES or "over" in words or "weights" in words
+    if kind != "full" or not scripts_of_library(trainer).loads_fp32 or stated or found.param not in ("bf16", "fp16"):
+        return (found,)
+    if found.master is not None or row.flag("layout.autocast") is False:
+        return (found,)
+    wide = replace(trainer, full="amp-bf16").policy_of_all(framework, found.param)
+    versions = row.text("layout.versions")
+    if OLD_TRANSFORMERS.search(versions):
+        return (wide,)
+    return (found,) if "transformers" in versions else (found, wide)
+
+
+EXPERTS_STORED = ("experts", "linearized")
+"""Words of formats, and of checkpoints, whose experts are quantized: as linear layers, if they are named so."""
+
+
+def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
+    """Return the adapters, and the format of frozen weights. rank: if it differs from the row's."""
+    said = row.text("method.quantized") or row.text("method.quantised")
+    stored = STORED.get(said, STORED.get(said.partition(" (")[0]))
+    if not stored and row.text("method.base_dtype").startswith("fp8"):
+        stored = "fp8"
+    if stored is None:
+        raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
+    if stored == "nf4" and nests_scales(row):
+        stored = "nf4-dq"
+    rank = rank or row.count("method.lora_rank") or default_rank(row)
+    stated = row.number("method.lora_dropout")
+    dropout = trainer_of(row).dropout if stated is None else stated
+    named = f"{row.text('method.quantised')} {row.text('model.name')}".lower()
+    trainer = trainer_of(row)
+    experts = bool(row.flag("method.quantize_moe_experts")) or any(word in named for word in EXPERTS_STORED)
+    experts = experts or (trainer.experts and stored in NORMAL_FLOATS)
+    library = framework_of(row, row.text("layout.stack").lower(), trainer).quantizer
+    return Tuning("lora", rank, dropout, (), stored, library, experts, saved=saved_of(row))
+
+
+NESTS = ("peft-bnb", "fsdp_qlora")
+"""Words of programs that quantize the scales of 4-bit weights too: foundation-model-stack/fms-acceleration,
+framework_plugin_bnb.py; AnswerDotAI/fsdp_qlora, train.py, by the default of bitsandbytes' Linear4bit."""
+
+
+def nests_scales(row: RowFields) -> bool:
+    """Return whether a row's software quantizes the scales of 4-bit weights unless it is told otherwise."""
+    words = f"{row.text('layout.kernels')} {row.text('layout.framework')}".lower()
+    return trainer_of(row).nested or any(word in words for word in NESTS)
+
+
+SAVED = {
+    **dict.fromkeys(("embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "all-embedding"), TOKEN),
+    **dict.fromkeys(("lm_head", "output_layer", "embed_out", "output"), LM_HEAD),
+}
+"""What classes call the embedding and the head, which their published forms may name otherwise than napkin's."""
+
+
+def saved_of(row: RowFields) -> tuple[str, ...]:
+    """Return the roles of the modules that are trained in full next to adapters."""
+    words = row.text("method.modules_to_save").partition(" (")[0]
+    names = words.replace(",", " ").split()
+    if any(name not in SAVED for name in names):
+        raise NapkinError(f"trains {words[:60]} in full: not modeled")
+    return tuple(dict.fromkeys(SAVED[name] for name in names))
+
+
+USUAL_RANK, USUAL_RANKS = 8, {"megatron-core": 32}
+"""LoRA's rank where a row states none: peft's, LLaMA-Factory's and ms-swift's default (peft 0.21,
+tuners/lora/config.py; llamafactory/hparams/finetuning_args.py; swift/arguments/tuner_args.py); by stack, Megatron
+Bridge's (peft/lora.py)."""
+USUAL_TARGETS = ("q_proj", "v_proj")
+"""Modules with adapters if a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
+
+
+def default_rank(row: RowFields) -> int:
+    """Return the default LoRA rank of a row's library."""
+    return USUAL_RANKS.get(row.text("layout.stack").lower(), USUAL_RANK)
+
+
+def leaves_adapters_open(row: RowFields) -> bool:
+    """Return whether a row does not state the LoRA rank or the adapted modules."""
+    return row.count("method.lora_rank") is None or not _targets_text(row)
+
+
+def _targets_text(row: RowFields) -> str:
+    """Return a row's text on the modules with adapters; "" if it only points elsewhere."""
+    text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
+    return "" if text.startswith(("see ", "default")) else text
+
+
+def usual_targets(model: Model) -> tuple[str, ...]:
+    """Return the modules with adapters of a library that chooses none: peft's for the class, or Llama's."""
+    return (DEFAULT,) if model.family in DEFAULTS else USUAL_TARGETS
+
+
+def targets_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
+    """Return the names of the modules with adapters: those that the run gave them, if the class has all of them, else
+    the parts of a layer that they stand for; if a row leaves them open, its library's default."""
+    text = _targets_text(row).replace(" (+ head)", ",lm_head")
+    given = row.text("method.lora_targets")
+    if given and has_modules(tuple(_names(given)), model, implementation):
+        text = given
+    if not text and not row.text("method.lora_target_parameters"):
+        bridge = row.text("layout.stack").lower() == "megatron-core"  # Megatron Bridge's are on all linear layers too
+        return (ALL_LINEAR,) if bridge or scripts_of_library(trainer_of(row)).all_linear else usual_targets(model)
+    if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
+        return (ALL_LINEAR,)
+    parameters = row.text("method.lora_target_parameters")
+    names = tuple(_names(",".join(filter(None, (text, parameters)))))
+    if any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
+        raise NapkinError(f"which modules have adapters is not understood: {text[:60]}")
+    return names
+
+
+def _names(text: str) -> list[str]:
+    return re.split(r"[\s,]+", text.strip())
+
+
+def experts_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
+    """Return the experts' tensors if a row says that they have adapters without naming them."""
+    if row.text("method.experts_targeted") != "targeted" or row.text("method.lora_target_parameters"):
+        return ()
+    parts = [part for op in model.operations if op.routed() for part in op.linear_parts(implementation)]
+    paths = dict.fromkeys(part.path for part in parts if part.parameter and part.copies > 1)
+    if not paths:
+        raise NapkinError("which tensors of the experts have adapters is not stated")
+    return tuple(paths)
+
+
+def is_reentrant(row: RowFields, trainer: Trainer) -> bool:
+    """Return whether checkpoints are reentrant: those of transformers 4, which a library around its classes has in a
+    run of FSDP's first version that states no version."""
+    versions = row.text("layout.versions")
+    if "transformers" in versions:
+        return OLD_TRANSFORMERS.search(versions) is not None
+    return trainer.name != LOOP.name and trainer.implementation == "hf" and not _is_fsdp2(row)
+
+
+FUSED_NORMS = "foak"
+"""The word for kernels that run a norm at once, whose loss writes the gradient over the logits, and that keep adapters
+of quantized layers out of FSDP (foundation-model-stack/fms-acceleration plugins/fused-ops-and-kernels
+src/fms_acceleration_foak/utils.py, lora_adapters_switch_ddp_from_fsdp)."""
+KERNEL_WORDS = re.compile(
+    "|".join((*KERNELS, FUSED_NORMS, "none|default|true|kernels?|fast|fused|triton|te|transformer|engine"))
+    + r"|accelerated|baseline|peft|bnb|aadp|moe|scattermoe|granite|ep\d+|padding|free|fsdp2|prefetch"
+    + r"|torch|compile|flash|attention|attn|fa[23]|sdpa|cut|cross|entropy|c?ce|rms|norms?|rope|swiglu|mlp|qkv|lora|o"
+)
+"""Words of `layout.kernels` that are read here or elsewhere, or that say no more than another field."""
+
+
+def check_kernels(row: RowFields) -> None:
+    """Reject a row with a library of kernels that is not known."""
+    said = row.text("layout.kernels")
+    words = re.split(r"[^a-z0-9]+", said.lower().replace("plugin", " "))
+    if not all(KERNEL_WORDS.fullmatch(one) for one in words if one):
+        raise NapkinError(f"states layout.kernels: {said[:60]}: not modeled")
+
+
+def kernels_of(row: RowFields) -> Kernels | None:
+    """Return the library of kernels that a row names, or its trainer has."""
+    words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
+    check_kernels(row)
+    if FUSED_NORMS in words:
+        return None
+    named = next((one for name, one in KERNELS.items() if name in words), None)
+    usual, stated = KERNELS.get(trainer_of(row).kernels), row.flag("layout.lora_kernels")
+    if usual is not None and not stated:
+        old = usual.since != (0, 0) and not is_since(usual.name, row.text("layout.versions"), usual.since)
+        usual = None if old or stated is False else usual
+    return usual if named is None else together(named, usual)
+
+
+def holds_logits(row: RowFields) -> bool:
+    """Return whether the training loop holds the logits until the backward pass is over: a loop of its own, whose
+    variable for what the model returned lives on (`outputs = model(**batch); outputs.loss.backward()`: huggingface/peft
+    method_comparison/MetaMathQA/run.py, train; AnswerDotAI/fsdp_qlora train.py, fsdp_main), unless the row says that it
+    drops them. A library's function returns the loss alone (transformers 5 trainer.py, compute_loss)."""
+    dropped = "logits dropped" in row.text("layout.loss").lower()
+    return row.text("layout.trainer").lower() == LOOP.name and not dropped
+
+
+def with_loss(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
+    """Return the implementation with the loss that a row names, and what follows from versions that it states."""
+    implementation = framework.implements(
+        implementation, bool(row.flag("layout.compile")), (row.count("layout.tp") or 1) > 1
+    )
+    words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
+    old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and "scattermoe" not in words
+    if old and implementation.looped == "":
+        implementation = replace(implementation, looped=implementation.looped_in_4)
+    if is_before("bitsandbytes", row.text("layout.versions"), TABLE_OF_VALUES):
+        implementation = replace(implementation, branched=True)
+    if implementation.shifted and _copies_logits(row):
+        implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
+    if FUSED_NORMS in words:
+        return replace(implementation, norms="fused", loss="in-place")
+    of_megatron = megatron_loss(row.text("layout.loss")) if framework.name == "megatron-core" else ""
+    if of_megatron:
+        return replace(implementation, loss=of_megatron)
+    if IN_PLACE.search(row.text("layout.loss").lower()):
+        return replace(implementation, loss="in-place")
+    if fuses_loss(words) and "logits kept" not in words:
+        return replace(implementation, loss="fused")
+    kernels, versions = kernels_of(row), row.text("layout.versions")
+    if kernels is not None and kernels.before:
+        newer = is_since(kernels.name, versions, kernels.loss_since)
+        return replace(implementation, loss=kernels.loss if newer else kernels.before)
+    return replace(implementation, loss=trainer_of(row).loss_in(versions) or implementation.loss)
+
+
+def may_fuse_loss(row: RowFields, loss: str) -> str:
+    """Return the loss of today's release of the kernels that a row names without a version, if `loss` is that of their
+    older ones; else ""."""
+    kernels = kernels_of(row)
+    if kernels is None or not kernels.before or loss != kernels.before:
+        return ""
+    return "" if version_of(kernels.name, row.text("layout.versions")) else kernels.loss
+
+
+TABLE_OF_VALUES = (0, 48)
+"""The version of bitsandbytes from which on its kernel looks NF4 values up (pull request 1746)."""
+SHIFTS_LABELS = (4, 49)
+"""The version of transformers from which on labels are shifted and logits stay as they are; before, those of all but
+the last token were copied (huggingface/transformers src/transformers/loss/loss_utils.py, pull request 35646)."""
+
+
+def _copies_logits(row: RowFields) -> bool:
+    """Return whether a row states a version of transformers whose loss copies the logits."""
+    return is_before("transformers", row.text("layout.versions"), SHIFTS_LABELS)
+
+
+def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
+    """Return what is kept in host memory."""
+    text = row.text("layout.offload").replace(" (fraction 1)", "")
+    said = (name.strip() for name in text.split(",")) if text else ()
+    names = tuple(OFFLOADED.get(name, name) for name in said)
+    if any(name not in ("activations", "optimizer", "parameters") for name in names):
+        raise NapkinError(f"the offload {text[:40]} is not modeled")
+    checkpoints = row.text("layout.recompute").lower()
+    if "offload" in checkpoints:
+        names = tuple(dict.fromkeys((*names, "activations")))
+    if "unsloth" in f"{row.text('layout.kernels')} {checkpoints}".lower():
+        trainer = TRAINERS["unsloth"]  # LLaMA-Factory and ms-swift take its checkpoints with its kernels
+    return trainer.moves(again, names)

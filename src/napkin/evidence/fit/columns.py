@@ -1,0 +1,283 @@
+"""Published training steps as arrays, predicted all at once by the step model.
+
+Rows whose models have the same parts share one evaluation: their dimensions, layouts and rates are arrays.
+numpy is needed here, but not for a single `napkin step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from napkin.errors import NapkinError
+from napkin.evidence.fit.generic import decoders
+from napkin.evidence.predictions.step_inputs import gathered_bytes, reduced_bytes
+from napkin.evidence.rates.chips import factors
+from napkin.evidence.rates.machines import Machine, bridged, machine
+from napkin.evidence.rates.of_step import Early, names, rates
+from napkin.evidence.rows.printed import PrintedDecoder
+from napkin.evidence.rows.steps import StepRow
+from napkin.evidence.software import stacks
+from napkin.inputs import hardware
+from napkin.operations.model import Model
+from napkin.record import fields, record, replace
+from napkin.timing.optimizer import FUSED_ON_HOST
+from napkin.timing.step import StepTime, step
+from napkin.timing.step_layout import IDLE, StepLayout
+from napkin.training.optimizer_step import step_traffic
+from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.precision import POLICIES
+from napkin.training.recomputation import SECOND_LINEARS
+
+if TYPE_CHECKING:
+    from napkin.evidence.fit.arrays import Floats, Indices, Mask
+
+MICRO_BATCHES = (1, 2, 4, 8, 16)
+"""Micro-batches to try if a table does not state one; the fastest is taken, as its authors would."""
+INTERLEAVES = (1, 2, 3, 4)
+UNSTATED_VOCABULARY = 51200
+"""GPT-2's vocabulary padded to a multiple of 128 × 8, if a table does not say."""
+
+Structure = tuple["int | bool", ...]
+"""The structure that rows must share to be stacked: flags, the window, and optional parts."""
+_STRUCTURE = ("gated", "tied", "window", "expert_bias")
+_OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
+_FORMS = ("host", "elementary", "exchanges")
+"""What of a step's layout decides which terms there are; rows must share it too."""
+
+
+def structure(dims: PrintedDecoder) -> Structure:
+    """Return the structure of a model; rows with the same structure can be stacked."""
+    return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
+
+
+def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
+    """Return the layout of a row's step; what it does not state is the default of its software."""
+    stack = stacks.stack(row.stack or stacks.UNKNOWN)
+    batch = row.global_batch or 1
+    micro = min(micro, max(1.0, batch / row.dp))
+    sp = stack.sequence_parallel if row.sp is None else row.sp
+    zero = stack.zero if row.zero is None else row.zero
+    layers, core, matmuls = recomputed(row, stack)
+    gradient = row.gradient_bytes or reduced_bytes(POLICIES[row.policy], stack.gradient_bytes)
+    return StepLayout(
+        sequence=row.seq,
+        micro_batch=micro,
+        micro_batches=max(1.0, float(np.ceil(batch / (row.dp * micro) - 1e-9))),
+        tp=row.tp,
+        pp=row.pp,
+        vp=chunks,
+        cp=row.cp,
+        ep=row.ep,
+        dp=row.dp,
+        sequence_parallel=1 if sp and row.tp > 1 else 0,
+        zero=zero if row.gpus > 1 else 0,
+        shards=row.shards or 0,
+        layers_recomputed=layers,
+        attention_recomputed=core,
+        products_recomputed=matmuls,
+        flash=0 if (row.attention or stack.attention) == "eager" else 1,
+        low=1 if bits < 16 else 0,
+        casts=2 if row.rowwise else 1,
+        wide_stream=1 if widens(row, stack) else 0,
+        gradient_bytes=gradient,
+        gathered_bytes=gathered_bytes(POLICIES[row.policy], zero, stack.gathers_low),
+        optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
+        host=FUSED_ON_HOST if row.hosts else 0,
+        elementary=1 if stack.eager else 0,
+        gathers_layers=1 if stack.eager and zero == 3 and row.gpus > 1 else 0,
+        exchanges=1 if row.exchanges else 0,
+        idle=IDLE.get(row.schedule, 1),
+    )
+
+
+def kernel_of(row: StepRow, stack: stacks.SoftwareStack, generation: str) -> str:
+    """Return the attention kernel of a row: the one it states, or its software's own."""
+    return stack.runs(row.attention, generation)
+
+
+def widens(row: StepRow, stack: stacks.SoftwareStack) -> bool:
+    """Return whether a row ran autocast over fp32 weights, which FSDP would gather in 16 bits."""
+    zero = stack.zero if row.zero is None else row.zero
+    return POLICIES[row.policy].autocast and (zero < 3 or row.gpus == 1)
+
+
+def updated_bytes(policy: str, optimizer: str) -> float:
+    """Return the bytes per parameter of an optimizer's step; the constants were fitted with those of bf16-mixed for
+    every policy but bf16-pure."""
+    pure = policy == "bf16-pure"
+    copies = OPTIMIZERS[optimizer].copies
+    return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], copies, 2 if pure else 4)
+
+
+def recomputed(row: StepRow, stack: stacks.SoftwareStack) -> tuple[float, float, float]:
+    """Return the recomputed shares of the layers, of the attention core and of the matmuls."""
+    if row.recompute == "full":
+        return 1.0, 0.0, 0.0
+    if row.recompute == "selective" and stack.selective == "attention":
+        return 0.0, 1.0, 0.0
+    if row.recompute_layers:
+        return row.recompute_layers, 0.0, 0.0
+    return 0.0, 0.0, SECOND_LINEARS if row.recompute == "selective" else row.recompute_matmuls
+
+
+def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout]:
+    """Return the row's plans: several if it does not state the micro-batch or the interleaving."""
+    micro = (
+        [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
+    )
+    chunks = [row.vp] if row.vp else [1]
+    if row.vp is None and row.pp > 1 and row.micro_batch is None and row.schedule != "1f1b":
+        chunks = [v for v in INTERLEAVES if v * row.pp <= dims.layers]
+    return [plan_of(row, b, v, bits) for b in micro or [1] for v in chunks or [1]]
+
+
+@record
+class Candidate:
+    """A plan of a row. keys: index of the constant of each field of its rates; index: that of the row among those
+    kept."""
+
+    shape: PrintedDecoder
+    plan: StepLayout
+    machine: Machine
+    index: int
+    keys: dict[str, int]
+    row: StepRow
+
+
+@record
+class RowGroup:
+    """Rows of one structure as arrays. `rows`: the row of each candidate."""
+
+    model: Model
+    plan: StepLayout
+    machine: Machine
+    rows: Indices
+    fields: Mapping[str, Indices]
+    early: Early
+    pure: Mask
+    sharded: Mask
+
+
+class Columns:
+    """Rows that can be predicted, and the reasons why others cannot.
+
+    kept      rows that can be predicted, in order
+    why       row id → reason, for the others
+    constants names of all constants that the rows use"""
+
+    def __init__(self, rows: Sequence[StepRow]) -> None:
+        self.why: dict[str, str] = {}
+        self.kept: list[StepRow] = []
+        self.constants: list[str] = ["one", "zero"]
+        number = {"one": 0, "zero": 1}
+        gathered: dict[tuple[object, ...], list[Candidate]] = {}
+        for row in rows:
+            if row.why or row.shape is None:
+                self.why[row.id] = row.why
+                continue
+            try:
+                stack = stacks.stack(row.stack or stacks.UNKNOWN, "stack")
+                compute = POLICIES[row.policy].compute
+                card = hardware.find(row.chip)
+                if compute in ("bf16", "fp16") and compute not in card.peaks:
+                    compute = card.default_dtype
+                card = bridged(card) if row.bridge else card
+                at = machine(card, compute, row.network, row.node)
+            except NapkinError as problem:
+                self.why[row.id] = problem.message
+                continue
+            apart = widens(row, stack)
+            kernel = kernel_of(row, stack, at.generation)
+            used = names(at, stack, kernel, row.fabric, row.async_tp, row.loss, apart, factors())
+            for name in used.values():
+                if name not in number:
+                    number[name] = len(number)
+                    self.constants.append(name)
+            dims = row.shape if row.shape.vocab else replace(row.shape, vocab=UNSTATED_VOCABULARY)
+            index = len(self.kept)
+            self.kept.append(row)
+            keys = {field: number[name] for field, name in used.items()}
+            for plan in candidates(row, dims, int(at.bits)):
+                gathered.setdefault((*structure(dims), *(getattr(plan, f) for f in _FORMS)), []).append(
+                    Candidate(dims, plan, at, index, keys, row)
+                )
+        self.groups = [_group(members) for members in gathered.values()]
+
+    def values(self, constants: Mapping[str, float]) -> Floats:
+        """Return constants by name as the array that `predict` takes."""
+        given = {"one": 1.0, "zero": 0.0, **constants}
+        return np.array([given[name] for name in self.constants])
+
+    def predict(self, values: Floats) -> Floats:
+        """Return seconds of a step for each kept row.
+
+        `values`: constants in order, one set for all rows or one set for each (rows × constants), so that each row can
+        be predicted without its own source."""
+        seconds = np.full(len(self.kept), np.inf)
+        for group in self.groups:
+            np.minimum.at(seconds, group.rows, self.steps(group, values).time.value)
+        return seconds
+
+    def predict_sets(self, sets: Floats) -> Floats:
+        """Return seconds of a step (sets × kept rows) for each of several sets of constants (sets × constants)."""
+        seconds: Floats = np.full((len(self.kept), len(sets)), np.inf)
+        for group in self.groups:
+            found = self._timed(group, _of_sets(sets, group.fields)).time.value
+            np.minimum.at(seconds, group.rows, np.broadcast_to(found, (len(sets), len(group.rows))).T)
+        transposed: Floats = seconds.T
+        return transposed
+
+    def steps(self, group: RowGroup, values: Floats) -> StepTime:
+        if values.ndim == 1:
+            return self._timed(group, lambda field: values[group.fields[field]])
+        return self._timed(group, lambda field: values[group.rows, group.fields[field]])
+
+    def _timed(self, group: RowGroup, pick: Callable[[str], Floats]) -> StepTime:
+        at = rates(pick, group.machine, group.early, group.pure, group.sharded)
+        with np.errstate(all="ignore"):
+            return step(group.model, group.plan, at)
+
+
+def _of_sets(sets: Floats, fields: Mapping[str, Indices]) -> Callable[[str], Floats]:
+    """Return what picks a field's constant as (sets × candidates)."""
+
+    def pick(field: str) -> Floats:
+        found: Floats = sets[:, fields[field]]
+        return found
+
+    return pick
+
+
+def _stacked(members: Iterable[object], names: Iterable[str]) -> dict[str, Floats]:
+    """Return the fields of that name as arrays with one entry for each member."""
+    listed = list(members)
+    return {name: np.array([getattr(one, name) for one in listed], dtype=float) for name in names}
+
+
+def _group(members: Sequence[Candidate]) -> RowGroup:
+    first = members[0]
+    dimensions = _stacked((one.shape for one in members), fields(PrintedDecoder)[1:])
+    figures = _stacked(
+        (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
+    )
+    columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
+    forms = {form: getattr(first.plan, form) for form in _FORMS}
+    software = [stacks.stack(one.row.stack or stacks.UNKNOWN) for one in members]
+    alone = np.array([one.row.gpus == 1 for one in members])
+    return RowGroup(
+        decoders(SimpleNamespace(**dimensions), first.shape),
+        StepLayout(works=None, **forms, **columns),  # no published step has an optimizer of matrices
+        Machine(generation="", chip="", **figures),
+        np.array([one.index for one in members]),
+        {field: np.array([one.keys[field] for one in members]) for field in first.keys},
+        Early(
+            np.array([s.reduce_early for s in software], dtype=float),
+            np.array([s.gather_early for s in software], dtype=float),
+        ),
+        np.array([one.row.policy == "bf16-pure" for one in members]),
+        (columns["zero"] == 3) & ~alone,
+    )

@@ -1,0 +1,187 @@
+"""Prediction intervals: the errors on published steps whose entire source was held out.
+
+Errors within one source are not independent, so every source has the same weight. The error grows with the distance to
+the evidence, and with the uncertainty about the chip and the software: their constants are pooled toward a prior by the
+number of sources that measured them, and keep its spread if none did (`own`):
+
+    |ln error| ≈ s = √((base + slope·d (+ more for experts))² + own²)
+
+The interval is ×/÷ exp(q·s) with q the quantile of |ln error|/s over sources. Multiplicative, because errors are as
+often ×1.2 as ÷1.2. q is that of the rows that rest on the same class of evidence, each with its own source held out:
+
+    measured   another source measured this software on such chips
+    described  the software's code is described (software/stacks.py); no other source measured it there
+    unknown    the software is not known
+
+Less evidence never narrows an interval: if a class's quantile is below that of a class with more evidence, too few
+sources distinguish the two, and their rows are pooled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from napkin.evidence.intervals.ranking import over_sources
+from napkin.record import record
+
+
+@record
+class RunPoint:
+    """Features by which runs are compared; params, seq and gpus as natural logarithms."""
+
+    generation: str
+    stack: str
+    experts: bool
+    bits: int
+    params: float
+    seq: float
+    gpus: float
+
+
+MEASURED, DESCRIBED, UNKNOWN = "measured", "described", "unknown"
+CLASSES = (MEASURED, DESCRIBED, UNKNOWN)
+MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
+"""Mean of |x| over σ, where x is normal: what a constant's σ adds to a mean error."""
+UNKNOWN_SPREAD = 0.08
+"""σ of software factors around their middle (rates/priors.py)."""
+HOST_SPREAD = 0.4
+"""assumed: σ of ln(seconds) in which a host other than those of published steps launches kernels or updates states."""
+SLOT_SPREAD = math.log(2)
+"""assumed: σ of ln(rate) of slots that no source describes: half the lanes, or the generation before, halve it."""
+LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
+
+
+def distance(a: RunPoint, b: RunPoint) -> float:
+    """Return the root of a sum of squares in which differences count as follows.
+
+    Another architecture, model type or tenfold size is 1; another stack or number format is ½; a factor of 8 in
+    sequence length and of 20 in the number of GPUs are 1."""
+    return _distance(a, b.generation, b.stack, b.experts, b.bits, b.params, b.seq, b.gpus)
+
+
+def _distance(
+    a: RunPoint, generation: str, stack: str, experts: int, bits: int, params: float, seq: float, gpus: float
+) -> float:
+    """Return the distance to the point of these fields."""
+    total = ((a.params - params) / LN_10) ** 2 + ((a.seq - seq) / LN_8) ** 2 + ((a.gpus - gpus) / LN_20) ** 2
+    total += (a.generation != generation) + (a.experts != experts)
+    total += 0.25 * (a.stack != stack) + 0.25 * (a.bits != bits)
+    return math.sqrt(total)
+
+
+def point(generation: str, stack: str, experts: bool, bits: int, params: float, seq: float, gpus: float) -> RunPoint:
+    """Return the point of a run: its categories, and logarithms of parameters, sequence length and GPUs."""
+    return RunPoint(generation, stack, experts, bits, math.log(params), math.log(seq), math.log(gpus))
+
+
+@record
+class SeenStep:
+    """One row of the evidence: its point, and ln(predicted / measured) with its source held out.
+
+    far: its distance to the nearest row of another source; own: see Growth.at"""
+
+    id: str
+    source: str
+    at: RunPoint
+    error: float
+    far: float
+    own: float = 0.0
+
+
+@record
+class Growth:
+    """s = √((base + slope·d + experts for mixture-of-experts models)² + own²)."""
+
+    base: float
+    slope: float
+    experts: float
+
+    def at(self, far: float, experts: bool, own: float = 0.0) -> float:
+        """Return s. own: mean error from uncertainty about the constants of the chip and the software."""
+        return math.hypot(self.base + self.slope * far + (self.experts if experts else 0.0), own)
+
+
+Row = tuple[str, str, str, str, int, int, float, float, float, float, float, float]
+"""A SeenStep as a table row: id, source, the fields of its point, error, far, own. Only the few rows that an answer
+names become records."""
+
+
+def own_error(at: RunPoint, chip: float, software: float) -> float:
+    """Return `own` of a run from σ of its chip's and of its software's constant."""
+    return MEAN_OF_NORMAL * math.hypot(chip, max(software, UNKNOWN_SPREAD) if at.stack == UNKNOWN else software)
+
+
+def seen_step(row: Row) -> SeenStep:
+    """Return a row of the table as a record."""
+    return SeenStep(row[0], row[1], RunPoint(row[2], row[3], bool(row[4]), *row[5:9]), *row[9:])
+
+
+def nearest(at: RunPoint, rows: Iterable[Row], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
+    """Return the rows most similar to a run, nearest first, at most one per source and model size."""
+    ranked = sorted(((_distance(at, *row[2:9]), row) for row in rows if row[1] != without), key=lambda pair: pair[0])
+    chosen: list[tuple[float, SeenStep]] = []
+    for far, row in ranked:
+        one = seen_step(row)
+        if all((one.source, one.at.params) != (other.source, other.at.params) for _, other in chosen):
+            chosen.append((far, one))
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def class_of(at: RunPoint, rows: Iterable[Row], without: str = "") -> str:
+    """Return the class of evidence of a prediction; without: a source to hold out."""
+    if at.stack == UNKNOWN:
+        return UNKNOWN
+    same = any(row[1] != without and row[2] == at.generation and row[3] == at.stack for row in rows)
+    return MEASURED if same else DESCRIBED
+
+
+def classes(rows: Sequence[Row]) -> list[str]:
+    """Return the class of each row with its own source held out."""
+    sources: dict[tuple[str, str], set[str]] = {}
+    for _, source, generation, stack, *_ in rows:
+        sources.setdefault((generation, stack), set()).add(source)
+    return [
+        UNKNOWN if stack == UNKNOWN else MEASURED if len(sources[generation, stack]) > 1 else DESCRIBED
+        for _, _, generation, stack, *_ in rows
+    ]
+
+
+def widened(
+    half: float,
+    deviations: float,
+    host: float = 0.0,
+    slots: float = 0.0,
+    kernel: float = 0.0,
+    launches: float = 0.0,
+) -> float:
+    """Return half an interval with what no published step shows.
+
+    deviations  how many σ the level is
+    host        share of the step in which a host updates the optimizer's states
+    slots       |ln t| of slots that no source describes, at that many σ
+    kernel      ln t of one attention kernel over another, of which one ran: the interval reaches from one's end to the
+                other's
+    launches    |ln t| of a host that launches kernels this many σ slower"""
+    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches) + abs(kernel)
+
+
+def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:
+    """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, pooled
+    with neighbors if it would be narrower than one with more evidence."""
+    scores: dict[str, list[tuple[str, float]]] = {}
+    for row, of in zip(rows, classes(rows), strict=True):
+        _, source, _, _, experts, _, _, _, _, error, far, own = row
+        if source != without:
+            scores.setdefault(of, []).append((source, abs(error) / growth.at(far, bool(experts), own)))
+    if not kind:
+        return over_sources((score for of in scores.values() for score in of), level)
+    pools: list[tuple[float, list[str]]] = []
+    for of in CLASSES:
+        value, members = over_sources(scores[of], level) if of in scores else 0.0, [of]
+        while pools and pools[-1][0] >= value:
+            members = pools.pop()[1] + members
+            value = over_sources((score for one in members for score in scores.get(one, ())), level)
+        pools.append((value, members))
+    return next(value for value, members in pools if kind in members)

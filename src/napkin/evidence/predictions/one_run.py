@@ -1,0 +1,213 @@
+"""The predicted step of one run: the step model with the rates of its software and machine, and an interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from napkin.elementwise import Number
+from napkin.evidence.intervals.steps import HOST_SPREAD, SLOT_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point, widened
+from napkin.evidence.predictions.step_inputs import plan_of
+from napkin.evidence.rates import constants as shipped
+from napkin.evidence.rates.machines import Machine, is_given, machine
+from napkin.evidence.rates.of_step import STAGED_BUS, early_of, names, on_host, picker, rates
+from napkin.evidence.rates.profile_shares import measured_shares
+from napkin.evidence.software import stacks
+from napkin.footprint.local_weights import weights_of
+from napkin.inputs.hardware import Hardware
+from napkin.inputs.peaks import peak_name
+from napkin.operations.model import Model
+from napkin.record import record, replace
+from napkin.term import Term
+from napkin.timing.rates import Rates
+from napkin.timing.step import OPTIMIZER, StepTime, step_of_passes
+from napkin.timing.step_layout import StepLayout
+from napkin.training.setup import Setup
+from napkin.training.tasks import Passes
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from napkin.inputs.profile import Profile
+
+
+@record
+class StepPrediction:
+    """The passes of a micro-batch, and plan and rates of the step. kernel: of attention; at: the run's point in the
+    evidence; without: a held-out source; tuned: whether this is fine-tuning; slots: whether GPUs are joined by slots of
+    a board of which nothing is stated; newer: share of the peak of the attention kernel that another release runs, and
+    of its small heads, if the release is not stated."""
+
+    passes: Passes
+    plan: StepLayout
+    rates: Rates
+    stack: stacks.SoftwareStack
+    kernel: str
+    at: RunPoint
+    peak: Term
+    factor: float = 1.0
+    without: str = ""
+    tuned: bool = False
+    slots: bool = False
+    newer: tuple[Number, Number] | None = None
+
+    def step(self) -> StepTime:
+        """Return the time of one step, the same for every command."""
+        return step_of_passes(self.passes, self.plan, self.rates)
+
+    @property
+    def evidence(self) -> str:
+        """Return the class of evidence of the interval (intervals/steps.py)."""
+        return shipped.class_of_evidence(self.at, self.without)
+
+    def half_width(
+        self, level: float, named: bool = True, found: Term | None = None
+    ) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
+        """Return half the interval's width in ln t. found: the time of the step, if it is known.
+
+        Software that is not named, or not known, adds its spread, and fine-tuning its larger error; a factor from the
+        user's own steps removes the shared part."""
+        half, close = shipped.half_width(self.at, level, self.without)
+        if self.tuned:
+            half *= shipped.tuning_ratio(self.without)
+        wide = shipped.deviations(level)
+        slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
+        if self.plan.host or slow or self.newer is not None or self.stack.eager:
+            time = found or self.step().time
+            seconds, host, slots, kernel, launches = float(time.value), 0.0, 0.0, 0.0, 0.0
+            if self.plan.host:
+                host = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
+            if slow:
+                at = replace(self.rates, bus=self.rates.bus * math.exp(-wide * SLOT_SPREAD))
+                slots = math.log(self._seconds(at) / seconds)
+            if self.newer is not None:
+                at = replace(self.rates, attention=self.newer[0], small_head=self.newer[1])
+                kernel = math.log(self._seconds(at) / seconds)
+            if self.stack.eager:
+                launches = math.log(self._seconds(on_host(self.rates, math.exp(wide * HOST_SPREAD))) / seconds)
+            half = widened(half, wide, host, slots, kernel, launches)
+        if self.factor != 1.0:
+            return half * shipped.near_ratio(), close
+        guessed = not named or self.stack.name == stacks.UNKNOWN
+        return (math.hypot(half, wide * UNKNOWN_SPREAD) if guessed else half), close
+
+    def _seconds(self, at: Rates) -> float:
+        """Return the seconds of a step at other rates."""
+        return float(step_of_passes(self.passes, self.plan, at).time.value)
+
+
+def timed(
+    model: Model,
+    setup: Setup,
+    stack: stacks.SoftwareStack,
+    at: Machine,
+    kernel: str,
+    async_tp: bool,
+    without: str = "",
+) -> tuple[StepLayout, Rates]:
+    """Return the layout and rates of a step; the layout's numbers may be arrays. without: a source that is held out."""
+    layout = setup.layout
+    known = shipped.constants(without)
+    used = names(at, stack, kernel, "rdma", async_tp, "", setup.precision.network.autocast, known)
+    reached = rates(
+        picker(known, used),
+        at,
+        early_of(stack),
+        setup.precision.state in ("bf16", "fp16"),
+        (layout.zero == 3) & (layout.gpus > 1),
+    )
+    return plan_of(model, setup, stack, at.bits < 16, kernel), reached
+
+
+def newer_kernel(
+    stack: stacks.SoftwareStack, kernel: str, at: Machine, setup: Setup, without: str = ""
+) -> tuple[Number, Number] | None:
+    """Return the share of the peak of the attention kernel that a newer release of the software runs, and of its small
+    heads; None if its kernel is known."""
+    other = stack.newer_kernel(kernel, at.generation)
+    if not other:
+        return None
+    known = shipped.constants(without)
+    used = names(at, stack, other, "rdma", False, "", setup.precision.network.autocast, known)
+    newer = rates(picker(known, used), at, early_of(stack), False, False)
+    return newer.attention, newer.small_head
+
+
+def slots_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:
+    """Return whether GPUs are joined by slots of a board of which nothing is stated."""
+    return bool(at.staged) and gpus > 1 and not is_given(hardware, "link_bandwidth")
+
+
+def asked(
+    model: Model,
+    setup: Setup,
+    hardware: Hardware,
+    stack_name: str,
+    attention: str = "",
+    async_tp: bool = False,
+    factor: float = 1.0,
+    without: str = "",
+) -> StepPrediction:
+    """Return everything needed to predict one step. `factor`: ratio of the user's own step times to the predictions,
+    from `napkin calibrate`. attention: the kernel that is stated. without: a source of the evidence to hold out."""
+    stack = stacks.stack(stack_name)
+    layout = setup.layout
+    at = machine(hardware, setup.compute)
+    kernel = stack.runs(attention, at.generation)
+    newer = newer_kernel(stack, kernel, at, setup, without)
+    plan, reached = timed(model, setup, stack, at, kernel, async_tp, without)
+    params = sum(
+        count * sum(w.count for w in weights_of(layer.operations))
+        for s in model.stacks
+        for _, count, layer in s.kinds()
+    )
+    place = point(
+        at.generation,
+        stack.family,
+        bool(model.experts),
+        int(at.bits),
+        params + model.hidden * model.vocabulary,
+        int(layout.seq),
+        int(layout.gpus),
+    )
+    dtype = peak_name(setup.compute)
+    peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
+    if factor != 1.0:
+        reached = replace(reached, stack=reached.stack * factor)
+    return StepPrediction(
+        setup.passes(model),
+        plan,
+        reached,
+        stack,
+        kernel,
+        place,
+        peak,
+        factor,
+        without,
+        setup.tunes,
+        slots=slots_unstated(at, hardware, layout.gpus),
+        newer=newer,
+    )
+
+
+def laid_out(
+    prediction: StepPrediction, model: Model, setup: Setup, hardware: Hardware, plan: StepLayout, reached: Rates
+) -> StepPrediction:
+    """Return the prediction of a step in another layout, of which plan and rates are known."""
+    gpus = setup.layout.gpus
+    return replace(
+        prediction,
+        passes=setup.passes(model),
+        plan=plan,
+        rates=reached,
+        at=replace(prediction.at, gpus=math.log(gpus)),
+        slots=slots_unstated(machine(hardware, setup.compute), hardware, gpus),
+    )
+
+
+def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:
+    """Return the rates with constants replaced by measurements of `napkin bench`, and what was replaced."""
+    measured = measured_shares(hardware, profile, compute, int(reached.units), reached.waves, reached.half_depth)
+    changes: dict[str, Number] = dict(measured.shares)
+    if "bus" in changes:
+        changes["tensor_latency"] = measured.latency
+    return replace(reached, **changes), measured.said

@@ -1,0 +1,164 @@
+"""The layout of the step model from the user's options. No numpy."""
+
+from __future__ import annotations
+
+import math
+
+from napkin.autograd.tensors import sized
+from napkin.elementwise import Number, ceil_div, minimum, where
+from napkin.errors import Refused
+from napkin.evidence.software import stacks
+from napkin.formats import COMPUTE_BITS
+from napkin.operations.implementations import STACKED
+from napkin.operations.losses import LOSSES, copied_bytes
+from napkin.operations.model import Model
+from napkin.operations.trained import head_of
+from napkin.timing.optimizer import FUSED_ON_HOST, LOOPED_ON_HOST
+from napkin.timing.step_layout import IDLE, StepLayout
+from napkin.training.assigned_stages import Stages
+from napkin.training.layout import Layout
+from napkin.training.optimizer_step import step_traffic
+from napkin.training.precision import Precision
+from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS
+from napkin.training.setup import Setup
+
+
+def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
+    """Return the share of the layers whose forward runs again, and whether only attention's core does."""
+    kind, k = setup.layout.recompute.kind, setup.layout.recompute.k
+    if kind == "selective":
+        return 0.0, True
+    if kind == "every":  # blocks 0, K, 2K, …
+        return math.ceil(model.depth / k) / model.depth, False
+    return (1.0, False) if kind in ("full", "group") else (0.0, False)
+
+
+def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, kernel: str) -> StepLayout:
+    """Return the step model's plan of a setup. low: matmuls in fewer than 16 bits."""
+    layout: Layout = setup.layout
+    pure = setup.precision.state in ("bf16", "fp16")
+    gradient = 2 if pure else reduced_bytes(setup.precision, stack.gradient_bytes)
+    share, core = recomputed_share(setup, model)
+    before, last = ends(layout.stages)
+    lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
+    _, tower_tokens, image_tokens = lengths or (1, 1, 1)
+    return StepLayout(
+        sequence=layout.seq,
+        micro_batch=layout.sequences,
+        micro_batches=layout.micro_batches,
+        tp=layout.tp,
+        pp=layout.pp,
+        vp=layout.vp,
+        cp=layout.cp,
+        ep=layout.ep,
+        dp=layout.dp,
+        sequence_parallel=layout.sp,
+        zero=where(layout.dp * layout.cp > 1, layout.zero, 0),
+        shards=minimum(setup.shards, layout.dp * layout.cp),
+        layers_recomputed=share,
+        attention_recomputed=1 if core else 0,
+        products_recomputed=SECOND_LINEARS if layout.recompute.kind == OPERATIONS else 0,
+        flash=0 if kernel == "eager" else 1,
+        idle=IDLE.get(layout.schedule, 1),
+        low=1 if low else 0,
+        gradient_bytes=gradient,
+        gathered_bytes=gathered_bytes(setup.precision, layout.zero, stack.gathers_low),
+        frozen_bytes=sized(1, setup.precision.network.gathered),
+        optimizer_bytes=step_traffic(
+            setup.precision, setup.optimizer.copies, 2 if pure else 4, setup.optimizer.moved(setup.form)
+        ),
+        host=host_of(setup),
+        works=setup.optimizer.works,
+        works_on_tables=0 if setup.optimizer.only_matrices else 1,
+        exchanges=1 if layout.ulysses else 0,
+        etp=layout.etp,
+        expert_load=layout.expert_load,
+        gathers_layers=_units(setup.framework.unit_of_layer and setup.shards > 1, layout.zero),
+        gathers_adapters=_units(_has_units_of_adapters(setup), layout.zero),
+        adapters_exchange=1 if stack.adapters_apart else 0,
+        gathers_modules=_units(setup.framework.unit_of_module, layout.zero),
+        elementary=1 if stack.eager and setup.implementation.norms == "reference" else 0,
+        looped=1 if setup.implementation.looped else 0,
+        stacked=1 if setup.implementation.looped in STACKED else 0,
+        unrouted=1 if setup.implementation.unrouted else 0,
+        branched=1 if setup.implementation.branched else 0,
+        wide_stream=where(layout.zero >= 3, 0, 1 if setup.precision.network.autocast else 0),
+        frozen_casts=where(layout.zero >= 3, 0, casts_of_frozen(setup.layers_in)),
+        **_parts_of_loss(model, setup),
+        target=layout.target,
+        layers_before=before,
+        layers_last=last,
+        images=layout.images,
+        tower_tokens=tower_tokens,
+        image_tokens=image_tokens,
+    )
+
+
+def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
+    """Return what the step model knows of a loss in parts that are recomputed; nothing of any other."""
+    form = LOSSES.get(setup.implementation.loss)
+    if form is None or form.parts is None or form.early:
+        return {}
+    layout, network = setup.layout, setup.precision.network
+    tokens = layout.sequences * (where(layout.target > 0, layout.target, layout.seq) // layout.cp)
+    head = head_of(setup.trained(model))
+    copied, back = copied_bytes(
+        sized(1, network.param), sized(1, network.compute), head is None or head.learning.trained
+    )
+    parts = ceil_div(tokens, form.parts(tokens, model.logits, model.hidden))
+    alone = _units(not model.tied and setup.framework.unit_of_module, layout.zero)
+    return {
+        "loss_parts": parts,
+        "head_copied": copied,
+        "head_copied_back": back,
+        "head_gathers": alone * 2 * (parts - 1),
+    }
+
+
+def casts_of_frozen(layers: Precision) -> Number:
+    """Return the bytes moved per frozen weight that autocast casts from fp32: read as stored, written for the matmul.
+
+    Its cache holds the casts of weights that require a gradient, and of no others (pytorch/pytorch
+    aten/src/ATen/autocast_mode.cpp, cached_cast)."""
+    return sized(1, layers.param) + sized(1, layers.compute) if layers.autocast else 0
+
+
+def host_of(setup: Setup) -> int:
+    """Return which kernel updates the optimizer's states on the host, 0 if they are on the GPUs: DeepSpeed's own
+    (deepspeed/ops/adam/cpu_adam.py), torch's fused one, or torch's chain of operations."""
+    if "optimizer" not in setup.offload:
+        return 0
+    if setup.optimizer.works is not None:
+        raise Refused(f"the time of {setup.optimizer.name} on a host is not modeled", "napkin memory counts its bytes")
+    return FUSED_ON_HOST if setup.framework.host_step or setup.form == "fused" else LOOPED_ON_HOST
+
+
+def _has_units_of_adapters(setup: Setup) -> Number:
+    """Return whether FSDP wraps each matrix of an adapter."""
+    return setup.implementation.tuning is not None and setup.framework.unit_of_adapter and setup.shards > 1
+
+
+def _units(alone: Number, zero: Number) -> Number:
+    """Return 1 if ZeRO-3 gathers such a part of a layer separately."""
+    return where(alone, where(zero >= 3, 1, 0), 0)
+
+
+def reduced_bytes(policy: Precision, usual: int) -> int:
+    """Return the bytes of a gradient element as ranks reduce it. usual: of 16-bit gradients, which the software may add
+    up in 32 bits first; gradients in 32 bits are reduced as they are."""
+    return 4 if policy.grad == "fp32" else usual
+
+
+def gathered_bytes(policy: Precision, zero: Number, low: bool) -> Number:
+    """Return the bytes of a trained parameter as ranks gather it: under ZeRO-3 for a layer, else after the step. low:
+    in the 8 bits of linear layers that multiply such numbers."""
+    after = 1 if low and COMPUTE_BITS.get(policy.compute) == 8 else sized(1, policy.param)
+    return where(zero >= 3, sized(1, policy.gathered), after)
+
+
+def ends(stages: Stages) -> tuple[int, int]:
+    """Return the layers of the fullest stage before the last, and of the last; (0, 0) if none are assigned by hand."""
+    if not stages:
+        return 0, 0
+    *others, (count, layers) = stages
+    return max([each for _, each in others] + [layers] * (count > 1), default=0), layers

@@ -1,0 +1,1 @@
+"""What a published row says in words: recognize.py fills the row's fields from it, by steps.py and memory.py."""

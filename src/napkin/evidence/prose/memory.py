@@ -1,0 +1,152 @@
+"""Recognize what the prose of a published row of memory states."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.evidence.prose.recognize import (
+    Fact,
+    Facts,
+    batch_tokens_of,
+    date_of,
+    loss_of,
+    offloads_of,
+    stated,
+    window_of,
+    words_of_source,
+)
+from napkin.evidence.rows.recomputation import RECIPE, recomputation
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.words import (
+    BINARY,
+    FIGURES,
+    FRAMEWORK_WORDS,
+    FULL_TRAINING,
+    KERNELS,
+    LORA_TARGETS,
+    MEMORY_STACKS,
+    QUANTIZED,
+    UNITS,
+    library_of,
+    schedule_named,
+)
+from napkin.training.frameworks import PLAIN
+from napkin.training.trainers import TRAINERS
+
+
+def of_memory(row: RowFields) -> Facts:
+    """Return the facts that the prose of a row of memory states."""
+    return {
+        "layout": stated(_memory_layout(row)),
+        "model": _nominal(row) | window_of(row),
+        "memory": stated(_figure(row)),
+    }
+
+
+def framework_of(row: RowFields) -> str:
+    """Return the framework that the words of the row's source name, "" if none. A library that trains Hugging Face's
+    classes, named alone, shards by DeepSpeed where it says a stage of ZeRO."""
+    words = words_of_source(row)
+    named = next((name for word, name in FRAMEWORK_WORDS if word in words), "")
+    library = TRAINERS.get(library_of(row.text("layout.framework")))
+    if named or library is None or library.implementation != "hf":
+        return named
+    return "deepspeed" if row.count("layout.zero", least=0) else PLAIN.name
+
+
+def _memory_layout(row: RowFields) -> dict[str, Fact]:
+    framework = framework_of(row)
+    found = batch_tokens_of(row) | loss_of(row) | offloads_of(row, weighed=True)
+    if framework or row.text("layout.framework"):
+        found["framework"] = framework or None
+    titan = "torchtitan" in (framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), ""))
+    if version := date_of(row):
+        found["framework_version"] = version
+    precision = row.text("layout.precision").lower()
+    if not row.text("layout.policy") and "pure" in precision:
+        found["policy"] = "bf16-pure"
+    if "fp32 gradient accumulation" in precision or "fp32 accumulation" in precision:
+        found["accumulation"] = "fp32"
+    if "embedding layers count" in row.text("layout.pp_partition"):
+        found["pp_partition"] = "slots"
+    spelled = _spellings(row)
+    own_layers = framework == "megatron-core" and re.search(r"\blocal\b", row.text("layout.framework").lower())
+    if own_layers and not spelled["attention"]:
+        spelled["attention"] = "eager"  # core/transformer/dot_product_attention.py; a kernel is TransformerEngine's
+    return found | spelled | _recomputation(row, titan)
+
+
+def _spellings(row: RowFields) -> dict[str, Fact]:
+    """Return the canonical names of a row's attention kernel, schedule, method, formats and LoRA targets."""
+    kernel = row.text("layout.attention").strip().lower()
+    method, stored = _joined(row.text("layout.method")), _joined(row.text("layout.quantization"))
+    found: dict[str, Fact] = {
+        "attention": KERNELS.get(kernel, kernel),
+        "schedule": schedule_named(row.text("layout.schedule")),
+        "method": "full" if method in FULL_TRAINING else method,
+    }
+    if stored in QUANTIZED and row.text("layout.quantization"):
+        found["quantization"] = QUANTIZED[stored] or "none"
+    targets = _targets(row.part("layout").get("lora_targets"))
+    return found | ({"lora_targets": targets} if targets else {})
+
+
+def _joined(text: str) -> str:
+    return re.sub(r"[ -]+", "_", text.strip().lower())
+
+
+def _targets(value: Fact) -> list[str]:
+    """Return the LoRA target modules by canonical name; an unknown one stays as it is."""
+    words = value if isinstance(value, list) else re.split(r"[\s,+]+", str(value or ""))
+    spelled = [str(word).strip() for word in words if str(word).strip()]
+    return list(dict.fromkeys(LORA_TARGETS.get(word.lower(), word) for word in spelled))
+
+
+def _recomputation(row: RowFields, titan: bool) -> dict[str, Fact]:
+    """Return what is recomputed, whether a recipe's own flags decide it, and whether activations are offloaded."""
+    kind, said = row.text("layout.recompute_kind").lower(), row.text("layout.recompute")
+    words = said.strip().lower()
+    found: dict[str, Fact] = {}
+    if "per-op" in words or "per op" in words:
+        found["recompute_kind"] = "operations"
+    elif words not in ("", "unstated", RECIPE) or kind not in ("", "unstated"):
+        kind = kind or recomputation(words) or "other"
+        found["recompute_kind"] = "operations" if titan and "selective" in words and kind != "selective" else kind
+    elif kind:
+        found["recompute_kind"] = None
+    if said == RECIPE:
+        found["recipe_defaults"] = True
+    if "offload" in f"{words} {row.text('layout.optimizer')}".lower():
+        found["activation_offload"] = True
+    return found
+
+
+def _nominal(row: RowFields) -> dict[str, Fact]:
+    """Return the parameters that a model's nominal size or name states (`200B`)."""
+    found = re.search(r"([\d.]+) ?B\b", f"{row.text('model.params_nominal')} {row.text('model.name')}")
+    if found:
+        return {"params_nominal": float(found[1]) * 1e9}
+    return {"params_nominal": None} if row.text("model.params_nominal") else {}
+
+
+def _figure(row: RowFields) -> dict[str, Fact]:
+    """Return what a printed figure of memory is, its bytes, and whether it was drawn from a formula."""
+    what, kind = row.text("memory.what").strip().lower(), row.text("memory.kind").lower()
+    words = what or ("" if "unstated" in kind else kind)
+    found: dict[str, Fact] = {"what": next((name for word, name in FIGURES.items() if word in words), what)}
+    if "analytic" in kind:
+        found["analytic"] = True
+    if not row.number("memory.bytes"):
+        found["bytes"] = _bytes(row)
+    return found
+
+
+def _bytes(row: RowFields) -> float | None:
+    """Return a printed figure in bytes by the unit of its field, or GiB where the row's words say so."""
+    for field, size in UNITS.items():
+        value = row.number(f"memory.{field}")
+        if value:
+            unit = row.text("memory.unit").lower()
+            binary = field == "gb" and any(word in unit for word in BINARY)
+            return value * (2**30 if binary else size)
+    return None

@@ -1,0 +1,201 @@
+"""Recognize what the prose of a published row of a training step states."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.evidence.prose.recognize import (
+    Fact,
+    Facts,
+    batch_tokens_of,
+    date_of,
+    loss_of,
+    offloads_of,
+    stated,
+    window_of,
+    words_of_source,
+)
+from napkin.evidence.rows.networks import network_of
+from napkin.evidence.rows.recomputation import PARTS_RECOMPUTED, RECIPE, recomputation, share_of_layers
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.steps import TIMED_KERNELS
+from napkin.evidence.rows.teams import source_of
+from napkin.evidence.rows.words import (
+    AUTOCAST,
+    CUDNN_9_4,
+    CUDNN_9_4_MLPERF,
+    DEEPSPEED,
+    FUSED_EXPERTS,
+    OPEN_PRECISION,
+    PRECISIONS,
+    SHARDERS,
+    STACK_WORDS,
+    library_of,
+    timed_kernel,
+)
+from napkin.training.framework import FSDP
+from napkin.training.precision import POLICIES
+from napkin.training.trainers import TRAINERS
+
+
+def of_step(row: RowFields) -> Facts:
+    """Return the facts that the prose of a row of a training step states."""
+    layout: dict[str, Fact] = {}
+    stack = _stack(row)
+    layout["stack"] = stack
+    layout["attention"] = kernel = _kernel_of(row, stack)
+    layout["newer_attention"] = _newer_kernel(row, kernel)
+    layout |= _recomputed_in_time(row)
+    precision = row.text("layout.precision")
+    if not row.text("layout.policy"):
+        layout["policy"] = policy_of(precision)
+    if "rowwise" in precision:
+        layout["scaling"] = "rowwise"
+    if "fp32 gradient" in precision.lower():
+        layout["gradient_dtype"] = "fp32"
+    layout |= batch_tokens_of(row) | loss_of(row) | offloads_of(row, weighed=False)
+    formula = row.text("convention.formula")
+    return {
+        "layout": stated(layout),
+        "hardware": {**network_of(row)},
+        "model": window_of(row),
+        "convention": {"rule": rule_of(formula)} if formula else {},
+        "source": {"key": row.text("source.key") or source_of(row.text("source.title"))},
+    }
+
+
+def policy_of(precision: str) -> str:
+    """Return the policy that the words of a row's precision name; "" if they leave it open. A precision that is not
+    known stays as it is."""
+    words = precision.strip().lower()
+    if words in POLICIES or words in ("", *OPEN_PRECISION):
+        return words if words in POLICIES else ""
+    if AUTOCAST.search(words):
+        return "amp-fp16" if "fp16" in words else "amp-bf16"
+    return next((policy for spellings, policy in PRECISIONS if any(word in words for word in spellings)), words)
+
+
+def _stack(row: RowFields) -> str:
+    """Return the software stack that a row states, or that its words name. Of one that is known by what shards it
+    alone, PyTorch's own layers are what is sharded."""
+    said = row.text("layout.stack")
+    if said.lower() not in ("", *SHARDERS):
+        return said
+    found = stack_of(row)
+    return found if found or not said else FSDP[bool(row.flag("layout.compile"))]
+
+
+TITAN = "torchtitan"
+"""Its configurations recompute every second matmul unless they say otherwise (torchtitan/config/job_config.py,
+ActivationCheckpoint: mode selective, selective_ac_option op; train_configs/llama3_8b.toml)."""
+
+
+def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:
+    """Return what is recomputed, if a row states it only in words; unknown words are kept."""
+    words, stated = row.text("layout.recompute").strip().lower(), row.text("layout.recompute_kind")
+    if words == RECIPE:
+        return {"recipe_defaults": True}
+    if words in ("", "unstated"):
+        return {} if stated or TITAN not in words_of_source(row) else {"recompute_kind": "selective"}
+    found: dict[str, Fact] = {}
+    one_stage = (row.count("layout.pp") or 1) == 1
+    counted = share_of_layers(words, (row.count("model.layers") or 0) if one_stage else 0)
+    if counted is not None:
+        found["recompute_layers"] = counted
+    for spellings, what, share in PARTS_RECOMPUTED if counted is None else ():
+        if any(word in words for word in spellings):
+            found[f"recompute_{what}"] = share
+            break
+    return found if stated else {**found, "recompute_kind": "other" if found else recomputation(words) or words}
+
+
+def stack_of(row: RowFields) -> str:
+    """Return the software stack that the words of the row's source and `layout.compile` name, "" if none."""
+    words = words_of_source(row)
+    found = next((stack for word, stack in STACK_WORDS if word in words), None)
+    compiled = row.flag("layout.compile")
+    if compiled is None and COMPILED.search(row.text("layout.framework").lower()):
+        compiled = True
+    if found is None:
+        library = TRAINERS.get(library_of(row.text("layout.framework")))
+        own = TORCH.search(row.text("layout.framework").lower()) or (library and library.implementation == "hf")
+        return FSDP[bool(compiled)] if own else ""
+    if found == "megatron-core" and (BEFORE_CORE.search(row.text("source.title")) or (date_of(row) or CORE) < CORE):
+        return "megatron"
+    if found in ("megatron-core", "megatron-mlperf"):
+        return edition(found, words)
+    if found == DEEPSPEED:
+        return "megatron-deepspeed" if "megatron" in words else FSDP[bool(compiled)]
+    if found == FSDP[False] and compiled:
+        return FSDP[True]
+    if found == "fsdp-compiled":
+        if compiled is None:
+            named = "benchmark" in words and COMPILES.search(words) is not None
+            compiled = named and "docs/performance.md" not in words
+        return "fsdp-compiled" if compiled else "fsdp-eager"
+    return found
+
+
+def edition(stack: str, words: str) -> str:
+    """Return the edition of Megatron's core by the release of a container that the words name, or of its stack for
+    MLPerf by the round; today's if they name none."""
+    release = re.search(r"container (\d\d)\.(\d\d)", words)
+    round_of = re.search(r"mlperf training v(\d)\.(\d)", words)
+    if stack == "megatron-mlperf":
+        return f"{stack}-2023" if round_of and (int(round_of[1]), int(round_of[2])) < CUDNN_9_4_MLPERF else stack
+    if release is None:
+        return stack
+    found = (int(release[1]), int(release[2]))
+    return f"{stack}-2026" if found >= FUSED_EXPERTS else f"{stack}-2024" if found < CUDNN_9_4 else stack
+
+
+COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled\b")
+COMPILES = re.compile(r"\b(torchtitan|fms)\b")
+"""Whose benchmarks compile: torchtitan from its notes of December 2024 on, not on its first page; fms from May 2024."""
+TORCH = re.compile(r"\b(pytorch|torch|lightning)\b")
+"""Words that name PyTorch's own layers, where none names other software."""
+BEFORE_CORE = re.compile(r"\b20(1\d|2[0-2])\b")
+"""Years of Megatron-LM before its core (NVIDIA/Megatron-LM megatron/core, from 2023 on)."""
+CORE = 202301
+"""The month from which on Megatron-LM has its core."""
+BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
+"""Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
+
+
+FOUNDRYS_SECOND = 202401
+"""The month from which on LLM Foundry's benchmarks run FlashAttention-2 and not the first one in Triton
+(mosaicml/llm-foundry scripts/train/benchmarking/sweep.py at 5e85bd6)."""
+
+
+def _newer_kernel(row: RowFields, kernel: str) -> str:
+    """Return the attention kernel of a later release, where a row states neither a kernel nor a date; "" if none."""
+    return "flash2" if kernel == "flash1" and not row.text("layout.attention") and date_of(row) is None else ""
+
+
+def _kernel_of(row: RowFields, stack: str) -> str:
+    """Return the attention kernel that a row states in other words than the fit's, or that its source is known to have
+    run; "" for the stack's usual one."""
+    said = row.text("layout.attention").lower()
+    if said:
+        return "" if said in TIMED_KERNELS else timed_kernel(said)
+    words = f"{row.text('source.title')} {row.text('layout.precision')}".lower()
+    if stack in ("megatron", "megatron-deepspeed"):
+        return ""
+    if "nemo framework launcher readme 2023" in words:
+        return "eager"
+    if stack == "xla" and "pax" in words:
+        return "" if "transformer engine" in words and (row.count("model.layers") or 0) < 90 else "eager"
+    if "foundry" in words:
+        return "flash2" if (date_of(row) or 0) >= FOUNDRYS_SECOND else "flash1"
+    if not stack and BEFORE_FUSED.search(row.text("source.title")):
+        return "eager"
+    return "cudnn" if "megatron bridge" in words else ""
+
+
+def rule_of(formula: str) -> str:
+    """Return how a source counts FLOPs: narayanan, full or causal attention; "" if it prints none."""
+    if formula == "narayanan":
+        return formula
+    if not formula or formula.startswith("none"):
+        return ""
+    return "causal" if "causal" in formula else "full"

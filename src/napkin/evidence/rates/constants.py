@@ -1,0 +1,97 @@
+"""The shipped constants, their spread, and the evidence that the intervals come from (made by tools/calibrate.py)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from napkin.evidence.intervals.ranking import over_sources
+from napkin.evidence.intervals.steps import Growth, RunPoint, SeenStep, class_of, nearest, own_error, quantile
+from napkin.evidence.rates.of_step import NARROW, matmul_of
+
+NORMAL_90 = 1.645
+WIDE = 16
+"""Bits of the products that were measured on every generation."""
+UNSEEN_WIDTH = math.log(3) / NORMAL_90
+"""assumed: σ of ln(rate) of products in fewer bits that were not measured: at the lower end of the 90 % interval they
+take, with a doubled peak, half as long again as in 16 bits. New kernels and their casts can: 250 to 324 TFLOP/s in FP8
+on MI300X, whose 16-bit peak is 1,307 (ROCm/TransformerEngine issues 72 and 76, GPT-2 XL, October 2024)."""
+
+
+def constants(without: str = "") -> Mapping[str, float]:
+    """Return all constants, fitted without one source if named, so that a row never helps to predict itself."""
+    from napkin._tables import calibration as table
+
+    if without not in table.WITHOUT:
+        return table.CONSTANTS
+    return {**table.CONSTANTS, **table.WITHOUT[without]}
+
+
+def spreads(without: str = "") -> Mapping[str, float]:
+    """Return σ of each constant's logarithm, fitted without one source if it is named."""
+    from napkin._tables import calibration as table
+
+    return {**table.SPREADS, **table.SPREADS_WITHOUT.get(without, {})} if without else table.SPREADS
+
+
+def own_error_of(at: RunPoint, sigma: Mapping[str, float]) -> float:
+    """Return the mean error from uncertainty about a run's chip and software, from σ of the constants' logarithms. A
+    chip whose matmuls in 8 or 4 bits were not measured has the constant of 16 bits, with UNSEEN_WIDTH added to its
+    spread."""
+    chip = sigma[matmul_of(at.generation, at.bits)]
+    if at.bits < WIDE and (at.generation, at.bits) not in NARROW:
+        chip = math.hypot(chip, UNSEEN_WIDTH)
+    return own_error(at, chip, sigma[f"stack/{at.stack}"])
+
+
+_QUANTILES: dict[tuple[float, str, str], float] = {}
+_NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
+"""Cached quantiles of the evidence's errors, by confidence level and held-out source."""
+
+
+def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
+    """Return the half-width of the interval in ln(time), and the steps that it is based on."""
+    from napkin._tables import calibration as table
+
+    growth = Growth(*table.GROWTH)
+    if (at, without) not in _NEAREST:
+        _NEAREST[at, without] = nearest(at, table.SEEN, without=without)
+    close = _NEAREST[at, without]
+    key = (level, without, class_of(at, table.SEEN, without))
+    if key not in _QUANTILES:
+        _QUANTILES[key] = quantile(level, table.SEEN, growth, *key[1:])
+    own = own_error_of(at, spreads(without))
+    return _QUANTILES[key] * growth.at(close[0][0], at.experts, own), close
+
+
+def tuning_ratio(without: str = "") -> float:
+    """Return the ratio of fine-tuning intervals to those of other steps on the same evidence: the 90 % quantile of
+    errors over their half-widths, with equal weight for each source."""
+    from napkin._tables import calibration as table
+
+    found = [one for one in table.TUNED if one[0] != without]
+    return max(1.0, over_sources(found, 0.9)) if found else 1.0
+
+
+def class_of_evidence(at: RunPoint, without: str = "") -> str:
+    """Return the class of evidence of a run's interval."""
+    from napkin._tables import calibration as table
+
+    return class_of(at, table.SEEN, without)
+
+
+def deviations(level: float) -> float:
+    """Return the σ of a normal spread at a confidence level: 1.645 at 90 %, others by the evidence's own quantiles."""
+    from napkin._tables import calibration as table
+
+    if level == 0.9:
+        return NORMAL_90
+    growth = Growth(*table.GROWTH)
+    return NORMAL_90 * quantile(level, table.SEEN, growth) / quantile(0.9, table.SEEN, growth)
+
+
+def near_ratio() -> float:
+    """Return the factor by which errors shrink once a near configuration of the same source was measured."""
+    from napkin._tables import calibration as table
+
+    return table.NEAR_RATIO

@@ -1,0 +1,237 @@
+"""The `Rates` of a step for a chip and a software stack, from the calibrated constants.
+
+One mapping from a run to the names of its constants serves a single run (numbers) and all published rows at once
+(arrays)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+
+from napkin.elementwise import Number, maximum, minimum, where
+from napkin.evidence.rates.decompositions import SEEN
+from napkin.evidence.rates.machines import LARGE_UNITS, Machine
+from napkin.evidence.rates.priors import CHIP
+from napkin.evidence.software.stacks import SINCE_HOPPER, SoftwareStack
+from napkin.record import record, replace
+from napkin.timing.rates import Rates
+from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
+
+LARGEST_SHARE = 0.95
+"""Largest share of the peak that matmuls reach. Those on matrix units that the maker holds below their full rate reach
+it, as neither power nor memory limits them: zzc0721/torch-performance-test-data at 9d82827, database.md, best of five
+sizes in bf16 over the printed peak: RTX 3090 1.07, RTX 4090 0.97 to 1.05 (0.97 at 8192³ in its issue 78), RTX 4070
+SUPER 1.07, L20 0.96, H20 0.96, RTX 5090 1.06 to 1.15."""
+STAGED_BUS = 0.52
+"""Bus bandwidth over the wire's, where NCCL copies through the host's memory. It does wherever the path between two
+GPUs crosses the host bridge and there are more than two (NVIDIA/nccl src/graph/paths.cc at 5067397, ncclTopoCheckP2p)
+or the driver offers no peer access (GeForce). Published all-reduces: 18 GB/s on 4 × RTX 4090 (NVIDIA/nccl issue 1603),
+35 and 28 on 4 and 8 × RTX 5090 (issue 1639), of 31.5 and 63: their geometric mean."""
+
+NARROW = (("hopper", 8), ("blackwell", 8), ("blackwell", 4))
+"""Generations and bits with a constant of their own; others take the share that 16 bits reach."""
+BEFORE_FLASH = ("volta", "turing")
+"""Generations that FlashAttention-2 does not support (Dao-AILab/flash-attention README: Ampere or newer): torch calls
+its memory-efficient kernel in its place (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_sm_version)."""
+
+FIRST = ("flash1", "efficient")
+"""Kernels of FlashAttention's first algorithm, which divide the work by heads and sequences alone."""
+
+
+def matmul_of(era: str, bits: int) -> str:
+    """Return the constant of matmuls in that many bits."""
+    return f"matmul/{era}/{bits if (era, bits) in NARROW else 16}"
+
+
+def names(
+    at: Machine,
+    stack: SoftwareStack,
+    kernel: str,
+    fabric: str,
+    async_tp: bool,
+    loss: str,
+    autocast: bool,
+    known: Container[str],
+) -> dict[str, str]:
+    """Return the constant that holds for this run by field of `Rates` (or by a factor of one). autocast: over fp32
+    weights that no rank gathers in 16 bits, so that each gradient is cast and added apart; known: constants of
+    accelerators (chips.py)."""
+    era, shown = at.generation, "overlap" if stack.overlap else "plain"
+    if kernel == "flash2" or (kernel == "cudnn" and era not in SINCE_HOPPER):
+        kernel = "flash"
+    if era in BEFORE_FLASH and kernel == "flash":
+        kernel = "efficient"
+    routed = "fused" if stack.fused_experts else "plain"
+    captured = stack.fused_experts or stack.one_program
+    cudnn = "kernel/cudnn-2023" if stack.early_cudnn else "kernel/cudnn"
+    fused = {"cudnn": cudnn, "flash1": "kernel/flash1", "efficient": "kernel/efficient"}
+    return {
+        "matmul": matmul_of(era, int(at.bits)),
+        "matmul_wide": f"matmul/{era}/16",
+        "power": "power",
+        "chip": chip if (chip := f"{CHIP}{at.chip}") in known else "one",
+        "waves": "waves",
+        "half_depth": "half_depth",
+        "misaligned": "misaligned",
+        "attention": f"attention/{era}",
+        "attention_large": "attention/ampere",
+        "matmul_large": "matmul/ampere/16",
+        "kernel": fused.get(kernel, "one"),
+        "small_head": f"small_head/{'cudnn' if kernel == 'cudnn' else 'flash'}",
+        "attention_backward": "attention_backward",
+        "half_keys": f"half_keys/{'first' if kernel in FIRST else 'flash'}",
+        "core": "core",
+        "core_odd": "core_odd",
+        "score_bytes": "score_bytes",
+        "memory": "memory",
+        "bus": "bus",
+        "wire": f"wire/{fabric}",
+        "tensor_latency": "tensor_latency",
+        "data_latency": "data_latency",
+        "tensor_exposed": f"tensor_exposed/{'async' if async_tp else shown}",
+        "pipeline_exposed": f"pipeline_exposed/{shown}",
+        "context_exposed": "context_exposed",
+        "data_exposed": "data_exposed",
+        "interference": "interference",
+        "elementwise": f"elementwise/{'compiled' if stack.compiled or stack.fused_chains else 'eager'}",
+        "cast_bytes": f"cast_bytes/{'fused' if stack.fused_casts else 'plain'}",
+        "loss_bytes": f"loss_bytes/{'fused' if stack.fused_loss or loss == 'fused' else 'plain'}",
+        "accumulation_bytes": f"accumulation/{'autocast' if autocast else stack.accumulation}",
+        "accumulation_sharded": "accumulation/sharded",
+        "optimizer_slowness": "optimizer_slowness",
+        "grouped": "grouped",
+        "expert_bias_bytes": f"expert_bias_bytes/{routed}",
+        "permutation_bytes": f"permutation_bytes/{routed}",
+        "dispatch": "dispatch",
+        "host_layer": "zero" if stack.one_program else f"host_layer/{'eager' if stack.eager else 'fused'}",
+        "host_experts": "zero" if captured else "host_experts",
+        "host_expert": "host_expert" if stack.experts_apart and not captured else "zero",
+        "host_unit": "host_unit",
+        "host_module": "host_module",
+        "fixed": "fixed",
+        "straggle": "straggle",
+        "stops_early": "stops_early" if stack.stops_early else "zero",
+        "stack": f"stack/{stack.family}",
+    }
+
+
+@record
+class Early:
+    """Overlap of data parallelism: 1 if gradients are reduced during the last backward pass, and 1 if parameters are
+    gathered during the next step's first forward pass."""
+
+    reduces: Number
+    gathers: Number
+
+
+def early_of(stack: SoftwareStack) -> Early:
+    """Return the overlap of a software stack's data parallelism."""
+    return Early(1 if stack.reduce_early else 0, 1 if stack.gather_early else 0)
+
+
+PURE_ACCUMULATION = 4
+"""Bytes per weight where gradients are added up in 16 bits in place: read and written once."""
+AS_THEY_STAND = (
+    *(
+        "attention_backward",
+        "half_keys",
+        "small_head",
+        "core",
+        "core_odd",
+        "memory",
+        "wire",
+        "waves",
+        "half_depth",
+        "misaligned",
+    ),
+    *("cast_bytes", "loss_bytes", "tensor_latency", "data_latency", "tensor_exposed", "pipeline_exposed"),
+    *(
+        "context_exposed",
+        "data_exposed",
+        "interference",
+        "grouped",
+        "expert_bias_bytes",
+        "permutation_bytes",
+        "dispatch",
+        "host_layer",
+    ),
+    *(
+        "host_experts",
+        "host_expert",
+        "host_unit",
+        "host_module",
+        "optimizer_slowness",
+        "fixed",
+        "straggle",
+        "stops_early",
+        "stack",
+    ),
+)
+"""Rates that are constants of the same name on every machine."""
+
+
+def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number, sharded: Number) -> Rates:
+    """Return the rates of a run. `pick(field)` gives the constant for a field of `names`.
+
+    early    what data parallelism overlaps with the passes
+    pure     1 where gradients are 16-bit and added in place
+    sharded  1 under ZeRO-3 on more than one GPU"""
+    wider = maximum(at.bits / 16, 1)
+    clock = pick("chip") * at.power ** minimum(pick("power"), 1)  # a higher peak never computes slower
+    matmul, whole = (
+        where(at.held, LARGEST_SHARE, minimum(pick(one) * clock, LARGEST_SHARE)) for one in ("matmul", "matmul_wide")
+    )
+    attention = pick("attention") * clock
+    accumulation = where(sharded, pick("accumulation_sharded"), pick("accumulation_bytes"))
+    return Rates(
+        peak=at.peak,
+        peak_wide=at.peak_wide,
+        peak_full=at.full,
+        bandwidth=at.bandwidth,
+        link=at.link,
+        network=at.network,
+        node=at.node,
+        units=at.units,
+        matmul=matmul,
+        matmul_wide=whole,
+        attention=where(
+            at.small,
+            beside_softmax(pick, at, whole) * minimum(pick("kernel"), 1),
+            minimum(attention * pick("kernel"), LARGEST_SHARE),
+        ),
+        bus=where(at.staged, STAGED_BUS, pick("bus")),
+        score_bytes=pick("score_bytes") * wider,
+        elementwise=pick("elementwise") * wider,
+        accumulation_bytes=where(pure, PURE_ACCUMULATION, accumulation),
+        data_overlap=early.reduces,
+        gather_overlap=early.gathers,
+        eigenvectors=SEEN[EIGENVECTORS].bytes_of_a_cube,
+        orthogonal=SEEN[ORTHOGONAL].bytes_of_a_cube,
+        singular=SEEN[SINGULAR].bytes_of_a_cube,
+        **{name: pick(name) for name in AS_THEY_STAND},
+    )
+
+
+def beside_softmax(pick: Callable[[str], Number], at: Machine, matmul: Number) -> Number:
+    """Return the share of the peak that FlashAttention-2's kernel for compute capability 8.0 reaches on small matrix
+    units. Softmax and loads take as many clocks of a multiprocessor as on an A100, whose two shares say how many, and
+    its matmuls more: Dao 2023 (arXiv:2307.08691), section 3.1."""
+    others = 1 / pick("attention_large") - 1 / pick("matmul_large")
+    return 1 / (1 / matmul + others * at.issued / LARGE_UNITS)
+
+
+def picker(constants: Mapping[str, float], fields: Mapping[str, str]) -> Callable[[str], float]:
+    """`pick` for one run: the constant by its name; "one" and "zero" are the numbers."""
+    fixed = {"one": 1.0, "zero": 0.0}
+    return lambda field: fixed[fields[field]] if fields[field] in fixed else constants[fields[field]]
+
+
+def on_host(reached: Rates, slower: float) -> Rates:
+    """Return the rates on a host that takes this many times as long to launch kernels and gather units."""
+    return replace(
+        reached,
+        host_layer=reached.host_layer * slower,
+        host_experts=reached.host_experts * slower,
+        host_expert=reached.host_expert * slower,
+        host_unit=reached.host_unit * slower,
+        host_module=reached.host_module * slower,
+    )

@@ -1,0 +1,90 @@
+"""The shares of peak rates that inference engines reach, for the time of generation.
+
+They are those of training steps on the same generation of accelerators (tools/calibrate.py), each times exp(effects)
+that tools/serving_shares.py fits to published rows of serving: one effect that all engines share, and those of an
+engine family, a kind of memory or a number of bits. Effects without rows are 0, so an engine without measurements has
+only the shared effect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from napkin.evidence.rates.constants import constants
+from napkin.evidence.rates.machines import Machine, machine
+from napkin.evidence.rates.of_step import STAGED_BUS
+from napkin.formats import COMPUTE_BITS
+from napkin.inputs.hardware import Hardware
+from napkin.timing.generation import EngineShares, GenerationRates
+
+UNKNOWN = "unknown"
+"""The engine with only the effects that all engines share."""
+LAYER, LATENCY = 30e-6, 12e-6
+"""assumed, before any row: seconds to launch the kernels of a layer (six, of about 5 μs), of its routing to experts as
+many, and of one collective."""
+
+
+def rates_on(hardware: Hardware, compute: str, engine: str = UNKNOWN, without: str = "") -> GenerationRates:
+    """Return the rates of an engine that computes linear layers in `compute` on an accelerator. engine: its family;
+    without: a source of rows that the effects are fitted without."""
+    return rates_of(hardware, compute, engine, effects(without))
+
+
+def rates_of(hardware: Hardware, compute: str, engine: str, fitted: Mapping[str, float]) -> GenerationRates:
+    """Return the rates with these effects."""
+    at = machine(hardware, compute)
+    found = shares(at, COMPUTE_BITS.get(compute, 16), kind_of(hardware), engine, fitted)
+    return GenerationRates(at.peak, at.peak_wide, at.bandwidth, at.link, at.network, at.node, found)
+
+
+def kind_of(hardware: Hardware) -> str:
+    """Return the kind of an accelerator's memory: stacked on the package (hbm), or next to it."""
+    return "hbm" if hardware.memory_type.startswith("HBM") else "dram"
+
+
+def effects(without: str = "") -> Mapping[str, float]:
+    """Return the fitted effects, without one source of rows if it is named."""
+    from napkin._tables import serving_shares as table
+
+    return {**table.EFFECTS, **table.WITHOUT.get(without, {})}
+
+
+def names(bits: int, kind: str, engine: str) -> dict[str, tuple[str, ...]]:
+    """Return the names of the effects on each share: what all engines share, and what is known of this family."""
+    common: dict[str, tuple[str, ...]] = {
+        "weights": ("weights",),
+        "cache": ("cache",),
+        "matmul": ("matmul", f"matmul/{bits}"),
+        "attention": ("attention",),
+        "latency": ("latency",),
+        "layer": ("layer",),
+        "routed": ("routed",),
+    }
+    if engine == UNKNOWN:
+        return common
+    found = {share: (*parts, f"{share}/{engine}") for share, parts in common.items() if share != "routed"}
+    by_memory = {share: (*found[share], f"{share}/{engine}/{kind}") for share in ("weights", "matmul")}
+    return {**common, **found, **by_memory}
+
+
+def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, float]) -> EngineShares:
+    """Return the shares that an engine family reaches on a machine."""
+    known = constants()
+    of = {
+        share: math.exp(sum(fitted.get(name, 0.0) for name in parts))
+        for share, parts in names(bits, kind, engine).items()
+    }
+    depth = bits if f"matmul/{at.generation}/{bits}" in known else 16
+    return EngineShares(
+        weights=known["memory"] * of["weights"],
+        cache=known["memory"] * of["cache"],
+        matmul=known[f"matmul/{at.generation}/{depth}"] * of["matmul"],
+        attention=known[f"attention/{at.generation}"] * of["attention"],
+        memory=known["memory"],
+        bus=STAGED_BUS if at.staged else known["bus"],
+        latency=LATENCY * of["latency"],
+        layer=LAYER * of["layer"],
+        routed=LAYER * of["routed"],
+        source="published rows of serving, over the shares of training steps",
+        hop=known["data_latency"],
+    )

@@ -1,0 +1,220 @@
+"""Software stacks: fusion and overlap. Facts about the code, no timings."""
+
+from __future__ import annotations
+
+from napkin.errors import NapkinError, did_you_mean
+from napkin.record import record, replace
+
+SINCE_HOPPER = ("hopper", "blackwell")
+"""Generations with asynchronous matrix units, for which cuDNN 9 and FlashAttention 3 have kernels of their own (Shah et
+al. 2024, arXiv:2407.08608, figures 5 and 6: as fast as each other); on others they are as fast as FlashAttention-2."""
+
+
+@record
+class SoftwareStack:
+    """Fusion, overlap and defaults of a software stack.
+
+    compiled        elementwise chains run as one kernel (a compiler's or hand-written)
+    eager           Python launches every operation of a reference class separately
+    fused_loss      the loss reads the logits once or twice instead of writing softmax and gradients in fp32
+    overlap         tensor- and pipeline-parallel transfers overlap with matmuls
+    reduce_early    gradients are reduced while the last backward runs
+    gather_early    updated parameters are gathered while the next forward pass runs
+    accumulation    how gradients of micro-batches are added up: fused into the matmul, or a separate cast and add
+    stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
+    gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
+    fused_casts     norms and activations write 8-bit outputs for the product that follows (NVIDIA/TransformerEngine
+                    transformer_engine/pytorch/module/layernorm_mlp.py)
+    fused_chains    hand-written kernels run such chains without a compiler (NVIDIA/Megatron-LM megatron/core/fusions/)
+    one_program     a step is one compiled program, whose kernels no host launches (jax.jit)
+    fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
+    experts_apart   the host handles each expert by itself (NVIDIA/TransformerEngine
+                    transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams).
+                    Elsewhere one kernel runs all (transformers 5 integrations/moe.py: torch._grouped_mm; scattermoe)
+    adapters_apart  adapters exchange what they read and make over tensor-parallel ranks by themselves, next to the
+                    layers' own overlapped exchange (NVIDIA/NeMo r2.0.0 nemo/collections/nlp/modules/common/megatron/
+                    adapters/parallel_adapters.py, ParallelLinearAdapter; NVIDIA-NeMo/Megatron-Bridge
+                    src/megatron/bridge/peft/utils.py, disable_sequence_parallel_comm)
+    gathers_low     ranks gather weights in the 8 bits in which linear layers multiply them
+    sequence_parallel, zero   defaults with tensor parallelism and with data parallelism
+    attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
+                    (NVIDIA/TransformerEngine, get_attention_backend, since v1.5; AI-Hypercomputer/maxtext
+                    src/maxtext/configs/gpu/models: attention: cudnn_flash_te)
+    attention_since_blackwell   that from Blackwell on, where another (pytorch/torchtitan pull request 1196, May 2025)
+    open_kernel     its release decides which kernel runs from Hopper on: torch's scaled_dot_product_attention took
+                    FlashAttention-2 before 2.11, and cuDNN since (rows/words.py); torchtitan names cuDNN first since
+                    October 2025 (its pull request 1776)
+    early_cudnn     its cuDNN is older than 9.4 of September 2024, from which on attention is 5 to 30 % faster on Hopper
+                    (its release notes, docs.nvidia.com/deeplearning/cudnn)
+    selective       what its selective recomputation runs again: attention (its core) or matmuls (every second one)
+    """
+
+    name: str
+    says: str
+    compiled: bool = False
+    eager: bool = False
+    fused_loss: bool = False
+    overlap: bool = False
+    reduce_early: bool = True
+    gather_early: bool = False
+    accumulation: str = "fused"
+    stops_early: bool = False
+    gradient_bytes: int = 4
+    gathers_low: bool = False
+    sequence_parallel: bool = False
+    zero: int = 0
+    fused_experts: bool = False
+    experts_apart: bool = False
+    adapters_apart: bool = False
+    fused_casts: bool = False
+    fused_chains: bool = False
+    one_program: bool = False
+    attention: str = "flash"
+    attention_since_hopper: str = ""
+    attention_since_blackwell: str = ""
+    open_kernel: bool = False
+    early_cudnn: bool = False
+    selective: str = "matmuls"
+
+    def kernel(self, generation: str) -> str:
+        """Return the attention kernel that it runs on a generation of accelerators."""
+        newer = self.attention_since_hopper if generation in SINCE_HOPPER else ""
+        newest = self.attention_since_blackwell if generation == SINCE_HOPPER[-1] else ""
+        return newest or newer or self.attention
+
+    def runs(self, stated: str, generation: str) -> str:
+        """Return the attention kernel of a run that states one, or "". `flash` has no version: it is the software's own
+        kernel where that is fused."""
+        own = self.kernel(generation)
+        return own if stated in ("", "flash") and own != "eager" else stated or own
+
+    def newer_kernel(self, kernel: str, generation: str) -> str:
+        """Return the kernel that a newer release runs on such accelerators in place of this one, "" if none."""
+        return "cudnn" if self.open_kernel and kernel == "flash" and generation in SINCE_HOPPER else ""
+
+    @property
+    def family(self) -> str:
+        """Return the software's name without its edition: the key of its fitted factor."""
+        name, _, year = self.name.rpartition("-")
+        return name if len(year) == 4 and year.isdecimal() else self.name
+
+
+MEGATRON_CORE = SoftwareStack(
+    "megatron-core",
+    "Megatron-LM, NeMo, Megatron Bridge since the autumn of 2024",
+    fused_chains=True,
+    fused_casts=True,
+    experts_apart=True,
+    adapters_apart=True,
+    fused_loss=True,
+    overlap=True,
+    gather_early=True,
+    gradient_bytes=2,
+    sequence_parallel=True,
+    zero=1,
+    attention_since_hopper="cudnn",
+    selective="attention",
+)
+MEGATRON_MLPERF = replace(
+    MEGATRON_CORE,
+    name="megatron-mlperf",
+    says="NeMo as its authors tune it for MLPerf: captured graphs, 8-bit communication, hand-set overlap",
+    fused_experts=True,
+    gathers_low=True,
+)
+"""mlcommons/training_results_v5.1, NVIDIA/benchmarks/llama31_405b/implementations/hsg_ngpu2560_ngc25.09_nemo,
+pretrain.py: grad_reduce_in_fp32=False; config_common.sh: FP8_PARAM_GATHER=True, in config_common_fp4.sh False."""
+STACKS = {
+    stack.name: stack
+    for stack in (
+        SoftwareStack(
+            "megatron",
+            "Megatron-LM of 2019–2022 by its authors",
+            reduce_early=False,
+            gradient_bytes=2,
+            attention="eager",
+            selective="attention",
+        ),
+        SoftwareStack(
+            "megatron-deepspeed",
+            "Megatron-DeepSpeed (BLOOM)",
+            reduce_early=False,
+            accumulation="separate",
+            gradient_bytes=2,
+            zero=1,
+            attention="eager",
+            selective="attention",
+        ),
+        MEGATRON_CORE,
+        replace(
+            MEGATRON_CORE,
+            name="megatron-core-2024",
+            says="Megatron-LM and NeMo from 2023 to the summer of 2024",
+            early_cudnn=True,
+        ),
+        replace(
+            MEGATRON_CORE,
+            name="megatron-core-2026",
+            says="Megatron Bridge from container 26.06 on: experts fused and captured as graphs",
+            fused_experts=True,
+        ),
+        MEGATRON_MLPERF,
+        replace(
+            MEGATRON_MLPERF,
+            name="megatron-mlperf-2023",
+            says="the same of 2023 and 2024",
+            early_cudnn=True,
+            gathers_low=False,
+        ),
+        SoftwareStack(
+            "fsdp-eager",
+            "PyTorch FSDP without torch.compile (LLM Foundry, Hugging Face)",
+            eager=True,
+            open_kernel=True,
+            stops_early=True,
+            zero=3,
+        ),
+        SoftwareStack(
+            "fsdp-compiled",
+            "PyTorch FSDP with torch.compile (torchtitan)",
+            compiled=True,
+            attention_since_blackwell="cudnn",
+            open_kernel=True,
+            fused_loss=True,
+            stops_early=True,
+            zero=3,
+        ),
+        SoftwareStack(
+            "xla",
+            "JAX and XLA (MaxText, Pax)",
+            compiled=True,
+            overlap=True,
+            zero=3,
+            one_program=True,
+            attention_since_hopper="cudnn",
+        ),
+        SoftwareStack(
+            "lean",
+            "hand-written loops on fused kernels (llm.c, TinyLlama, FlashAttention's training code)",
+            compiled=True,
+            fused_loss=True,
+            gradient_bytes=2,
+        ),
+        SoftwareStack("nanotron", "nanotron", zero=1),
+    )
+}
+UNKNOWN = "unknown"
+"""An unknown stack: the middle of the known ones, with their spread."""
+
+
+def stack(name: str, where: str = "--stack") -> SoftwareStack:
+    """Return the stack of that name; an unknown name is refused (2)."""
+    key = name.strip().lower().replace("_", "-").replace(" ", "-")
+    key = {"fsdp": "fsdp-compiled", "torchtitan": "fsdp-compiled", "nemo": "megatron-core", "jax": "xla"}.get(key, key)
+    if key == UNKNOWN:
+        return SoftwareStack(UNKNOWN, "not in the evidence", zero=1, open_kernel=True)
+    if key not in STACKS:
+        known = (*STACKS, UNKNOWN)
+        hint = did_you_mean(key, known) or f"one of {', '.join(known)}"
+        raise NapkinError(f"{where}: unknown stack {name[:60]!r}", hint)
+    return STACKS[key]

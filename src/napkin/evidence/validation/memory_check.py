@@ -1,0 +1,308 @@
+"""Published memory against the memory model, row by row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from napkin.elementwise import Number, ceil_div
+from napkin.errors import UNDECIDED, NapkinError
+from napkin.evidence.intervals import margins
+from napkin.evidence.intervals.steps import DESCRIBED, MEASURED, UNKNOWN
+from napkin.evidence.rows.fields import accelerator_of, title_of
+from napkin.evidence.rows.models import described
+from napkin.evidence.rows.row import RowFields, WrongRow
+from napkin.evidence.rows.setups import ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.rows.teams import source_of
+from napkin.evidence.software.scripts import scripts_of
+from napkin.evidence.validation.compared import Compared
+from napkin.footprint import allocator, memory
+from napkin.footprint.prepared import PreparedStep, prepare
+from napkin.footprint.rank import Rank
+from napkin.inputs import hardware
+from napkin.operations.model import Model
+from napkin.record import record, replace
+from napkin.term import TRUE, leaf
+from napkin.training.framework import ENDS, FIRST, Framework
+from napkin.training.frameworks import MOST
+from napkin.training.recomputation import Recompute
+from napkin.training.setup import Setup
+
+STATE_BYTES = 18
+"""Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""
+ALLOCATORS = ("NVIDIA", "AMD")
+"""Vendors whose accelerators use torch's caching allocator, which the figures describe."""
+
+
+# --- one reading -----------------------------------------------------------------------------------------------------
+
+
+def reported_rank(prepared: PreparedStep) -> Rank:
+    """Return the rank whose memory the framework's log prints."""
+    setup = prepared.setup
+    stages = int(setup.layout.pp)
+    which = setup.framework.reported
+    if which == FIRST:
+        places: list[int] = [0]
+    elif which == ENDS:
+        places = [0, stages - 1]
+    else:
+        places = sorted({0, min(1, stages - 1), stages // 2, max(stages - 2, 0), stages - 1})
+    ranks = [memory.rank_of(prepared, place) for place in places]
+    return max(ranks, key=lambda rank: rank.live + rank.flow(setup).apart(rank.live))
+
+
+def analytic(prepared: PreparedStep) -> float:
+    """Return the bytes of a bar by its paper's definition: the first stage's block weights at 18 bytes and what
+    its layers save for all micro-batches in flight, no embedding, head or loss (Korthikanti et al. 2022, figure 1)."""
+    rank = memory.rank_of(prepared, 0)
+    weights = sum(n * part.all for n, part in zip(rank.stage.layers, prepared.weights.layers, strict=True))
+    kept = sum(
+        (n - again) * section.saved + again * section.input
+        for n, again, (_, section) in zip(rank.stage.layers, rank.stage.checkpointed, prepared.run.layers, strict=True)
+    )
+    return float(STATE_BYTES * weights + rank.stage.in_flight * kept)
+
+
+@record
+class Figures:
+    """Figures of one reading of a row: the printed quantity, the used bytes, and the lower and upper bounds from the
+    constants' ranges."""
+
+    value: float
+    used: float
+    least: float
+    most: float
+
+
+def figures(row: RowFields, setup: Setup, model: Model, quantity: str, grows: bool = False) -> Figures:
+    """Return the figures of one setup for the quantity that the row prints."""
+    prepared = prepare(model, setup)
+    if row.flag("memory.analytic"):
+        value = analytic(prepared)
+        return Figures(value, value, value, value)
+    rank = reported_rank(prepared)
+    context = allocator.CONTEXT_EAGER if scripts_of(setup.framework).eager_context else allocator.CONTEXT
+    term = leaf("memory/live", ceil_div(rank.live, 1), "byte", TRUE)
+    flow = rank.flow(setup)
+    found = allocator.reported(term, setup.layout.gpus, flow=flow, outside=context, expandable=grows)
+    terms = {"memory_reserved": found.reserved, "memory_used": found.used}
+    value = terms.get(quantity, found.allocated).value
+    most = float(found.ends["memory/used"][1])
+    return Figures(float(value), float(found.used.value), float(found.least), most)
+
+
+# --- what a row leaves open ------------------------------------------------------------------------------------------
+
+
+def layouts(row: RowFields, setup: Setup) -> Iterator[Setup]:
+    """Yield the setup with each value that the framework may choose if the row states none: sequence parallelism
+    under tensor parallelism, the ZeRO stage where several ranks hold the same weights, the states of embedding and head
+    under an 8-bit optimizer, whether both are sharded separately."""
+    layout, scripts = setup.layout, scripts_of(setup.framework)
+    sp: Sequence[Number] = (layout.sp,)
+    if row.flag("layout.sp") is None and layout.tp > 1:
+        sp = scripts.sequence_parallel or sp
+    zero: Sequence[Number] = (layout.zero,)
+    if row.count("layout.zero", least=0) is None and not layout.zero and layout.dp > 1:
+        zero = (3,) if setup.framework.zero == 3 else (0, 1)
+    tables = (False, True) if setup.optimizer.unquantized and setup.implementation.tuning is None else (False,)
+    optional = scripts.ends_apart and setup.implementation.tuning is not None and layout.dp > 1
+    for parallel, stage, wide, apart in product(sp, zero, tables, (False, True) if optional else (None,)):
+        framework = setup.framework if apart is None else replace(setup.framework, ends_apart=apart)
+        laid = layout.replaced(sp=parallel, zero=stage)
+        yield replace(setup, layout=laid, wide_tables=wide, framework=framework)
+
+
+def savings(row: RowFields, setup: Setup) -> tuple[list[Setup], bool]:
+    """Return the possible recomputation settings, fastest first, and whether all count even if the fastest fits.
+
+    Where the row does not say what is recomputed: no layers, all layers. Where it only names a recipe: no layers; all
+    layers, with and without an offload."""
+    none = replace(setup, layout=setup.layout.replaced(recompute=Recompute("none")))
+    full = replace(setup, layout=setup.layout.replaced(recompute=Recompute("full")))
+    scripts = scripts_of(setup.framework)
+    if row.flag("layout.recipe_defaults") and scripts.recipe_offloads:
+        return [none, full, replace(full, offload=(*setup.offload, "activations"))], False
+    if not stated_recompute(row) and not scripts.recompute:
+        return [none, full], True
+    return [setup], True
+
+
+@record
+class Readings:
+    """Possible readings of a row under one framework: the likely ones, and all."""
+
+    likely: list[Figures]
+    all: list[Figures]
+
+
+def readings(row: RowFields, model: Model, framework: Framework, quantity: str, room: float | None) -> Readings:
+    """Return the readings of a row; where recomputation is not stated, there was none if the run fits without it."""
+    likely: list[Figures] = []
+    every: list[Figures] = []
+    stated = row.flag("layout.expandable_segments")
+    grows, either = bool(stated), stated is None and framework.grows
+    for setup in layouts(row, setup_of(row, model, framework)):
+        ways, all_count = savings(row, setup)
+        first, *others = [figures(row, one, model, quantity, grows) for one in ways]
+        fits = not others or room is None or first.used <= room or bool(row.flag("memory.oom"))
+        likely += [first] if fits else others
+        every += [first, *others] if fits and all_count else [first] if fits else others
+        every += [figures(row, one, model, quantity, grows=True) for one in ways] if either else []
+    return Readings(likely, every)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the geometric mean, for values that may differ by factors."""
+    return math.exp(sum(math.log(one) for one in values) / len(values))
+
+
+# --- the comparison --------------------------------------------------------------------------------------------------
+
+
+def quantity_of(row: RowFields) -> str:
+    """Return the quantity that a row prints: memory_allocated, memory_reserved, memory_used or memory_unstated."""
+    what = row.text("memory.what") or "unstated"
+    if what not in ("allocated", "reserved", "used", "unstated"):
+        raise row.wrong("memory.what", "is none of allocated, reserved, used")
+    return f"memory_{what}"
+
+
+def room_of(row: RowFields) -> float | None:
+    """Return the bytes that the row's accelerator holds; None if it is not stated. A source's own words for it may
+    be unknown, unless the question is whether the run fits."""
+    name = accelerator_of(row)
+    if not name:
+        return None
+    try:
+        found = hardware.find(name)
+    except NapkinError:
+        if row.text("hardware.chip") or row.flag("memory.oom") is not None:
+            raise
+        return None
+    if found.vendor not in ALLOCATORS:
+        raise NapkinError(f"runs on {found.vendor}'s accelerators: their allocator is not modeled")
+    return found.capacity
+
+
+EXCEEDS = "takes more than its accelerator holds, and ran: what saves memory is not stated"
+
+
+def is_judged(row: RowFields) -> bool:
+    """Return whether a row says that the run was out of memory, or nothing of its memory but that it was not."""
+    out = row.flag("memory.oom")
+    return out is not None and (out or row.number("memory.bytes") is None)
+
+
+@record
+class Guess:
+    """The readings of a row: the likely bytes, the ends over all readings, the least and the most used bytes, and the
+    capacity of the accelerator if the run ran, because near it the allocator frees its cache."""
+
+    value: float
+    low: float
+    high: float
+    least: float
+    most: float
+    bound: float
+
+
+def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framework] = ()) -> Guess:
+    """Return the likely bytes under the frameworks `likely`, with ends that `others` widen."""
+    room, model, quantity = room_of(row), described(row), quantity_of(row)
+    first = [(one, readings(row, model, one, quantity, room)) for one in likely]
+    rest = [(one, readings(row, model, one, quantity, room)) for one in others]
+    drawn = bool(row.flag("memory.analytic"))
+    bound = math.inf if room is None or drawn or is_judged(row) else room
+
+    def possible(framework: Framework, found: Sequence[Figures]) -> list[Figures]:
+        """Return the readings that fit, because a run that ran did not exceed its accelerator. Where none of the upper
+        bound's does, that bound is the accelerator's capacity."""
+        fit = [one for one in found if one.least <= bound]
+        return fit or ([Figures(bound, bound, bound, bound)] if framework.name == MOST else [])
+
+    every = [fit for one, found in (*first, *rest) for fit in possible(one, found.all)]
+    points = [mean([one.value for one in fit]) for of, found in first if (fit := possible(of, found.likely))]
+    if not points or all(one.least >= bound for one in every):
+        raise NapkinError(EXCEEDS)
+    most = max(one.used for one in every) if quantity == "memory_unstated" and not drawn else 0.0
+    return Guess(
+        min(mean(points), bound),
+        min(one.value for one in every),
+        max(*(one.value for one in every), most),
+        min(one.least for one in every),
+        max(one.most for one in every),
+        bound,
+    )
+
+
+def is_alone(row: RowFields) -> bool:
+    """Return whether the run used a single accelerator."""
+    return (row.count("hardware.count") or row.count("layout.dp") or 1) == 1
+
+
+def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
+    """Compare the quantity that the row prints, in bytes, and whether an out-of-memory run was predicted. A row with an
+    invalid value is reported as such."""
+    try:
+        return _by_framework(row, level)
+    except WrongRow as problem:
+        return Compared(row.text("id"), "memory_unstated", None, None, None, None, "", problem.message, wrong=True)
+
+
+def _by_framework(row: RowFields, level: float) -> Compared:
+    """Return the comparison under the row's framework, or under what any framework may do."""
+    named, quantity, alone = framework_of(row), quantity_of(row), is_alone(row)
+    margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
+    if named is not None and margin is not None:
+        return replace(_compared(row, margin, (named,)), evidence=MEASURED)
+    if named is not None:
+        return replace(_compared(row, margins.outside(level), (named,), ends_of(row)), evidence=DESCRIBED)
+    beyond = margins.outside(level, of_whom(row), known=False)
+    return replace(_compared(row, beyond, ends_of(row)), evidence=UNKNOWN)
+
+
+def of_whom(row: RowFields) -> str:
+    """Return the group of a row's error: its framework, or its source if the framework is unknown."""
+    named = framework_of(row)
+    return named.name if named else row.text("source.key") or source_of(title_of(row))
+
+
+def unnamed(row: RowFields, level: float = margins.LEVEL) -> Compared:
+    """Compare the row as if its framework were not named, with the evidence from that framework held out."""
+    beyond = margins.outside(level, of_whom(row), known=framework_of(row) is not None)
+    return _compared(row, beyond, ends_of(row))
+
+
+def _compared(
+    row: RowFields,
+    margin: margins.Margin,
+    likely: Sequence[Framework],
+    others: Sequence[Framework] = (),
+) -> Compared:
+    quantity, measured = quantity_of(row), row.number("memory.bytes")
+    source = title_of(row)
+    judged = is_judged(row)
+    suspect = row.text("suspect")
+
+    def silent(why: str) -> Compared:
+        return Compared(row.text("id"), quantity, None, None, None, measured, source, why, "", suspect, source)
+
+    if measured is None and not judged:
+        return silent("prints a relative figure, not bytes")
+    try:
+        found = guess(row, likely, others)
+    except NapkinError as problem:
+        return silent(problem.message)
+    verdict = ""
+    room = room_of(row)
+    if judged and room is None and measured is None:
+        return silent("states whether it fit, but not on which accelerator")
+    if judged and room is not None:
+        most = max(found.high * margin.high, found.most)
+        verdict = "does not fit" if found.least > room else "fits" if most <= room else UNDECIDED
+    low, high = (min(end, found.bound) for end in (found.low * margin.low, found.high * margin.high))
+    whole = (round(found.value), math.floor(low), math.ceil(high))  # bytes
+    return Compared(row.text("id"), quantity, *whole, measured, source, "", verdict, suspect, source)

@@ -1,0 +1,173 @@
+"""Predicted against measured steps, for the shipped evidence or a user's file of the same form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from napkin.evidence.intervals.steps import (
+    Growth,
+    RunPoint,
+    SeenStep,
+    class_of,
+    distance,
+    point,
+    quantile,
+    seen_step,
+    widened,
+)
+from napkin.evidence.rates.constants import constants, deviations, own_error_of, spreads
+from napkin.evidence.rates.machines import constants_of
+from napkin.evidence.rows.printed import block_weights
+from napkin.evidence.rows.steps import StepRow
+from napkin.evidence.software import stacks
+from napkin.evidence.validation.compared import Compared
+from napkin.formats import COMPUTE_BITS
+from napkin.inputs import hardware
+from napkin.record import record, replace
+from napkin.training.precision import POLICIES
+
+TYPE_CHECKING = False  # mypy takes it as true; numpy is slow to load
+if TYPE_CHECKING:
+    from napkin.evidence.fit.columns import Columns
+
+
+def weights_of(row: StepRow) -> float:
+    """Return the parameters of a published shape, only to judge similarity."""
+    d = row.shape
+    assert d is not None
+    return block_weights(d, d.experts) + d.hidden * max(d.vocab, 1)
+
+
+def point_of(row: StepRow) -> RunPoint:
+    """Return the point of a published step in the evidence."""
+    compute = POLICIES[row.policy].compute
+    return point(
+        constants_of(hardware.find(row.chip)),
+        stacks.stack(row.stack or stacks.UNKNOWN).family,
+        bool(row.shape and row.shape.experts),
+        COMPUTE_BITS.get(compute, 16),
+        weights_of(row),
+        row.seq,
+        row.gpus,
+    )
+
+
+def _share_of_host(row: StepRow, source: str, seconds: float) -> float:
+    """Return the share of a step's seconds in which a host updates the optimizer's states."""
+    from napkin.evidence.fit.columns import Columns
+
+    if not row.hosts:
+        return 0.0
+    on_gpus = Columns([replace(row, hosts=False)])
+    return 1 - float(on_gpus.predict(on_gpus.values(constants(source)))[0]) / seconds
+
+
+def _of_kernel(row: StepRow, source: str, seconds: float, generation: str) -> float:
+    """Return ln of the seconds of a step over those with the attention kernel of another release of its software, 0 if
+    that is known."""
+    from napkin.evidence.fit.columns import Columns, kernel_of
+
+    stack = stacks.stack(row.stack or stacks.UNKNOWN)
+    kernel = row.newer_attention or stack.newer_kernel(kernel_of(row, stack, generation), generation)
+    if not kernel:
+        return 0.0
+    newer = Columns([replace(row, attention=kernel)])
+    return math.log(seconds / float(newer.predict(newer.values(constants(source)))[0]))
+
+
+@record
+class _Predicted:
+    """The seconds of a row's step, half the width of their interval in log space, and the class of its evidence."""
+
+    seconds: float
+    half: float
+    evidence: str
+
+
+def steps(rows: Sequence[StepRow], level: float = 0.9, in_sample: bool = False) -> list[Compared]:
+    """Predict each row with constants fitted without its source, unless `in_sample`."""
+    from napkin.evidence.fit.columns import Columns
+
+    columns = Columns(rows)
+    predicted = _predicted(columns, level, in_sample)
+    return [_compared(row, predicted.get(row.id), columns.why.get(row.id, "")) for row in rows]
+
+
+def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Predicted]:
+    """Return the prediction of each row that can be predicted, by its id."""
+    import numpy as np
+
+    from napkin._tables import calibration
+
+    sources = ["" if in_sample else row.source_key for row in columns.kept]
+    sets = {source: columns.values(constants(source)) for source in set(sources)}
+    seconds = columns.predict(np.stack([sets[source] for source in sources])) if sources else np.empty(0)
+    growth = Growth(*calibration.GROWTH)
+    sigmas = {source: spreads(source) for source in set(sources)}
+    factors: dict[tuple[str, str], float] = {}
+    places = _Places(map(seen_step, calibration.SEEN))
+    predicted = {}
+    for row, source, value in zip(columns.kept, sources, map(float, seconds), strict=True):
+        at = point_of(row)
+        kind = class_of(at, calibration.SEEN, source)
+        if (source, kind) not in factors:
+            factors[source, kind] = quantile(level, calibration.SEEN, growth, source, kind)
+        half = factors[source, kind] * growth.at(
+            places.nearest(at, source), at.experts, own_error_of(at, sigmas[source])
+        )
+        host, kernel = _share_of_host(row, source, value), _of_kernel(row, source, value, at.generation)
+        predicted[row.id] = _Predicted(value, widened(half, deviations(level), host=host, kernel=kernel), kind)
+    return predicted
+
+
+def _compared(row: StepRow, predicted: _Predicted | None, why: str) -> Compared:
+    """Return a row's measurement next to its prediction, or the reason why there is none."""
+    from napkin.evidence.fit.posterior import in_quantity
+
+    found = row.measured
+    quantity, given = (found.quantity, found.value) if found else ("step_seconds", None)
+    group = row.source_key or row.source
+    if predicted is None or found is None:
+        why = row.why or why or "prints no quantity of one GPU"
+    elif 0 < predicted.seconds < math.inf:
+        ends = sorted(in_quantity(predicted.seconds * math.exp(sign * predicted.half), row) for sign in (-1, 1))
+        middle = in_quantity(predicted.seconds, row)
+        return Compared(
+            row.id,
+            quantity,
+            middle,
+            ends[0],
+            ends[1],
+            given,
+            row.source,
+            "",
+            "",
+            row.suspect,
+            group,
+            evidence=predicted.evidence,
+        )
+    else:
+        why = "its shape or layout is not one that can run"
+    return Compared(row.id, quantity, None, None, None, given, row.source, why, "", row.suspect, group)
+
+
+class _Places:
+    """Cache of distances to the evidence, because many rows of a table have the same point."""
+
+    def __init__(self, evidence: Iterable[SeenStep]) -> None:
+        self.by_source: dict[str, set[RunPoint]] = {}
+        for one in evidence:
+            self.by_source.setdefault(one.source, set()).add(one.at)
+        self.known: dict[tuple[RunPoint, str], float] = {}
+
+    def nearest(self, at: RunPoint, without: str) -> float:
+        key = (at, without)
+        if key not in self.known:
+            self.known[key] = min(
+                distance(at, other)
+                for source, points in self.by_source.items()
+                if source != without
+                for other in points
+            )
+        return self.known[key]
