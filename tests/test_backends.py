@@ -184,6 +184,17 @@ def test_compare_names_the_framework_that_changes_with_a_stage(napkin: Napkin) -
         assert any(change in note for note in napkin(line.format(stage)).data["notes"])
 
 
+def test_commands_reject_the_same_ranks_next_to_others(napkin: Napkin) -> None:
+    """ZeRO-0 of TRL means no framework: the class's tp_plan, with no data-parallel ranks; a search of given degrees has
+    none either, but one over free stages has DeepSpeed's."""
+    line = "llama3.1-8b --hardware h100 --trainer trl --tp 2"
+    said = {napkin(f"{command} {line} --gpus 8 --zero 0").err for command in ("memory", "step", "plan")}
+    assert len(said) == 1
+    assert "has tensor-parallel ranks only without others" in said.pop()
+    assert napkin(f"plan {line} --gpus 2 --zero 0").status == 0
+    assert napkin(f"plan {line} --gpus 8").status == 0
+
+
 ALLOWED = (
     "--trainer trl --zero 2 --tp 2",
     "--trainer trl --framework fsdp --fsdp-version 2 --lora-rank 8 --tp 2",

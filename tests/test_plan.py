@@ -407,6 +407,41 @@ def test_the_impossible_is_answered_with_the_nearest_possible(
     assert napkin(f"{line} --json").data["rows"]
 
 
+def test_what_is_no_layout_is_tried_where_no_layout_fits(napkin: Napkin) -> None:
+    """A host keeps 12 bytes per parameter of AdamW's master copies and moments; LoRA is no pre-training, so that the
+    next command is the other. The answer to a suggestion's command is the suggestion's."""
+    line = "plan llama3-8b --gpus 1 --hardware h100"
+    found = napkin(f"{line} --json").data
+    assert found["verdict"] == "impossible"
+    rows = {row["change"]: row for row in found["suggestions"]}
+    assert "trains" in rows["--lora-rank 16"]
+    offloaded = rows["--offload optimizer"]
+    assert offloaded["host"] == pytest.approx(12 * 8_030_261_248, rel=1e-6)  # and a step count per tensor
+    again = napkin(offloaded["command"].removeprefix("napkin ") + " --json")
+    assert again.data["verdict"] == "fits"
+    assert again.values["memory/total"] == offloaded["used"]
+    assert again.values["step/time"] == offloaded["step/time"]
+    shown = napkin(line).out
+    assert "would fit with" in shown
+    assert "token/s" in shown  # steps of each have another batch
+    assert offloaded["command"].split() == [word for word in shown.partition("next: ")[2].split() if word != "\\"]
+
+
+def test_several_machines_on_which_nothing_fits_are_answered_as_the_largest(napkin: Napkin) -> None:
+    several, one = (napkin(f"plan llama3-70b --gpus {gpus} --hardware h100 --json") for gpus in ("4,8", "8"))
+    assert several.status == one.status == 1
+    assert several.data["reasons"] == one.data["reasons"]
+    assert several.data["suggestions"] == one.data["suggestions"]
+
+
+def test_a_plan_says_what_else_was_tried_where_nothing_fits(napkin: Napkin) -> None:
+    """24 GB hold no layer of 405B with its gradients; where no layout divides the model, no option helps."""
+    found = napkin("plan llama3-405b --gpus 1 --hardware rtx4090 --json").data
+    assert found["suggestions"] == []
+    assert found["reasons"][-1].startswith("none fits with other --lora-rank, --quantized, --optimizer, --offload")
+    assert "suggestions" not in napkin("plan llama3-70b --gpus 8 --hardware h100 --tp 3 --json").data
+
+
 def test_the_nearest_machine_is_indeed_possible(napkin: Napkin) -> None:
     line = "plan llama3-70b --gpus {} --hardware h100 --seq 8192 --json"
     words = napkin(line.format(8)).data["nearest"].split()

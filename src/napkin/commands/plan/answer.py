@@ -61,7 +61,8 @@ def _each(question: PlanQuestion) -> Answer:
         rows.append(machine_row(question, gpus, winner, first))
     done = [row for row in rows if "step/time" in row]
     if not done:
-        return impossible(question, layouts.on(counts[-1]), None)
+        most = layouts.on(counts[-1])
+        return impossible(question, most, layouts.find_least(most))
     in_time = [row for row in done if row["misses"] is None]
     chosen = min(in_time or done, key=lambda row: _goal(question, row))
     for row in done:

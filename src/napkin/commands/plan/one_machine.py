@@ -88,10 +88,12 @@ def impossible(question: PlanQuestion, request: Request, found: FittingLayouts |
     answer.status, answer.verdict = BROKEN, IMPOSSIBLE
     answer.extra["reasons"] = why
     answer.extra["nearest"] = what
-    if not question.brief and question.counts:
+    if not question.brief and question.counts and found is not None and found.layouts:
         from napkin.commands.plan.remedies import suggest
 
-        suggest(answer, question, request.gpus)
+        answer.extra["suggestions"], tried = suggest(question, request.gpus)
+        if tried and not answer.extra["suggestions"]:
+            why.append(f"none fits with other {', '.join(f'--{name}' for name in tried)} either")
     return answer
 
 

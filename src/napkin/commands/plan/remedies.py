@@ -1,5 +1,4 @@
-"""Suggestions for a fine-tuning task of which no layout fits: the changes that `memory` advises, each with its best
-layout."""
+"""Suggestions where no layout fits: the changes besides the layout that `memory` advises, each with its best layout."""
 
 from __future__ import annotations
 
@@ -16,27 +15,26 @@ from napkin.commands.question.layout import degrees
 from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
 from napkin.planning.layouts import Scored, chosen_on
-from napkin.planning.remedies import ADVICE, HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, advice
+from napkin.planning.remedies import ADVICE, HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, advice, remedies
 from napkin.planning.remedy_axes import Options
 from napkin.planning.verdicts import Fit, evaluate
-from napkin.render.answer import Answer, Cell, Row
+from napkin.render.answer import Cell, Row
 
 TRIED = ({*ADVICE} - {"recompute"}) | {"offload"}
 """Ways to use less memory that are not layouts; recomputation is searched with the layouts."""
 
 
-def suggest(answer: Answer, question: PlanQuestion, gpus: int) -> None:
-    """Add suggestions that make the task fit on these GPUs, in the order in which practitioners try them."""
+def suggest(question: PlanQuestion, gpus: int) -> tuple[list[Row], list[str]]:
+    """Return suggestions that make a step fit on these GPUs, in fine-tuning in the order in which practitioners try
+    them; and the options that were tried."""
     setup, hardware = question.layouts.request.setup, question.layouts.hardware
-    if not setup.tunes:
-        return
     tried = _Changed(question, gpus)
     found = of_memory.read_axes(question.asked, question.layouts.request.model, setup, hardware)
     search = RemedySearch([axis for axis in found if axis.name in TRIED], tried.evaluated)
-    rows = [tried.row(one) for one in advice(search)]
-    answer.extra["suggestions"] = rows
+    rows = [tried.row(one) for one in (advice(search) if setup.tunes else remedies(search))]
     matters = search.met(HOST_TOO_SMALL) or any("host" in row for row in rows)
     read_whether_kept(question.asked, matters)
+    return rows, list(dict.fromkeys(name for axis in search.axes for options in axis.levels for name in options))
 
 
 class _Changed:
@@ -44,6 +42,7 @@ class _Changed:
 
     def __init__(self, question: PlanQuestion, gpus: int) -> None:
         self.question, self.gpus = question, gpus
+        self.asked = question.asked.changed({"gpus": str(gpus)})
         self.best: dict[tuple[tuple[str, str | bool], ...], tuple[PlanQuestion, Scored]] = {}
         """The changed question and its recommended layout, by the changes."""
         self.untimed: dict[tuple[tuple[str, str | bool], ...], str] = {}
@@ -52,7 +51,7 @@ class _Changed:
     def evaluated(self, options: Options) -> Fit | str | None:
         """Return the memory of the recommended layout; TOO_LARGE if none fits, None if the options cannot be
         combined."""
-        inputs, hardware = self.question.asked.changed(options), self.question.layouts.hardware
+        inputs, hardware = self.asked.changed(options), self.question.layouts.hardware
         try:
             read_untimed(inputs)
         except NapkinError as problem:
@@ -72,7 +71,7 @@ class _Changed:
 
     def in_memory(self) -> MemoryQuestion:
         """Return the question for `memory`, which counts host memory."""
-        given = {name: one for name, one in self.question.asked.given.items() if name in TAKES["memory"]}
+        given = {name: one for name, one in self.asked.given.items() if name in TAKES["memory"]}
         return read_memory(Inputs(find("memory"), given), self.question.layouts.request.model)
 
     def row(self, one: Remedy) -> Row:

@@ -31,26 +31,31 @@ def check_layout(inputs: Inputs, framework: Framework, layout: Layout) -> None:
         if ranks > 1 and int(layout.zero) not in framework.divides.of(name, layout.ulysses):
             raise _read_lack(inputs, trainer, framework, name, layout.ulysses, int(layout.zero))
         if ranks > 1 and framework.divides.alone and layout.gpus != ranks:
-            others = _read_backends_with(inputs, trainer, framework, name, layout.ulysses)
-            raise NapkinError(
-                f"--{name} {ranks:,}: {_on(trainer, framework)} has {_ranks(name, layout.ulysses)} only without others",
-                ", or ".join(others) or f"--gpus {ranks}",
-            )
+            raise _read_others(inputs, trainer, framework, name, layout.ulysses)
 
 
 def check_search(
     inputs: Inputs, frameworks: Iterable[Framework], only: Mapping[str, int], ulysses: bool = False
 ) -> None:
-    """Reject a search for given degrees of which the named library has none on any of its frameworks."""
+    """Reject a search for given degrees of which the named library has none on any of its frameworks, or none next to
+    other ranks."""
     trainer, found = read_named_trainer(inputs), list(frameworks)
     if trainer is None:
         return
-    stage = only.get("zero", 0)
+    stage, gpus = only.get("zero", 0), inputs.peek("gpus")
     _check_stage(trainer, found[0], stage)
     for name in DEGREES:
-        stages = {with_stage for one in found for with_stage in one.divides.of(name, ulysses)}
-        if only.get(name, 1) > 1 and not (stage in stages if "zero" in only else stages):
+        ranks = only.get(name, 1)
+        having = [one for one in found if _has(one.divides.of(name, ulysses), only.get("zero"))]
+        if ranks > 1 and not having:
             raise _read_lack(inputs, trainer, found[0], name, ulysses, stage)
+        if ranks > 1 and isinstance(gpus, int) and gpus != ranks and all(one.divides.alone for one in having):
+            raise _read_others(inputs, trainer, having[0], name, ulysses)
+
+
+def _has(stages: tuple[int, ...], stage: int | None) -> bool:
+    """Return whether ranks exist with a ZeRO stage; with any if it is None."""
+    return bool(stages) if stage is None else stage in stages
 
 
 def read_degrees(inputs: Inputs) -> tuple[str, ...]:
@@ -84,6 +89,16 @@ def _read_lack(
     return NapkinError(
         f"--{name} {inputs.integer(name):,}: {_on(trainer, framework)} has no {_ranks(name, ulysses)}{said}",
         ", or ".join(ways) or f"--{name} 1",
+    )
+
+
+def _read_others(inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool) -> NapkinError:
+    """Return the error about ranks next to others of a library that has them only by themselves."""
+    others = _read_backends_with(inputs, trainer, framework, name, ulysses)
+    ranks = inputs.integer(name)
+    return NapkinError(
+        f"--{name} {ranks:,}: {_on(trainer, framework)} has {_ranks(name, ulysses)} only without others",
+        ", or ".join(others) or f"--gpus {ranks}",
     )
 
 

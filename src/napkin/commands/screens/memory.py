@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import of_setup, role_of
-from napkin.commands.screens.suggestions import host_line, would_fit
+from napkin.commands.screens.suggestions import first_command, host_line, would_fit
 from napkin.errors import UNDECIDED
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
@@ -91,7 +91,7 @@ def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> S
         quantities([used, *_binding(what, found), *_rows(found.fit, answer, capacity.value)]),
         [_peak(found.fit)],
         would_fit(remedies, REMEDIES),
-        next=_first(remedies) if remedies else following,
+        next=first_command(remedies) if remedies else following,
     )
 
 
@@ -247,7 +247,7 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict
     if remedies and question.setup.tunes:
         return str(remedies[0]["command"])
     if remedies:
-        return _first(remedies)
+        return first_command(remedies)
     if question.hardware is None:
         return Next({"hardware": "h100"})
     if found.verdict == FITS and verdict != FITS:
@@ -255,11 +255,6 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict
     if found.verdict == FITS:
         return Next({"max": "micro-batch", "micro-batch": None, "tensors": None, "host-memory": None})
     return smaller(question)
-
-
-def _first(remedies: Sequence[Row]) -> str:
-    """Return the first change that trains the same weights, else the first."""
-    return str(next((row for row in remedies if "trains" not in row), remedies[0])["command"])
 
 
 def smaller(question: MemoryQuestion) -> Next:

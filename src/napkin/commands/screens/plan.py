@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.screens.setup import trained_part
-from napkin.commands.screens.suggestions import host_line, hosted, joined
+from napkin.commands.screens.suggestions import first_command, host_line, hosted, joined
 from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer, Row, number_in, suggested
@@ -34,8 +35,8 @@ def screen(question: PlanQuestion, answer: Answer, kept_by_more: bool = False) -
         answer.verdict or "",
         _machines(question, rows) if several else _layouts(question, rows, _usual(answer), most, nearest),
         _remarks(question, answer, rows),
-        _advised(advised),
-        next=_next(rows, kept_by_more, advised),
+        _advised(question, advised),
+        next=_next(rows, kept_by_more, advised, question.layouts.request.setup.tunes),
     )
 
 
@@ -43,7 +44,7 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
     """Return the question as clauses."""
     request, hardware = question.layouts.request, question.layouts.hardware
     counts = question.counts
-    if several:
+    if several or len(counts) > 1:
         machine = f"{counts[0]:,} to {counts[-1]:,} × {hardware.name}"
     else:
         machine = f"{counts[0]:,} × {hardware.name}" if counts else hardware.name
@@ -113,25 +114,27 @@ def _usual(answer: Answer) -> list[Row]:
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
-def _advised(rows: Sequence[Row]) -> Table | None:
-    """Return the suggestions that fit on the given GPUs."""
+def _advised(question: PlanQuestion, rows: Sequence[Row]) -> Table | None:
+    """Return the suggestions that fit on the given GPUs, with the time of the run, else that of a step; or their speed
+    where steps may have different batches."""
     if not rows:
         return None
-    columns = (
-        Column("would fit with"),
-        Column("per GPU", True, 1),
-        Column("run" if "time" in rows[0] else "step", remark=True),
-    )
-    return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _pace(row)) for row in rows])
+    pace = "run" if question.tokens is not None else "step" if question.layouts.request.batch else "token/s"
+    columns = (Column("would fit with"), Column("per GPU", True, 1), Column(pace, remark=True))
+    return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _pace(row, pace)) for row in rows])
 
 
-def _pace(row: Row) -> str:
-    """Return the time of the run or a step with a suggestion, and its host memory."""
+def _pace(row: Row, pace: str) -> str:
+    """Return the run, the step or the tokens per second of all GPUs with a suggestion, and its host memory."""
     trains = "LoRA only" if "trains" in row else ""
     if "untimed" in row:
         return joined(hosted(row), "not timed", trains)
-    seconds = human(number_in(row, "time" if "time" in row else "step/time"), "second", 3)
-    return joined(seconds, trains, hosted(row), layout_words(row))
+    if pace == "token/s":
+        gpus = math.prod(number_in(row, name) for name in ("tp", "pp", "dp", "cp"))
+        said = f"{number_in(row, 'tokens_per_second_per_gpu') * gpus:,.0f}"
+    else:
+        said = human(number_in(row, "time" if pace == "run" else "step/time"), "second", 3)
+    return joined(said, trains, hosted(row), layout_words(row))
 
 
 def _layouts(question: PlanQuestion, rows: Sequence[Row], usual: Sequence[Row], most: int, nearest: bool) -> Table:
@@ -275,11 +278,11 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     return said
 
 
-def _next(rows: Sequence[Row], kept_by_more: bool, advised: Sequence[Row]) -> Next | str:
+def _next(rows: Sequence[Row], kept_by_more: bool, advised: Sequence[Row], tunes: bool) -> Next | str:
     """Return the next command: the first suggestion that fits, the step of the recommended layout, or the GPUs that
     meet a missed limit."""
     if advised:
-        return str(advised[0]["command"])
+        return str(advised[0]["command"]) if tunes else first_command(advised)
     chosen = next((row for row in rows if row.get("recommended")), None)
     if kept_by_more:
         return Next({"gpus": None, "min": "gpus", "objective": None})

@@ -23,6 +23,11 @@ def would_fit(rows: Sequence[Row], most: int) -> Table | None:
     return Table(columns, [(_change(row), size(number_in(row, "used")), _slower(row)) for row in rows[:most]])
 
 
+def first_command(rows: Sequence[Row]) -> str:
+    """Return the command of the first suggestion that trains the same weights, else of the first."""
+    return str(next((row for row in rows if "trains" not in row), rows[0])["command"])
+
+
 def _change(row: Row) -> str:
     """Return the changed options, cut between two of them where the other columns would have no room; --json has
     all."""
