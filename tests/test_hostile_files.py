@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from napkin.inputs.launch.read import reading_of
-from napkin.inputs.launch.shell_words import line_of_open_quote
+from napkin.inputs.launch.shell.words import line_of_open_quote
 from napkin.inputs.launch.syntax import source_of
 from tests.conftest import Napkin
 

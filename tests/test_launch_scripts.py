@@ -9,8 +9,8 @@ import pytest
 from napkin.errors import NapkinError
 from napkin.inputs.launch.read import read_launch, reading_of
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shell_edits import edited
-from napkin.inputs.launch.shell_flow import Script
+from napkin.inputs.launch.shell.edits import edited
+from napkin.inputs.launch.shell.flow import Script
 from napkin.inputs.launch.syntax import source_of
 
 LINE = "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 --max_seq_length 2048"

@@ -10,7 +10,7 @@ import pytest
 
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.shell_arithmetic import evaluated
+from napkin.inputs.launch.shell.arithmetic import evaluated
 from napkin.inputs.launch.syntax import source_of
 
 LINE = "python train.py --model_name_or_path Qwen/Qwen2.5-0.5B --per_device_train_batch_size"

@@ -87,7 +87,7 @@ def is_megatron(words: Sequence[str]) -> bool:
 def is_trainer(words: Sequence[str]) -> bool:
     """Return whether a line was pasted from a launch of Hugging Face's Trainer: it has three options that only the
     Trainer has."""
-    from napkin.inputs.launch.trl import ARGUMENTS
+    from napkin.inputs.launch.hf.trl import ARGUMENTS
 
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     return len(names.intersection(ARGUMENTS)) > 2

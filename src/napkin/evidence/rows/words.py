@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch.megatron_core import FUSED_LOSSES as FUSED_IN_MEGATRON
+from napkin.inputs.launch.megatron.core import FUSED_LOSSES as FUSED_IN_MEGATRON
 from napkin.training.versions import is_before, is_since
 
 DEEPSPEED = "deepspeed"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch.shell_marks import marks
+from napkin.inputs.launch.shell.marks import marks
 from napkin.inputs.launch.source import LaunchFile, of_mapping
 from napkin.inputs.load import Document
 

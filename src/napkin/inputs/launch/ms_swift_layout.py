@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch.accelerate_line import ask_sharding, take_accelerate
 from napkin.inputs.launch.checks import check_batch, check_gpus, take_environment, take_machine
+from napkin.inputs.launch.hf.accelerate_line import ask_sharding, take_accelerate
+from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_file
 from napkin.inputs.launch.source import LaunchFile

@@ -60,7 +60,7 @@ def _options(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Yield the options that a node declares: `add_argument("--name", default=1)`, a dataclass's `name: int = 1`."""
     import ast
 
-    from napkin.inputs.launch.python_names import called
+    from napkin.inputs.launch.python.names import called
 
     if isinstance(node, ast.Call) and called(node) == "add_argument":
         words = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]

@@ -15,7 +15,7 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import hydra
-from napkin.inputs.launch.shell_marks import marks
+from napkin.inputs.launch.shell.marks import marks
 from napkin.inputs.launch.source import FileValue, LaunchFile, of_mapping
 from napkin.inputs.load import Document
 

@@ -160,7 +160,7 @@ def linked_path(reading: Reading, key: str) -> str | None:
 def take_linked(reading: Reading, key: str) -> Reading | None:
     """Return the reading of the file that a key names, or None if it does not exist and no script writes it."""
     from napkin.inputs.launch.read import read_launch, reading_of
-    from napkin.inputs.launch.shell_files import written_by
+    from napkin.inputs.launch.shell.files import written_by
     from napkin.inputs.launch.syntax import source_of
 
     stated = reading.find(key)
@@ -176,7 +176,7 @@ def take_linked(reading: Reading, key: str) -> Reading | None:
 
 def settings_of(reading: Reading, key: str) -> LaunchFile | None:
     """Return the keys of the file that a key names, or None if it does not exist and no script writes it."""
-    from napkin.inputs.launch.shell_files import written_by
+    from napkin.inputs.launch.shell.files import written_by
     from napkin.inputs.launch.syntax import read_source, source_of
 
     stated = reading.find(key)

@@ -85,7 +85,7 @@ def _composed_source(path: str) -> LaunchFile:
 
 def _written_source(source: LaunchFile, value: object) -> LaunchFile | None:
     """Return the keys of a file that a script itself writes."""
-    from napkin.inputs.launch.shell_files import written_by
+    from napkin.inputs.launch.shell.files import written_by
 
     return written_by(source, value, source_of)
 
@@ -103,9 +103,9 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
         return of_mapping(document, "json")
     broken = name.endswith(".py") and not _parses(text)  # the error names the line
     if broken or (len(_PROGRAM.findall(text)) > 1 and not _SHELL.search(text)):
-        from napkin.inputs.launch import python_words
+        from napkin.inputs.launch.python import assignments
 
-        return python_words.read(text, name, line)
+        return assignments.read(text, name, line)
     if _is_toml(text):
         return of_mapping(_toml(text, name), "toml")
     if _is_yaml(text):
@@ -115,13 +115,13 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
         task = _task(document, text, line)
         return task if task is not None else of_mapping(_arguments(document), "yaml")
     if _is_python(text):
-        from napkin.inputs.launch import python_words
+        from napkin.inputs.launch.python import assignments
 
-        return python_words.read(text, name, line)
+        return assignments.read(text, name, line)
     if _SHELL.search(text):
-        from napkin.inputs.launch import shell_options
+        from napkin.inputs.launch.shell import options
 
-        return shell_options.read(text, name, line)
+        return options.read(text, name, line)
     from napkin.inputs.launch import yaml_words
 
     return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
@@ -140,12 +140,13 @@ def _task(document: Document, text: str, line: int) -> LaunchFile | None:
     """Return the options of the commands of a cloud task, or None for another document."""
     if not isinstance(document.data, dict) or not {"run", "commands", "apiVersion", "tasks"} & document.data.keys():
         return None
-    from napkin.inputs.launch import shell_options, task_files
+    from napkin.inputs.launch import task_files
+    from napkin.inputs.launch.shell import options
 
     script = task_files.script_of(document)
     if script is None:
         return None
-    return task_files.with_lines(shell_options.read(script, document.name, line), text)
+    return task_files.with_lines(options.read(script, document.name, line), text)
 
 
 def _arguments(document: Document) -> Document:
@@ -170,20 +171,21 @@ def _notebook(cells: list[Any], name: str, line: int) -> LaunchFile:
     """Return a notebook's Python cells as one program, or its shell commands if it has no program."""
     import ast
 
-    from napkin.inputs.launch import python_program, python_words, shell_options
+    from napkin.inputs.launch.python import assignments, program
+    from napkin.inputs.launch.shell import options
 
     code = [one.get("source", "") for one in cells if isinstance(one, dict) and one.get("cell_type") == "code"]
     texts = ["".join(map(str, one)) if isinstance(one, list) else str(one) for one in code]
     plain = [one for one in texts if not one.lstrip().startswith("%%")]
     python = "\n".join(one for one in (_COMMAND.sub(r"\1pass", one) for one in plain) if _parses(one))
-    program = python_program.program_of(ast.parse(python), name, line)
-    if program is not None:
-        return program
+    found = program.program_of(ast.parse(python), name, line)
+    if found is not None:
+        return found
     commands = "\n".join(match[3] for one in plain for match in _COMMAND.finditer(one) if match[2] == "!")
     bash = [one.split("\n", 1)[1] for one in texts if re.match(r"\s*%%(?:bash|sh)\b.*\n", one)]
     if _SHELL.search("\n".join((commands, *bash))):
-        return shell_options.read("\n".join((commands, *bash)), name)
-    return python_words.read(python, name)
+        return options.read("\n".join((commands, *bash)), name)
+    return assignments.read(python, name)
 
 
 def _parses(text: str) -> bool:

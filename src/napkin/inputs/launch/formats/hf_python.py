@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch import hf_names, hf_precision, trl
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
-from napkin.inputs.launch.hf_adapter import adapter
+from napkin.inputs.launch.hf import trl
+from napkin.inputs.launch.hf.adapter import adapter
+from napkin.inputs.launch.hf.names import amount
+from napkin.inputs.launch.hf.precision import precision
 from napkin.inputs.launch.lora import take_adapter_dropout, take_layers, take_lora, take_saved
 from napkin.inputs.launch.names import take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype
@@ -112,7 +114,7 @@ def _precision(reading: Reading) -> None:
         if isinstance(getattr(reading.find(MODEL), "value", None), Open) and not reading.source.has_any(*DTYPES):
             reading.ask("precision", MODEL)
         else:
-            hf_precision.precision(reading)
+            precision(reading)
         return
     reading.told("bf16", "fp16")
     narrow = reading.read("dtype", dtype) or ("fp16" if reading.read("fp16", flag) else "bf16")
@@ -198,7 +200,7 @@ FORMAT = LaunchFormat(
             "1,024; unsloth's from_pretrained: 2,048",
             _seq,
         ),
-        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins; 3 epochs", hf_names.amount),
+        KeyRule("max_steps num_train_epochs", "steps epochs", "max_steps wins; 3 epochs", amount),
         KeyRule(
             "use_peft lora_r lora_dropout lora_target_modules layers_to_transform lora_modules_to_save use_dora "
             "load_in_4bit load_in_8bit load_in_16bit full_finetuning bnb_4bit_quant_type bnb_4bit_use_double_quant",

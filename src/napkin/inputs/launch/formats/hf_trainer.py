@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.accelerate_line import LAUNCHERS, ask_sharding, take_accelerate
 from napkin.inputs.launch.checks import BATCH, refuse_prediction, take_hybrid, take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.hf_adapter import adapter, is_qlora
-from napkin.inputs.launch.hf_blocks import flattened
-from napkin.inputs.launch.hf_names import BATCHES, EPOCHS, LENGTHS, amount, ask_own, spelled
-from napkin.inputs.launch.hf_precision import precision
+from napkin.inputs.launch.hf.accelerate_line import LAUNCHERS, ask_sharding, take_accelerate
+from napkin.inputs.launch.hf.adapter import adapter, is_qlora
+from napkin.inputs.launch.hf.blocks import flattened
+from napkin.inputs.launch.hf.names import BATCHES, EPOCHS, LENGTHS, amount, ask_own, spelled
+from napkin.inputs.launch.hf.precision import precision
+from napkin.inputs.launch.hf.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.own_names import refuse_frozen
 from napkin.inputs.launch.reading import Reading
@@ -25,7 +26,6 @@ from napkin.inputs.launch.shared import (
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
-from napkin.inputs.launch.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
 from napkin.inputs.launch.values import flag, number, whole
 from napkin.inputs.presets import is_preset, preset
 

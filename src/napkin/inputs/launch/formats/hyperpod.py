@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.inputs.launch.checks import check_batch
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.hf_adapter import adapter
+from napkin.inputs.launch.hf.adapter import adapter
 from napkin.inputs.launch.names import take_attention, take_model
 from napkin.inputs.launch.precisions import adapters
 from napkin.inputs.launch.reading import Reading

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.accelerate_line import take_accelerate
 from napkin.inputs.launch.checks import refuse_prediction
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.hf.accelerate_line import take_accelerate
 from napkin.inputs.launch.lora import take_adapter_dropout, take_saved
 from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, take_model, take_optimizer, take_targets
 from napkin.inputs.launch.precisions import adapters, take_fp8

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch import megatron_model
 from napkin.inputs.launch.checks import EACH, NODES, check_batch, check_gpus, take_machine
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.megatron import core, model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, product, whole
@@ -37,7 +36,7 @@ def _program(reading: Reading) -> None:
     name = reading.source.program
     if any(word in name for word in ("bert", "t5", "vision", "retro", "vlm", "_vl", "llava", "_ict", "multimodal")):
         reading.refuse(name, "not a decoder-only model; napkin builds only decoders from sizes")
-    if megatron_model.names_family(name) and not reading.source.has_any(*megatron_model.OF_KIND):
+    if model.names_family(name) and not reading.source.has_any(*model.OF_KIND):
         reading.refuse(name, "builds a decoder of its own, whose kind the options do not tell", "model")
     tower = next((key for key in OF_TOWERS if key in reading.source), None)
     if tower is not None:
@@ -51,20 +50,20 @@ def _program(reading: Reading) -> None:
 
 
 def _model(reading: Reading) -> None:
-    megatron_model.take_shape(reading)
+    model.take_shape(reading)
     if not reading.shape.get("layers") and "hybrid_layer_pattern" not in reading.source:
         if reading.unsized:
             reading.describe()
         return
-    megatron_model.take_vocabulary(reading, "tokenizer_type", "tokenizer_model", "tokenizer_name_or_path")
+    model.take_vocabulary(reading, "tokenizer_type", "tokenizer_model", "tokenizer_name_or_path")
     reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
     flags = {
         key.replace("_", "-"): str(value.value)
         for key, value in reading.source.values.items()
-        if key in megatron_model.SHAPE.split() and value.value not in (None, False)
+        if key in model.SHAPE.split() and value.value not in (None, False)
     }
-    flags |= megatron_model.derived_flags(reading)
-    reading.build(lambda: config_of(flags | megatron_model.vocabulary_flag(reading), reading.value_of("seq")))
+    flags |= model.derived_flags(reading)
+    reading.build(lambda: config_of(flags | model.vocabulary_flag(reading), reading.value_of("seq")))
 
 
 def _layout(reading: Reading) -> None:
@@ -125,7 +124,7 @@ FORMAT = LaunchFormat(
             _program,
         ),
         KeyRule(
-            megatron_model.SHAPE,
+            model.SHAPE,
             "model",
             "sizes; ffn 4·hidden, or 8/3·hidden in multiples of 64 if gated; tied by default",
             _model,

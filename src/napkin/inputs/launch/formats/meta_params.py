@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from napkin.inputs.foreign import translated
-from napkin.inputs.launch import megatron_model
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.megatron import model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole
@@ -24,7 +24,7 @@ def _read(reading: Reading) -> None:
     if "dim" in reading.source:
         _meta(reading)
         return
-    megatron_model.take_shape(reading)
+    model.take_shape(reading)
     if "swiglu" not in reading.source:
         reading.shape.pop("gated", None)
     if "untie_embeddings_and_output_weights" not in reading.source:
@@ -38,7 +38,7 @@ def _read(reading: Reading) -> None:
     else:
         flags = {
             key.replace("_", "-"): str(reading.source.plain(key))
-            for key in megatron_model.SHAPE.split()
+            for key in model.SHAPE.split()
             if reading.source.plain(key) not in (None, False)
         }
         reading.build(lambda: config_of(flags, reading.read("max_position_embeddings", whole)))
@@ -89,7 +89,7 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule(
             "dim n_layers n_heads n_kv_heads head_dim hidden_dim multiple_of ffn_dim_multiplier vocab_size moe "
-            f"{megatron_model.SHAPE}",
+            f"{model.SHAPE}",
             "model",
             "sizes; Meta's MLP is 8/3 of the hidden size, rounded up to multiple_of",
             _read,

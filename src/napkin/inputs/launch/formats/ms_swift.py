@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_lora, take_saved
+from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.ms_swift_layout import (
     ANSWER,
     MICRO,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch import megatron_model
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
 from napkin.inputs.launch.lora import take_adapter_dropout
+from napkin.inputs.launch.megatron import core, model
 from napkin.inputs.launch.names import FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
@@ -173,13 +172,11 @@ def _inside(reading: Reading) -> None:
 
 def _take_size(reading: Reading) -> None:
     """Read the model's dimensions, or ask for the model if the file names a checkpoint instead."""
-    megatron_model.take_shape(reading)
+    model.take_shape(reading)
     if "layers" in reading.shape:
-        megatron_model.take_vocabulary(reading, "tokenizer.type", "tokenizer.type", "tokenizer.model")
+        model.take_vocabulary(reading, "tokenizer.type", "tokenizer.type", "tokenizer.model")
         reading.describe("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")
-        reading.build(
-            lambda: config_of(_flags(reading) | megatron_model.vocabulary_flag(reading), reading.value_of("seq"))
-        )
+        reading.build(lambda: config_of(_flags(reading) | model.vocabulary_flag(reading), reading.value_of("seq")))
     else:
         reading.ask("model", "restore_from_path")
         for degree_ in ("tp", "pp", "cp", "ep"):  # the checkpoint's degrees if the file has none
@@ -234,7 +231,7 @@ def _flags(reading: Reading) -> dict[str, str]:
     source = reading.source
     flags = {
         key.replace("_", "-"): str(source.plain(key))
-        for key in megatron_model.SHAPE.split()
+        for key in model.SHAPE.split()
         if source.plain(key) not in (None, False)
     }
     if "swiglu" in str(source.plain("activation")):
@@ -255,7 +252,7 @@ OF_MODEL = LaunchFormat(
     is_this,
     keys=core.LAYOUT,
     rules=(
-        KeyRule(megatron_model.SHAPE + " bias activation share_embeddings_and_output_weights", "", "", _inside),
+        KeyRule(model.SHAPE + " bias activation share_embeddings_and_output_weights", "", "", _inside),
         KeyRule(
             "sequence_parallel activations_checkpoint_granularity activations_checkpoint_method fsdp optim.name "
             "activations_checkpoint_num_layers hidden_dropout attention_dropout use_flash_attention "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch import hf_names, hf_precision
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
-from napkin.inputs.launch.hf_adapter import adapter
+from napkin.inputs.launch.hf.adapter import adapter
+from napkin.inputs.launch.hf.names import amount
+from napkin.inputs.launch.hf.precision import precision
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import device_of, take_fsdp
 from napkin.inputs.launch.source import FileValue, LaunchFile
@@ -168,7 +169,7 @@ FORMAT = LaunchFormat(
             _task,
         ),
         KeyRule("model.model_max_length training.grpo", "seq", "GRPO: prompt + completion", _seq),
-        KeyRule("training.max_steps training.num_train_epochs", "steps epochs", "max_steps wins", hf_names.amount),
+        KeyRule("training.max_steps training.num_train_epochs", "steps epochs", "max_steps wins", amount),
         KeyRule(
             "training.use_peft peft.lora_r peft.lora_dropout peft.lora_target_modules peft.q_lora peft.q_lora_bits "
             "peft.bnb_4bit_quant_type peft.use_bnb_nested_quant",
@@ -189,7 +190,7 @@ FORMAT = LaunchFormat(
             "model.torch_dtype_str training.mixed_precision_dtype fsdp.mixed_precision deepspeed.precision",
             "precision",
             "weights in torch_dtype_str; no autocast unless a key sets one",
-            hf_precision.precision,
+            precision,
         ),
         KeyRule(
             "training.optimizer model.attn_implementation training.enable_gradient_checkpointing "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch import megatron_core as core
-from napkin.inputs.launch import megatron_model
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
+from napkin.inputs.launch.megatron import core, model
 from napkin.inputs.launch.names import MEGATRON, model_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import layers_of
@@ -45,7 +44,7 @@ def _megatron(reading: Reading) -> None:
     core.take_attention(reading)
     core.take_loss(reading)
     reading.shape.clear()
-    for key in megatron_model.SHAPE.split():
+    for key in model.SHAPE.split():
         value = reading.find(key)
         if value is not None and key not in (
             "max_position_embeddings",

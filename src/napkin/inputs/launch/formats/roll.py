@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch import megatron_core as core
 from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_lora
+from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, PURE, take_attention, take_model
 from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading

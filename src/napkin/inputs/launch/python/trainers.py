@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from napkin.errors import NapkinError, Refused
-from napkin.inputs.launch.python_calls import CONFIGS, TRAINERS, Call, TrainingProgram
-from napkin.inputs.launch.python_names import called, owner
+from napkin.inputs.launch.python.calls import CONFIGS, TRAINERS, Call, TrainingProgram
+from napkin.inputs.launch.python.names import called, owner
 
 MOST_LISTED = 6
 

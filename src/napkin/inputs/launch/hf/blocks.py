@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.hf.trl import ARGUMENTS, NAMED
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.trl import ARGUMENTS, NAMED
 
 TRAINED = ("training", "training_args", "training_arguments", "training_config", "train", "trainer", "trainer_args")
 ADAPTERS = ("lora", "peft", "peft_config", "lora_config", "qlora", "adapter")

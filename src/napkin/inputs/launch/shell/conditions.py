@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 from functools import reduce
 
-from napkin.inputs.launch.shell_marks import marks, opened
-from napkin.inputs.launch.shell_values import Variables
+from napkin.inputs.launch.shell.marks import marks, opened
+from napkin.inputs.launch.shell.values import Variables
 from napkin.record import record, replace
 from napkin.units import plain
 

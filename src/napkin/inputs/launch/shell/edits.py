@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
-from napkin.inputs.launch.shell_marks import SLASH
+from napkin.inputs.launch.shell.marks import SLASH
 
 LONGEST = 1_000
 """Longest text that is edited, in characters."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from napkin.inputs.launch.shell_assignments import SET, Assignments
-from napkin.inputs.launch.shell_branches import Branches
-from napkin.inputs.launch.shell_conditions import assignment
-from napkin.inputs.launch.shell_functions import Functions
-from napkin.inputs.launch.shell_marks import clean, marks
-from napkin.inputs.launch.shell_texts import read_into, write_to
-from napkin.inputs.launch.shell_values import Variables
-from napkin.inputs.launch.shell_words import Statement, statements
+from napkin.inputs.launch.shell.assignments import SET, Assignments
+from napkin.inputs.launch.shell.branches import Branches
+from napkin.inputs.launch.shell.conditions import assignment
+from napkin.inputs.launch.shell.functions import Functions
+from napkin.inputs.launch.shell.marks import clean, marks
+from napkin.inputs.launch.shell.texts import read_into, write_to
+from napkin.inputs.launch.shell.values import Variables
+from napkin.inputs.launch.shell.words import Statement, statements
 from napkin.record import replace
 
 _DECLARE = ("export", "declare", "local", "readonly", "typeset")
@@ -178,7 +178,7 @@ class Commands:
 
     def _run(self, words: Sequence[str]) -> bool:
         """Follow the script that a command runs, if it is here. Return whether it is."""
-        from napkin.inputs.launch.shell_children import child_of, shell_of_its_own
+        from napkin.inputs.launch.shell.children import child_of, shell_of_its_own
         from napkin.inputs.load import read_text
 
         found = child_of(self.name, words, self.files) if self._sourced < MOST_SOURCED else None

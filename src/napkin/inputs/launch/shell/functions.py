@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from napkin.inputs.launch.shell_values import Variables
-from napkin.inputs.launch.shell_words import Statement
+from napkin.inputs.launch.shell.values import Variables
+from napkin.inputs.launch.shell.words import Statement
 from napkin.record import replace
 
 _NAME = re.compile(r"[A-Za-z_][\w:.\-]*")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from napkin.inputs.launch.shell_arithmetic import evaluated
-from napkin.inputs.launch.shell_edits import edited
-from napkin.inputs.launch.shell_marks import DEFAULTED, END, marks, opened
-from napkin.inputs.launch.shell_outputs import output_of
-from napkin.inputs.launch.shell_words import bracket, quoted_end
+from napkin.inputs.launch.shell.arithmetic import evaluated
+from napkin.inputs.launch.shell.edits import edited
+from napkin.inputs.launch.shell.marks import DEFAULTED, END, marks, opened
+from napkin.inputs.launch.shell.outputs import output_of
+from napkin.inputs.launch.shell.words import bracket, quoted_end
 
 _PLACE = re.compile(r"\$(?:\{([^{}]*)\}|([A-Za-z_]\w*|[0-9@*#?$!]))")
 _PARAMETER = re.compile(r"(!?)([A-Za-z_]\w*|[0-9@*#]+)(\[[^\]]*\])?(?:(:?[-=+?])(.*)|(.*))?$", re.S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from napkin.inputs.launch.shell_marks import marks
+from napkin.inputs.launch.shell.marks import marks
 from napkin.inputs.launch.source import FileValue, LaunchFile, scalar
 from napkin.inputs.launch.values import Open
 

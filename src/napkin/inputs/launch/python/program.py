@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from napkin.errors import Refused
-from napkin.inputs.launch.python_calls import (
+from napkin.inputs.launch.python.calls import (
     CONFIGS,
     ELSEWHERE,
     FAST,
@@ -15,8 +15,8 @@ from napkin.inputs.launch.python_calls import (
     Call,
     TrainingProgram,
 )
-from napkin.inputs.launch.python_names import Values, called, owner, shown
-from napkin.inputs.launch.python_trainers import trainer_of
+from napkin.inputs.launch.python.names import Values, called, owner, shown
+from napkin.inputs.launch.python.trainers import trainer_of
 from napkin.inputs.launch.source import LaunchFile, check_size
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from napkin.errors import Refused
-from napkin.inputs.launch.python_names import Names, Values, called, flat, names_of, shown
+from napkin.inputs.launch.python.names import Names, Values, called, flat, names_of, shown
 from napkin.inputs.launch.source import FileValue
 from napkin.inputs.launch.values import Open
 from napkin.record import record

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from napkin.inputs.launch.shell_conditions import Status
-from napkin.inputs.launch.shell_marks import marks
-from napkin.inputs.launch.shell_values import Variables
+from napkin.inputs.launch.shell.conditions import Status
+from napkin.inputs.launch.shell.marks import marks
+from napkin.inputs.launch.shell.values import Variables
 
 LOOPS = ("for", "while", "until", "select")
 _ENDS = {"fi": ("if",), "done": LOOPS, "esac": ("case",), "}": ("{",), ")": ("(",)}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from napkin.inputs.launch.shell_branches import Branches
-from napkin.inputs.launch.shell_marks import defaulted, marks, opened
-from napkin.inputs.launch.shell_values import Variables
-from napkin.inputs.launch.shell_words import statements
+from napkin.inputs.launch.shell.branches import Branches
+from napkin.inputs.launch.shell.marks import defaulted, marks, opened
+from napkin.inputs.launch.shell.values import Variables
+from napkin.inputs.launch.shell.words import statements
 
 SET = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.S)
 _FLAG = re.compile(r"(?<!\S)(?:(--[A-Za-z][\w.\-]*)|([+~]*[A-Za-z_]\w*\.[\w.\-/@]*=))")

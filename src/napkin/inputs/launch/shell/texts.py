@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from napkin.inputs.launch.shell_marks import marks
-from napkin.inputs.launch.shell_values import Variables
-from napkin.inputs.launch.shell_words import Statement
+from napkin.inputs.launch.shell.marks import marks
+from napkin.inputs.launch.shell.values import Variables
+from napkin.inputs.launch.shell.words import Statement
 
 _WRITERS = ("cat", "echo", "printf", "tee")
 

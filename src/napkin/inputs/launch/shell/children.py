@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from napkin.inputs.launch.settings_files import SCRIPTS, path_of
-from napkin.inputs.launch.shell_marks import marks
-from napkin.inputs.launch.shell_values import Variables
+from napkin.inputs.launch.shell.marks import marks
+from napkin.inputs.launch.shell.values import Variables
 
 SHELLS = ("sh", "bash", "zsh", "sbatch", "qsub")
 """What runs a script in a shell of its own, now or later."""

@@ -26,7 +26,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         wrong = getattr(problem, "lineno", None)
         raise NapkinError(f"{name}{f':{wrong}' if wrong else ''}: not Python", "check the file's syntax") from None
-    from napkin.inputs.launch.python_program import program_of
+    from napkin.inputs.launch.python.program import program_of
 
     program = program_of(tree, name, line)
     if program is not None:
@@ -57,7 +57,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
 
 def _assign(key: str, node: ast.expr, values: dict[str, FileValue], lines: dict[tuple[object, ...], int]) -> None:
     """Add an assignment; the entries of `dict(…)` and `{…}` become keys of a block."""
-    from napkin.inputs.launch.python_calls import parts_of
+    from napkin.inputs.launch.python.calls import parts_of
 
     inner = parts_of(node)
     if inner:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from napkin.inputs.launch.shell_commands import Commands
-from napkin.inputs.launch.shell_conditions import SUCCESS, Status, is_test, tested
-from napkin.inputs.launch.shell_marks import marks
-from napkin.inputs.launch.shell_words import Statement, statements
+from napkin.inputs.launch.shell.commands import Commands
+from napkin.inputs.launch.shell.conditions import SUCCESS, Status, is_test, tested
+from napkin.inputs.launch.shell.marks import marks
+from napkin.inputs.launch.shell.words import Statement, statements
 from napkin.record import replace
 
 _QUERIES = ("command", "which", "type", "grep", "hash", "pgrep", "diff", "cmp")

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from napkin.errors import NapkinError
 from napkin.inputs.launch.checks import ALLOCATED
 from napkin.inputs.launch.settings_files import named_in
-from napkin.inputs.launch.shell_children import PROGRAMS
-from napkin.inputs.launch.shell_commands import Commands
-from napkin.inputs.launch.shell_flow import Script
-from napkin.inputs.launch.shell_marks import OPENED, clean, marks
-from napkin.inputs.launch.shell_words import line_of_open_quote
+from napkin.inputs.launch.shell.children import PROGRAMS
+from napkin.inputs.launch.shell.commands import Commands
+from napkin.inputs.launch.shell.flow import Script
+from napkin.inputs.launch.shell.marks import OPENED, clean, marks
+from napkin.inputs.launch.shell.words import line_of_open_quote
 from napkin.inputs.launch.source import FileValue, LaunchFile, check_size, scalar
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document

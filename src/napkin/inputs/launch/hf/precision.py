@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.hf.trl import has_trl_defaults, is_trl
 from napkin.inputs.launch.precisions import adapters, dtype, full_policy
 from napkin.inputs.launch.stated import ASSUMED
-from napkin.inputs.launch.trl import has_trl_defaults, is_trl
 from napkin.inputs.launch.values import flag, word
 
 TYPE_CHECKING = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key
-from napkin.inputs.launch.megatron_stages import take_stages
+from napkin.inputs.launch.megatron.stages import take_stages
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole, word

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch.hf_adapter import RANKS, SWITCHES
-from napkin.inputs.launch.hf_blocks import flattened
+from napkin.inputs.launch.hf.adapter import RANKS, SWITCHES
+from napkin.inputs.launch.hf.blocks import flattened
+from napkin.inputs.launch.hf.trl import ARGUMENTS, GROUPED
 from napkin.inputs.launch.own_names import ask_switched
 from napkin.inputs.launch.program_defaults import with_defaults
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
-from napkin.inputs.launch.trl import ARGUMENTS, GROUPED
 from napkin.inputs.launch.values import Open, flag, natural, number, whole
 
 LENGTHS = (

@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from napkin.inputs.launch.shell_marks import DEFAULTED, END, marks
-from napkin.inputs.launch.shell_words import statements
+from napkin.inputs.launch.shell.marks import DEFAULTED, END, marks
+from napkin.inputs.launch.shell.words import statements
 from napkin.inputs.launch.values import calculated
 from napkin.record import replace
 from napkin.units import Unreadable
