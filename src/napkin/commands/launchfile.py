@@ -223,8 +223,7 @@ def _take_model(
     if reading.shape and reading.config is not None:
         import json
 
-        fields = {name: value for name, value in reading.config.items() if value is not None}
-        given["model"] = OptionText(json.dumps(fields), FROM_FILE, where)
+        given["model"] = OptionText(json.dumps(dict(reading.config)), FROM_FILE, where)
     elif reading.shape.get("layers"):
         problems.append(reading.unbuilt or NapkinError(f"{where}: its sizes make no model", "name a MODEL"))
     elif entry.value is None and is_path(entry.given) and not os.path.exists(os.path.expanduser(entry.given)):

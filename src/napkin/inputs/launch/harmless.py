@@ -58,6 +58,7 @@ WORDS = """name description debug run_name exp_name experiment_name project proj
     main_process_port rdzv_backend rdzv_endpoint tpu_env tpu_use_cluster tpu_use_sudo tpu_name tpu_zone use_cpu
     compute_environment dynamo_config_debug num_cpu_threads_per_process enable_cpu_affinity deepspeed_multinode_launcher
     deepspeed_hostfile distributed_backend hostfile launcher master_addr master_port node_rank rank local_rank
+    eos_token pad_token average_tokens_across_devices
     loss_scale loss_scale_window initial_scale_power hysteresis min_loss_scale initial_loss_scale
     rope_theta rope_base rotary_base rotary_emb_base_seed rotary_percent rope_scaling_factor rope_max_timescale
     rms_norm_eps layer_norm_eps norm_eps layernorm_epsilon norm_epsilon normalization_layer_epsilon

@@ -56,6 +56,9 @@ def take_gpus(reading: Reading) -> None:
     seen = reading.source.environment.get("CUDA_VISIBLE_DEVICES", "")
     if "gpus" not in reading.inputs and seen.isdecimal():
         reading.derive("gpus", 1, "CUDA_VISIBLE_DEVICES")
+    elif "gpus" not in reading.inputs and len(seen.split(",")) > 1:
+        reading.ask("gpus", "CUDA_VISIBLE_DEVICES")
+        reading.omit("CUDA_VISIBLE_DEVICES", "without NPROC_PER_NODE, one process spreads the layers over these GPUs")
     reading.told("NPROC_PER_NODE", "NNODES", "CUDA_VISIBLE_DEVICES")
 
 

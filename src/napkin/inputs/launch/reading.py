@@ -313,6 +313,8 @@ class Reading:
                 self.omit(key, told) if value.value is not None else self.ignore(key)
             elif is_harmless(key) or value.value is None or value.value in ([], {}, ""):
                 self.ignore(key)
+            elif key.startswith("sbatch.") and self.value_of("gpus") is not None:
+                self.ignore(key)  # the launcher or the program states the GPUs
             elif isinstance(value.value, Open):
                 self.omit(key, f"{value.value.text[:60]} is set elsewhere")
             elif key in looked:

@@ -36,9 +36,11 @@ def is_this(source: LaunchFile) -> bool:
     stated, trl = (sum(one in flat for one in keys) for keys in (ARGUMENTS, OF_TRL))
     line = source.syntax == "shell" and UNMISTAKABLE in flat
     own = source.syntax == "shell" and is_qlora(flat)
-    if source.has_any("finetuning_type", "stage") or ("base_model" in source and not line) or not (stated or own):
+    if ("base_model" in source and not line) or not (stated or own):
         return False
     if not flat.has_any(*MODELS, *(OWN_MODELS if line else ())):
+        if source.has_any("finetuning_type", "stage"):
+            return False
         return (source.is_mapping or source.syntax == "shell") and stated + trl >= ENOUGH
     launched = any(one in source.command for one in LAUNCHERS)
     return own or stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
@@ -86,6 +88,11 @@ def seq(reading: Reading) -> None:
             keys = ("max_prompt_length", "max_completion_length")
             total = (prompt or 512) + (answer or 256)
             reading.derive("seq", total, *keys) if prompt and answer else reading.default("seq", total, *keys)
+        return
+    parts = ("max_prompt_length", "max_response_length")
+    if reading.source.has_all(*parts):  # of a program of one's own that generates: TRL's second part is its completion
+        lengths = [reading.read(key, whole) or 0 for key in parts]
+        reading.derive("seq", sum(lengths) if all(lengths) else None, *parts)
         return
     for key in LENGTHS:
         if key in reading.source:

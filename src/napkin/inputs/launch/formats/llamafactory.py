@@ -20,7 +20,7 @@ from napkin.inputs.launch.shared import (
     take_liger,
 )
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import calculated, degree, flag, natural, whole, word
+from napkin.inputs.launch.values import Open, calculated, degree, flag, natural, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
 CORE = (
@@ -34,9 +34,16 @@ CORE = (
 UPCAST = "amp-bf16"
 
 
+OWN = ("template", "cutoff_len", "lora_target", "dataset_dir", "quantization_bit", "freeze_trainable_layers")
+"""Options of LLaMA-Factory that tell its launch lines from those of a program of one's own with --finetuning_type."""
+
+
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is LLaMA-Factory's YAML."""
-    return source.has_any("finetuning_type", "stage") and "model_name_or_path" in source
+    """Return whether a file is LLaMA-Factory's YAML or launch line."""
+    stage = source.plain("stage")
+    staged = "stage" in source and (stage is None or isinstance(stage, Open) or str(stage).lower() in STAGES)
+    typed = "finetuning_type" in source and (source.is_mapping or source.has_any(*OWN))
+    return (staged or typed) and "model_name_or_path" in source
 
 
 def _model(reading: Reading) -> None:

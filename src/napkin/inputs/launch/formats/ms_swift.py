@@ -89,9 +89,6 @@ def _seq(reading: Reading) -> None:
             reading.derive("seq", length + answer, "max_length", ANSWER)
         else:
             reading.ask("seq", "max_length")
-        of_trl(reading, (length or 0, 512))
-        if length:
-            reading.put("max-prompt-tokens", length, "max_length")
     elif length:
         reading.put("seq", length, "max_length")
         if reading.value_of("task") == "gkd" and ANSWER in reading.source:
@@ -99,6 +96,16 @@ def _seq(reading: Reading) -> None:
     else:
         reading.ask("seq", "max_length")
     reading.take("packing", "packing", flag)
+
+
+def _rollout(reading: Reading) -> None:
+    """Read GRPO's engine, lengths and reference, which is the model with adapters disabled where it has any."""
+    if reading.value_of("task") != "grpo":
+        return
+    length = reading.read("max_length", whole)
+    of_trl(reading, (length or 0, 512))
+    if length:
+        reading.put("max-prompt-tokens", length, "max_length")
 
 
 def _adapter(reading: Reading) -> None:
@@ -205,13 +212,19 @@ FORMAT = LaunchFormat(
         KeyRule("model model_id_or_path model_type", "model", "a preset's name; for a fine-tune, give MODEL", _model),
         KeyRule("rlhf_type task_type", "task", "pt, sft, or rlhf_type", _task),
         KeyRule("nproc_per_node nnodes", "gpus", "NPROC_PER_NODE × NNODES", take_gpus),
-        KeyRule(f"max_length {ANSWER} packing num_generations", "seq packing", "GRPO: prompt + response", _seq),
+        KeyRule(f"max_length {ANSWER} packing", "seq packing", "GRPO: prompt + response", _seq),
         KeyRule(
             f"{TUNER} lora_rank lora_dropout|lora_dropout_p target_modules|lora_target_modules|target_regex "
             "modules_to_save use_dora quant_bits quantization_bit quant_method bnb_4bit_use_double_quant",
             "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
             "LoRA of rank 8 on all linear layers; full training with Megatron",
             _adapter,
+        ),
+        KeyRule(
+            f"num_generations {ANSWER} use_vllm vllm_mode beta",
+            "samples-per-prompt max-prompt-tokens max-response-tokens rollout rollout-tp reference",
+            "GRPO as in TRL; the reference is the model with adapters disabled",
+            _rollout,
         ),
         KeyRule(
             "deepspeed fsdp sequence_parallel_size deepspeed_autotp_size use_distributed_optimizer sequence_parallel "

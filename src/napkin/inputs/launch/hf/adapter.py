@@ -12,6 +12,7 @@ from napkin.inputs.launch.lora import (
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
+from napkin.inputs.launch.trl import NAMED
 from napkin.inputs.launch.values import flag, natural, word
 
 TYPE_CHECKING = False
@@ -23,7 +24,7 @@ RANKS = ("lora_r", "lora_rank", "peft_lora_r", "lora_dim")
 SWITCHES = ("use_peft", "use_lora", "use_qlora", "lora_enable", "use_peft_lora")
 MODES = (
     "train_mode|training_mode|tuning_mode|tuning_type|train_type|finetuning_mode|finetune_type|peft_method|peft_type|"
-    "adapter_type"
+    "adapter_type|finetuning_type"
 )
 """Keys that name the method in one word."""
 METHODS = {
@@ -61,8 +62,12 @@ def adapter(reading: Reading) -> None:
     elif on is None and method is None and reading.find(*RANKS) is not None:
         _lora(reading, switch)
         reading.assume("adapter", reading.value_of("adapter"), reading.named(*RANKS))
+    stated = reading.named(*MODES.split("|"))
     if method is not None:
-        reading.told(reading.named(*MODES.split("|")))
+        reading.told(stated)
+    elif reading.find(stated) is not None and str(reading.source.plain(stated)).lower() not in NAMED:
+        reading.ask("adapter", stated)
+        reading.omit(stated, "a way of training that napkin does not know")
     if on is False or method == "full":
         reading.told(*RANKS, "lora_dropout", *TARGETS.split("|"))
     _quantization(reading, method)

@@ -9,7 +9,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole, word
 
 LAYOUT = (
-    Key("tensor_model_parallel_size", "tp", degree, 1),
+    Key("tensor_model_parallel_size|model_parallel_size", "tp", degree, 1),
     Key("pipeline_model_parallel_size", "pp", degree, 1),
     Key("context_parallel_size", "cp", degree, 1),
     Key("expert_model_parallel_size|moe_expert_parallel_size", "ep", degree, 1),
@@ -192,7 +192,9 @@ def take_recompute(
     how = str(reading.source.plain(method) or "uniform").lower()
     number_of = reading.read(layers, natural)
     keys = [key for key in dict.fromkeys((granularity, method, layers)) if reading.find(key) is not None]
-    if how == "block" and number_of is not None:
+    if how == "block" and number_of == 0:
+        reading.derive("recompute", "none", *keys)
+    elif how == "block" and number_of is not None:
         total, stages = reading.shape.get("layers"), (reading.value_of("pp") or 1) * (reading.value_of("vp") or 1)
         if total is None or number_of * stages >= total:
             reading.derive("recompute", "full", *keys)

@@ -1,0 +1,98 @@
+"""Options that look like another program's: names two programs share, defaults that rest on others, noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
+
+OWN = "torchrun --nproc_per_node 4 train.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 2 {}"
+SWIFT = "CUDA_VISIBLE_DEVICES={} swift {} --model Qwen/Qwen2.5-7B-Instruct --max_length 2048 {}"
+SIZES = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
+  --seq-length 2048 --micro-batch-size 1 --bf16 {}"""
+LATENT = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 4 \\
+  --ffn-hidden-size 512 --seq-length 128 --micro-batch-size 1 --bf16 --swiglu --normalization RMSNorm \\
+  --position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights --qk-layernorm \\
+  --multi-latent-attention --kv-lora-rank 64 --qk-head-dim 32 --qk-pos-emb-head-dim 16 --v-head-dim 32 \\
+  --padded-vocab-size 1000 {}
+"""
+
+
+def read(text: str) -> Reading:
+    return reading_of(source_of(text, "run.sh"))
+
+
+def test_finetuning_type_alone_does_not_make_a_program_llama_factorys() -> None:
+    own = read(OWN.format("--finetuning_type lora --lora_r 128"))
+    assert own.value_of("trainer") != "llama-factory"
+    assert (own.value_of("adapter"), own.value_of("lora-rank")) == ("lora", 128)
+    for more in ("--stage sft", "--template qwen", "--cutoff_len 512"):
+        assert read(OWN.format(f"--finetuning_type lora {more}")).value_of("trainer") == "llama-factory"
+    assert read(OWN.format("--stage 2")).value_of("trainer") == "hf-trainer"  # no stage of LLaMA-Factory's
+
+
+@pytest.mark.parametrize("key", ["finetuning_type", "train_mode"])
+def test_a_way_of_training_that_napkin_does_not_know_leaves_the_adapter_open(key: str) -> None:
+    sparse = read(OWN.format(f"--{key} sift"))
+    assert sparse.inputs["adapter"].value is None
+    assert f"--{key}" in [one.key for one in sparse.not_modelled]
+    for word in ("full", "sft"):  # all weights, and a task
+        assert "adapter" not in read(OWN.format(f"--{key} {word}")).inputs
+
+
+def test_a_prompt_and_its_response_make_a_sequence_whatever_the_block_size_of_other_data() -> None:
+    own = read(OWN.format("--block_size 256 --max_prompt_length 384 --max_response_length 128"))
+    assert own.value_of("seq") == 512
+    assert "--block_size" in [one.key for one in own.not_modelled]
+    assert read(OWN.format("--max_prompt_length 384 --max_response_length $LONG")).value_of("seq") is None
+
+
+def test_ms_swifts_reference_is_the_model_without_its_adapters() -> None:
+    """swift/arguments/rlhf_args.py: only full training loads a reference of its own."""
+    grpo = "--rlhf_type grpo --beta 0.04 --max_completion_length 1024"
+    assert read(SWIFT.format("0", "rlhf", grpo)).value_of("reference") == "adapters-off"
+    assert read(SWIFT.format("0", "rlhf", f"{grpo} --tuner_type full")).value_of("reference") == "same"
+    assert read(SWIFT.format("0", "rlhf", f"{grpo} --beta 0")).value_of("reference") == "none"
+    assert read(SWIFT.format("0", "rlhf", grpo)).value_of("seq") == 3072
+
+
+def test_one_process_of_ms_swift_spreads_the_layers_over_the_visible_gpus() -> None:
+    two = read(SWIFT.format("1,2", "sft", ""))
+    assert two.inputs["gpus"].value is None
+    assert any("spreads the layers" in one.why for one in two.not_modelled)
+    assert read(SWIFT.format("1", "sft", "")).value_of("gpus") == 1
+    assert read("NPROC_PER_NODE=2 " + SWIFT.format("1,2", "sft", "")).value_of("gpus") == 2
+
+
+def test_the_first_megatrons_name_of_tensor_parallelism() -> None:
+    assert read(SIZES.format("--model-parallel-size 4")).value_of("tp") == 4
+    assert read(SIZES.format("--model-parallel-size $MP")).inputs["tp"].value is None
+
+
+@pytest.mark.parametrize(("layers", "recompute"), [(0, "none"), (32, "full")])
+def test_a_block_of_no_layers_is_recomputed_nowhere(layers: int, recompute: str) -> None:
+    line = f"--recompute-granularity full --recompute-method block --recompute-num-layers {layers}"
+    assert read(SIZES.format(line)).value_of("recompute") == recompute
+
+
+def test_queries_have_a_low_rank_only_where_a_launch_states_it(napkin: Napkin, tmp_path: Path) -> None:
+    """arguments.py: --q-lora-rank defaults to None. 256 × 4 × (32 + 16) weights of queries in each of 2 layers; with
+    a rank of 96: 256 × 96, a norm of 96, and 96 × 192."""
+    counts = []
+    for more in ("", "--q-lora-rank 96"):
+        path = tmp_path / "run.sh"
+        path.write_text(LATENT.format(more))
+        counts.append(napkin(f"params --from {path} --json").values["params/total"])
+    assert counts[1] - counts[0] == 2 * (256 * 96 + 96 + 96 * 192 - 256 * 192)
+
+
+def test_slurms_lines_say_nothing_where_the_launcher_states_the_gpus() -> None:
+    slurm = "#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:8\n"
+    stated = read(slurm + OWN.format(""))
+    assert stated.value_of("gpus") == 4
+    assert not [one.key for one in stated.not_modelled if "SBATCH" in one.key]
