@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.hf.trl import NAMED
 from napkin.inputs.launch.lora import (
     take_adapter_dropout,
     take_excluded,
@@ -12,7 +13,6 @@ from napkin.inputs.launch.lora import (
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
-from napkin.inputs.launch.trl import NAMED
 from napkin.inputs.launch.values import flag, natural, word
 
 TYPE_CHECKING = False
