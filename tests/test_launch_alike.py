@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.read import read_launch, reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.syntax import source_of
 from tests.conftest import Napkin
@@ -96,3 +96,43 @@ def test_slurms_lines_say_nothing_where_the_launcher_states_the_gpus() -> None:
     stated = read(slurm + OWN.format(""))
     assert stated.value_of("gpus") == 4
     assert not [one.key for one in stated.not_modelled if "SBATCH" in one.key]
+
+
+RUN_CLM = "torchrun --nproc_per_node 8 run_clm.py --per_device_train_batch_size 2 --block_size 1024 --bf16 {}"
+
+
+def test_a_model_of_a_config_is_trained_from_scratch_in_a_dtype_that_depends_on_the_release() -> None:
+    """transformers' run_clm.py: without weights to load, from_config(config) makes the model."""
+    fresh = read(RUN_CLM.format("--config_name meta-llama/Llama-2-7b-hf"))
+    assert (fresh.value_of("model"), fresh.value_of("task")) == ("llama2-7b", "pretrain")
+    assert [fresh.inputs[name].origin for name in ("task", "precision")] == ["assumed", "assumed"]
+    loaded = read(RUN_CLM.format("--config_name meta-llama/Llama-2-7b-hf --model_name_or_path gpt2"))
+    assert (loaded.value_of("model"), loaded.inputs["precision"].origin) == ("gpt2", "derived")
+
+
+def test_the_file_of_an_adapter_that_a_line_names(tmp_path: Path) -> None:
+    settings = tmp_path / "lora.json"
+    settings.write_text('{"r": 32, "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.1, "bias": "none"}')
+    script = tmp_path / "run.sh"
+    script.write_text(OWN.format("--use_lora True --lora_config lora.json"))
+    found = read_launch(str(script))
+    options = ("adapter", "lora-rank", "lora-targets", "lora-dropout")
+    assert [found.value_of(name) for name in options] == ["lora", 32, "q,v", 0.1]
+    script.write_text(OWN.format("--use_lora True --lora_r 8 --lora_config lora.json"))
+    assert read_launch(str(script)).value_of("lora-rank") == 8  # the line wins
+    settings.unlink()
+    gone = read_launch(str(script))
+    assert [gone.value_of(name) for name in options] == ["lora", 8, None, None]
+    assert any("was not found" in one.why for one in gone.not_modelled)
+    script.write_text(OWN.format("--lora_config lora.json"))
+    assert read_launch(str(script)).inputs["adapter"].value is None
+
+
+def test_a_penalty_of_zero_needs_no_reference_in_newer_releases_of_openrlhf() -> None:
+    """openrlhf/cli/train_ppo_ray.py makes none; v0.4.1 and its forks load one all the same."""
+    line = "python3 -m openrlhf.cli.train_ppo_ray --pretrain Qwen/Qwen3-8B --train_batch_size 64 {}"
+    older = read(line.format("--init_kl_coef 0")).inputs["reference"]
+    assert (older.value, older.origin) == ("none", "assumed")
+    newer = read(line.format("--algo.kl.init_coef 0")).inputs["reference"]
+    assert (newer.value, newer.origin) == ("none", "derived")
+    assert read(line.format("--init_kl_coef 0.01")).inputs["reference"].origin == "derived"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+OF_LAUNCHES = ("base_model", "model_name_or_path", "zero_optimization")
+"""Keys each of which tells a training framework's file."""
 MARKS = (
     ({"accelerators"}, "it describes accelerators: give it with --hardware-file"),
     ({"command"}, "it is a run file: give it with --run, or to napkin check"),
@@ -11,9 +13,7 @@ MARKS = (
     ({"segments"}, "it is a snapshot of memory: give it with --snapshot"),
     ({"model_type"}, "it is a model's config.json: give it as MODEL"),
     ({"cells", "nbformat"}, "it is a notebook: give it with --from"),
-    ({"base_model"}, "it is a training framework's file: give it with --from"),
-    ({"model_name_or_path"}, "it is a training framework's file: give it with --from"),
-    ({"zero_optimization"}, "it is a training framework's file: give it with --from"),
+    *(({one}, "it is a training framework's file: give it with --from") for one in OF_LAUNCHES),
 )
 """Keys that files of a kind share → how such a file is given."""
 

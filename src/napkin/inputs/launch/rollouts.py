@@ -134,7 +134,9 @@ def of_openrlhf(reading: Reading) -> None:
     weight = reading.read("algo.kl.init_coef|init_kl_coef", number)
     if weight is not None:
         used = _reference(reading) if weight else "none"
-        reading.derive("reference", used, *[k for k in ("algo.kl.init_coef", "init_kl_coef") if k in reading.source])
+        # older releases (v0.4.1, cli/train_ppo_ray.py) and their forks load a reference whatever its weight
+        say = reading.derive if weight or "init_kl_coef" not in reading.source else reading.assume
+        say("reference", used, *[k for k in ("algo.kl.init_coef", "init_kl_coef") if k in reading.source])
     for option, role in (("reward", "reward"), ("critic", "critic")):
         if option == "reward" or reading.value_of("task") == "ppo":
             take_other_model(reading, option, f"{role}.model_name_or_path", f"{role}_pretrain")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
@@ -185,6 +185,22 @@ def settings_of(reading: Reading, key: str) -> LaunchFile | None:
     return read_source(path) if path is not None else own
 
 
+def adopt_settings(reading: Reading, key: str, placed: Callable[[str], str]) -> bool:
+    """Add the keys of the file that a key names, below the source's own. Return whether the file is there.
+
+    placed  a key of the file → its key in the source
+    """
+    file = settings_of(reading, key)
+    if file is None:
+        return False
+    inner = {
+        placed(name): FileValue(f"{key}: {one.key}", one.value, one.variables) for name, one in file.values.items()
+    }
+    reading.source.values = {**inner, **reading.source.values}
+    reading.told(key)
+    return True
+
+
 def take_fsdp_file(reading: Reading, key: str = "fsdp_config") -> None:
     """Read the file of FSDP's settings that TrainingArguments name: its keys are those of the block.
 
@@ -193,14 +209,7 @@ def take_fsdp_file(reading: Reading, key: str = "fsdp_config") -> None:
     stated = reading.find(key)
     if stated is None or not (isinstance(stated.value, values.Open) or str(stated.value).endswith(".json")):
         return
-    file = settings_of(reading, key)
-    if file is not None:
-        inner = {
-            f"{key}.{name}": FileValue(f"{key}: {one.key}", one.value, one.variables)
-            for name, one in file.values.items()
-        }
-        reading.source.values = {**inner, **reading.source.values}
-        reading.told(key)
+    if adopt_settings(reading, key, lambda name: f"{key}.{name}"):
         return
     reading.omit(key, f"{stated.value} was not found; it may set recomputation and FSDP's version")
     if reading.find("gradient_checkpointing") is None:

@@ -8,7 +8,7 @@ from napkin.inputs.launch.hf.accelerate_line import LAUNCHERS, ask_sharding, tak
 from napkin.inputs.launch.hf.adapter import adapter, is_qlora
 from napkin.inputs.launch.hf.blocks import flattened
 from napkin.inputs.launch.hf.names import BATCHES, EPOCHS, LENGTHS, amount, ask_own, spelled
-from napkin.inputs.launch.hf.precision import precision
+from napkin.inputs.launch.hf.precision import is_from_scratch, precision
 from napkin.inputs.launch.hf.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.own_names import refuse_frozen
@@ -237,6 +237,8 @@ def read_model(reading: Reading) -> None:
     take_model(reading, *MODELS, *(OWN_MODELS if reading.source.syntax == "shell" else ()))
     if "model" not in reading.inputs:
         reading.ask("model", "model_name_or_path")
+    if is_from_scratch(reading.source):
+        reading.assume("task", "pretrain", "config_name")
 
 
 FORMAT = LaunchFormat(

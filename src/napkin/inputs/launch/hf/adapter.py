@@ -11,9 +11,10 @@ from napkin.inputs.launch.lora import (
     take_ranks,
     take_saved,
 )
+from napkin.inputs.launch.shared import adopt_settings
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.stated import DEFAULT
-from napkin.inputs.launch.values import flag, natural, word
+from napkin.inputs.launch.stated import ASSUMED, DEFAULT
+from napkin.inputs.launch.values import Open, flag, natural, word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,31 @@ OF_QLORA = ("source_max_len", "target_max_len", "double_quant", "full_finetune")
 """Arguments of qlora.py, next to `bits`."""
 
 
+FILES = ("lora_config", "lora_config_file", "lora_config_path", "peft_config_file", "peft_config_path")
+"""A program's own names of the file of its LoraConfig."""
+IN_FILES = {"r": "lora_r", "target_modules": "lora_target_modules"}
+"""peft's names in such a file → those of a line."""
+
+
 def adapter(reading: Reading) -> None:
+    """Read LoRA and the quantization of the frozen weights, with the file that a line names for the adapter's settings.
+
+    If that file is not there, what the line does not state itself is left open.
+    """
+    key = next((one for one in FILES if reading.find(one) is not None), "")
+    value = reading.find(key)
+    named = value is not None and (isinstance(value.value, Open) or str(value.value).endswith((".json", ".yaml")))
+    gone = named and not adopt_settings(reading, key, lambda name: IN_FILES.get(name, name))
+    _adapter(reading)
+    if value is not None and gone:
+        reading.omit(key, f"{value.value} was not found; it sets the adapter")
+        for option in ("adapter", "lora-rank", "lora-targets", "lora-dropout"):
+            stated = reading.inputs.get(option)
+            if option == "adapter" if stated is None else stated.origin in (DEFAULT, ASSUMED):
+                reading.ask(option, key, absent=value.value)
+
+
+def _adapter(reading: Reading) -> None:
     """Read LoRA and the quantization of the frozen weights.
 
     LoRA's numbers alone do not say that it is used: programs differ in the default of their switch, so that is assumed.

@@ -10,9 +10,15 @@ from napkin.inputs.launch.values import flag, word
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.inputs.launch.reading import Reading
+    from napkin.inputs.launch.source import LaunchFile
 
 AUTOCASTS = word({"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None, "false": None})
 """Values of accelerate's mixed_precision."""
+
+
+def is_from_scratch(source: LaunchFile) -> bool:
+    """Return whether a line names the config.json of a model, and no weights (transformers' run_clm.py)."""
+    return "config_name" in source and "model_name_or_path" not in source
 
 
 def precision(reading: Reading) -> None:
@@ -57,7 +63,8 @@ def precision(reading: Reading) -> None:
     launched = unsure or any(where.endswith("config_file") for where in asked)
     if default and loaded != "auto":
         reading.default("precision", policy, *keys)
-    elif loaded == "auto" or launched:  # the launcher's file, which is not here, may start DeepSpeed
+    elif loaded == "auto" or launched or is_from_scratch(reading.source):
+        # the launcher's file, which is not here, may start DeepSpeed; from_config takes the config's dtype, or none
         reading.assume("precision", policy, *keys)
     else:
         reading.derive("precision", policy, *keys)
