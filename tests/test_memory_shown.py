@@ -514,3 +514,17 @@ def test_a_suggestion_on_one_data_parallel_rank_leaves_out_the_sharding(sharding
         for again in (f"{line} {one['change']}", one["command"].removeprefix("napkin ")):
             outcome = run_line(f"{again} --json")
             assert (outcome.status, outcome.data["verdict"]) == (0, "fits"), again
+
+
+@pytest.mark.parametrize(
+    ("hardware", "says"),
+    [
+        ("h100", "CUDA context, allocator's cache; NCCL"),
+        ("mi300x", "HIP context, allocator's cache; RCCL"),
+        ("tpu-v5p", "device context, cache as under CUDA"),
+    ],
+)
+def test_the_overhead_is_named_after_the_maker_s_software(hardware: str, says: str) -> None:
+    shown = run_line(f"memory llama3.2-1b --gpus 4 --hardware {hardware}").out
+    assert says in shown
+    assert ("CUDA context" in shown) == ("CUDA context" in says)

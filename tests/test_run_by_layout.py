@@ -199,3 +199,11 @@ def test_memory_that_is_too_close_to_call_keeps_the_interval_of_the_time(napkin:
     ).out.splitlines()[1]
     assert "90%: " in line
     assert "TOO CLOSE TO CALL" in line
+
+
+def test_the_question_states_the_layout_that_is_timed(napkin: Napkin) -> None:
+    """Without degrees a run is data parallel, which an option of the step model alone does not tell."""
+    line = "train-time llama3-8b --tokens 1B --gpus 1024 --hardware h100"
+    assert napkin(f"{line} --precision fp8-mixed").out.splitlines()[0].endswith("80GB, dp 1,024")
+    assert napkin(f"{line} --tp 8 --zero 1").out.splitlines()[0].endswith("tp 8, dp 128, ZeRO-1")
+    assert "dp" not in napkin(line).out.splitlines()[0]

@@ -177,6 +177,17 @@ def test_a_remark_loses_its_last_clauses_and_a_bar_takes_what_is_left() -> None:
     assert "█" in narrow[0]
 
 
+def test_a_sentence_that_folds_is_shown_whole() -> None:
+    """A word that is wider than its column, such as a path, stays whole too."""
+    said = "activations are recomputed that fit; configs/launch/of-a-long-name.yaml:10"
+    table = Table((Column(), Column(right=True), Column(remark=True, folds=True)), [("N101", "16%", said)])
+    for width in (30, 40, 80, 200):
+        lines = page(Screen((), table=table), Display(width))
+        assert " ".join(" ".join(lines).split()) == f"N101 16% {said}"
+        assert all(len(line) <= width or len(line.split()) == 1 for line in lines)
+    assert len(page(Screen((), table=table), Display(200))) == 1
+
+
 def test_lines_lose_their_last_parts() -> None:
     screen = Screen(("llama3-70b", "64 × H100", "tp 8", "pp 4"), ("FITS", "3 GiB of 80 GiB", "90%: 2 to 4 GiB"))
     lines = page(screen, Display(30), assumed=["AdamW", "bf16-mixed", "no recomputation"])

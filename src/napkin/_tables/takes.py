@@ -6,7 +6,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     'bench': ('what', 'device', 'quick', 'full', 'dtype', 'only', 'model', 'tp', 'micro-batch', 'seq', 'layers', 'steps', 'precision', 'recompute', 'compile', 'resume', 'time-limit', 'data', 'hardware', 'hardware-file', 'peak-flops', 'memory-size', 'memory-bandwidth', 'link-bandwidth', 'network-bandwidth', 'oversubscription', 'tdp'),
     'calibrate': ('file', 'profile'),
     'check': ('files', 'junit', 'annotations', 'init'),
-    'checkpoint': ('model', 'assume-ignorable', 'strict-config', 'params', 'precision', 'optimizer', 'write-bandwidth', 'mtbf', 'gpu-mtbf', 'gpus'),
+    'checkpoint': ('model', 'assume-ignorable', 'strict-config', 'params', 'precision', 'optimizer', 'freeze-layers', 'freeze', 'lora-rank', 'adapter', 'adapter-block', 'lora-dropout', 'lora-targets', 'modules-to-save', 'quantized', 'quantize-experts', 'write-bandwidth', 'mtbf', 'gpu-mtbf', 'gpus'),
     'compare': ('sides', 'against', 'show'),
     'data': ('about', 'samples-file', 'tokens', 'vocab', 'tokens-field'),
     'dtype': ('value', 'dtype'),

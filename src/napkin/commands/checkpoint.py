@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
@@ -13,11 +13,12 @@ from napkin.errors import NapkinError
 from napkin.evidence.figures import failures
 from napkin.footprint import capacity, storage
 from napkin.options.model import MODEL_OPTIONS
+from napkin.options.training import FROZEN, SETUP_DEFAULTS
 from napkin.record import record, replace
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, share
 from napkin.render.screen import Next, Screen, Table, shares
-from napkin.term import Term, leaf
+from napkin.term import Term, leaf, multiply
 from napkin.timing import interruptions
 from napkin.training import optimizer_names
 from napkin.training.optimizer import Optimizer
@@ -25,20 +26,31 @@ from napkin.training.optimizers import in_eight_bits
 from napkin.training.precision import Precision, precision
 from napkin.units import human
 
+NOT_SAVED = ("quantized", "quantize-experts", "lora-dropout")
+"""Options of adapters that change nothing that is saved."""
+TRAINED = tuple(name for name in FROZEN if name not in NOT_SAVED)
+"""Options on which the saved part of a model depends."""
+
 
 @record
 class CheckpointQuestion:
     """A checkpoint of `params` parameters.
 
+    size    bytes of what is trained: weights, master copy, optimizer states
+    merged  bytes of the model with its adapters added in; None without adapters
+    trained  words for the part that is trained, if it is not the whole model
     write   byte/s of the entire job           mtbf  mean seconds between failures of the job
     gpus    GPUs that write to shared storage at published rates, if no rate is given
     """
 
     params: Term
+    size: Term
+    merged: Term | None
+    trained: Sequence[str]
     policy: Precision
     optimizer: Optimizer
-    write: Term | None
-    mtbf: Term | None
+    write: Term | None = None
+    mtbf: Term | None = None
     gpus: Term | None = None
 
 
@@ -49,9 +61,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> CheckpointQuestion:
     """Read the question."""
-    count = _read_params(inputs)
-    policy = precision(inputs.text("precision"))
-    optimizer, _ = optimizer_names.find(inputs.text("optimizer"))
+    saved = _read_saved(inputs)
     write = inputs.term("write-bandwidth") if inputs.has("write-bandwidth") else None
     stated = write is not None and inputs.has("mtbf")
     inputs.depends(("gpus",), not stated, "--write-bandwidth and --mtbf say all of the job", "leave out one of them")
@@ -64,22 +74,51 @@ def read(inputs: Inputs) -> CheckpointQuestion:
             mtbf = interruptions.mtbf_of(gpu_mtbf, gpus)
         if gpus is not None and write is None:
             inputs.assume("storage as in published runs")
-        return CheckpointQuestion(count, policy, optimizer, write, mtbf, gpus)
+        return replace(saved, write=write, mtbf=mtbf, gpus=gpus)
     if inputs.has("mtbf") or inputs.has("gpu-mtbf"):
         hint = "an interval needs the time that writing takes; or --gpus, for a published rate"
         raise NapkinError("--write-bandwidth is missing", hint)
-    return CheckpointQuestion(count, policy, optimizer, None, None)
+    return saved
 
 
-def _read_params(inputs: Inputs) -> Term:
-    """Return the model's exact count, or --params."""
-    read_size(inputs, MODEL_OPTIONS)
+def _read_saved(inputs: Inputs) -> CheckpointQuestion:
+    """Read what is saved: the trained part of a model, or all of a number of parameters."""
+    read_size(inputs, (*MODEL_OPTIONS, *TRAINED))
+    policy = precision(inputs.text("precision"))
+    optimizer, _ = optimizer_names.find(inputs.text("optimizer"))
     if not inputs.has("model"):
+        inputs.because(FROZEN, "it belongs to a MODEL", "name a model instead of --params")
         inputs.need("params", "a MODEL, or its number of parameters")
-        return inputs.term("params")
+        return _of_count(inputs.term("params"), policy, optimizer)
     if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
-    return params.params(read_model(inputs))["params/total"]
+    model = read_model(inputs)
+    count = params.params(model)["params/total"]
+    if not (optimizer.factored or optimizer.only_matrices or any(name in inputs for name in FROZEN)):
+        return _of_count(count, policy, optimizer)  # every parameter has the same bytes: no setup is read for them
+    from napkin.commands.question.setup import read_setup_around
+    from napkin.commands.screens.setup import trained_part
+    from napkin.footprint.checkpointed import saved_states
+    from napkin.training.layout import Layout
+
+    asked = inputs.changed(dict.fromkeys(NOT_SAVED))
+    asked.defaults(SETUP_DEFAULTS)
+    setup = read_setup_around(asked, model, Layout(seq=1))
+    inputs.adopt(asked)
+    inputs.depends(NOT_SAVED, False, "frozen weights are not saved")
+    merged = None
+    if setup.implementation.tuning is not None:
+        each = capacity.width(setup.precision.frozen or setup.precision.param, "bytes_per_param/merged")
+        merged = multiply("checkpoint/merged", count, each)
+    found = saved_states(model, setup), merged, trained_part(setup)
+    return CheckpointQuestion(count, *found, setup.precision, setup.optimizer)
+
+
+def _of_count(count: Term, policy: Precision, optimizer: Optimizer) -> CheckpointQuestion:
+    """Return what is saved of a number of parameters that are all trained."""
+    widths = capacity.state_widths(policy, optimizer)
+    kept = {name: width for name, width in widths.items() if name != "gradients" and width.value}
+    return CheckpointQuestion(count, storage.checkpoint_bytes(count, kept), None, (), policy, optimizer)
 
 
 def _read_mtbf(inputs: Inputs) -> Term | None:
@@ -97,10 +136,8 @@ def _read_mtbf(inputs: Inputs) -> Term | None:
 
 def answer(question: CheckpointQuestion) -> Answer:
     """Answer with the bytes, the time to write them, and the intervals of Young and Daly."""
-    widths = capacity.state_widths(question.policy, question.optimizer)
-    kept = {name: width for name, width in widths.items() if name != "gradients" and width.value}
-    size = storage.checkpoint_bytes(question.params, kept)
-    terms = [size, *size.parts]
+    size = question.size
+    terms = [size, *size.parts, *([question.merged] if question.merged is not None else [])]
     notes = ["gradients are not saved; the iteration and step counters add kilobytes"]
     write = _write_time(question, size)
     if write is not None:
@@ -136,8 +173,13 @@ def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
     rows = [
         (KEPT[part.name.rpartition("/")[2]], human(part.value, "byte"), part.value / total.value, "")
         for part in total.parts
+        if part.value
     ]
     table = shares(rows)
+    if question.merged is not None:
+        merged = human(question.merged.value, "byte")
+        row = ("merged", merged, "", "", "model and adapters in one")
+        table = Table(table.columns, (*table.rows, row))
     headline = [human(total.value, "byte")]
     following = Next({"write-bandwidth": "10GB/s", "mtbf": "24h"})
     if "checkpoint/write_time" in terms:
@@ -154,7 +196,8 @@ def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
         table = Table(table.columns, (*table.rows, *more))
         eight = in_eight_bits(question.optimizer)
         following = Next({"optimizer": eight.name} if eight else {"explain": True})
-    asked = (f"Checkpoint of {amount(question.params.value)} parameters", question.optimizer.name, question.policy.name)
+    first = f"Checkpoint of {amount(question.params.value)} parameters"
+    asked = (first, *question.trained, question.optimizer.name, question.policy.name)
     hopeless = "checkpoint/write_time" in terms and question.mtbf is not None and _is_hopeless(terms, question.mtbf)
     said = ["Writing takes longer than the mean time between failures: hardly any work would survive."] * hopeless
     return Screen(asked, headline, table=table, remarks=said, next=following)
@@ -170,12 +213,16 @@ COMMAND = Command(
     "Size of a checkpoint, time to write it, and how often to write one (Young, Daly)",
     run,
     brief="Checkpoint size, write time, and how often to write one",
-    options=(*MODEL_OPTIONS, "params", "precision", "optimizer", "write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
+    options=(
+        *(*MODEL_OPTIONS, "params", "precision", "optimizer", *FROZEN),
+        *("write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
+    ),
     arguments=("model",),
     defaults={"precision": "bf16-mixed", "optimizer": "adamw"},
     examples=(
         "checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h",
         "checkpoint llama3-70b --gpus 512",
+        "checkpoint llama3-8b --lora-rank 16",
         "checkpoint llama3-405b --write-bandwidth 100GB/s --gpu-mtbf 50000h --gpus 16384",
     ),
 )

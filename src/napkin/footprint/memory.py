@@ -61,7 +61,15 @@ def with_moments(step: PreparedStep, rank: Rank) -> Rank:
 
 def least_states(model: Model, setup: Setup) -> Number:
     """Return a lower bound of the state bytes on the fullest pipeline stage: those of the mean stage, with frozen
-    weights as stored. A tied embedding, which one or two stages hold, counts once."""
+    weights as stored."""
+    parameters, gradients, states = states_of(weights_of_all(model, setup), setup)
+    kept = 0 if setup.in_backward else gradients
+    return ratio(parameters + kept + total(size for _, size in states), setup.layout.pp)
+
+
+def weights_of_all(model: Model, setup: Setup) -> LocalWeights:
+    """Return the weights of all pipeline stages together. A tied embedding, which one or two stages hold, counts
+    once."""
     stack = stack_of_step(model, setup)
     kinds = tuple({id(layer): layer for _, layer in stack.runs}.values())
     held = weights_on_a_rank(model, stack, setup, kinds)
@@ -75,9 +83,7 @@ def least_states(model: Model, setup: Setup) -> Number:
         parts += [(count - fixed, part), (fixed, as_frozen(part, setup))]
     if model.tied:
         parts.append((-1, held.table))
-    parameters, gradients, states = states_of(sum_weights(parts), setup)
-    kept = 0 if setup.in_backward else gradients
-    return ratio(parameters + kept + total(size for _, size in states), setup.layout.pp)
+    return sum_weights(parts)
 
 
 def _delayed(step: PreparedStep, stage: Stage) -> Number:

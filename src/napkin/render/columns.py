@@ -26,6 +26,17 @@ def clauses(parts: Sequence[str], width: int) -> str:
     return " ".join([*words, "…"])
 
 
+def folded(text: str, width: int, indent: str, hang: str | None = None) -> list[str]:
+    """Return a sentence as lines that break at spaces; hang: the indent of later lines."""
+    lines, line = [], indent
+    for word in text.split():
+        if line.strip() and len(line) + len(word) > width:
+            lines.append(line.rstrip())
+            line = indent if hang is None else hang
+        line += word + " "
+    return [*lines, line.rstrip()] if line.strip() else lines
+
+
 def table_lines(table: Table, width: int, paint: Paint | None = None) -> list[str]:
     """Return a table's lines; columns are dropped, those with the highest `drop` first, until it fits the width."""
     paint = paint or Paint(False)
@@ -54,8 +65,19 @@ def table_lines(table: Table, width: int, paint: Paint | None = None) -> list[st
             heads = heads[: -len(columns[-1].name)].rstrip()
         lines.append(paint(heads, DIM))
     for row in rows:
-        lines.append(_row(row, columns, widths, width, paint))
+        lines += [_row(one, columns, widths, width, paint) for one in _unfolded(row, columns, widths, width)]
     return lines
+
+
+def _unfolded(
+    row: Sequence[str | Bar], columns: Sequence[Column], widths: Sequence[int], width: int
+) -> list[Sequence[str | Bar]]:
+    """Return a row as rows whose last cell, if its column folds, fits the width that the others leave."""
+    if not columns[-1].folds:
+        return [row]
+    rest = width - len(INDENT) - sum(widths) - len(GAP) * (len(widths) - 1)
+    first, *others = folded(str(row[-1]), rest, "") or [""]
+    return [[*row[:-1], first], *([*[""] * len(row[:-1]), line] for line in others)]
 
 
 def _is_used(table: Table, at: int) -> bool:
@@ -94,7 +116,7 @@ def _row(row: Sequence[str | Bar], columns: Sequence[Column], widths: Sequence[i
             drawn = _drawn(cell, wide)
             text += paint(drawn.ljust(wide), DIM if cell.mark == "·" else DRAWN)
         elif column.remark:
-            said = _said(cell, width - used)
+            said = cell if column.folds else _said(cell, width - used)
             text += said if said in TONES and paint.color is False else paint(said, TONES.get(said))
             wide = len(said)
         else:

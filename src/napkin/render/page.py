@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from napkin.options.command_line import Text, pieces_in, pieces_of, typed
 from napkin.options.registry import OPTIONS
+from napkin.record import replace
 from napkin.render.answer import Answer, Shown
 from napkin.render.assumed import assumed_words
-from napkin.render.columns import INDENT, clauses, table_lines
+from napkin.render.columns import INDENT, clauses, folded, table_lines
 from napkin.render.paint import BOLD, DIM, TONES, Paint
-from napkin.render.screen import Column, Display, Next, Screen, Table
+from napkin.render.screen import Display, Next, Screen, Table
 
 SPACE = "   "
 """Between the parts of line 2."""
@@ -80,7 +81,7 @@ def _quiet(screen: Screen, view: Display, paint: Paint) -> list[str]:
         return [_headline(screen, SPACE.join(screen.headline), paint)]
     if screen.table is None:
         return []
-    bare = [Column("", c.right, c.drop, c.remark) for c in screen.table.columns]
+    bare = [replace(column, name="") for column in screen.table.columns]
     return [
         line[len(INDENT) :] for line in table_lines(Table(bare, screen.table.rows), view.width + len(INDENT), paint)
     ]
@@ -104,17 +105,6 @@ def spaced(parts: Sequence[str], width: int) -> str:
         if len(text) <= width or count == 1:
             return text
     return ""
-
-
-def folded(text: str, width: int, indent: str, hang: str | None = None) -> list[str]:
-    """Return a sentence as lines that break at spaces; hang: the indent of later lines."""
-    lines, line = [], indent
-    for word in text.split():
-        if line.strip() and len(line) + len(word) > width:
-            lines.append(line.rstrip())
-            line = indent if hang is None else hang
-        line += word + " "
-    return [*lines, line.rstrip()] if line.strip() else lines
 
 
 def _assumed(words: Sequence[str], width: int, paint: Paint) -> str:

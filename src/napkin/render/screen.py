@@ -39,12 +39,13 @@ class Column:
     """A column of a table: its heading, alignment, and priority in a narrow terminal.
 
     drop: columns with the highest number are dropped first; 0 is never dropped. A `remark` loses its last clauses
-    (after `; `) first."""
+    (after `; `) first. A last remark that `folds` continues on further lines instead: a sentence that is the answer."""
 
     name: str = ""
     right: bool = False
     drop: int = 0
     remark: bool = False
+    folds: bool = False
 
 
 @record

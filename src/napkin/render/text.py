@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from napkin.render.answer import Answer
-from napkin.render.page import folded, page_lines
+from napkin.render.columns import folded
+from napkin.render.page import page_lines
 from napkin.render.screen import Display
 from napkin.term import ASSUMED, Term, expression
 from napkin.units import human

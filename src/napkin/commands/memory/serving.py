@@ -149,7 +149,7 @@ def _against(answer: Answer, question: ServingQuestion, found: ServedMemory, har
 
 def _chart(title: str, found: ServedMemory, capacity: Term | None) -> Chart:
     """Return a plot of the bytes and their interval, with capacity as a line."""
-    parts = (("weights", found.weights), ("KV cache", found.cache), ("CUDA context", found.context))
+    parts = (("weights", found.weights), ("KV cache", found.cache), ("context", found.context))
     column = "one GPU, serving"
     series = [Series(name, [column], [term.value / 2**30]) for name, term in parts if term.value]
     marks = [(capacity.value / 2**30, f"capacity\n{capacity.value / 2**30:.1f}")] if capacity is not None else []

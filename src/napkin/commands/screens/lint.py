@@ -8,16 +8,13 @@ from napkin.commands.lint.report import Linted, change_of, counts, prices_of
 from napkin.commands.screens.setup import of_setup
 from napkin.options.command_line import Texts
 from napkin.render.answer import Answer
-from napkin.render.page import folded
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.rules.registry import GROUPS
 from napkin.rules.rule import Law
 
-LONGEST = 62
-"""Maximum characters of a finding next to the rule's number and the cost."""
 MOST = 7
 """Number of findings of one configuration on a screen of 24 lines."""
-COLUMNS = (Column(), Column(right=True), Column(remark=True))
+COLUMNS = (Column(), Column(right=True), Column(remark=True, folds=True))
 
 
 def screen(found: Sequence[Linted], problems: int, whys: bool) -> Screen:
@@ -75,15 +72,14 @@ def _tone(number: dict[str, int]) -> str:
 
 
 def _rows(one: Linted, most: int) -> list[tuple[str, str, str]]:
-    """Return two lines for each finding: its cost and text; its fix, the side effects, and the location."""
+    """Return two rows for each finding: its cost and text; its fix, the side effects, and the location."""
     rows = []
     for finding in one.findings[:most]:
         place = one.read.place(finding)
         first, *others = prices_of(finding) or [""]
-        for at, text in enumerate(folded(finding.hit.says, LONGEST, "")):
-            rows.append(("", "", text) if at else (finding.rule.number, first, text))
+        rows.append((finding.rule.number, first, finding.hit.says))
         said = [change_of(finding), *others, *([f"{place.file}:{place.line}"] if place.line else [])]
-        rows += [("", "", text) for text in folded("; ".join(part for part in said if part), LONGEST, "")]
+        rows.append(("", "", "; ".join(part for part in said if part)))
     return [row for row in rows if any(row)]
 
 

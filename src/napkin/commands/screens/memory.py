@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin.commands.memory.question import MemoryQuestion
-from napkin.commands.screens.setup import of_setup, role_of
+from napkin.commands.screens.setup import driver_of, of_setup, role_of
 from napkin.commands.screens.suggestions import first_command, host_line, would_fit
 from napkin.errors import UNDECIDED
 from napkin.footprint import buckets
@@ -21,6 +21,7 @@ from napkin.units import human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from napkin.inputs.hardware import Hardware
     from napkin.planning.largest import LargestFit
 
 PHASES = {
@@ -60,7 +61,7 @@ ADDED = {"micro-batch": "sequence", "seq": "token", "layers": "layer", "params":
 def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
     """Return the screen of one layout's memory."""
     capacity = question.capacity
-    shown = _rows(found, answer, None if capacity is None else capacity.value)
+    shown = _rows(found, answer, None if capacity is None else capacity.value, question.hardware)
     remedies = suggested(answer)
     return Screen(
         of_setup(question.model, question.setup, "" if question.hardware is None else question.hardware.name),
@@ -88,7 +89,7 @@ def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> S
         [f"{MOST[what]} of {first}", *(clause for clause in rest if what != "seq" or "tokens" not in clause)],
         _most(what, found, terms, question.confidence),
         found.fit.verdict or "",
-        quantities([used, *_binding(what, found), *_rows(found.fit, answer, capacity.value)]),
+        quantities([used, *_binding(what, found), *_rows(found.fit, answer, capacity.value, hardware)]),
         [_peak(found.fit)],
         would_fit(remedies, REMEDIES),
         next=first_command(remedies) if remedies else following,
@@ -139,11 +140,11 @@ def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]
     return [(answer.verdict or "").upper(), *on_gpu]
 
 
-def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str | Bar, ...]]:
+def _rows(found: Fit, answer: Answer, capacity: float | None, hardware: Hardware | None) -> list[tuple[str | Bar, ...]]:
     """Return the categories at the peak up to the used memory, then what is free or missing."""
     used = float(found.reported.used.value)
     whole = max(used, capacity or 0, 1)
-    rows = categories(found, whole)
+    rows = categories(found, whole, hardware)
     if capacity is not None and capacity >= used:
         rows.append(("free", size(capacity - used, whole), Bar((capacity - used) / whole, 0, "·"), ""))
     elif capacity is not None:
@@ -159,13 +160,13 @@ def _rows(found: Fit, answer: Answer, capacity: float | None) -> list[tuple[str 
     return rows
 
 
-def categories(found: Fit, whole: float) -> list[tuple[str | Bar, ...]]:
+def categories(found: Fit, whole: float, hardware: Hardware | None) -> list[tuple[str | Bar, ...]]:
     """Return what is held at the peak by category, up to the used memory; whole: the bytes of a full bar."""
-    peak, setup = buckets.peak_of(found.rank), found.step.setup
+    peak = buckets.peak_of(found.rank)
     sizes = {name: float(getattr(peak, name)) for name in BUCKETS}
     sizes["overhead"] = float(found.reported.overhead.value)
     return [
-        (name.replace("_", " "), size(value, whole), Bar(value / whole), _says(name, found, peak, setup))
+        (name.replace("_", " "), size(value, whole), Bar(value / whole), _says(name, found, peak, hardware))
         for name, value in sizes.items()
         if value >= whole / 2000
     ]
@@ -182,8 +183,9 @@ def _peak(found: Fit) -> str:
     return f"at the peak: in the {_phase(buckets.peak_of(found.rank).name)}{where}"
 
 
-def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
+def _says(name: str, found: Fit, peak: Moment, hardware: Hardware | None) -> str:
     """Return a category's description in a few words."""
+    setup = found.step.setup
     layout, precision = setup.layout, setup.precision
     if name == "parameters":
         tuning = setup.implementation.tuning
@@ -210,7 +212,8 @@ def _says(name: str, found: Fit, peak: Moment, setup: Setup) -> str:
         return largest + (f"; {gathered}" if layout.zero == 3 and largest != gathered else "")
     if name == "inputs":
         return "token ids and labels"
-    return "CUDA context, allocator's cache" + ("; NCCL" if layout.gpus > 1 else "")
+    context, cache, collectives = driver_of(hardware)
+    return f"{context}, {cache}" + (f"; {collectives}" if layout.gpus > 1 else "")
 
 
 def _is_at_head(peak: Moment) -> bool:

@@ -69,7 +69,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, found: RolloutFit) -> S
     for one in found.phases:
         name = one.name.rpartition("/")[2].replace("_", " ")
         rows.append((name, size(one.value, whole), Bar(float(one.value) / whole), _owners(one)))
-    rows += [(f"  {name}", *cells) for name, *cells in categories(found.update, whole)]
+    rows += [(f"  {name}", *cells) for name, *cells in categories(found.update, whole, question.hardware)]
     engine = question.sharing.engine
     remarks = []
     if engine is not None:

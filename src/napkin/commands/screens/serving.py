@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from napkin.commands.screens.setup import run_on
+from napkin.commands.screens.setup import driver_of, run_on
 from napkin.inputs.hardware import Hardware
 from napkin.planning.served import ServedMemory, Serving
 from napkin.planning.verdicts import FITS
@@ -31,7 +31,7 @@ def screen(
         [*question, f"{serving.cache_name} KV cache"],
         _headline(found, answer),
         answer.verdict or "",
-        quantities(_rows(serving, found, answer)),
+        quantities(_rows(serving, found, answer, driver_of(hardware)[0])),
         (),
         _formats(formats),
         next=_next(serving, hardware, answer, formats),
@@ -47,7 +47,7 @@ def _headline(found: ServedMemory, answer: Answer) -> list[str]:
     return [(answer.verdict or "").upper(), f"{size_of(found.total.value, terms['memory/capacity'])} per GPU", ends]
 
 
-def _rows(serving: Serving, found: ServedMemory, answer: Answer) -> list[tuple[str | Bar, ...]]:
+def _rows(serving: Serving, found: ServedMemory, answer: Answer, context: str) -> list[tuple[str | Bar, ...]]:
     """Return the used and free memory of each GPU, the sequences it can serve, and their speed."""
     terms = answer.by_path()
     total = float(found.total.value)
@@ -57,7 +57,7 @@ def _rows(serving: Serving, found: ServedMemory, answer: Answer) -> list[tuple[s
     held = (
         ("parameters", found.weights, f"{serving.weights.name}{split}"),
         ("KV cache", found.cache, f"{serving.cache_name} keys and values"),
-        ("CUDA context", found.context, ""),
+        (context, found.context, ""),
     )
     rows: list[tuple[str | Bar, ...]] = [
         (name, size(term.value, whole), Bar(float(term.value) / whole), says) for name, term, says in held if term.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.footprint.submodels import PROJECTOR, VISION
+from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning
@@ -16,7 +17,7 @@ DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 def degrees_of(layout: Layout) -> list[str]:
     """Return the degrees above 1, and how ZeRO divides the states: `tp 8`, `dp 4`, `ZeRO-1`."""
     shown = {"cp": "Ulysses"} if layout.ulysses else {}
-    found = [f"{shown.get(name, name)} {int(degree)}" for name in DEGREES if (degree := getattr(layout, name)) > 1]
+    found = [f"{shown.get(name, name)} {int(degree):,}" for name in DEGREES if (degree := getattr(layout, name)) > 1]
     return [*found, f"ZeRO-{int(layout.zero)}"] if layout.zero else found
 
 
@@ -25,6 +26,21 @@ def run_on(model: str, gpus: int, hardware: str) -> str:
     if hardware:
         return f"{model} on {f'{gpus:,} × ' if gpus > 1 else ''}{hardware}"
     return f"{model} on {gpus:,} GPUs" if gpus > 1 else model
+
+
+DRIVERS = {
+    "": ("CUDA context", "allocator's cache", "NCCL"),
+    "NVIDIA": ("CUDA context", "allocator's cache", "NCCL"),
+    "AMD": ("HIP context", "allocator's cache", "RCCL"),
+}
+"""What memory holds of the driver, torch's allocator and the collectives, by the maker of the accelerator."""
+AS_CUDA = ("device context", "cache as under CUDA", "collectives as NCCL's")
+"""The same of another maker's, whose figures are CUDA's."""
+
+
+def driver_of(hardware: Hardware | None) -> tuple[str, str, str]:
+    """Return what memory holds of the driver, the allocator and the collectives of an accelerator, in words."""
+    return DRIVERS.get("" if hardware is None else hardware.vendor, AS_CUDA)
 
 
 SAVED = {TOKEN: "embedding", LM_HEAD: "head"}

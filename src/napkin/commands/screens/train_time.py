@@ -89,10 +89,12 @@ def _question(question: TrainTimeQuestion) -> list[str]:
     found = [(question.named or size) + tokens, gpus + question.hardware.name]
     if question.goodput.run_kind != "production":
         found.append(question.goodput.run_kind)
+    laid_out = []
     if question.step is not None:
-        from napkin.commands.screens.setup import trained_part
+        from napkin.commands.screens.setup import degrees_of, trained_part
 
         found += trained_part(question.step.setup)
+        laid_out = degrees_of(question.step.setup.layout)
     if "mfu" in known and not question.measured:
         found.append(f"MFU {known['mfu'].value:.3g}")
     allowed = known.get("time") if question.solved is None else question.solved.allowed
@@ -100,7 +102,7 @@ def _question(question: TrainTimeQuestion) -> list[str]:
         found.append(f"within {briefly(allowed.value, 'second')}")
     if question.budget is not None:
         found.append(f"for {human(question.budget.value, 'USD')}")
-    return [*found, *_limits(question)]
+    return [*found, *_limits(question), *laid_out]
 
 
 def _limits(question: TrainTimeQuestion) -> list[str]:
