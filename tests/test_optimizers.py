@@ -8,6 +8,8 @@ import pytest
 
 from napkin.elementwise import Number
 from napkin.errors import NapkinError, Refused
+from napkin.inputs.launch import names
+from napkin.options.optimizer_spellings import SPELLINGS
 from napkin.term import leaf
 from napkin.training import optimizer_names, optimizer_states
 from napkin.training.optimizer import counters_on_device
@@ -257,3 +259,10 @@ def test_optimizers_of_matrices_take_the_order_that_was_published() -> None:
     assert muon["step/time"] == pytest.approx(adam["step/time"], rel=0.05)
     assert 0.06 < shampoo["step/time"] - adam["step/time"] < 0.2
     assert shampoo["step/time"] < soap["step/time"] < adam["step/time"] + 0.33
+
+
+def test_other_names_lead_to_optimizers_that_exist() -> None:
+    assert set(SPELLINGS.values()) <= set(OPTIMIZERS)
+    assert not set(SPELLINGS) & set(OPTIMIZERS)  # a name of one's own has no second meaning
+    assert set(names.OPTIMIZERS) <= set(OPTIMIZERS)
+    assert not set(names.ADAMW) & set(SPELLINGS)

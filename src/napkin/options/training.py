@@ -15,9 +15,9 @@ TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "gkd
 ADAPTERS = ("lora", "dora", "adalora", "vera", "ia3", "loha", "lokr", "oft", "boft")
 """Kinds of adapters, as peft names them; dora is its LoRA with use_dora."""
 FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
+"""Formats that frozen weights of layers are stored in: int4 as GPTQ and AWQ have it, 8 bits with scales of rows."""
 UNQUANTIZED = "none"
 """The word for frozen weights that keep their 16 or 32 bits."""
-"""Formats that frozen weights of layers are stored in: int4 as GPTQ and AWQ have it, 8 bits with scales of rows."""
 KERNELS = ("none", "liger", "unsloth", "axolotl", "axolotl-liger")
 LOSSES = (
     TORCH_LOSS,

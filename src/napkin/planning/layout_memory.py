@@ -10,17 +10,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from napkin import term
 from napkin.autograd.control_flow import BranchesDifferError, same_branches
 from napkin.elementwise import Number, is_array, maximum
-from napkin.footprint import allocator, memory
+from napkin.footprint import memory
 from napkin.footprint.allocator import Flow
 from napkin.footprint.rank import waiting_bytes
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import in_flight, places_of
 from napkin.planning.blocks import Block, as_array, cells_of, entries_of, spread
 from napkin.planning.grid import Array, Request
-from napkin.planning.verdicts import narrow_copies, width_of
+from napkin.planning.verdicts import figures_of, narrow_copies, width_of
 from napkin.record import record, replace
 from napkin.training.setup import Setup, Width
 
@@ -218,18 +217,11 @@ class _Stages:
             standing, passing = of_cells(flow.standing), of_cells(flow.passing) + waiting
             flow = Flow(standing, passing, *map(of_cells, (flow.groups, flow.workspaces, flow.streams)))
             live = maximum(of_cells(alone.in_passes) + waiting, flow.standing)
-            found = _reported(self.setup, live, flow, self.width, of_cells(narrow_copies(self.setup, alone)))
-            return spread(found[0], least.shape), spread(found[1], least.shape)
+            copies = of_cells(narrow_copies(self.setup, alone))
+            found = figures_of(self.setup, live, flow, self.width, copies, bounds=("high",))
+            return spread(found.used.value, least.shape), spread(found.ends["memory/used"][1], least.shape)
         used, upper = least.copy(), least.copy()
         if len(fit):
             kept, index = np.unique(stages[fit], return_inverse=True)
             used[:, fit], upper[:, fit] = self._evaluated(some.those(kept), cells[fit], index, zero, math.inf)
         return used, upper
-
-
-def _reported(setup: Setup, live: Number, flow: Flow, width: Width, copies: Number) -> tuple[Number, Number]:
-    """Return memory/used and the upper end of its interval; copies: bytes of narrow copies of weights, which only the
-    upper end allows for."""
-    whole = term.leaf("memory/live", live, "byte", term.TRUE)
-    found = allocator.reported(whole, setup.layout.gpus, width, flow, bounds=("high",))
-    return found.used.value, found.ends["memory/used"][1] + copies

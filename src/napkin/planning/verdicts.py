@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number
+from napkin.elementwise import Number, is_zero
 from napkin.errors import DOES_NOT_FIT, UNDECIDED
 from napkin.footprint import allocator, memory
-from napkin.footprint.allocator import Reported
+from napkin.footprint.allocator import CONTEXT, Figure, Flow, Reported
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import places
@@ -88,9 +88,30 @@ def used_bytes(model: Model, setup: Setup) -> Number:
 
 def used_on(setup: Setup, rank: Rank) -> Number:
     """Return `memory/used` of one rank, in bytes, without an interval."""
-    live = leaf("memory/live", rank.live, "byte", TRUE)
-    used: Number = allocator.reported(live, setup.layout.gpus, flow=rank.flow(setup)).used.value
+    used: Number = figures_of(setup, rank.live, rank.flow(setup)).used.value
     return used
+
+
+def figures_of(
+    setup: Setup,
+    live: Number,
+    flow: Flow,
+    width: Width = EXACT,
+    copies: Number = 0,
+    context: Figure = CONTEXT,
+    bounds: tuple[str, ...] = ("low", "high"),
+) -> Reported:
+    """Return the figures that the allocator and the driver report of a rank's live bytes.
+
+    copies   bytes of narrow copies of weights, which only the upper ends allow for
+    context  of CUDA
+    bounds   which ends of the intervals are computed
+    """
+    whole = leaf("memory/live", live, "byte", TRUE)
+    found = allocator.reported(whole, setup.layout.gpus, width, flow, context, bounds=bounds)
+    if is_zero(copies):
+        return found
+    return replace(found, ends={path: (low, high + copies) for path, (low, high) in found.ends.items()})
 
 
 def evaluate(
@@ -98,18 +119,14 @@ def evaluate(
     setup: Setup,
     implementation: str,
     capacity: Number | None,
-    context: allocator.Figure = allocator.CONTEXT,
+    context: Figure = CONTEXT,
 ) -> Fit:
     """Return a step's memory and whether it fits: `fits` if even the upper end does, `does not fit` if the bytes needed
     without any cache already exceed the capacity. context: of CUDA."""
     step = prepare(model, setup)
     rank = worst_rank(step)
-    live = leaf("memory/live", rank.live, "byte", TRUE)
-    width = width_of(model, setup, implementation)
-    found = allocator.reported(live, setup.layout.gpus, width, rank.flow(setup), context)
-    copies = narrow_copies(setup, rank)
-    if copies:
-        found = replace(found, ends={path: (low, high + copies) for path, (low, high) in found.ends.items()})
+    width, copies = width_of(model, setup, implementation), narrow_copies(setup, rank)
+    found = figures_of(setup, rank.live, rank.flow(setup), width, copies, context)
     if capacity is not None:
         found = allocator.within(found, capacity)
     return Fit(step, rank, found, verdict(found, capacity))

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
+from napkin.options.optimizer_spellings import SPELLINGS
 from napkin.training.optimizer import FORMS, Optimizer
 from napkin.training.optimizers import MOST_RANK, OPTIMIZERS, PROJECTED, RANK
 from napkin.units import plain
 
-_SPELLINGS = {
-    "adamw-torch": "adamw",
-    "adamw-hf": "adamw",
-    "adamw-bnb-8bit": "adamw-8bit",
-    "adamw-torch-4bit": "adamw-4bit",
-    "adamw4bit": "adamw-4bit",
-    "lion-bnb-8bit": "lion-8bit",
-    "pagedadamw": "paged-adamw",
-    "pagedadamw8bit": "paged-adamw-8bit",
-    "pagedadamw32bit": "paged-adamw",
-    "paged-adamw8bit": "paged-adamw-8bit",
-    "paged-adamw-32bit": "paged-adamw",
-    "paged-lion8bit": "paged-lion-8bit",
-    "paged-lion-32bit": "paged-lion",
-    "fusedlamb": "lamb",
-    "sophiag": "sophia",
-    "adam8bit": "adam-8bit",
-    "adamw8bit": "adamw-8bit",
-    "lion8bit": "lion-8bit",
-    "momentum": "sgd-momentum",
-    "distributed-shampoo": "shampoo",
-    "distributedshampoo": "shampoo",
-    "adammini": "adam-mini",
+_PROJECTING = {
     "galore": "galore-adamw",
     "galoreadamw": "galore-adamw",
     "q-galore": "q-galore-adamw-8bit",
     "apollo": "apollo-adamw",
-    "nesterov": "sgd-nesterov",
-    "sgdm": "sgd-momentum",
 }
+"""Other names of optimizers that project gradients to a rank, which a launch file states apart."""
 
 
 BESIDE = ("torch", "pytorch", "torchao", "bnb", "bitsandbytes", "apex", "optim", "optimizer", "states", "with")
@@ -67,7 +45,7 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
     if named is not None:
         word = word[: -len(named) - 1]
     word, colon, rank = word.partition(":")
-    word = _SPELLINGS.get(word, word)
+    word = SPELLINGS.get(word) or _PROJECTING.get(word, word)
     if colon and word in PROJECTED:
         chosen = plain(rank)
         if chosen is None or not 0 < chosen <= MOST_RANK:

@@ -8,9 +8,11 @@ For a tensor of n elements with w bytes per element:
     blocks    n + 4·⌈n/256⌉  one byte per element and an fp32 scale per block; 4·n for n < 4096;
               n/2 + 4·⌈n/128⌉ + 64 in 4 bits, w·n for n < 4096
     one       w              a single element
-    grams     Σ a² · w       over the sides a of a matrix (cut: of its blocks), a factor of Shampoo or SOAP low rank  r
-    · max side   moments of a gradient that is projected to rank r; as blocks too projection r · min side  the
-    projection matrix; also as int4: half a byte each, a scale and a zero of w bytes per 256"""
+    grams     Σ a² · w       over the sides a of a matrix (cut: of its blocks), a factor of Shampoo or SOAP
+    low rank  r · max side   moments of a gradient that is projected to rank r; as blocks too
+    projection  r · min side  the projection matrix; also as int4: half a byte each, a scale and a zero of w bytes
+              per 256
+"""
 
 from __future__ import annotations
 

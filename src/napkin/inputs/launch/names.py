@@ -7,6 +7,7 @@ import re
 from napkin.inputs.launch.values import Open, names
 from napkin.inputs.presets import base_of, is_preset, preset
 from napkin.inputs.republished import republished
+from napkin.options.optimizer_spellings import SPELLINGS
 from napkin.options.training import FROZEN_FORMATS
 
 TYPE_CHECKING = False
@@ -18,62 +19,20 @@ FP16, FP8, FP32 = "fp16-mixed", "fp8-mixed", "fp32"
 MEGATRON = "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32"
 """Megatron-LM's bf16: fp32 gradient buffers (arguments.py, accumulate_allreduce_grads_in_fp32)."""
 
-ADAMW, FUSED = ("adamw", None), ("adamw", "fused")
-OPTIMIZERS: dict[str, tuple[str, str | None]] = {
-    "adamw": ADAMW,
-    "adamw_torch": ADAMW,
-    "adamw_hf": ADAMW,
-    "adamw_torch_fused": FUSED,
-    "adamw_apex_fused": ADAMW,
-    "fusedadam": ADAMW,
-    "fused_adam": ADAMW,
-    "deepspeedcpuadam": ADAMW,
-    "adam": ADAMW,
-    "decoupled_adamw": ADAMW,
-    "adam_pax": ADAMW,
-    "distributed_fused_adam": ADAMW,
-    "mcore_distributed_optim": ADAMW,
-    "adamw_8bit": ("adamw-8bit", None),
-    "adamw_torch_8bit": ("adamw-8bit", None),
-    "ao_adamw_8bit": ("adamw-8bit", None),
-    "adamw8bit": ("adamw-8bit", None),
-    "adamw_torch_4bit": ("adamw-4bit", None),
-    "ao_adamw_4bit": ("adamw-4bit", None),
-    "adamw_bnb_8bit": ("adamw-8bit", None),
-    "adam8bit": ("adam-8bit", None),
-    "pagedadamw": ("paged-adamw", None),
-    "pagedadamw32bit": ("paged-adamw", None),
-    "paged_adamw": ("paged-adamw", None),
-    "paged_adamw_32bit": ("paged-adamw", None),
-    "paged_adamw_8bit": ("paged-adamw-8bit", None),
-    "pagedadamw8bit": ("paged-adamw-8bit", None),
-    "adafactor": ("adafactor", None),
-    "lion": ("lion", None),
-    "lionw": ("lion", None),
-    "decoupled_lionw": ("lion", None),
-    "lion_32bit": ("lion", None),
-    "lion_pytorch": ("lion", None),
-    "lion_8bit": ("lion-8bit", None),
-    "lion8bit": ("lion-8bit", None),
-    "decoupled_lionw_8b": ("lion-8bit", None),
-    "paged_lion_32bit": ("paged-lion", None),
-    "paged_lion_8bit": ("paged-lion-8bit", None),
-    "muon": ("muon", None),
-    "sgd": ("sgd", None),
-    "adagrad": ("adagrad", None),
-    "rmsprop": ("rmsprop", None),
-    "lamb": ("lamb", None),
-    "fusedlamb": ("lamb", None),
-    "sophia": ("sophia", None),
-    "came_pytorch": ("came", None),
-    "nadam": ("nadam", None),
-    "radam": ("radam", None),
+ADAMW = {
+    **dict.fromkeys(("adam", "fusedadam", "fused-adam", "deepspeedcpuadam", "distributed-fused-adam"), None),
+    **dict.fromkeys(("decoupled-adamw", "adam-pax", "mcore-distributed-optim", "adamw-apex-fused"), None),
+    "adamw-torch-fused": "fused",
 }
-"""Optimizer names → napkin's name, and the form of torch's step if the name implies one.
-
-From transformers (training_args.py, OptimizerNames), bitsandbytes, apex, DeepSpeed, Composer and Megatron-LM. "Adam"
-has decoupled weight decay in DeepSpeed, apex and Megatron-LM; the states are the same either way.
-"""
+"""What launch files alone call AdamW → the form of torch's step if the name implies one: transformers
+(training_args.py, OptimizerNames), apex, DeepSpeed, Composer, PaxML and Megatron-LM. "Adam" has decoupled weight decay
+in DeepSpeed, apex and Megatron-LM; the states are the same either way."""
+OPTIMIZERS = (
+    *("adamw", "adamw-8bit", "adamw-4bit", "paged-adamw", "paged-adamw-8bit", "adam-8bit", "adafactor", "lion"),
+    *("lion-8bit", "paged-lion", "paged-lion-8bit", "muon", "sgd", "adagrad", "rmsprop"),
+    *("lamb", "sophia", "came", "nadam", "radam"),
+)
+"""Optimizers that launch files name as napkin does, or by another spelling."""
 
 
 def take_optimizer(reading: Reading, *keys: str) -> None:
@@ -82,18 +41,19 @@ def take_optimizer(reading: Reading, *keys: str) -> None:
     if value is None:
         return
     key = next(key for key in keys if reading.source.get(key) is value)
-    word = str(value.value).rsplit(".", 1)[-1].strip().lower().replace("-", "_")
-    known = OPTIMIZERS.get(word)
+    word = str(value.value).rsplit(".", 1)[-1].strip().lower().replace("_", "-")
+    known = "adamw" if word in ADAMW else SPELLINGS.get(word, word)
     if isinstance(value.value, Open):
         reading.ask("optimizer", key)
         return
-    if known is None:
+    if known not in OPTIMIZERS:
         reading.ask("optimizer", key)
         reading.refuse(key, f"napkin does not support optimizer {str(value.value)[:40]!r}")
         return
-    reading.put("optimizer", known[0], key)
-    if known[1]:
-        reading.put("optimizer-form", known[1], key)
+    reading.put("optimizer", known, key)
+    form = ADAMW.get(word)
+    if form:
+        reading.put("optimizer-form", form, key)
 
 
 ATTENTION: dict[str, str | None] = {
