@@ -18,7 +18,7 @@ CONFIG = '{"model_type": "gpt2", "n_layer": 2}'
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 KINDS = [
     (POINTER, "is a pointer of Git LFS", "git lfs pull"),
-    (gzip.compress(CONFIG.encode()), "is packed (gzip)", "unpack it"),
+    (gzip.compress(CONFIG.encode(), mtime=0), "is packed (gzip)", "unpack it"),
     (bz2.compress(CONFIG.encode()), "is packed (bzip2)", "unpack it"),
     (lzma.compress(CONFIG.encode()), "is packed (xz)", "unpack it"),
     (b"PK\x03\x04" + b"x" * 40, "is packed (zip)", "unpack it"),
