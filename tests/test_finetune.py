@@ -748,7 +748,9 @@ def test_words_for_the_source_of_a_reference(tmp_path: pathlib.Path, said: str, 
     measured = "peak_bytes: 3e+10, what: allocated}}\n  rl: {{reference: {}"
     asked = {"task": "dpo", "model": "llama3.2-1b", "method": method}
     found = validated(tmp_path, *({**asked, "id": one, "measured": measured.format(one)} for one in (said, same)))
+    usual = validated(tmp_path, {**asked, "id": "open"})["open", "memory_allocated"]
     assert found[said, "memory_allocated"]["predicted"] == found[same, "memory_allocated"]["predicted"]
+    assert found[said, "memory_allocated"]["predicted"] == usual["predicted"]
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,15 @@ def test_the_rate_and_the_time_of_a_step_state_its_tokens(tmp_path: pathlib.Path
     assert "is not stated" in without["step_seconds"]["why"]
 
 
-def test_where_the_reference_is_must_be_stated(tmp_path: pathlib.Path) -> None:
-    found = validated(tmp_path, task="dpo", layout=PAIRS, rl="algorithm: dpo")
-    assert "the source of the reference is not stated" in found["tokens_per_second_per_gpu"]["why"]
+def test_a_reference_that_a_row_does_not_state_is_a_copy_of_the_model(tmp_path: pathlib.Path) -> None:
+    measured = f"peak_bytes: 4e+10, what: allocated, {RATE}"
+    open_, copy, unknown = (
+        validated(tmp_path, task="dpo", layout=PAIRS, rl=f"algorithm: dpo{more}", measured=measured)
+        for more in ("", ", reference: second copy", ", reference: a guess")
+    )
+    for quantity in ("memory_allocated", PER_GPU):
+        assert open_[quantity]["predicted"] == copy[quantity]["predicted"]
+        assert "where the reference is: a guess" in unknown[quantity]["why"]
 
 
 def test_a_synchronous_step_is_what_step_answers(tmp_path: pathlib.Path) -> None:

@@ -197,6 +197,13 @@ class Trainer:
             return True
         return self.checkpoints and not is_before(self.name, versions, self.since)
 
+    def may_keep(self, versions: str, quantized: bool) -> bool:
+        """Return whether `recomputes` holds only of scripts that let peft prepare quantized weights, or of newer
+        versions than a run that states none may have had."""
+        if quantized and self.widens and not self.checkpoints:
+            return True
+        return self.checkpoints and self.since != (0, 0) and not is_since(self.name, versions, self.since)
+
     def loss_in(self, versions: str) -> str:
         """Return its form of the cross entropy of texts in a run that states these versions of software; "" without its
         own: runs were published before it as well."""

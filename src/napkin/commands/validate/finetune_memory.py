@@ -85,6 +85,6 @@ def memory_of(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval,
     if words == {NOT} and not asked.judged:
         raise NapkinError(EXCEEDS)
     word = words.pop() if len(words) == 1 else UNDECIDED
-    if word == FITS and max(needed, _while_loading(asked, setup)) > (capacity or math.inf):
+    if word == FITS and max(needed, _while_loading(asked, setup)) > (asked.least or math.inf):
         word = UNDECIDED
     return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), word

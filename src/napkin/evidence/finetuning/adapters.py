@@ -4,12 +4,12 @@ parameters on the same modules, which has similar memory and time, with a wider 
 from __future__ import annotations
 
 from napkin.errors import NapkinError
-from napkin.evidence.finetuning.software import (
-    default_rank,
+from napkin.evidence.finetuning.software import tuning_of
+from napkin.evidence.finetuning.targets import (
     experts_of,
     leaves_adapters_open,
+    rank_of,
     targets_of,
-    tuning_of,
     usual_targets,
 )
 from napkin.evidence.rows.row import RowFields
@@ -56,7 +56,7 @@ def adapters_of(row: RowFields, model: Model, implementation: Implementation, ot
     other: of a kind that is taken for LoRA."""
     if other and row.text("method.kind") not in KINDS:
         return _of_kind(row, model, implementation) or _like_lora(row, model, implementation)
-    tuning = replace(tuning_of(row), magnitude=row.text("method.kind") == DORA)
+    tuning = replace(tuning_of(row, rank_of(row)), magnitude=row.text("method.kind") == DORA)
     targets = targets_of(row, model, implementation)
     lacking = lacking_targets(targets, model, implementation)
     targets = tuple(name for name in targets if name not in lacking)
@@ -74,7 +74,7 @@ def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tu
         return None
     stated, said = row.count("method.trainable_params"), row.count("method.lora_rank")
     for size in dict.fromkeys((said or kind.usual, kind.usual, *(2**power for power in range(11)))):
-        tuning = replace(tuning_of(row, rank=size), method=kind.name, rank=size)
+        tuning = replace(tuning_of(row, size), method=kind.name, rank=size)
         tuning = resolved(tuning, _targets_of_kind(row, model, implementation), model, implementation)
         if stated is None or _trained_elements(model, implementation, tuning) == stated:
             return tuning
@@ -103,8 +103,8 @@ def _trained_elements(model: Model, implementation: Implementation, tuning: Tuni
 def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:
     """Return LoRA of the rank that has as many parameters as the row states."""
     targets = _targets_of_kind(row, model, implementation)
-    one = resolved(replace(tuning_of(row, rank=1), rank=1), targets, model, implementation)
+    one = resolved(replace(tuning_of(row, 1), rank=1), targets, model, implementation)
     stated = row.count("method.trainable_params")
     if stated is None:
-        return replace(one, rank=default_rank(row))
+        return replace(one, rank=rank_of(row))
     return replace(one, rank=max(round(stated / _trained_elements(model, implementation, one)), 1))

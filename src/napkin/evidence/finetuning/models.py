@@ -50,16 +50,19 @@ def model_of(row: RowFields) -> Model:
     raise NapkinError(f"no preset has the shape of {row.text('model.name')[:60] or 'its model'}")
 
 
-def reference_of(row: RowFields, task: Task) -> str:
-    """Return the source of a reference's log-probabilities."""
+def reference_of(row: RowFields, task: Task, adapters: bool) -> str:
+    """Return the source of a reference's log-probabilities; where a row states none, the default of libraries: the
+    model with its adapters switched off, or a copy of it (trl/trainer/dpo_trainer.py, ref_model)."""
     if task.teacher:
         return row.text("rl.teacher")
     said = row.text("rl.reference").partition(" (")[0]
-    if task.reference and said not in REFERENCES:
-        raise NapkinError(
-            f"where the reference is: {said[:60]}" if said else "the source of the reference is not stated"
-        )
-    return REFERENCES.get(said, NONE)
+    if not task.reference:
+        return REFERENCES.get(said, NONE)
+    if not said:
+        return ADAPTERS_OFF if adapters else SAME
+    if said not in REFERENCES:
+        raise NapkinError(f"where the reference is: {said[:60]}")
+    return REFERENCES[said]
 
 
 def teacher_of(row: RowFields, task: Task) -> Model | None:
@@ -81,9 +84,16 @@ def card_of(row: RowFields) -> Hardware | None:
         card = hardware.find(text)
         return bridged(card) if states_bridge(row) else card
     except NapkinError:
-        if re.match(r"\d+ ?G", text):  # a size alone
+        if SIZE.match(text):
             return None
         raise
+
+
+SIZE = re.compile(r"(\d{1,4}) ?Gi?B?\b")
+"""The memory of an accelerator of which a row states nothing else."""
+LEAST_USABLE = 0.918
+"""Share of the nominal memory of an accelerator that a program may find at least: 22.03 of 24 GiB of an A10G, whose
+error correction takes a sixteenth of it."""
 
 
 BYTES = ("peak_bytes", "peak_bytes_per_gpu", "driver_bytes", "driver_mib")
@@ -99,8 +109,21 @@ def is_judged(row: RowFields) -> bool:
 
 
 def room_of(row: RowFields, card: Hardware | None) -> float | None:
-    """Return the bytes of a GPU that a run had: those of its accelerator, at most those of the card that the row says
-    it ran on (`card_gib_at_most`); None if it states neither."""
+    """Return the bytes of a GPU that a run had: those of its accelerator, or of its size where a row names no more
+    (`24 GB`), at most those of the card that the row says it ran on (`card_gib_at_most`); None if it states neither."""
     most = row.positive("measured.card_gib_at_most")
-    stated = [float(card.capacity)] if card is not None else []
+    size = _nominal(row)
+    stated = [float(card.capacity)] if card is not None else [size] if size else []
     return min([*stated, *([most * 2**30] if most else [])], default=None)
+
+
+def least_room_of(row: RowFields, card: Hardware | None) -> float | None:
+    """Return the bytes that a GPU has at least; less than `room_of` where all that is stated of it is its size."""
+    room = room_of(row, card)
+    return room * LEAST_USABLE if room is not None and card is None and _nominal(row) else room
+
+
+def _nominal(row: RowFields) -> float:
+    """Return the bytes of an accelerator by its size; 0 where a row names it otherwise or not at all."""
+    size = SIZE.match(accelerator_of(row))
+    return float(size[1]) * 2**30 if size else 0.0

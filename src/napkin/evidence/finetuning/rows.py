@@ -6,16 +6,24 @@ from __future__ import annotations
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.adapters import PROJECTED, adapters_of, check_kind
-from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, may_be_old
+from napkin.evidence.finetuning.alternatives import alternatives_of
+from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of
 from napkin.evidence.finetuning.layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetuning.lengths import RowLengths
-from napkin.evidence.finetuning.models import card_of, is_judged, model_of, reference_of, room_of, teacher_of
+from napkin.evidence.finetuning.models import (
+    card_of,
+    is_judged,
+    least_room_of,
+    model_of,
+    reference_of,
+    room_of,
+    teacher_of,
+)
 from napkin.evidence.finetuning.software import (
     framework_of,
     holds_logits,
     is_reentrant,
     kernels_of,
-    may_fuse_loss,
     offload_of,
     precisions_of,
     trainer_of,
@@ -54,6 +62,7 @@ class FineTuning:
 
     hardware  None if not stated        software  the stack with the most similar steps
     room      bytes of a GPU, None if not stated
+    least     those that it has at least, fewer where a row states the accelerator's size alone
     steps     of the whole run, 0 if it does not say
     lengths   of its sequences                oom  the run was out of memory
     judged    all that is known of its memory is whether it fit
@@ -63,8 +72,7 @@ class FineTuning:
     divisions other degrees on as many GPUs, if the row states none
     adds_up   whether gradients are accumulated over micro-batches is not stated
     other     adapters of another kind, modeled as LoRA with as many parameters
-    wider     with weights in the other dtype that its script may have loaded, without a kernel for attention, with a
-              newer loss
+    wider     with weights in the other dtype that its script may have loaded, and as other versions ran it
     kernel    of attention, as its time takes it; flash: of the version that the software runs
     context   of CUDA
     """
@@ -88,6 +96,7 @@ class FineTuning:
     wider: tuple[Setup, ...] = ()
     kernel: str = "flash"
     context: Figure = CONTEXT
+    least: float | None = None
 
 
 RESHARDS = (2, 1)
@@ -127,7 +136,6 @@ def fine_tuning(row: RowFields) -> FineTuning:
     model = with_score(model) if asked.scalar else model
     plain = with_loss(row, model, implementation_of(name, model.family), framework)
     plain = replace(plain, holds_logits=holds_logits(row))
-    fused = may_fuse_loss(row, plain.loss)
     implementation = replace(plain, loss=loss_of(asked, plain.loss, precision))
     if kind != "full":
         tuning = adapters_of(row, model, implementation, other)
@@ -149,18 +157,16 @@ def fine_tuning(row: RowFields) -> FineTuning:
         offload=offload_of(row, trainer, layout.recompute),
         in_backward=in_backward,
         task=asked,
-        forwards=forward_passes(asked, reference_of(row, asked), teacher_of(row, asked), framework.reference_first),
+        forwards=forward_passes(
+            asked, reference_of(row, asked, kind != "full"), teacher_of(row, asked), framework.reference_first
+        ),
         generation="" if card is None else card.generation,
         widths=widths_of(
             framework.name, Asked(implementation.tuning is not None, precision.compute, True, origin_of(row))
         ),
         asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
     )
-    others = [replace(setup, precision=one) for one in wider]
-    if may_be_old(row, trainer, name):
-        others.append(_of_2023(setup))
-    if fused:
-        others.append(_with_loss(setup, fused))
+    others = (replace(setup, precision=one) for one in wider)
     sums = row.count("layout.grad_accum") or row.count("layout.global_batch")
     return FineTuning(
         model,
@@ -179,9 +185,10 @@ def fine_tuning(row: RowFields) -> FineTuning:
         tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
         adds_up=framework.defers and not sums,
         other=other,
-        wider=tuple(others),
+        wider=(*others, *alternatives_of(row, setup, plain.loss, name)),
         kernel=kernel,
         context=context_of(row),
+        least=least_room_of(row, card),
     )
 
 
@@ -211,18 +218,6 @@ def _framework_of(row: RowFields, trainer: Trainer, kind: str) -> Framework:
         framework = replace(framework, retains=True)
     old = is_before("torch", row.text("layout.versions"), RESHARDS)
     return replace(framework, keeps_frozen=True) if old else framework
-
-
-def _of_2023(setup: Setup) -> Setup:
-    """Return a setup as the releases of 2023 ran it: attention step by step, frozen blocks that stay gathered."""
-    keeps = setup.framework.name == "fsdp" and setup.implementation.tuning is not None
-    return replace(setup, attention="eager", framework=replace(setup.framework, keeps_frozen=keeps))
-
-
-def _with_loss(setup: Setup, loss: str) -> Setup:
-    """Return a setup with another loss of text."""
-    found = loss_of(setup.task, loss, setup.precision)
-    return replace(setup, implementation=replace(setup.implementation, loss=found))
 
 
 def _otherwise(row: RowFields, setup: Setup) -> tuple[Setup, ...]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 
-from napkin._tables.adapter_targets import DEFAULTS
 from napkin.errors import NapkinError
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss, megatron_loss
 from napkin.evidence.software.scripts import scripts_of_library
 from napkin.formats.table import NORMAL_FLOATS
-from napkin.operations.adapters.targets import ALL_LINEAR, DEFAULT, has_modules
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
@@ -129,8 +127,8 @@ EXPERTS_STORED = ("experts", "linearized")
 """Words of formats, and of checkpoints, whose experts are quantized: as linear layers, if they are named so."""
 
 
-def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
-    """Return the adapters, and the format of frozen weights. rank: if it differs from the row's."""
+def tuning_of(row: RowFields, rank: int) -> Tuning:
+    """Return adapters of that rank, and the format of frozen weights."""
     said = row.text("method.quantized") or row.text("method.quantised")
     stored = STORED.get(said, STORED.get(said.partition(" (")[0]))
     if not stored and row.text("method.base_dtype").startswith("fp8"):
@@ -139,7 +137,6 @@ def tuning_of(row: RowFields, rank: int | None = None) -> Tuning:
         raise NapkinError(f"stores frozen weights as {said[:40]}: not modeled")
     if stored == "nf4" and nests_scales(row):
         stored = "nf4-dq"
-    rank = rank or row.count("method.lora_rank") or default_rank(row)
     stated = row.number("method.lora_dropout")
     dropout = trainer_of(row).dropout if stated is None else stated
     named = f"{row.text('method.quantised')} {row.text('model.name')}".lower()
@@ -175,69 +172,6 @@ def saved_of(row: RowFields) -> tuple[str, ...]:
     if any(name not in SAVED for name in names):
         raise NapkinError(f"trains {words[:60]} in full: not modeled")
     return tuple(dict.fromkeys(SAVED[name] for name in names))
-
-
-USUAL_RANK, USUAL_RANKS = 8, {"megatron-core": 32}
-"""LoRA's rank where a row states none: peft's, LLaMA-Factory's and ms-swift's default (peft 0.21,
-tuners/lora/config.py; llamafactory/hparams/finetuning_args.py; swift/arguments/tuner_args.py); by stack, Megatron
-Bridge's (peft/lora.py)."""
-USUAL_TARGETS = ("q_proj", "v_proj")
-"""Modules with adapters if a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
-
-
-def default_rank(row: RowFields) -> int:
-    """Return the default LoRA rank of a row's library."""
-    return USUAL_RANKS.get(row.text("layout.stack").lower(), USUAL_RANK)
-
-
-def leaves_adapters_open(row: RowFields) -> bool:
-    """Return whether a row does not state the LoRA rank or the adapted modules."""
-    return row.count("method.lora_rank") is None or not _targets_text(row)
-
-
-def _targets_text(row: RowFields) -> str:
-    """Return a row's text on the modules with adapters; "" if it only points elsewhere."""
-    text = row.text("method.lora_targets_canonical") or row.text("method.lora_targets")
-    return "" if text.startswith(("see ", "default")) else text
-
-
-def usual_targets(model: Model) -> tuple[str, ...]:
-    """Return the modules with adapters of a library that chooses none: peft's for the class, or Llama's."""
-    return (DEFAULT,) if model.family in DEFAULTS else USUAL_TARGETS
-
-
-def targets_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
-    """Return the names of the modules with adapters: those that the run gave them, if the class has all of them, else
-    the parts of a layer that they stand for; if a row leaves them open, its library's default."""
-    text = _targets_text(row).replace(" (+ head)", ",lm_head")
-    given = row.text("method.lora_targets")
-    if given and has_modules(tuple(_names(given)), model, implementation):
-        text = given
-    if not text and not row.text("method.lora_target_parameters"):
-        bridge = row.text("layout.stack").lower() == "megatron-core"  # Megatron Bridge's are on all linear layers too
-        return (ALL_LINEAR,) if bridge or scripts_of_library(trainer_of(row)).all_linear else usual_targets(model)
-    if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
-        return (ALL_LINEAR,)
-    parameters = row.text("method.lora_target_parameters")
-    names = tuple(_names(",".join(filter(None, (text, parameters)))))
-    if any(not name or not name.replace("_", "").replace(".", "").isalnum() for name in names):
-        raise NapkinError(f"which modules have adapters is not understood: {text[:60]}")
-    return names
-
-
-def _names(text: str) -> list[str]:
-    return re.split(r"[\s,]+", text.strip())
-
-
-def experts_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
-    """Return the experts' tensors if a row says that they have adapters without naming them."""
-    if row.text("method.experts_targeted") != "targeted" or row.text("method.lora_target_parameters"):
-        return ()
-    parts = [part for op in model.operations if op.routed() for part in op.linear_parts(implementation)]
-    paths = dict.fromkeys(part.path for part in parts if part.parameter and part.copies > 1)
-    if not paths:
-        raise NapkinError("which tensors of the experts have adapters is not stated")
-    return tuple(paths)
 
 
 def is_reentrant(row: RowFields, trainer: Trainer) -> bool:

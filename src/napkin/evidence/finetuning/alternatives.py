@@ -1,0 +1,65 @@
+"""How else a fine-tuning run may have run, as its row leaves open: the defaults of other versions of its software, and
+what its script may set."""
+
+from __future__ import annotations
+
+from napkin.evidence.finetuning.defaults import may_be_old
+from napkin.evidence.finetuning.software import may_fuse_loss, offload_of, trainer_of
+from napkin.evidence.rows.row import RowFields
+from napkin.operations.implementations import CUT_IN_FP32
+from napkin.record import replace
+from napkin.training.recomputation import recompute
+from napkin.training.setup import Setup
+from napkin.training.tasks import loss_of
+from napkin.training.versions import version_of
+
+
+def alternatives_of(row: RowFields, setup: Setup, loss: str, implementation: str) -> tuple[Setup, ...]:
+    """Return setups that the row leaves open too. loss: of texts, as the row is read; implementation: its name."""
+    found = []
+    if may_be_old(row, trainer_of(row), implementation):
+        found.append(_of_2023(setup))
+    fused = may_fuse_loss(row, loss)
+    if fused:
+        found.append(_with_loss(setup, fused))
+    if _may_keep(row, setup):
+        found.append(_without_checkpoints(row, setup))
+    if implementation == "hf" and version_of("transformers", row.text("layout.versions")) is None:
+        found.append(_copying_logits(setup))
+    return tuple(found)
+
+
+def _of_2023(setup: Setup) -> Setup:
+    """Return a setup as the releases of 2023 ran it: attention step by step, frozen blocks that stay gathered, logits
+    that are copied."""
+    keeps = setup.framework.name == "fsdp" and setup.implementation.tuning is not None
+    old = replace(setup, attention="eager", framework=replace(setup.framework, keeps_frozen=keeps))
+    return _copying_logits(old)
+
+
+def _copying_logits(setup: Setup) -> Setup:
+    """Return a setup of transformers before 4.49, whose own loss copies the logits."""
+    implementation = setup.implementation
+    if not implementation.shifted or implementation.loss:
+        return setup
+    return replace(setup, implementation=replace(implementation, shifted=False, cuts=CUT_IN_FP32))
+
+
+def _with_loss(setup: Setup, loss: str) -> Setup:
+    """Return a setup with another loss of text."""
+    found = loss_of(setup.task, loss, setup.precision)
+    return replace(setup, implementation=replace(setup.implementation, loss=found))
+
+
+def _may_keep(row: RowFields, setup: Setup) -> bool:
+    """Return whether a run that says nothing of it may have checkpointed no block, though its library usually does."""
+    if row.text("layout.recompute") or setup.layout.recompute.kind != "full":
+        return False
+    stored = bool(row.text("method.quantized") or row.text("method.quantised"))
+    return trainer_of(row).may_keep(row.text("layout.versions"), stored)
+
+
+def _without_checkpoints(row: RowFields, setup: Setup) -> Setup:
+    """Return a setup that keeps what every block saves."""
+    layout = setup.layout.replaced(recompute=recompute("none", "recompute"))
+    return replace(setup, layout=layout, offload=offload_of(row, trainer_of(row), layout.recompute))
