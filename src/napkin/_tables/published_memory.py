@@ -14,7 +14,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     'torchtune': {'name': 'torchtune', 'pages': ['torchtune README, memory and training speed', 'torchtune README, optimization flags'], 'layout': {'framework': 'torchtune'}},
     'LitGPT resource tables': {'name': 'LitGPT resource tables', 'pages': ['LitGPT resource tables'], 'layout': {'framework': 'litgpt'}},
     'nanotron': {'name': 'nanotron', 'pages': ['nanotron benchmark summary (best configuration per model size and node count)'], 'layout': {'framework': 'nanotron'}},
-    'megatron-tests': {'name': 'Megatron-LM functional tests', 'pages': ['Megatron-LM functional tests'], 'layout': {'framework': 'megatron-core'}},
+    'megatron-tests': {'name': 'Megatron-LM functional tests', 'pages': ['Megatron-LM functional tests'], 'layout': {'framework': 'megatron-core', 'framework_version': 202608, 'gradient_accumulation_fusion': False}},
     'dlperf': {'name': 'OneFlow DLPerf', 'pages': ['OneFlow DLPerf GPT benchmark report 2021-05-12']},
     'paddle': {'name': 'FlagPerf, PaddlePaddle', 'pages': ['FlagPerf training results, PaddlePaddle cases']},
 }

@@ -35,12 +35,14 @@ class Recorder:
     copies     autocast's copies of weights that several layers share, by label
     waiting    tensors of which later layers, whose backward ran before, have left a gradient
     frozen     weights get no gradient: nothing is saved for them, and autocast casts them in each call
+    fuses_gradients  linear layers add their weights' gradients to those that are there: none is allocated
     """
 
-    def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "") -> None:
+    def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "", fuses_gradients: bool = False) -> None:
         self.compute = compute
         self.autocast = autocast
         self.linear_dtype = linear_dtype
+        self.fuses_gradients = fuses_gradients
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.remembered: list[tuple[int, Number]] = []

@@ -37,7 +37,7 @@ class Tape(Recorder):
 
     def fresh(self) -> Tape:
         """Return an empty tape with the same dtypes."""
-        return Tape(self.compute, self.autocast, self.linear_dtype)
+        return Tape(self.compute, self.autocast, self.linear_dtype, self.fuses_gradients)
 
     # --- elementwise ---
 
@@ -204,7 +204,8 @@ class Tape(Recorder):
             count = copies * d_in * d_out
             kept.append(self.weight_copy(count, name) if once else self.new(count, self.autocast, name))
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
-        grads = copies * d_in * d_out * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
+        made = 0 if self.fuses_gradients else copies * d_in * d_out
+        grads = made * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
         self.record("linear", (x,), out, kept, for_weight=(read,), weight=grads)
         if not self.frozen:
             node = self.nodes[-1]

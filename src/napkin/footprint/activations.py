@@ -27,16 +27,16 @@ from napkin.record import replace
 from napkin.training.precision import Precision
 
 
-def tape_for(precision: Precision) -> Tape:
+def tape_for(precision: Precision, fuses_gradients: bool = False) -> Tape:
     """Return an empty tape. Layers run in the parameters' dtype, or in fp32 under autocast; 8-bit matmuls save 8-bit
-    inputs."""
+    inputs. fuses_gradients: linear layers add to the gradients that are there."""
     autocast = precision.compute if precision.autocast else ""
     if autocast and autocast not in ("bf16", "fp16"):  # what surrounds matmuls of fewer bits
         autocast = "bf16"
     narrow = precision.compute if precision.compute not in ("fp32", "tf32", "bf16", "fp16") else ""
     # 8- and 4-bit parameters are operands of matmuls; norms, sums and the residual stream stay in 16 bits
     stored = {"tf32": "fp32"}.get(precision.param, precision.param)
-    return Tape(stored if stored in ("fp32", "bf16", "fp16") else "bf16", autocast, narrow)
+    return Tape(stored if stored in ("fp32", "bf16", "fp16") else "bf16", autocast, narrow, fuses_gradients)
 
 
 def forward(
@@ -50,8 +50,8 @@ def forward(
 ) -> Pass:
     """Run a stack once on a tape: the operations before the layers, each layer type once, the head and the loss. Each
     submodel runs over its own sequences. `begins`: no gradient reaches what follows the layers."""
-    tape = tape_for(precision)
     first = submodels[0]
+    tape = tape_for(precision, first.implementation.fuses_gradients)
     lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)
     made = _run_before(lowering, submodels)
     before = section("before", tape, 0, 0, 0)

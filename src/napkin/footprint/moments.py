@@ -7,6 +7,7 @@ from napkin.elementwise import Number, is_array, is_zero, maximum, minimum, prod
 from napkin.footprint.gathers import gathered_bytes, left_gathered
 from napkin.footprint.optimizer_buffers import optimizer_temporaries
 from napkin.footprint.peaks import LayerPeak, StageLayers, layer_peaks
+from napkin.footprint.placeholders import placeholder_bytes
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
 from napkin.footprint.registered import buffers
@@ -39,6 +40,7 @@ class Moments:
     casts   autocast's copies of weights after the forward pass of the last layer
     waiting activations of the other micro-batches in flight
     kept_casts  autocast's copies of layers' weights that autograd keeps
+    placeholders  what fused kernels return in place of gradients
     through_backward  bytes that live through the backward pass: what checkpointed layers refer to, and the logits
     """
 
@@ -57,6 +59,7 @@ class Moments:
         self.gathered_in_layers = gathered_bytes(step, stage, parts, ends=False)
         self.gradients = Gradients(step, rank, parts)
         self.standing: Made = (("through_the_passes", self.gradients.standing),)
+        self.placeholders: Made = (("placeholders", placeholder_bytes(step, stage)),)
         self.references = References(step, stage)
         self.loss = product(stage.last, run.loss)
         self.losses = 2 * self.loss
@@ -96,6 +99,7 @@ class Moments:
         `left`: what graphs still save and no backward pass frees; `gathered`: if not as much as in the passes."""
         temporaries = temporaries if is_zero(left) else (*temporaries, ("left_by_recomputation", left))
         gathered = self.gathered if gathered is None else gathered
+        gradients = (*gradients, *self.placeholders)
         passing = total((self.in_passes, gathered, kept, casts, *(size for _, size in temporaries)))
         if is_array(passing):
             return MomentSums(name, passing, total((passing, self.held, *(size for _, size in gradients))))
@@ -244,10 +248,10 @@ class Moments:
             ("checkpointed_leaf", self.outlives),
             ("left_by_recomputation", self.leaked),
         )
-        needed, made = total(size for _, size in temporaries), {"temporaries": temporaries}
-        return Moment(
-            "step", rank.parameters, rank.gradients, self.optimizer, 0, 0, self.inputs, needed, made, rank.models
-        )
+        gradients: Made = (("computed", rank.gradients), *self.placeholders)
+        made = {"gradients": gradients, "temporaries": temporaries}
+        of_weights, needed = (total(size for _, size in parts) for parts in made.values())
+        return Moment("step", rank.parameters, of_weights, self.optimizer, 0, 0, self.inputs, needed, made, rank.models)
 
     def between(self) -> tuple[Moment, Moment]:
         """Return the bytes live after the forward pass, and after the backward pass."""

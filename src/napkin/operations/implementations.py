@@ -185,6 +185,8 @@ class Implementation:
     unrouted     every expert runs every token, in batched matmuls; scores of those that were not chosen are 0
     branched     NF4 weights are expanded by nested conditions, as bitsandbytes did before 0.48, not by a table
     expert_linears  names of both linear layers of each expert, if it is a module of its own
+    fuses_gradients  linear layers add their weights' gradients to a buffer of all gradients themselves, and return
+                 placeholders that are kept (footprint/placeholders.py)
     grouped_linears  the experts' weights are those of linear layers, gate and up in one, which have adapters as others
 
     Layouts and tuning
@@ -255,6 +257,7 @@ class Implementation:
     branched: bool = False
     scores_inside: bool = False
     expert_linears: tuple[str, ...] = ()
+    fuses_gradients: bool = False
     grouped_linears: bool = False
     drops: str = ALWAYS
     packed: bool = False

@@ -140,7 +140,7 @@ class Framework:
     differs       fields of the `Implementation` that the framework sets to other values
     divided_loss  its cross entropy where tensor-parallel ranks divide the vocabulary, if no edition says otherwise
     editions      later changes, oldest first; a run without a version uses the newest
-    earlier       what earlier code gathered, newest first
+    earlier       what earlier code did, newest first; a run without a version uses the newest
     """
 
     name: str
@@ -195,11 +195,11 @@ class Framework:
         """Whether a run chooses the version of FSDP: a training program has one of its own."""
         return self.fsdp == 2 and not self.program
 
-    def as_of(self, version: int) -> Framework:
-        """Return the framework as its code of that year and month (202412) gathered parameters."""
+    def as_of(self, version: int | None) -> Framework:
+        """Return the framework as its code of that year and month (202412) was, None for the newest."""
         changes: dict[str, object] = {}
         for one in self.earlier:
-            changes |= dict(one.differs) if version < one.before else {}
+            changes |= dict(one.differs) if version is not None and version < one.before else {}
         return replace(self, **changes)
 
     def implements(

@@ -51,6 +51,15 @@ FRAMEWORKS: dict[str, Framework] = {
             masters=True,
             reference_first=True,
             engine=True,
+            differs=(("fuses_gradients", True),),
+            earlier=(
+                Earlier(
+                    202504,
+                    (("differs", ()),),
+                    "NVIDIA/TransformerEngine before ba5dc5dd (8 April 2025, release 2.3): a new tensor for each layer "
+                    "each time, which is freed with its gradient",
+                ),
+            ),
         ),
         Framework(
             "deepspeed",

@@ -28,6 +28,7 @@ from napkin.evidence.rows.words import (
     QUANTIZED,
     UNITS,
     library_of,
+    megatron_loss,
     schedule_named,
 )
 from napkin.training.frameworks import PLAIN
@@ -62,6 +63,9 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
     titan = "torchtitan" in (framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), ""))
     if version := date_of(row):
         found["framework_version"] = version
+    form = megatron_loss(row.text("layout.loss")) if framework == "megatron-core" else ""
+    if form:
+        found |= {"loss_form": form, "loss": None, "chunked_cross_entropy": None}
     precision = row.text("layout.precision").lower()
     if not row.text("layout.policy") and "pure" in precision:
         found["policy"] = "bf16-pure"

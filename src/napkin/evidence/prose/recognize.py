@@ -15,6 +15,7 @@ Fields filled for a training step:
     layout.gradient_dtype       fp32 where gradients are reduced in fp32
     layout.scaling              rowwise: one fp8 scale a row            layout.policy   number formats (precision.py)
     layout.chunked_cross_entropy                                        the loss materializes no logits
+    layout.loss_form            a form of Megatron-core's fused loss, which materializes them (operations/losses.py)
     layout.layer_kernels        liger: norms, rotary embeddings and gated MLPs run its kernels
     layout.batch_tokens         tokens of a global batch
     hardware.network            byte/s per accelerator to other nodes        hardware.fabric   its kind
@@ -116,10 +117,14 @@ def words_of_source(row: RowFields) -> str:
     return " ".join(row.text(path) for path in places).lower()
 
 
+DATED = ("layout.versions", "layout.version", "layout.framework", "source.where", "source.title")
+"""Fields whose words may name the month of a framework's code; the first that does counts."""
+
+
 def date_of(row: RowFields) -> int | None:
-    """Return the year and month (202506) that a row's version, or its source's place or title, states, as 202506,
-    2025-06 or June 2025; None if none does."""
-    for words in (row.text(path) for path in ("layout.versions", "layout.version", "source.where", "source.title")):
+    """Return the year and month (202506) that a row's version or framework, or its source's place or title, states, as
+    202506, 2025-06 or June 2025; None if none does."""
+    for words in (row.text(path) for path in DATED):
         if dated := re.search(r"(20\d\d)-?(0[1-9]|1[0-2])(?!\d\d\d)", words):
             return int(dated[1] + dated[2])
         if dated := re.search(rf"\b({'|'.join(MONTHS)})[a-z]* (20\d\d)\b", words.lower()):

@@ -14,9 +14,9 @@ schedule recompute recompute_kind policy precision attention optimizer method co
 framework framework_version optimizer_offload"""
 """Fields of a layout that affect memory and time."""
 BYTES = """quantization lora_rank lora_targets layer_kernels optimizer_in_backward packed pp_partition accumulation
-recipe_defaults"""
+recipe_defaults loss_form"""
 """Fields that affect only memory, or restate other fields for it."""
-DROPS = """dropout etp"""
+DROPS = """dropout etp gradient_accumulation_fusion"""
 """Fields that affect memory, and time as well, which does not read them."""
 SECONDS = """async_tp whole_run fsdp_mixed_precision"""
 """Fields that affect only the time of a step."""

@@ -20,10 +20,12 @@ APART = 0.02
 
 
 def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
-    """Return the printed dimensions as a config.json of the family that has its parts: Llama, GPT-2 or Mixtral, else of
-    what Megatron-LM builds."""
-    if dims.kv_rank or dims.window:
-        raise NapkinError("its attention (latent or windowed) is not among the shapes that a table describes fully")
+    """Return the printed dimensions as a config.json of the family that has its parts: Llama, GPT-2, Mixtral or
+    DeepSeek, else of what Megatron-LM builds."""
+    if dims.window:
+        raise NapkinError("its windowed attention is not among the shapes that a table describes fully")
+    if dims.kv_rank:
+        return _latent(dims, seq)
     if dims.shared_ffn or dims.dense_layers or (not dims.gated and (dims.experts or dims.kv_heads != dims.heads)):
         return _mixed(dims, seq)
     if not dims.gated:
@@ -71,6 +73,21 @@ def _mixed(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
         kinds = ["dense"] * dims.dense_layers + ["sparse"] * (dims.layers - dims.dense_layers)
         config["mlp_layer_types"] = kinds
     return config
+
+
+def _latent(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
+    """Return the dimensions of a decoder with latent attention as a config.json of DeepSeek's."""
+    if not dims.gated or (dims.experts and dims.shared_ffn % dims.expert_ffn):
+        raise NapkinError("its latent attention with such MLPs is not among the shapes that a table describes fully")
+    config = _sized(dims, seq) | {"model_type": "deepseek_v3", "intermediate_size": dims.ffn}
+    del config["head_dim"]
+    config |= {"q_lora_rank": dims.q_rank or None, "kv_lora_rank": dims.kv_rank, "v_head_dim": dims.v_dim}
+    config |= {"qk_nope_head_dim": dims.nope, "qk_rope_head_dim": dims.rope}
+    if not dims.experts:
+        return config | {"first_k_dense_replace": dims.layers}
+    config |= {"n_routed_experts": dims.experts, "num_experts_per_tok": dims.top_k, "n_group": 1, "topk_group": 1}
+    config |= {"moe_intermediate_size": dims.expert_ffn, "n_shared_experts": dims.shared_ffn // dims.expert_ffn}
+    return config | {"first_k_dense_replace": dims.dense_layers}
 
 
 def model_of(dims: PrintedDecoder, seq: int) -> Model:

@@ -49,7 +49,7 @@ def ends_of(row: RowFields) -> tuple[Framework, Framework]:
 
 def adapted(framework: Framework, row: RowFields) -> Framework:
     """Return a framework with the row's changes: its date, fp32 accumulation, embeddings that count as layers."""
-    framework = framework.as_of(row.count("layout.framework_version") or 0)
+    framework = framework.as_of(row.count("layout.framework_version"))
     if row.text("layout.accumulation") == "fp32":
         framework = replace(framework, accumulator=4)
     if framework.partition == FRONT and row.text("layout.pp_partition") == SLOTS:
@@ -138,8 +138,11 @@ def code_for(row: RowFields, framework: Framework, model: Model) -> Implementati
         implementation_of(framework.implementation, model.family),
         compiled=bool(row.flag("layout.compile")),
         divided=(row.count("layout.tp") or 1) > 1,
-        version=row.count("layout.framework_version") or 0,
+        version=row.count("layout.framework_version"),
     )
+    implementation = replace(implementation, loss=row.text("layout.loss_form") or implementation.loss)
+    if row.flag("layout.gradient_accumulation_fusion") is False:
+        implementation = replace(implementation, fuses_gradients=False)
     recipe = row.flag("layout.recipe_defaults") and scripts_of(framework).recipe_chunks
     if row.flag("layout.chunked_cross_entropy") or recipe:
         implementation = replace(implementation, loss=chunked_loss(row, framework) or implementation.loss)
