@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from napkin.errors import NapkinError
 from napkin.inputs.launch.read import read_launch, reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.syntax import source_of
@@ -136,3 +137,31 @@ def test_a_penalty_of_zero_needs_no_reference_in_newer_releases_of_openrlhf() ->
     newer = read(line.format("--algo.kl.init_coef 0")).inputs["reference"]
     assert (newer.value, newer.origin) == ("none", "derived")
     assert read(line.format("--init_kl_coef 0.01")).inputs["reference"].origin == "derived"
+
+
+ROLL = """pretrain: Qwen/Qwen3-30B-A3B
+adv_estimator: grpo
+rollout_batch_size: 256
+actor_train:
+  training_args: {per_device_train_batch_size: 1}
+  strategy_args:
+    strategy_name: megatron_train
+    strategy_config: {recompute_granularity: selective, recompute_modules: "%s"}
+  device_mapping: list(range(0,16))
+actor_infer: {device_mapping: "list(range(0,16))"}
+"""
+
+
+@pytest.mark.parametrize(("modules", "recompute"), [("core_attn,moe", "selective"), ("moe,layernorm", None)])
+def test_roll_recomputes_the_modules_that_it_names(modules: str, recompute: str | None) -> None:
+    found = reading_of(source_of(ROLL % modules, "roll.yaml"))
+    assert found.inputs["recompute"].value == recompute
+    assert bool(found.refused) == (recompute is None)
+
+
+def test_a_line_that_ends_too_early_before_an_array_is_told() -> None:
+    """bash runs the words of ${ARGS[@]} as a command of their own."""
+    broken = "torchrun train.py --model_name_or_path a --bf16 True\n ${ARGS[@]} \\\n --learning_rate 1e-5\n"
+    with pytest.raises(NapkinError, match="begins a new command"):
+        read(broken)
+    read('"${LAUNCH[@]}" train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --bf16 True\n')

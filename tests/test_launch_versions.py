@@ -304,11 +304,6 @@ def test_megatron_of_swift() -> None:
         ("experiment_name: a\ntrial_name: b\ncluster: {n_nodes: 1}\nactor: {path: c}\n", "AReaL"),
         ("step_scheduler: {max_steps: 8}\nmodel: {_target_: a.b}\n", "NeMo AutoModel"),
         (
-            "python3 train.py --actor-num-gpus-per-node 8 --num-rollout 3 --rollout-batch-size 32 --global-batch-size "
-            "256 --tensor-model-parallel-size 2\n",
-            "slime",
-        ),
-        (
             "python tools/generate_samples_gpt.py --tensor-model-parallel-size 1 --num-layers 24 --hidden-size 2048 "
             "--num-attention-heads 32 --micro-batch-size 400 --seq-length 2048\n",
             "generation",

@@ -47,11 +47,6 @@ def _starts(*words: str) -> Callable[[LaunchFile], bool]:
 
 NEIGHBORS = (
     Neighbor(
-        "slime's launch script: a policy in Megatron-LM with SGLang",
-        _holds("rollout_batch_size", "num_rollout|num_epoch", "actor_num_gpus_per_node|sglang_mem_fraction_static"),
-        ROLLOUTS,
-    ),
-    Neighbor(
         "Megatron-Bridge's launch line, which names a recipe that sets what the line omits",
         lambda source: "model_recipe_name" in source or ("recipe" in source and source.program == "run_recipe.py"),
         SIZES,

@@ -8,7 +8,6 @@ from napkin.inputs.launch.megatron import core, model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, product, whole
-from napkin.inputs.megatron_shape import config_of
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -55,15 +54,7 @@ def _model(reading: Reading) -> None:
         if reading.unsized:
             reading.describe()
         return
-    model.take_vocabulary(reading, "tokenizer_type", "tokenizer_model", "tokenizer_name_or_path")
-    reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
-    flags = {
-        key.replace("_", "-"): str(value.value)
-        for key, value in reading.source.values.items()
-        if key in model.SHAPE.split() and value.value not in (None, False)
-    }
-    flags |= model.derived_flags(reading)
-    reading.build(lambda: config_of(flags | model.vocabulary_flag(reading), reading.value_of("seq")))
+    model.take_decoder(reading, "tokenizer_type", "tokenizer_model", "tokenizer_name_or_path")
 
 
 def _layout(reading: Reading) -> None:
@@ -74,8 +65,7 @@ def _layout(reading: Reading) -> None:
     if reading.read("moe_expert_model_parallelism", flag) and gpus:  # MegaBlocks: over the data-parallel ranks
         reading.derive("ep", gpus // product(parts) or 1, "moe_expert_model_parallelism")
     core.take_instances(reading)
-    if reading.read("cpu_optimizer", flag):  # Megatron-DeepSpeed
-        reading.put("offload", "optimizer", "cpu_optimizer")
+    core.take_offload(reading)
     check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
     check_batch(reading, "global_batch_size")
 
@@ -138,7 +128,7 @@ FORMAT = LaunchFormat(
             "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism "
             "moe_expert_capacity_factor moe_pad_expert_input_to_capacity num_distributed_optimizer_instances "
             "pipeline_model_parallel_layout account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
-            "cpu_optimizer",
+            "cpu_optimizer optimizer_cpu_offload optimizer_offload_fraction",
             "gpus zero offload dp-shard sp recompute capacity-factor stage-layers vp embedding-as-layer loss-as-layer",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,

@@ -249,7 +249,11 @@ def _model_args(reading: Reading) -> None:
     off = reading.read(f"{block}.disable_gradient_checkpointing", flag)
     if _megatron(reading):
         core.take_recompute(
-            reading, again, _config(reading, "recompute_method"), _config(reading, "recompute_num_layers")
+            reading,
+            again,
+            _config(reading, "recompute_method"),
+            _config(reading, "recompute_num_layers"),
+            _config(reading, "recompute_modules"),
         )
     elif off is not None:
         reading.put("recompute", "none" if off else "full", f"{block}.disable_gradient_checkpointing")

@@ -122,6 +122,20 @@ def take_division(reading: Reading, zero: int = 0) -> None:
             reading.put("capacity-factor", factor, "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity")
 
 
+def take_offload(reading: Reading) -> None:
+    """Read the optimizer on the host: Megatron-core's, whose share defaults to all states (arguments.py,
+    optimizer_offload_fraction), and Megatron-DeepSpeed's."""
+    on, share = reading.named("optimizer_cpu_offload", "cpu_optimizer"), "optimizer_offload_fraction"
+    if not reading.read(on, flag):
+        return
+    part = reading.read(share, number)
+    if part in (None, 1) and not reading.open_among(share):
+        reading.put("offload", "optimizer", on)
+        reading.told(share)
+    else:
+        reading.ask("offload", on, share)
+
+
 def take_expert_slices(reading: Reading, *experts: str) -> None:
     """Read the ranks that divide an expert: those that divide the other layers, if the file has experts and does not
     say (arguments.py, validate_args). experts: keys of their number."""

@@ -9,6 +9,7 @@ from napkin.inputs.launch.names import model_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import vocabulary_of
 from napkin.inputs.launch.values import Open, flag, natural, whole
+from napkin.inputs.megatron_shape import config_of
 
 SHAPE = (
     "num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups num_key_value_heads "
@@ -105,6 +106,7 @@ def _take_experts(reading: Reading) -> None:
     found = reading.find(key)
     if found is None:
         return
+    reading.unsized += reading.open_among("moe_layer_freq")
     if reading.source.plain("mlp_type") == "residual":
         reading.refuse("mlp_type", "a dense MLP beside the experts of each layer, which napkin does not build", "model")
     if isinstance(found.value, list):
@@ -184,3 +186,19 @@ def take_shape(reading: Reading) -> None:
     if position_of(reading) == "learned_absolute":
         length = reading.read("max_position_embeddings", whole)
         reading.dimension("positions", length, "max_position_embeddings")
+
+
+def take_decoder(reading: Reading, kind: str, *names: str) -> None:
+    """Name and build the decoder of the dimensions that were read, with a vocabulary that follows from its tokenizer.
+
+    kind   the key of the tokenizer's type     names  keys of its repository or path
+    """
+    take_vocabulary(reading, kind, *names)
+    reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
+    flags = {
+        key.replace("_", "-"): str(value.value)
+        for key, value in reading.source.values.items()
+        if key in SHAPE.split() and value.value not in (None, False)
+    }
+    flags |= derived_flags(reading)
+    reading.build(lambda: config_of(flags | vocabulary_flag(reading), reading.value_of("seq")))

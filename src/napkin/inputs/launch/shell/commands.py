@@ -167,7 +167,9 @@ class Commands:
 
         plain, _, unknown = marks(written)
         self._sourced += 1
-        if unknown or not plain or plain.startswith(("/", "~")) or self._sourced > MOST_SOURCED:
+        if unknown:  # a folder that is not known is taken for the script's own
+            plain = plain.lstrip("/")
+        if not plain or plain.startswith(("/", "~")) or self._sourced > MOST_SOURCED:
             return
         path = path_of(self.name, plain)
         if path is None and not plain.endswith("activate"):

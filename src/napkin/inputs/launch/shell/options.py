@@ -192,7 +192,7 @@ def _check_whole(script: Commands, name: str) -> None:
     """Raise NapkinError (2) for options that bash runs as a command of their own, since the line above them ended."""
     before: Sequence[str] = ()
     for line, words in script.found:
-        first = marks(words[0])[0] if words else ""
+        first = next((marks(word)[0] for word in words if not _is_array(word)), "")
         option = first.startswith("--") and first != "--"
         if (option or _DOTTED.fullmatch(first)) and any(_is_option(one) for one in before):
             raise NapkinError(
@@ -232,7 +232,8 @@ def _of_variables(words: Sequence[str]) -> dict[str, str]:
     said = {}
     for before, word in itertools.pairwise(("", *words)):
         plain, _, unknown = marks(word)
-        if unknown and not plain and not (marks(before)[0].startswith("-") and "=" not in before):
+        behind = marks(before)[0].startswith("-") and "=" not in before
+        if unknown and not plain and (_is_array(word) or not behind):
             said[unknown] = "has no value here; options that it holds are not read"
     return said
 
@@ -250,7 +251,7 @@ def _options(words: Sequence[str]) -> dict[str, FileValue]:
             spelled, equals, tail = word.partition("=")
             taken = [words[at - 1]] if equals else []
             launcher = not program and spelled.lstrip("-").replace("-", "_") in OF_LAUNCHERS
-            while not equals and at < len(words) and not _is_option(words[at]) and not _begins_program(words, at):
+            while not equals and at < len(words) and not _is_next(words, at):
                 if launcher and taken:  # the program's name follows its one value
                     break
                 taken.append(words[at])
@@ -272,6 +273,17 @@ def _is_option(word: str) -> bool:
         or bool(_OPTION.fullmatch(plain))
         or bool(_OVERRIDE.fullmatch(plain) and not plain.startswith(("/", ".", "'")))
     )
+
+
+def _is_next(words: Sequence[str], at: int) -> bool:
+    """Return whether a word is no value of the option before it."""
+    return _is_option(words[at]) or _is_array(words[at]) or _begins_program(words, at)
+
+
+def _is_array(word: str) -> bool:
+    """Return whether a word is an array without a value here, which holds options: `--colocate ${MODEL_ARGS[@]}`."""
+    plain, _, unknown = marks(word)
+    return not plain and unknown.endswith(("[@]", "[*]"))
 
 
 def _begins_program(words: Sequence[str], at: int) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from napkin.inputs.launch.shell.marks import DEFAULTED, END, marks
-from napkin.inputs.launch.shell.words import statements
+from napkin.inputs.launch.shell.words import Statement, statements
 from napkin.inputs.launch.values import calculated
 from napkin.record import replace
 from napkin.units import Unreadable
@@ -35,8 +35,8 @@ def output_of(
         given = "".join(steps[0].words[at:]).removeprefix("<<<")
         said = replace(steps[0], words=("echo", given), ends="|")
         steps = [said, replace(steps[0], words=steps[0].words[:at]), *steps[1:]]
-    if [one.words[:1] for one in steps] == [("cd",), ("pwd",)] and len(steps[0].words) == 2 and steps[0].ends == "&&":
-        steps = [replace(steps[0], words=("echo", steps[0].words[1]))]
+    if folder := _entered(steps):
+        steps = [replace(steps[0], words=("echo", folder), into="")]
     if [one.words for one in steps] == [("cat",)] and steps[0].here is not None:
         return steps[0].here if steps[0].quoted else text(steps[0].here)
     if any(one.here is not None or one.into for one in steps):
@@ -54,6 +54,19 @@ def output_of(
     if result is None:
         return None
     return "".join(f"{DEFAULTED}{name}{END}" for name in names) + result.rstrip("\n")
+
+
+_OF_LINKS = ("--", "-P", "-L")
+"""Words of cd and pwd that choose between a folder and the one that it links to."""
+
+
+def _entered(steps: Sequence[Statement]) -> str:
+    """Return the folder, unexpanded, of `cd -- FOLDER &>/dev/null && pwd -P`, which prints its path; "" otherwise."""
+    plain = [[word for word in one.words if word not in _OF_LINKS] for one in steps]
+    if [words[:1] for words in plain] != [["cd"], ["pwd"]] or [len(words) for words in plain] != [2, 1]:
+        return ""
+    silent = steps[0].into in ("", "/dev/null") and not steps[1].into
+    return plain[0][1] if silent and steps[0].ends in ("&&", ";", "\n") else ""
 
 
 def _begun(words: Sequence[str], gpus: Callable[[], str | None]) -> str | None:
