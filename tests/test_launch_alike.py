@@ -165,3 +165,8 @@ def test_a_line_that_ends_too_early_before_an_array_is_told() -> None:
     with pytest.raises(NapkinError, match="begins a new command"):
         read(broken)
     read('"${LAUNCH[@]}" train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --bf16 True\n')
+
+
+def test_a_script_without_the_file_that_holds_its_command_names_that_file() -> None:
+    with pytest.raises(NapkinError, match=r"sources \./train_ppo\.sh, which was not found"):
+        read("source ./train_ppo.sh slurm\nsrun bash -c 'torchrun --nproc_per_node 8 -m ${commands}'\n")

@@ -63,6 +63,12 @@ NEIGHBORS = (
         ROLLOUTS,
     ),
     Neighbor(
+        "prime-rl's configuration of SFT",
+        lambda source: source.syntax == "toml" and source.has_all("model.name", "data.seq_len"),
+        SIZES,
+        True,
+    ),
+    Neighbor(
         "open-instruct's older PPO, or its training with OLMo-core",
         lambda source: any(
             one.rsplit("/", 1)[-1].startswith(("ppo_vllm", "ppo_tune", "olmo_core")) and "open_instruct" in one
@@ -134,6 +140,14 @@ NEIGHBORS = (
             "trainer.mp|trainer.tensor_parallel_axes|trainer.fsdp_axis",
         ),
         SIZES,
+    ),
+    Neighbor(
+        "torchtitan's launch line, which names a function that makes its configuration",
+        lambda source: source.module.endswith("torchtitan/train.py") and source.has_all("module", "config"),
+        SIZES,
+    ),
+    Neighbor(
+        "LightningCLI's configuration of a program of one's own", _holds("model.class_path", "trainer"), SIZES, True
     ),
     Neighbor("ColossalAI's launch line", _starts("colossalai"), SIZES),
     Neighbor(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document, printable
 from napkin.inputs.yaml_file import Builder, parse_yaml
 
@@ -35,6 +36,8 @@ class _Words(Builder):
     def scalar(self, event: Any, path: tuple[object, ...]) -> object:
         """Return a string, number, boolean or None."""
         text = str(event.value)
+        if event.tag == "!include":  # draccus' and others' name of another file
+            return Open(f"!include {text}", text)
         if event.tag:
             raise self.fail(event, f"the tag {printable(event.tag)} is not read", "write plain YAML", path)
         if not event.implicit[0]:
