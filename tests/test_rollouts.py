@@ -18,7 +18,7 @@ from napkin.architectures import build
 from napkin.commands.question.named import named_config
 from napkin.evidence.figures.response_lengths import answers_within, own_length
 from napkin.evidence.intervals.rollouts import forward_alone, of_few, page, slower, spread
-from napkin.planning.rollouts import RolloutLengths, held_by_micro_batch, tensors
+from napkin.planning.rollouts import Engine, RolloutLengths, held_by_micro_batch, rollout_of, spread_of, tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
 from napkin.timing.rates import Rates
@@ -45,11 +45,50 @@ def rates(**changes: float) -> Rates:
     return replace(Rates(**dict.fromkeys(fields(Rates), 1.0)), **changes)
 
 
+def steps_of(*lengths: int) -> tuple[float, float]:
+    """Decoding steps of a full batch, and after it."""
+    full, last = decoding_steps(*lengths)
+    return float(full.value), float(last.value) if last else 0
+
+
 def test_a_full_batch_decodes_until_the_last_answer_is_begun() -> None:
     """8 answers of 10 tokens, 4 at a time: the first token of each comes from its prompt, the others take 8·9/4 = 18
     steps, and 6 more for the longest; all 8 at once take those of the longest, 16 − 1."""
-    assert float(decoding_steps(8, 4, 10, 16).value) == 18 + 6
-    assert float(decoding_steps(8, 64, 10, 16).value) == 9 + 6
+    assert steps_of(8, 4, 10, 16) == (18, 6)
+    assert steps_of(8, 64, 10, 16) == (9, 6)
+    assert steps_of(8, 64, 10, 10) == (9, 0)
+
+
+def test_responses_end_after_any_token_or_at_their_limit() -> None:
+    """exp(−t / 100) of the responses are longer than t tokens, and none than 200: 100 · (1 − e⁻²) in the mean; after
+    token 100 come (e⁻¹ − e⁻²) / (1 − e⁻²) of all tokens, at 100 + (100·e⁻¹ − 200·e⁻²) / (e⁻¹ − e⁻²) in the mean. All
+    of 200 tokens: a fourth after 150, half-way to the end."""
+    found = spread_of(round(1e4 * (1 - math.exp(-2))), 20_000)
+    assert found.ended == pytest.approx(2, rel=1e-3)
+    assert found.after(1e4) == pytest.approx((math.exp(-1) - math.exp(-2)) / (1 - math.exp(-2)), rel=1e-3)
+    first, end = math.exp(-1), math.exp(-2)
+    assert found.position(1e4) == pytest.approx(1e4 + (1e4 * first - 2e4 * end) / (first - end), rel=1e-3)
+    assert found.position() == pytest.approx(1e4 * (1 - 3 * end) / (1 - end), rel=1e-3)
+    alike = spread_of(200, 200)
+    assert (alike.after(150), alike.position(), alike.position(150)) == (0.25, 100, 175)
+
+
+def test_the_last_responses_are_decoded_in_passes_of_their_own() -> None:
+    """64 answers of 99 tokens with a limit of 399 on one engine: 98 full steps and 300 more; together they decode every
+    token once, and read the cache of each where it is. Without a limit nothing comes after."""
+    model = build(named_config("qwen2.5-0.5b")[0])
+    lengths = RolloutLengths(prompt=100, response=99, longest=399, answers=8, prompts=8)
+    engine, capacity = Engine(model, 1, 1, 0.9, apart=False), leaf("capacity", 80e9, "byte", GIVEN)
+    one = rollout_of(engine, lengths, capacity)
+    assert one.last is not None
+    assert (float(one.decode.count.value), float(one.last.count.value)) == (98, 300)
+    late = 64 * 98 * lengths.spread.after(99)
+    assert one.last.linear / one.decode.linear == pytest.approx(late / (64 * 98 - late), rel=0.01)
+    each = one.last.exchanged / late
+    assert one.decode.exchanged + one.last.exchanged == pytest.approx(64 * 98 * each)
+    cached = [float(passes.cached) / passes.exchanged for passes in (one.decode, one.last)]
+    assert cached[0] < cached[1]
+    assert rollout_of(engine, replace(lengths, longest=99), capacity).last is None
 
 
 def test_weights_are_broadcast_to_other_gpus_and_gathered_on_the_same() -> None:
@@ -69,7 +108,7 @@ def test_weights_are_broadcast_to_other_gpus_and_gathered_on_the_same() -> None:
 def test_a_full_batch_of_several_steps_is_generated_one_into_the_other() -> None:
     """8 answers of a step of 10 tokens each; of 4 steps up to 32 are there, 16 at a time: 8·9/16 steps, and a fourth of
     the 6 of the longest."""
-    assert float(decoding_steps(8, 16, 10, 16, 4).value) == pytest.approx(8 * 9 / 16 + 6 / 4)
+    assert steps_of(8, 16, 10, 16, 4) == (8 * 9 / 16, 6 / 4)
 
 
 def test_published_transfers_are_met() -> None:

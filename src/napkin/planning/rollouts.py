@@ -13,7 +13,7 @@ from napkin.operations.model import Model
 from napkin.planning.generation import MOST_AT_ONCE, ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
 from napkin.record import record, replace
 from napkin.term import GIVEN, TRUE, Term, leaf, multiply, subtract
-from napkin.timing.generation import EngineRanks
+from napkin.timing.generation import EnginePasses, EngineRanks
 from napkin.timing.rollout import Rollout, decoding_steps
 from napkin.training.setup import Setup
 
@@ -30,6 +30,48 @@ PARTS = (0.5, 0.25, 0.75)
 """Shares of the GPUs that a separate engine may have if the number is not given. The half is in NeMo RL's
 recipes (examples/configs/recipes/llm/performance/*async*.yaml: all but two) and verl's (docs/advance/fully_async.md:
 all tables but one)."""
+
+
+@record
+class LengthSpread:
+    """The lengths of responses that end after any token with the same probability, or at their limit.
+
+    longest   limit R          ended   x = R / τ, where a share exp(−t / τ) of responses is longer than t tokens
+
+    Their mean is τ · (1 − exp(−x)), from R (x = 0) down.
+    """
+
+    longest: int
+    ended: float
+
+    def after(self, start: float) -> float:
+        """Return the share of all tokens of responses that come after token `start` of theirs."""
+        return self._tokens(start) / self._tokens(0.0)
+
+    def position(self, start: float = 0.0) -> float:
+        """Return the mean place of those tokens in their response."""
+        if not self.ended:
+            return (start + self.longest) / 2
+        scale, end = self.longest / self.ended, math.exp(-self.ended)
+        first = math.exp(-start / scale)
+        return scale + (start * first - self.longest * end) / (first - end) if first > end else float(start)
+
+    def _tokens(self, start: float) -> float:
+        """Return the tokens after `start` of one response, in the mean."""
+        if not self.ended:
+            return max(self.longest - start, 0.0)
+        return max(math.exp(-start * self.ended / self.longest) - math.exp(-self.ended), 0.0)
+
+
+def spread_of(mean: int, longest: int) -> LengthSpread:
+    """Return the spread of responses with this mean and limit, from mean / limit = (1 − exp(−x)) / x."""
+    if mean >= longest:
+        return LengthSpread(longest, 0.0)
+    low, high = 0.0, longest / mean
+    for _ in range(60):
+        x = (low + high) / 2
+        low, high = (x, high) if (1 - math.exp(-x)) / x > mean / longest else (low, x)
+    return LengthSpread(longest, high)
 
 
 @record
@@ -57,6 +99,11 @@ class RolloutLengths:
     def mean(self) -> int:
         """Tokens of a sequence."""
         return self.prompt + self.response
+
+    @property
+    def spread(self) -> LengthSpread:
+        """How the lengths of responses differ."""
+        return spread_of(self.response, max(self.longest, self.response))
 
     @property
     def most(self) -> int:
@@ -174,7 +221,7 @@ class Engine:
     def at_once(self, lengths: RolloutLengths, capacity: Term) -> int:
         """Return how many responses are decoded at a time, at their mean context."""
         self.check(lengths, capacity)
-        each = float(self.cached(lengths.prompt + lengths.response // 2))
+        each = float(self.cached(lengths.prompt + round(lengths.spread.position())))
         left = float(self.cache(capacity).value)
         return min(MOST_AT_ONCE, int(left / each)) if each else MOST_AT_ONCE
 
@@ -243,21 +290,30 @@ def ranks_needed(model: Model, capacity: float, share: float, longest: int, node
 
 
 def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollout:
-    """Return the work of each engine in a step. The batch shrinks toward the end, so expert reads are computed for its
-    mean."""
+    """Return the work of each engine in a step. The batch shrinks toward the end, so that the last steps, of the
+    responses longer than the mean, are passes of their own."""
     engines = max(engine.gpus // engine.ranks, 1)
     answers = -(-lengths.prompts * lengths.answers // engines)
     at_once = engine.at_once(lengths, capacity)
-    setup = engine.setup
+    batches = max(lengths.behind, 1)
+    spread = lengths.spread
     longest = lengths.response if lengths.streamed else lengths.longest
-    steps = decoding_steps(answers, at_once, lengths.response, longest, max(lengths.behind, 1))
-    decoded = answers * (lengths.response - 1)
-    in_mean = max(round(decoded / float(steps.value)), 1) if decoded else 1
-    tokens = Tokens(lengths.prompt, lengths.response)
+    full, last = decoding_steps(answers, at_once, lengths.response, longest, batches)
+    every = answers * (lengths.response - 1)
+    late = min(answers, at_once / batches) * (lengths.response - 1) * spread.after(lengths.response) if last else 0.0
+    later = spread.position(lengths.response)
+    before = (every * spread.position() - late * later) / (every - late) if every else 0.0
+
+    def passes(steps: Term, decoded: float, position: float) -> EnginePasses:
+        in_mean = max(round(decoded / float(steps.value)), 1) if decoded else 1
+        tokens = Tokens(lengths.prompt, max(round(2 * position), 1))
+        return decode_passes(engine.setup, tokens, steps, decoded, in_mean)
+
     return Rollout(
-        prefill=prefill_passes(setup, -(-lengths.prompts // engines), lengths.prompt),
-        decode=decode_passes(setup, tokens, steps, decoded, in_mean),
-        groups=setup.groups,
+        prefill=prefill_passes(engine.setup, -(-lengths.prompts // engines), lengths.prompt),
+        decode=passes(full, every - late, before),
+        last=passes(last, late, later) if last else None,
+        groups=engine.setup.groups,
     )
 
 

@@ -9,7 +9,8 @@ Symbols: S responses of an engine in a step, r their mean tokens and R the longe
     the batch.
 
 Both hold for any response lengths: a step reads the weights once, and the cache of every response in it
-(timing/generation.py).
+(timing/generation.py). The two parts are passes of their own, because a full batch may be bound by what it computes
+where the few last responses wait for the weights.
 """
 
 from __future__ import annotations
@@ -41,37 +42,45 @@ TO_HOST_AND_BACK = term.leaf(
 
 @record
 class Rollout:
-    """The work of one engine in a step: its prompts, each once for all its responses because prefixes are cached, and
-    its responses."""
+    """The work of one engine in a step: its prompts, each once for all its responses because prefixes are cached; its
+    responses with a full batch; and the last ones, None if all have one length."""
 
     prefill: EnginePasses
     decode: EnginePasses
+    last: EnginePasses | None
     groups: EngineRanks
 
 
 def generation_time(one: Rollout, rates: GenerationRates) -> Term:
     """Return the seconds of a step's generation: prefill and decode."""
     name = "step/generation"
-    prefill = passes_time(f"{name}/prefill", one.prefill, one.groups, rates)
-    return term.add(name, prefill, passes_time(f"{name}/decode", one.decode, one.groups, rates))
+    passes = {"prefill": one.prefill, "decode": one.decode, "last": one.last}
+    parts = (passes_time(f"{name}/{kind}", of, one.groups, rates) for kind, of in passes.items() if of is not None)
+    return term.add(name, *parts)
 
 
-def decoding_steps(answers: int, at_once: int, response: int, longest: int, batches: int = 1) -> Term:
-    """Return the decoding steps for `answers` responses of `response` mean tokens, `at_once` at a time. batches: number
-    of steps whose responses are generated without a gap."""
+def decoding_steps(
+    answers: int, at_once: int, response: int, longest: int, batches: int = 1
+) -> tuple[Term, Term | None]:
+    """Return the decoding steps for `answers` responses of `response` mean tokens, `at_once` at a time: those of a full
+    batch, and those after it for the responses longer than the mean, None if there are none. batches: number of steps
+    whose responses are generated without a gap."""
     later = term.leaf(
         "later_tokens_of_an_answer", response - 1, "1", term.GIVEN, "the first comes from the prompt's pass"
     )
     every = term.multiply("decode/tokens", term.leaf("answers_of_an_engine", answers, "1", term.TRUE), later)
     together = term.leaf("answers_at_a_time", min(at_once, answers * batches), "1", term.TRUE, "as the cache allows")
-    tail = term.subtract(
-        "decode/steps/longest",
+    full = term.divide("decode/steps", every, together)
+    if longest <= response:
+        return full, None
+    last = term.subtract(
+        "last/steps",
         term.leaf("tokens_of_the_longest", longest, "1", term.GIVEN),
         term.leaf("tokens_of_an_answer", response, "1", term.GIVEN),
     )
     if batches > 1:
-        tail = term.divide("decode/steps/tail", tail, term.constant("batches_at_a_time", batches))
-    return term.add("decode/steps", term.divide("decode/steps/full", every, together), tail)
+        last = term.divide("last/steps/each", last, term.constant("batches_at_a_time", batches))
+    return full, last
 
 
 def offload_time(held: Term) -> Term:
