@@ -17,7 +17,7 @@ from napkin._tables.rollout_errors import STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
 from napkin.evidence.figures.response_lengths import answers_within, own_length
-from napkin.evidence.intervals.rollouts import forward_alone, of_few, page, slower, spread
+from napkin.evidence.intervals.rollouts import forward_alone, of_few, page, slower, spread, spread_alone
 from napkin.planning.rollouts import Engine, RolloutLengths, held_by_micro_batch, rollout_of, spread_of, tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
@@ -422,14 +422,26 @@ def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
     assert any(f"{len(STEPS)} published steps of {len(models)} models" in note for note in data["notes"])
 
 
-def test_a_pass_alone_takes_longer_than_its_part_of_an_update() -> None:
-    """Of updates of four passes, 95.3 s over 31.53 s are left where verl's pages are held out in turn; each page
-    weighs the same, and of one page each table."""
-    one_step = [math.log(4 / ratio) for ratio in (286 / 88, 337 / 108, 344 / 119, 347 / 120)]
-    miles = math.log(4 * 31.53 / 95.3)
-    held_out = float(forward_alone("verl documentation, fully_async.md").value)
-    assert held_out == pytest.approx(math.exp((statistics.fmean(one_step) + miles) / 2))
-    assert 1.2 < held_out < float(forward_alone().value) < 1.5
+def test_a_pass_alone_takes_longer_than_its_part_of_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update of four passes that takes twice as long as one: 2; of three passes, 3 times: 1. Each page weighs the
+    same, and of one page each table: √2 · 2 of pages of (2, 1) and 4, which without one is that of the others; the
+    deviation of their logarithms ln(√2) and ln 4 is ln(2√2) / √2, and one more page's √(3 / 2) times that."""
+    tables = (("a, v1", 4.0, (2.0,)), ("a, v2", 3.0, (3.0, 3.0)), ("b", 4.0, (1.0,)))
+    monkeypatch.setattr("napkin.evidence.intervals.rollouts.UPDATE_TO_LOGPROBS", tables)
+    assert float(forward_alone().value) == pytest.approx(math.sqrt(math.sqrt(2) * 4))
+    assert float(forward_alone("b").value) == pytest.approx(math.sqrt(2))
+    width = math.log(2 * math.sqrt(2)) / math.sqrt(2) * math.sqrt(1.5)
+    assert spread_alone(1.645) == pytest.approx(of_few(1.645, 2) * width)
+
+
+def test_a_pass_alone_is_less_certain_than_the_step() -> None:
+    """Published pages differ in how long it takes; half of NeMo RL's timer is the reference's. With the deviations of
+    steps that is the hypotenuse."""
+    assert 1.0 < float(forward_alone("verl documentation, fully_async.md").value) < float(forward_alone().value) < 1.4
+    data = run_line(f"step {LINE} --json").data
+    values, high = data["values"], data["high"]
+    wide = {name: math.log(high[path] / values[path]) for name in ("update", "logprobs") if (path := f"step/{name}")}
+    assert wide["logprobs"] == pytest.approx(math.hypot(wide["update"], spread_alone(1.645)), rel=1e-3)
 
 
 def test_versions_of_a_page_count_as_one_source() -> None:

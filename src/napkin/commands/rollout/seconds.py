@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.evidence.intervals.rollouts import forward_alone, said, slower, spread
+from napkin.evidence.intervals.rollouts import forward_alone, said, slower, spread, spread_alone
 from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.evidence.rates.constants import deviations
 from napkin.evidence.serving.generation import UNKNOWN, rates_on
@@ -34,8 +34,10 @@ class RolloutSeconds:
         steps and from training steps. without: a source to hold out."""
         of_step, _ = self.prediction.half_width(level, named=named)
         wide = max(of_step, spread(deviations(level), without))
-        named_terms = (self.time, *self.time.parts, *self.phases)
-        return dict.fromkeys((term.name for term in named_terms), (math.exp(-wide), math.exp(wide)))
+        alone = math.hypot(wide, spread_alone(deviations(level), without))
+        names = (term.name for term in (self.time, *self.time.parts, *self.phases))
+        found = {name: alone if _is_alone(name) else wide for name in names}
+        return {name: (math.exp(-half), math.exp(half)) for name, half in found.items()}
 
 
 def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[str, tuple[float, float]]:
@@ -107,8 +109,13 @@ def seconds_of(
 
 def _slower(phase: Term, factor: Term, alone: Term | None = None) -> Term:
     """Return the seconds of a phase scaled by a factor. alone: a further factor for a pass without gradients."""
-    factors = [factor] if alone is None or phase.name == f"step/{CRITIC}" else [factor, alone]
+    factors = [factor] if alone is None or not _is_alone(phase.name) else [factor, alone]
     return multiply(phase.name, *factors, phase.renamed(f"{phase.name}/counted"))
+
+
+def _is_alone(name: str) -> bool:
+    """Return whether a phase is a pass without gradients."""
+    return name.removeprefix("step/") in PASSES.keys() - {CRITIC}
 
 
 def _repeated(part: Term, updates: int) -> Term:

@@ -12,10 +12,10 @@ from napkin.evidence.finetuning.software import trainer_of
 from napkin.evidence.rows.row import RowFields
 from napkin.planning.rollouts import RolloutLengths
 
-USUAL = {"dapo": (512, 16, 32)}
-"""Algorithm → prompts per step, responses per prompt, and prompts per optimizer step, if a row states no batch:
-DAPO's paper (arXiv:2503.14476, section 4.1) and verl's scripts (verl/experimental/*/shell/dapo_7b_math_*.sh), with 12
-or 16 responses per prompt."""
+USUAL = {"dapo": (512, 16, 32), "dapo verl": (512, 12, 32)}
+"""Algorithm, and library where it differs, → prompts per step, responses per prompt, and prompts per optimizer step, if
+a row states no batch: DAPO's paper (arXiv:2503.14476, section 4.1), and most of verl's scripts of steps that are not
+streamed (verl/experimental/one_step_off_policy/shell/dapo_7b_math_*.sh)."""
 LONGEST_PROMPT = 1000
 """Largest mean prompt, in tokens, if a row says nothing about prompts."""
 SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
@@ -110,7 +110,7 @@ def _at(values: list[float], place: int) -> float:
 
 def _batch_of(row: RowFields) -> tuple[int, int, int]:
     """Return the responses of a step, those to a prompt, and those of an optimizer step, 0 for all of them."""
-    usual = USUAL.get(row.text("rl.algorithm").lower())
+    usual = _usual_of(row)
     samples, group = row.count("rl.samples_per_step"), row.count("rl.group")
     mini = row.count("rl.mini_batch")
     if samples is None:
@@ -126,6 +126,12 @@ def _batch_of(row: RowFields) -> tuple[int, int, int]:
                     raise NapkinError("how many responses a prompt has is not stated")
             samples = prompts * (group or 1)
     return samples, group or 1, row.count("layout.global_batch") or (mini or 0) * (group or 1)
+
+
+def _usual_of(row: RowFields) -> tuple[int, int, int] | None:
+    """Return the usual batch of a row's algorithm, None if there is none."""
+    algorithm = row.text("rl.algorithm").lower()
+    return USUAL.get(f"{algorithm} {trainer_of(row).name}") or USUAL.get(algorithm)
 
 
 def _of_micro_batches(row: RowFields, group: int | None) -> tuple[int, int]:

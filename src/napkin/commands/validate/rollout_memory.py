@@ -14,9 +14,7 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
     """Return the memory of each phase over the longest sequences."""
     capacity = asked.hardware.term("capacity", "memory/capacity", "byte")
     setup = scored(over(asked.setup, asked.lengths.most), asked.trainer.scores, asked.lengths.longest)
-    shares = asked.engine is not None and not asked.engine.apart
-    away = asked.trainer.away if shares else ()
-    sharing = Sharing(asked.engine, asked.trainer.sleeps, away)
+    sharing = Sharing(asked.engine, asked.trainer.sleeps, asked.away)
     return [
         weigh(asked.model, one, asked.trainer.builds(one.framework), sharing, capacity)
         for one in unpadded(setup, [asked.lengths], asked.trainer.unpads, asked.tokens)

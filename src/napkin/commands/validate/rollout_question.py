@@ -13,7 +13,8 @@ from napkin.training.trainer import Trainer
 @record
 class AskedStep:
     """A step with certain lengths. setup: of the trainer, over sequences of the mean length; engine: None if the model
-    itself generates; tokens: of a micro-batch, 0 where its sequences are given."""
+    itself generates; tokens: of a micro-batch, 0 where its sequences are given; offloaded: states that the trainer
+    moves to the host, if any, while an engine on its GPUs generates."""
 
     model: Model
     hardware: Hardware
@@ -22,3 +23,9 @@ class AskedStep:
     engine: Engine | None
     lengths: RolloutLengths
     tokens: int = 0
+    offloaded: tuple[str, ...] = ()
+
+    @property
+    def away(self) -> tuple[str, ...]:
+        """What the trainer moves to the host while responses are generated."""
+        return self.offloaded if self.engine is not None and not self.engine.apart else ()

@@ -15,7 +15,7 @@ from napkin.commands.validate.rollout_question import AskedStep
 from napkin.commands.validate.rollout_setup import degrees_of, setup_of
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.models import BYTES, card_of, is_judged, model_of, room_of
-from napkin.evidence.finetuning.software import trainer_of
+from napkin.evidence.finetuning.software import offload_of, trainer_of
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.machines import gpus_per_node, machine
 from napkin.evidence.rows.fields import title_of
@@ -23,7 +23,7 @@ from napkin.evidence.rows.row import RowFields, WrongRow
 from napkin.evidence.serving.words import engine_of
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollout_memory import RolloutFit, moved_away
+from napkin.planning.rollout_memory import STATES, RolloutFit, moved_away
 from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import NOT, evaluate
@@ -184,11 +184,13 @@ def _asked(
     said = row.text("rl.engine")
     if said in OWN:
         return AskedStep(model, hardware, trainer, setup, None, lengths, tokens)
+    stated = offload_of(row, trainer, setup.layout.recompute)
+    offloaded = trainer.away or tuple(one for one in stated if one in STATES)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     family = engine_of(said) if said else trainer.engine
     engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
-    return AskedStep(model, hardware, trainer, setup, engine, lengths, tokens)
+    return AskedStep(model, hardware, trainer, setup, engine, lengths, tokens, offloaded)
 
 
 def _fitting(
@@ -215,9 +217,9 @@ def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:
     trainer, setup, model, hardware = asked.trainer, asked.setup, asked.model, asked.hardware
     prediction = one_run.asked(model, setup, hardware, trainer.stack_on(setup.framework))
     away = None
-    if trainer.away and asked.engine is not None and not asked.engine.apart:
+    if asked.away:
         kept = evaluate(model, setup, trainer.builds(setup.framework), hardware.capacity)
-        away = moved_away(terms_of(kept, ""), trainer.away)
+        away = moved_away(terms_of(kept, ""), asked.away)
     return seconds_of(prediction, asked.engine, asked.lengths, hardware, model, away, source)
 
 
