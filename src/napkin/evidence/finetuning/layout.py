@@ -68,7 +68,8 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         raise NapkinError(f"its degrees do not divide {gpus} GPUs")
     micro, sums = _batch_of(row, gpus, dp)
     trainer, stack = trainer_of(row), row.text("layout.stack").lower()
-    lengths = lengths_of(row, micro, micro * sums * dp, stack in trainer.joins)
+    each = micro * sums * dp
+    lengths = lengths_of(row, micro, each, samples_of(row, each) / dp, stack in trainer.joins)
     if _leaves_batch_open(row):
         if gpus > 1 and stack not in UNSHARED and tp * pp * cp * ep == 1:
             raise NapkinError(f"how its {gpus} GPUs divide the model and the batch is not stated")
@@ -130,14 +131,21 @@ def _batch_of(row: RowFields, gpus: int, dp: int) -> tuple[int, int]:
     return micro, sums or (max(1, batch // (dp * micro)) if batch else 1)
 
 
+def samples_of(row: RowFields, batch: float) -> float:
+    """Return the samples of the whole run, of steps of so many; 0 where the row does not say. Where it states a rate
+    and a time of the whole run, their product is how much it trained on: a count, which is the same on every
+    machine."""
+    stated, steps = row.number("measured.samples"), row.number("measured.steps")
+    if stated or steps:
+        return stated or (steps or 0.0) * batch
+    rate, seconds = row.number("measured.samples_per_second"), row.number("measured.run_seconds")
+    return rate * seconds if rate and seconds else 0.0
+
+
 def steps_of(row: RowFields, layout: Layout) -> float:
     """Return the steps of the whole run: as stated, or by the samples or the tokens that it trained on; 0 where the row
-    does not say. Where it states a rate and a time of the whole run, their product is how much it trained on: a count,
-    which is the same on every machine."""
-    stated, samples = row.number("measured.steps"), row.number("measured.samples")
+    does not say."""
+    stated, batch = row.number("measured.steps"), float(layout.global_batch)
     tokens = None if "tokens" in row.part("measured").get("derived", ()) else row.number("measured.tokens")
-    batch = float(layout.global_batch)
-    rate, seconds = row.number("measured.samples_per_second"), row.number("measured.run_seconds")
-    if not (stated or samples or tokens) and rate and seconds:
-        samples = rate * seconds
+    samples = row.number("measured.samples") or (0.0 if tokens else samples_of(row, batch))
     return stated or (samples / batch if samples else (tokens or 0.0) / (batch * float(layout.seq)))

@@ -187,6 +187,11 @@ FUSED_NORMS = "foak"
 """The word for kernels that run a norm at once, whose loss writes the gradient over the logits, and that keep adapters
 of quantized layers out of FSDP (foundation-model-stack/fms-acceleration plugins/fused-ops-and-kernels
 src/fms_acceleration_foak/utils.py, lora_adapters_switch_ddp_from_fsdp)."""
+LOSS_KEPT = {"granitemoe": (4, 48)}
+NEVER = (9999, 0)
+"""Model types whose loss they leave as it is, since a version of transformers: they replace torch's class of the loss,
+which this type no longer uses (models/granitemoe.py there, without the custom-loss rule that the others have;
+modeling_granitemoe.py of transformers 4.46.3 and 4.48.3)."""
 KERNEL_WORDS = re.compile(
     "|".join((*KERNELS, FUSED_NORMS, "none|default|true|kernels?|fast|fused|triton|te|transformer|engine"))
     + r"|accelerated|baseline|peft|bnb|aadp|moe|scattermoe|granite|ep\d+|padding|free|fsdp2|prefetch"
@@ -240,7 +245,8 @@ def with_loss(row: RowFields, model: Model, implementation: Implementation, fram
     if implementation.shifted and _copies_logits(row):
         implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
     if FUSED_NORMS in words:
-        return replace(implementation, norms="fused", loss="in-place")
+        kept = is_since("transformers", row.text("layout.versions"), LOSS_KEPT.get(model.family, NEVER))
+        return replace(implementation, norms="fused", loss=implementation.loss if kept else "in-place")
     of_megatron = megatron_loss(row.text("layout.loss")) if framework.name == "megatron-core" else ""
     if of_megatron:
         return replace(implementation, loss=of_megatron)
