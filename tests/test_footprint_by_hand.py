@@ -16,6 +16,7 @@ from napkin.footprint.allocator import (
     COMMUNICATION,
     CONTEXT,
     CONTEXT_EAGER,
+    EXCHANGE,
     GAPS,
     GAPS_BESIDE,
     VARIED,
@@ -26,6 +27,7 @@ from napkin.footprint.allocator import (
     within,
     workspaces,
 )
+from napkin.footprint.rank import peers_of
 from napkin.footprint.saved_activations import SharedStorage, dot, freed_bytes
 from napkin.footprint.sections import chosen_of, delayed_of
 from napkin.footprint.served_weights import StoredWeights, stored
@@ -88,6 +90,33 @@ def test_from_live_bytes_to_what_the_driver_shows() -> None:
     assert found.reserved.value == found.allocated.value + cache
     assert found.used.value == found.reserved.value + 450_000_000 + 3 * 1_300_000_000
     assert found.overhead.value == found.used.value - live
+
+
+def test_buffers_of_exchanges_between_gpus_of_a_server() -> None:
+    """NCCL: 32 channels to a peer, each with 4 MiB, 640·120·8·8 bytes (4.7 MiB) and 512·8·8·16 bytes (0.5 MiB) in
+    whole 2 MiB. Experts and heads on 8 GPUs go to 7 others, keys in a ring to 2; tensor-parallel ranks are neighbors,
+    and what goes over the network shares its buffers."""
+    channel = 4 * MIB + 640 * 120 * 8 * 8 + 512 * 8 * 8 * 16
+    assert EXCHANGE.value == 32 * (-(-channel // (2 * MIB)) * 2 * MIB)
+    assert EXCHANGE.low < EXCHANGE.value < EXCHANGE.high
+    alone, sends = (figures(10**9, 8, flow=Flow(0, 10**9, 2, peers=n)) for n in (0, 7))
+    assert sends.used.value - alone.used.value == 7 * EXCHANGE.value
+    assert sends.reserved.value == alone.reserved.value
+    low, high = (sends.ends["memory/used"][i] - alone.ends["memory/used"][i] for i in (0, 1))
+    assert (low, high) == (7 * EXCHANGE.low, 7 * EXCHANGE.high)
+    for degrees, peers in (
+        ({"dp": 8, "ep": 8}, 7),
+        ({"dp": 64, "ep": 64}, 7),
+        ({"cp": 8, "ulysses": True}, 7),
+        ({"cp": 8}, 2),
+        ({"cp": 2}, 1),
+        ({"tp": 4, "cp": 4, "ulysses": True}, 1),
+        ({"tp": 8, "cp": 4}, 0),
+        ({"tp": 2, "dp": 8, "ep": 8}, 3),
+        ({"dp": 8, "tp": 8, "pp": 4}, 0),
+    ):
+        assert peers_of(Layout(seq=128, micro=1, **cast(Any, degrees))) == peers, degrees
+    assert peers_of(Layout(seq=128, micro=1, cp=8), gathers_keys=True) == 0
 
 
 def test_what_other_streams_keep_is_reserved_and_leaves_smaller_gaps() -> None:

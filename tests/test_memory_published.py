@@ -14,6 +14,7 @@ from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.intervals import margins
 from napkin.evidence.intervals.ranking import conformal, nearest_rank, over_sources
+from napkin.evidence.intervals.steps import MEASURED
 from napkin.evidence.prose.memory import of_memory
 from napkin.evidence.prose.recognize import recognized
 from napkin.evidence.rows import facts, setups
@@ -38,6 +39,7 @@ from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import OPERATIONS, Recompute
 from napkin.training.setup import Setup
+from tests.test_memory_shown import ask_json
 
 LLAMA = {"name": "a", "layers": 4, "hidden": 512, "heads": 8, "kv_heads": 2, "ffn": 1408, "vocab": 4096}
 
@@ -607,3 +609,26 @@ def test_each_figure_s_ends_lie_within_the_next(name: str, cards: int) -> None:
     for (low, high), (next_low, next_high) in pairwise(figures):
         assert low <= next_low
         assert high <= next_high
+
+
+def test_a_figure_that_no_row_measured_has_the_interval_of_memory() -> None:
+    """Rows of Megatron-core measured allocated memory; what is reserved follows from it and the allocator's ranges, in
+    both commands."""
+    layout = {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "sp": True, "micro_batch": 1, "global_batch": 16, "dropout": 0.0}
+    stated = {"framework": "megatron-core", "recompute_kind": "none", "policy": "bf16-mixed", "attention": "flash"}
+    found = memory_check.compared(
+        row(
+            model={"name": "llama3-8b", "seq": 4096},
+            hardware={"chip": "H100 SXM 80GB", "count": 8},
+            layout=layout | stated,
+            memory={"what": "reserved", "bytes": 50 * 10**9},
+        )
+    )
+    line = "memory llama3-8b --gpus 8 --hardware h100 --tp 2 --pp 2 --zero 1 --seq 4096 --framework megatron-core"
+    asked = ask_json(f"{line} --global-batch 16 --grad-accum 8")
+    assert found.evidence == MEASURED
+    assert (found.predicted, found.low, found.high) == (
+        asked["values"]["memory/reserved"],
+        asked["low"]["memory/reserved"],
+        asked["high"]["memory/reserved"],
+    )

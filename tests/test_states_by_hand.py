@@ -320,10 +320,19 @@ def test_what_waits_while_one_micro_batch_runs() -> None:
 
 
 def test_communicators() -> None:
-    """One of all ranks, and one of each degree that is a part of them."""
-    for changes, groups in (({}, 0), ({"dp": 4}, 1), ({"dp": 4, "tp": 2}, 3), ({"dp": 2, "pp": 2, "cp": 2}, 4)):
+    """One of all ranks, one of each degree that is a part of them, and one over which context- or expert-parallel ranks
+    exchange, even if it has all ranks."""
+    for changes, groups in (
+        ({}, 0),
+        ({"dp": 4}, 1),
+        ({"dp": 4, "tp": 2}, 3),
+        ({"dp": 2, "pp": 2, "cp": 2}, 4),
+        ({"cp": 4}, 2),
+    ):
         step = step_of(DENSE, **changes)
         assert rank_of(step, 0).flow(step.setup).groups == groups
+    step = step_of(SPARSE, dp=2, ep=2)
+    assert rank_of(step, 0).flow(step.setup).groups == 2
 
 
 def test_states_without_a_formula_of_their_own() -> None:

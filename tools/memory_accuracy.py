@@ -192,6 +192,7 @@ def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) ->
             ("CUDA context, bytes", allocator.CONTEXT),
             ("CUDA context before 11.7, bytes", allocator.CONTEXT_EAGER),
             ("buffers of a communicator, bytes", allocator.COMMUNICATION),
+            ("buffers of an exchange with another GPU, bytes", allocator.EXCHANGE),
         )
     )
     left = left_out(unnamed)
@@ -241,7 +242,7 @@ class Ledger:
         rank = memory_check.reported_rank(prepare(model, setup))
         flow = rank.flow(setup)
         is_used = memory_check.quantity_of(row) == "memory_used"
-        groups = flow.groups * allocator.COMMUNICATION.value
+        groups = flow.groups * allocator.COMMUNICATION.value + flow.peers * allocator.EXCHANGE.value
         self.measured, self.live, self.passing = measured, float(rank.live), float(flow.passing)
         self.apart, self.workspaces = float(flow.apart(rank.live) + flow.streams), float(flow.workspaces)
         self.outside = float(allocator.CONTEXT_EAGER.value + groups) if is_used else 0.0

@@ -2,7 +2,7 @@
 
     allocated = live · (1 + rounding) + workspaces of matmuls            torch.cuda.max_memory_allocated
     reserved  = allocated + apart + streams + (caching − 1) · passing    torch.cuda.max_memory_reserved
-    used      = reserved + CUDA context + communication buffers          what nvidia-smi shows
+    used      = reserved + CUDA context + buffers of communicators and of exchanges   what nvidia-smi shows
 
 The shares come from published runs or from the source of the libraries; none of them is exact. Bytes are integers: a
 share of bytes is rounded up, the ends of an interval outwards."""
@@ -84,6 +84,16 @@ COMMUNICATION = Figure(
     3.0e9,
     "NCCL: 1 to 1.6 GB for a communicator, about 6 GB with several (NVIDIA/nccl issues 285, 864, 1685)",
 )
+EXCHANGE = Figure(
+    335_544_320,
+    83_886_080,
+    671_088_640,
+    "NCCL between two GPUs of a server that send to each other: 32 channels (src/graph/paths.cc, "
+    "ncclTopoComputeP2pChannels) of 10 MiB: 4, 4.7 and 0.5 MiB for its protocols (src/init.cc, DEFAULT_BUFFSIZE, "
+    "DEFAULT_LL128_BUFFSIZE, DEFAULT_LL_BUFFSIZE), in whole 2 MiB (src/transport/p2p.cc, p2pRecvSetup)",
+)
+SERVER = 8
+"""GPUs of a server, which exchange over NVLink; buffers of exchanges over the network are shared (assumed)."""
 
 
 @record
@@ -92,7 +102,9 @@ class Flow:
 
     standing  bytes at the optimizer step: weights, gradients, states and its own buffers
     passing   most bytes that are allocated and freed in a pass: activations, gathered weights, losses
-    groups    communicators: one for all ranks, and one for each parallel degree among them
+    groups    communicators: one for all ranks, one for each parallel degree among them, and one for the exchanges of
+              context- and expert-parallel ranks, whose gradients are reduced over another
+    peers     GPUs of the same server with which it exchanges what a layer keeps or routes
     workspaces  of matrix products
     streams   bytes kept for other streams than that of the passes
     """
@@ -102,6 +114,7 @@ class Flow:
     groups: Number
     workspaces: Number = THREADS * int(WORKSPACE.value)
     streams: Number = 0
+    peers: Number = 0
 
     def gaps(self, end: str) -> Number:
         """Return the gaps as a share of the passing bytes: the likely one (`value`), or an end (`low`, `high`)."""
@@ -189,7 +202,12 @@ def reported(
     context = _leaf("memory/context", outside, kind=ASSUMED)
     each = leaf("buffers_of_a_communicator", int(COMMUNICATION.value), "byte", ASSUMED, COMMUNICATION.source)
     groups = leaf("communicators", flow.groups, "1", TRUE, "all ranks, and each parallel degree that is a part of them")
-    buffers = multiply("memory/communication", groups, each)
+    peers = leaf("peers", flow.peers, "1", TRUE, "GPUs of its server that it sends to")
+    between = leaf("buffers_of_a_peer", int(EXCHANGE.value), "byte", ASSUMED, EXCHANGE.source)
+    collective = multiply("memory/communication/collective", groups, each)
+    exchanged = multiply("memory/communication/exchanges", peers, between)
+    buffers = collective if is_zero(flow.peers) else add("memory/communication", collective, exchanged)
+    buffers = buffers.renamed("memory/communication")
     used = add("memory/used", reserved, context, buffers)
     overhead = add("memory/overhead", rounding, workspace, cache, context, buffers)
     figures = allocated, reserved, used
@@ -203,7 +221,8 @@ def reported(
         mine = live.value * (1 + margin) * (1 + getattr(ROUNDING, end)) + products[place]
         held = flow.apart(live.value) if place else 0  # the allocator may split such blocks
         kept = mine + (held + flow.streams + flow.passing * caching(end)) * (1 + margin)
-        beyond = getattr(outside, end) + flow.groups * getattr(COMMUNICATION, end)
+        buffered = flow.groups * getattr(COMMUNICATION, end) + flow.peers * getattr(EXCHANGE, end)
+        beyond = getattr(outside, end) + buffered
         least = least if place else mine + beyond
         measured = {name: factors[place] for name, *factors in width.figures}
         for figure, size in zip(figures, _within_each_other(figures, measured, mine, kept, beyond), strict=True):

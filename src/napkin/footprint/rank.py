@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, total, where
-from napkin.footprint.allocator import Flow, workspaces
+from napkin.elementwise import Number, ceil_div, holds_for_all, is_array, maximum, minimum, total, where
+from napkin.footprint.allocator import SERVER, Flow, workspaces
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.stages import Stage
 from napkin.record import record, replace
+from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
 BUCKETS = ("parameters", "models", "gradients", "optimizer", "activations", "weight_casts", "inputs", "temporaries")
@@ -64,6 +65,18 @@ class MomentSums(Moment):
     def live(self) -> Number:
         live: Number = self.__dict__["_live"]
         return live
+
+
+def peers_of(layout: Layout, gathers_keys: bool = False) -> Number:
+    """Return the GPUs of its server that a rank sends to within a layer: all others that hold experts or heads, or both
+    neighbors in a ring, unless it gathers keys and values from all. Tensor-parallel ranks are next to each other."""
+
+    def others(ranks: Number, apart: Number) -> Number:
+        return minimum(ranks, maximum(SERVER // apart, 1)) - 1
+
+    context = others(layout.cp, layout.tp)
+    context = where(layout.ulysses, context, 0 if gathers_keys else minimum(context, 2))
+    return context + others(layout.ep, maximum(layout.tp, layout.etp))
 
 
 def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
@@ -150,7 +163,11 @@ class Rank:
         bucket = setup.bucket
         passing = maximum(*(moment.passing for moment in passes)) - bucket
         layout = setup.layout
-        degrees = (layout.tp, layout.pp, layout.cp, layout.dp)
+        degrees = (layout.tp, layout.pp, layout.dp)
         parts = total(where(d > 1, where(d < layout.gpus, 1, 0), 0) for d in degrees)
+        parts = parts + where(layout.cp > 1, 1, 0) + where(layout.ep > 1, 1, 0)
         products = workspaces(setup, self.weights.expert > 0)
-        return Flow(step.live, passing, where(layout.gpus > 1, 1 + parts, 0), products, self.streams)
+        groups = where(layout.gpus > 1, 1 + parts, 0)
+        return Flow(
+            step.live, passing, groups, products, self.streams, peers_of(layout, setup.implementation.gathers_keys)
+        )

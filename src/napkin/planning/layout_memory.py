@@ -215,7 +215,8 @@ class _Stages:
             alone = memory.with_moments(step, alone)
             flow = alone.flow(step.setup)
             standing, passing = of_cells(flow.standing), of_cells(flow.passing) + waiting
-            flow = Flow(standing, passing, *map(of_cells, (flow.groups, flow.workspaces, flow.streams)))
+            beyond = (flow.groups, flow.workspaces, flow.streams, flow.peers)
+            flow = Flow(standing, passing, *map(of_cells, beyond))
             live = maximum(of_cells(alone.in_passes) + waiting, flow.standing)
             copies = of_cells(narrow_copies(self.setup, alone))
             found = figures_of(self.setup, live, flow, self.width, copies, bounds=("high",))

@@ -50,6 +50,16 @@ def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, wit
     return Margin(math.exp(-half), math.exp(half), len(errors))
 
 
+NONE = Margin(1.0, 1.0, 0)
+"""No margin: the ends of a prediction have it already."""
+
+
+def nearest(framework: str, alone: bool, level: float = LEVEL, without: str = "") -> Margin | None:
+    """Return the same of the figure nearest to live bytes that enough of the framework's rows measured, if any."""
+    found = (margin(framework, alone, figure, level, without) for figure in FIGURES)
+    return next((one for one in found if one is not None), None)
+
+
 @cache
 def never_seen() -> Margin:
     """Return the same for an unmeasured framework whose flags are all stated: errors on the frameworks' rows that

@@ -27,7 +27,7 @@ from napkin.term import TRUE, leaf
 from napkin.training.framework import ENDS, FIRST, Framework
 from napkin.training.frameworks import MOST
 from napkin.training.recomputation import Recompute
-from napkin.training.setup import Setup
+from napkin.training.setup import EXACT, Setup, Width
 
 STATE_BYTES = 18
 """Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""
@@ -67,30 +67,37 @@ def analytic(prepared: PreparedStep) -> float:
 
 @record
 class Figures:
-    """Figures of one reading of a row: the printed quantity, the used bytes, and the lower and upper bounds from the
-    constants' ranges."""
+    """Figures of one reading of a row: the printed quantity with its ends, the used bytes, and the lower and upper
+    bounds from the constants' ranges."""
 
     value: float
     used: float
     least: float
     most: float
+    low: float
+    high: float
 
 
-def figures(row: RowFields, setup: Setup, model: Model, quantity: str, grows: bool = False) -> Figures:
-    """Return the figures of one setup for the quantity that the row prints."""
+def figures(
+    row: RowFields, setup: Setup, model: Model, quantity: str, grows: bool = False, width: Width | None = None
+) -> Figures:
+    """Return the figures of one setup for the quantity that the row prints. width: how far live bytes may be from the
+    formulas; the ends of the quantity follow from it and from the allocator's ranges, as those of `napkin memory` do.
+    Without it they are the quantity itself."""
     prepared = prepare(model, setup)
     if row.flag("memory.analytic"):
         value = analytic(prepared)
-        return Figures(value, value, value, value)
+        return Figures(value, value, value, value, value, value)
     rank = reported_rank(prepared)
     context = allocator.CONTEXT_EAGER if scripts_of(setup.framework).eager_context else allocator.CONTEXT
     term = leaf("memory/live", ceil_div(rank.live, 1), "byte", TRUE)
     flow = rank.flow(setup)
-    found = allocator.reported(term, setup.layout.gpus, flow=flow, outside=context, expandable=grows)
+    found = allocator.reported(term, setup.layout.gpus, width or EXACT, flow, context, grows)
     terms = {"memory_reserved": found.reserved, "memory_used": found.used}
-    value = terms.get(quantity, found.allocated).value
-    most = float(found.ends["memory/used"][1])
-    return Figures(float(value), float(found.used.value), float(found.least), most)
+    printed = terms.get(quantity, found.allocated)
+    value, most = float(printed.value), float(found.ends["memory/used"][1])
+    low, high = (float(end) for end in found.ends[printed.name]) if width else (value, value)
+    return Figures(value, float(found.used.value), float(found.least), most, low, high)
 
 
 # --- what a row leaves open ------------------------------------------------------------------------------------------
@@ -138,7 +145,9 @@ class Readings:
     all: list[Figures]
 
 
-def readings(row: RowFields, model: Model, framework: Framework, quantity: str, room: float | None) -> Readings:
+def readings(
+    row: RowFields, model: Model, framework: Framework, quantity: str, room: float | None, width: Width | None = None
+) -> Readings:
     """Return the readings of a row; where recomputation is not stated, there was none if the run fits without it."""
     likely: list[Figures] = []
     every: list[Figures] = []
@@ -146,11 +155,11 @@ def readings(row: RowFields, model: Model, framework: Framework, quantity: str, 
     grows, either = bool(stated), stated is None and framework.grows
     for setup in layouts(row, setup_of(row, model, framework)):
         ways, all_count = savings(row, setup)
-        first, *others = [figures(row, one, model, quantity, grows) for one in ways]
+        first, *others = [figures(row, one, model, quantity, grows, width) for one in ways]
         fits = not others or room is None or first.used <= room or bool(row.flag("memory.oom"))
         likely += [first] if fits else others
         every += [first, *others] if fits and all_count else [first] if fits else others
-        every += [figures(row, one, model, quantity, grows=True) for one in ways] if either else []
+        every += [figures(row, one, model, quantity, True, width) for one in ways] if either else []
     return Readings(likely, every)
 
 
@@ -209,10 +218,12 @@ class Guess:
     bound: float
 
 
-def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framework] = ()) -> Guess:
+def guess(
+    row: RowFields, likely: Sequence[Framework], others: Sequence[Framework] = (), width: Width | None = None
+) -> Guess:
     """Return the likely bytes under the frameworks `likely`, with ends that `others` widen."""
     room, model, quantity = room_of(row), described(row), quantity_of(row)
-    first = [(one, readings(row, model, one, quantity, room)) for one in likely]
+    first = [(one, readings(row, model, one, quantity, room, width)) for one in likely]
     rest = [(one, readings(row, model, one, quantity, room)) for one in others]
     drawn = bool(row.flag("memory.analytic"))
     bound = math.inf if room is None or drawn or is_judged(row) else room
@@ -221,7 +232,7 @@ def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framewor
         """Return the readings that fit, because a run that ran did not exceed its accelerator. Where none of the upper
         bound's does, that bound is the accelerator's capacity."""
         fit = [one for one in found if one.least <= bound]
-        return fit or ([Figures(bound, bound, bound, bound)] if framework.name == MOST else [])
+        return fit or ([Figures(bound, bound, bound, bound, bound, bound)] if framework.name == MOST else [])
 
     every = [fit for one, found in (*first, *rest) for fit in possible(one, found.all)]
     points = [mean([one.value for one in fit]) for of, found in first if (fit := possible(of, found.likely))]
@@ -230,8 +241,8 @@ def guess(row: RowFields, likely: Sequence[Framework], others: Sequence[Framewor
     most = max(one.used for one in every) if quantity == "memory_unstated" and not drawn else 0.0
     return Guess(
         min(mean(points), bound),
-        min(one.value for one in every),
-        max(*(one.value for one in every), most),
+        min(one.low for one in every),
+        max(*(one.high for one in every), most),
         min(one.least for one in every),
         max(one.most for one in every),
         bound,
@@ -253,11 +264,16 @@ def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
 
 
 def _by_framework(row: RowFields, level: float) -> Compared:
-    """Return the comparison under the row's framework, or under what any framework may do."""
+    """Return the comparison under the row's framework, or under what any framework may do. A framework of which rows
+    measured another figure has that figure's error in its live bytes, and the allocator's ranges beyond."""
     named, quantity, alone = framework_of(row), quantity_of(row), is_alone(row)
     margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
     if named is not None and margin is not None:
         return replace(_compared(row, margin, (named,)), evidence=MEASURED)
+    nearest = None if named is None else margins.nearest(named.name, alone, level, row.text("id"))
+    if named is not None and nearest is not None:
+        width = Width((nearest.low - 1, nearest.high - 1))
+        return replace(_compared(row, margins.NONE, (named,), width=width), evidence=MEASURED)
     if named is not None:
         return replace(_compared(row, margins.outside(level), (named,), ends_of(row)), evidence=DESCRIBED)
     beyond = margins.outside(level, of_whom(row), known=False)
@@ -281,6 +297,7 @@ def _compared(
     margin: margins.Margin,
     likely: Sequence[Framework],
     others: Sequence[Framework] = (),
+    width: Width | None = None,
 ) -> Compared:
     quantity, measured = quantity_of(row), row.number("memory.bytes")
     source = title_of(row)
@@ -293,7 +310,7 @@ def _compared(
     if measured is None and not judged:
         return silent("prints a relative figure, not bytes")
     try:
-        found = guess(row, likely, others)
+        found = guess(row, likely, others, width)
     except NapkinError as problem:
         return silent(problem.message)
     verdict = ""
