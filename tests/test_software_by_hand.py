@@ -100,3 +100,12 @@ def test_watts_for_a_flop_over_those_of_the_generations_reference(chip: str, wan
 def test_the_product_that_a_device_prints_says_more_than_its_class(chip: str, accelerator: str, wanted: str) -> None:
     row = RowFields(Document("rows", None), 0, {"hardware": {"chip": chip, "accelerator": accelerator}})
     assert accelerator_of(row) == wanted
+
+
+def test_fsdp_joins_divides_and_adds_gradients_in_16_bits_too() -> None:
+    """14 bytes a weight and micro-batch, where a GPU that has all of them reads and writes a sum once: 4. Gradients of
+    a unit are joined (read 2, written 2), divided (2, 2) and added to those before (2 of each, 2)."""
+    line = "step llama3-8b --gpus 8 --precision bf16-pure --hardware h100 --grad-accum 2 --stack fsdp-eager --json"
+    path = "step/memory_bound/accumulation"
+    whole, sharded = (run_line(f"{line} --zero {stage}").values[path] for stage in (0, 3))
+    assert sharded / whole == pytest.approx((2 + 2 + 2 + 2 + 2 + 2 + 2) / (2 + 2))

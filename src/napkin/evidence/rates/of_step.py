@@ -130,6 +130,10 @@ def early_of(stack: SoftwareStack) -> Early:
 
 PURE_ACCUMULATION = 4
 """Bytes per weight where gradients are added up in 16 bits in place: read and written once."""
+PURE_SHARDED = 14
+"""The same under ZeRO-3: FSDP joins the gradients of a unit's views (4), divides the result by a share of the ranks (4)
+and adds it to that of the micro-batches before (6) (torch 2.13 torch/distributed/fsdp/_flat_param.py,
+_get_unflat_views_unaligned, whose backward joins; _runtime_utils.py, _reduce_grad)."""
 AS_THEY_STAND = (
     *(
         "attention_backward",
@@ -181,7 +185,11 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         where(at.held, LARGEST_SHARE, minimum(pick(one) * clock, LARGEST_SHARE)) for one in ("matmul", "matmul_wide")
     )
     attention = pick("attention") * clock
-    accumulation = where(sharded, pick("accumulation_sharded"), pick("accumulation_bytes"))
+    accumulation = where(
+        sharded,
+        where(pure, PURE_SHARDED, pick("accumulation_sharded")),
+        where(pure, PURE_ACCUMULATION, pick("accumulation_bytes")),
+    )
     return Rates(
         peak=at.peak,
         peak_wide=at.peak_wide,
@@ -201,7 +209,7 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         bus=where(at.staged, STAGED_BUS, pick("bus")),
         score_bytes=pick("score_bytes") * wider,
         elementwise=pick("elementwise") * wider,
-        accumulation_bytes=where(pure, PURE_ACCUMULATION, accumulation),
+        accumulation_bytes=accumulation,
         data_overlap=early.reduces,
         gather_overlap=early.gathers,
         eigenvectors=SEEN[EIGENVECTORS].bytes_of_a_cube,
