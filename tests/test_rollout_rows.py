@@ -137,7 +137,7 @@ def test_answers_are_timed_as_the_engine_that_generates_them(tmp_path: pathlib.P
             SAMPLED.replace("on policy,", "1-step Off,").replace("rollout_tp: 1", "rollout_tp: 8"),
             "how many of its GPUs",
         ),
-        (SAMPLED.replace("on policy,", "switch,"), "overlap"),
+        (SAMPLED.replace("on policy,", "colocate_async,"), "overlap"),
         (SAMPLED.replace("response_length_mean: 1000, ", ""), "how long its responses are"),
         (SAMPLED.replace("prompts: 64, ", ""), "how many responses"),
         (SAMPLED.replace("group: 8, ", ""), "how many responses a prompt has"),
@@ -177,6 +177,26 @@ def test_a_batch_that_is_not_stated_is_that_of_the_algorithm(tmp_path: pathlib.P
         stated = without.replace("dapo,", f"dapo, group: {group}, prompts: 512, mini_batch: 32,")
         same = validated(tmp_path, task="grpo", layout=layout, rl=stated, measured=UPDATE)
         assert found["update_seconds"]["predicted"] == pytest.approx(same["update_seconds"]["predicted"])
+
+
+def test_a_trainer_that_switches_lends_its_gpus(tmp_path: pathlib.Path) -> None:
+    """Two nodes of a trainer and one of an engine, stated as nodes or as GPUs; what generation takes alone is shorter
+    by 0.4 · 2 / 3 where the trainer lends its GPUs, until training is longer."""
+    layout = "trainer: verl, stack: fsdp, zero: 3, micro_batch: 1"
+    long = SAMPLED.replace("on_policy: on policy", "mode: {}, {}").replace("1000", "8000")
+    nodes = "split_nodes: 2 hybrid + 1 standalone"
+    said = {
+        "nodes": long.format("no-switch", nodes),
+        "gpus": long.format("no-switch", "trainer_gpus: 16, rollout_gpus: 8"),
+        "switch": long.format("switch", nodes),
+    }
+    hardware = {"count": "24, per_node: 8", "measured": "step_seconds: 100"}
+    found = {
+        name: validated(tmp_path, task="grpo", layout=layout, rl=rl, **hardware)["step_seconds"]["predicted"]
+        for name, rl in said.items()
+    }
+    assert found["nodes"] == found["gpus"]
+    assert found["nodes"] * (1 - 0.4 * 2 / 3) < found["switch"] < found["nodes"]
 
 
 def test_states_that_a_run_offloads_are_moved_between_phases(tmp_path: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ from napkin.timing import roofline
 from napkin.timing.generation import EngineRanks, passes_time
 from napkin.timing.goodput import Goodput
 from napkin.timing.interruptions import CheckpointWrite, Interruptions, daly, lost, mtbf_of, useful, young
-from napkin.timing.rollout import broadcast_time, decoding_steps, offload_time, sync_time
+from napkin.timing.rollout import broadcast_time, decoding_steps, offload_time, sync_time, together_time
 from napkin.timing.time import carbon, compared_with_known, energy, limits, missing_of, solve, unknowns
 from tests.test_generation import RATES, SHARES, passes
 from tests.unit_step import UNIT
@@ -163,6 +163,15 @@ def test_steps_that_decode_answers() -> None:
         full, last = decoding_steps(12, at_once, 11, 31, batches)
         assert last is not None
         assert (float(full.value), float(last.value)) == pytest.approx(expected)
+
+
+def test_a_trainer_lends_its_gpus_to_the_engine() -> None:
+    """300 s of an engine on 8 GPUs: with 16 more for 40 % of the responses 300 · (0.4 / 3 + 0.6), at least as long as
+    training."""
+    generation, training = given("g", 300, "second"), given("t", 80, "second")
+    assert together_time(generation, training, 8, 16, 0.0).value == 300
+    assert together_time(generation, training, 8, 16, 0.4).value == pytest.approx(220)
+    assert together_time(generation, given("t", 250, "second"), 8, 16, 0.4).value == 250
 
 
 def test_new_weights_reach_the_engine() -> None:

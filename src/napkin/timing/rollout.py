@@ -40,6 +40,10 @@ TO_HOST_AND_BACK = term.leaf(
 """Bytes of a GPU's states that are moved to the host before responses are generated, and back, in a second."""
 
 
+LENT, LENT_SOURCE = 0.4, "verl docs/advance/v1_async_trainer.md, switch_threshold_ratio"
+"""Share of a step's responses for which a trainer that switches lends its GPUs by default."""
+
+
 @record
 class Rollout:
     """The work of one engine in a step: its prompts, each once for all its responses because prefixes are cached; its
@@ -81,6 +85,19 @@ def decoding_steps(
     if batches > 1:
         last = term.divide("last/steps/each", last, term.constant("batches_at_a_time", batches))
     return full, last
+
+
+def together_time(generation: Term, training: Term, engine: int, trainer: int, lent: float) -> Term:
+    """Return the seconds of a step in which an engine of its own generates while the trainer works: the longer of both.
+    lent: share of the responses for which the trainer's GPUs generate too before they train; the engine generates the
+    others alone: generation · (lent · engine / (engine + trainer) + 1 − lent). engine, trainer: their GPUs."""
+    if lent:
+        share = term.leaf("lent/share", lent, "1", term.SEEN, LENT_SOURCE)
+        own = term.leaf("lent/gpus_of_the_engine", engine / (engine + trainer), "1", term.TRUE, "of all GPUs")
+        alone = term.subtract("lent/alone", term.constant("1", 1), share)
+        part = term.add("lent/part", term.multiply("lent/by_all", share, own), alone)
+        generation = term.multiply("step/together/generation", part, generation)
+    return term.largest("step/together", generation, training)
 
 
 def offload_time(held: Term) -> Term:

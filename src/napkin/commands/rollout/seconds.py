@@ -13,8 +13,8 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors
 from napkin.record import record
-from napkin.term import TRUE, Term, add, constant, largest, leaf, multiply
-from napkin.timing.rollout import broadcast_time, generation_time, offload_time, sync_time
+from napkin.term import TRUE, Term, add, constant, leaf, multiply
+from napkin.timing.rollout import broadcast_time, generation_time, offload_time, sync_time, together_time
 from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
 
 
@@ -101,7 +101,10 @@ def seconds_of(
         ]
         phases = (generation, *parts, *moved)
         if lengths.behind:
-            together = largest("step/together", generation, add("step/training", *parts))
+            training = add("step/training", *parts)
+            plan = prediction.plan
+            gpus = int(plan.dp * plan.tp * plan.pp * plan.cp)
+            together = together_time(generation, training, engine.gpus, gpus, lengths.lent)
             return RolloutSeconds(add("step/time", together, *moved), phases, tuple(inner), prediction, said())
         parts = [*phases]
     return RolloutSeconds(add("step/time", *parts), tuple(parts), tuple(inner), prediction, said())

@@ -11,6 +11,7 @@ from napkin.evidence.finetuning.models import model_of
 from napkin.evidence.finetuning.software import trainer_of
 from napkin.evidence.rows.row import RowFields
 from napkin.planning.rollouts import RolloutLengths
+from napkin.timing.rollout import LENT
 
 USUAL = {"dapo": (512, 16, 32), "dapo verl": (512, 12, 32)}
 """Algorithm, and library where it differs, → prompts per step, responses per prompt, and prompts per optimizer step, if
@@ -23,7 +24,10 @@ SYNCHRONOUS = ("", "on policy", "sync", "colocate sync", "colocate")
 grpo_trainer.py, OpenRLHF without --async_train)."""
 BEHIND = re.compile(r"(\d{1,9})-step off|one-step")
 """Words for runs whose responses may be this many steps older than the weights."""
-STREAMED = ("fully async", "fully_async", "separate_async")
+SWITCHED = "switch"
+"""Word for such runs whose trainer's GPUs generate too while they wait for responses (verl
+docs/advance/v1_async_trainer.md, enable_switch)."""
+STREAMED = ("fully async", "fully_async", "separate_async", "no-switch", SWITCHED)
 """Words for runs that generate continuously, on separate GPUs (verl docs/advance/fully_async.md: responses are put in a
 queue as they end, and those in flight are finished, or go on with new weights, while the trainer works)."""
 
@@ -158,4 +162,5 @@ def _lengths(
         updates=max(samples // step, 1) if step else 1,
         behind=behind_of(row),
         streamed=streams(row),
+        lent=LENT if _mode_of(row) == SWITCHED else 0.0,
     )

@@ -4,6 +4,7 @@ required field is missing."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from itertools import chain
 from typing import TypeVar
@@ -36,6 +37,8 @@ OWN = ("none", "transformers")
 """Words for runs in which the model itself generates, without an engine."""
 NO_PASS = "the engine gives the log-probabilities: no pass of the trainer does"
 NO_ENGINE = "the time of responses that a model generates without an engine is not modeled"
+SPLIT = re.compile(r"(\d{1,5}) hybrid \+ (\d{1,5}) standalone")
+"""Nodes whose GPUs train, and those whose GPUs only generate."""
 MEMORY = "memory_"
 Interval = tuple[float, float, float]
 """A value and the ends of its interval."""
@@ -264,6 +267,9 @@ def _places_of(row: RowFields) -> tuple[Places, ...]:
     if gpus is None:
         raise NapkinError("how many GPUs it ran on is not stated")
     trainer, engine = row.count("rl.trainer_gpus"), row.count("rl.rollout_gpus")
+    nodes, each = SPLIT.fullmatch(row.text("rl.split_nodes")), row.count("hardware.per_node")
+    if nodes and each:
+        trainer, engine = int(nodes[1]) * each, int(nodes[2]) * each
     if trainer and engine and trainer + engine == gpus:
         return (Places(trainer, engine, apart=True),)
     if not behind_of(row):
