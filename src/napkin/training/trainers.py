@@ -55,6 +55,7 @@ TRAINERS: dict[str, Trainer] = {
             "transformers 5 trainer.py, autocast_smart_context_manager: autocast under bf16 or fp16; peft's adapters; "
             "integrations/deepspeed.py: a ZeRO stage is DeepSpeed's",
             backends=TRANSFORMERS,
+            one_unit=True,
             widens=True,
             defers=True,
         ),
@@ -76,6 +77,7 @@ TRAINERS: dict[str, Trainer] = {
             "generation_batch_size: the micro-batches of all ranks; grpo_trainer.py and rloo_trainer.py, "
             "logits_to_keep: the completion's; trl/accelerate_configs: zero3.yaml is DeepSpeed's, fsdp2.yaml FSDP's",
             backends=TRANSFORMERS,
+            one_unit=True,
             group=8,
             scores=("grpo", "rloo"),
             full="amp-bf16",
@@ -121,6 +123,7 @@ TRAINERS: dict[str, Trainer] = {
                 Backend("fsdp", replace(UNDIVIDED, zero=(0, 2, 3))),
                 MEGATRON,
             ),
+            one_unit=True,
             full="amp-bf16",
             checkpoints=True,
             defers=True,
@@ -132,6 +135,7 @@ TRAINERS: dict[str, Trainer] = {
             "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of "
             "core_attn; swift/arguments/sft_args.py: deepspeed zero0 to zero3, deepspeed_autotp_size; "
             "sequence_parallel_size: heads are exchanged, or keys passed on",
+            one_unit=True,
             nested=True,
             joins=("megatron-core",),
             backends=(

@@ -55,7 +55,19 @@ def read_framework(inputs: Inputs) -> Framework:
     inputs.redefault("implementation", framework.implementation if trainer is None else trainer.builds(framework))
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
-    return framework if trainer is None else trainer.on(framework)
+    return framework if trainer is None else _read_as_run_by(inputs, trainer, framework)
+
+
+def _read_as_run_by(inputs: Inputs, trainer: Trainer, framework: Framework) -> Framework:
+    """Return a framework as the library runs it."""
+    found = trainer.on(framework)
+    stage = read_stage(inputs)
+    if found.one_unit and read_whether_adapted(inputs) and (found.zero if stage is None else stage) >= 3:
+        inputs.note(
+            f"{trainer.name} with adapters: no block is a unit of FSDP's version 2, and all weights are gathered at "
+            "once; --fsdp-version 1 gathers block after block"
+        )
+    return found
 
 
 def _ways_to_run(trainer: Trainer, stage: int | None) -> list[str]:
