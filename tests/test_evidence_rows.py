@@ -226,6 +226,34 @@ def test_offloads_in_memory_are_read_by_their_names() -> None:
 
 
 @pytest.mark.parametrize(
+    ("layout", "title", "wanted"),
+    [
+        ({"framework": "torchtitan 2025-08"}, "", {"framework_version": 202508}),
+        ({"framework": "NeMo, container 26.01"}, "", {"framework_version": 202601}),
+        ({"framework": "megatron-core (25.09 container)"}, "", {"framework_version": 202509}),
+        ({"framework": "megatron-core 0.14"}, "", {"framework_version": 202510}),
+        ({"framework": "Megatron-LM core_r0.12.0"}, "", {"framework_version": 202505}),
+        ({"framework": "torchtitan"}, "64.14 GiB of torchtitan", {"framework_version": None}),
+        # torchtitan's own script, which torchao's benchmarks run, lets the allocator's segments grow
+        ({"framework": "torchtitan", "launcher": "./run_train.sh"}, "", {"expandable_segments": True}),
+        ({"framework": "torchtitan"}, "torchao float8 benchmark, June 2025", {"expandable_segments": True}),
+        ({"framework": "torchtitan"}, "torchao float8 benchmark, December 2024", {"expandable_segments": None}),
+        ({"framework": "torchtitan", "launcher": "slurm"}, "", {"expandable_segments": None}),
+        (
+            {"framework": "megatron-core", "loss": "te fused cross entropy"},
+            "",
+            {"loss_form": "in-place", "loss": None, "chunked_cross_entropy": None},
+        ),
+        ({"framework": "torchtitan", "loss": "fused"}, "", {"loss_form": None, "chunked_cross_entropy": True}),
+    ],
+)
+def test_dates_launchers_and_losses_of_memory(layout: dict[str, Any], title: str, wanted: dict[str, Any]) -> None:
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout, "source": {"title": title}})
+    found = of_memory(row)["layout"]
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
     ("layout", "name"),
     [
         ({"framework": "torchtitan", "stack": "fsdp-eager"}, "torchtitan"),

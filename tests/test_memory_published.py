@@ -267,6 +267,24 @@ def test_a_row_says_what_is_dropped_and_of_when_its_code_is() -> None:
     assert [one.get("framework_version") for one in dated] == [202503, None, None]
 
 
+def test_a_row_without_a_month_may_run_a_framework_s_first_code_or_today_s() -> None:
+    """Megatron-core kept no placeholders of gradients before TransformerEngine 2.3 of April 2025: a row that says no
+    month is in the middle, and its interval has both; the fusion that makes them may be off."""
+    layout = {"framework": "megatron-core", "tp": 1, "dp": 8, "micro_batch": 1, "recompute": "none"}
+    hardware = {"chip": "A100 SXM 80GB", "count": 8}
+
+    def read(**more: Any) -> Compared:
+        return memory_check.compared(row(hardware=hardware, layout={**layout, **more}))
+
+    old, new, open_ = (read(version=one) for one in ("March 2025", "2025-05", ""))
+    off = read(version="2025-05", gradient_accumulation_fusion=False)
+    assert old.predicted is not None
+    assert new.predicted is not None
+    assert old.predicted == off.predicted < new.predicted
+    assert open_.predicted == pytest.approx(math.sqrt(old.predicted * new.predicted), rel=1e-6)
+    assert (open_.low, open_.high) == (old.low, new.high)
+
+
 def test_five_block_inputs_are_on_their_way_to_the_host() -> None:
     """torchtune's OffloadActivations keeps the last five tensors until their copies are done."""
     deep = described(row(model={**LLAMA, "layers": 12, "gated": True, "tied": False, "seq": 256}))
@@ -615,7 +633,13 @@ def test_a_figure_that_no_row_measured_has_the_interval_of_memory() -> None:
     """Rows of Megatron-core measured allocated memory; what is reserved follows from it and the allocator's ranges, in
     both commands."""
     layout = {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "sp": True, "micro_batch": 1, "global_batch": 16, "dropout": 0.0}
-    stated = {"framework": "megatron-core", "recompute_kind": "none", "policy": "bf16-mixed", "attention": "flash"}
+    stated = {
+        "framework": "megatron-core",
+        "framework_version": 202608,
+        "recompute_kind": "none",
+        "policy": "bf16-mixed",
+        "attention": "flash",
+    }
     found = memory_check.compared(
         row(
             model={"name": "llama3-8b", "seq": 4096},

@@ -61,8 +61,11 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
     if framework or row.text("layout.framework"):
         found["framework"] = framework or None
     titan = "torchtitan" in (framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), ""))
-    if version := date_of(row):
+    version = date_of(row) or month_of(row)
+    if version:
         found["framework_version"] = version
+    if titan and row.flag("layout.expandable_segments") is None and by_own_script(row, version):
+        found["expandable_segments"] = True
     form = megatron_loss(row.text("layout.loss")) if framework == "megatron-core" else ""
     if form:
         found |= {"loss_form": form, "loss": None, "chunked_cross_entropy": None}
@@ -78,6 +81,37 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
     if own_layers and not spelled["attention"]:
         spelled["attention"] = "eager"  # core/transformer/dot_product_attention.py; a kernel is TransformerEngine's
     return found | spelled | _recomputation(row, titan)
+
+
+CONTAINER = re.compile(r"\bcontainer,?:? (2\d)\.(0[1-9]|1[0-2])\b|\b(2\d)\.(0[1-9]|1[0-2])(?:\.\d+)? container\b")
+"""NVIDIA's containers have the month of their software (container 26.01)."""
+CORE = re.compile(r"\bcore[ _-]r?v?0\.(\d+)\b")
+CORE_RELEASES = {8: 202408, 9: 202410, 10: 202502, 11: 202503, 12: 202505, 13: 202507, 14: 202510, 15: 202512}
+CORE_RELEASES |= {16: 202602, 17: 202604, 18: 202606, 19: 202608}
+"""Second part of a release of Megatron-core, 0.x.0, and its month (the tags core_v0.x.0 of NVIDIA/Megatron-LM)."""
+
+
+def month_of(row: RowFields) -> int | None:
+    """Return the year and month of the container or of the release of Megatron-core that a row names."""
+    words = f"{words_of_source(row)} {row.text('layout.container')} {row.text('layout.versions')}".lower()
+    if found := CONTAINER.search(words):
+        year, month = (part for part in found.groups() if part)
+        return int(f"20{year}{month}")
+    found = CORE.search(words)
+    return CORE_RELEASES.get(int(found[1])) if found else None
+
+
+OWN_SCRIPT = re.compile(r"\brun_(llama_)?train\.sh\b")
+"""torchtitan's own script, which turns on expandable segments since a5e57e4a9 of October 2024."""
+TORCHAO, SCRIPTED = re.compile(r"\btorchao\b|pytorch/ao\b"), 202503
+"""Software whose benchmarks and tutorials start torchtitan by that script, and since when (pytorch/ao
+benchmarks/float8/training since 7963f9c05; docs/source/eager_tutorials/pretraining.rst)."""
+
+
+def by_own_script(row: RowFields, version: int | None) -> bool:
+    """Return whether torchtitan was started by its own script. version: year and month of the run's code."""
+    words = f"{words_of_source(row)} {row.text('layout.launcher')} {row.text('note')}".lower()
+    return bool(OWN_SCRIPT.search(words) or (TORCHAO.search(words) and version is not None and version >= SCRIPTED))
 
 
 def _spellings(row: RowFields) -> dict[str, Fact]:

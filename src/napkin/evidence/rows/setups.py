@@ -47,6 +47,19 @@ def ends_of(row: RowFields) -> tuple[Framework, Framework]:
     return unnamed(step.tp > 1, step.zero == 3, step.gpus == 1)
 
 
+FIRST_CODE = 1
+"""A year and month before any framework's."""
+
+
+def dated(row: RowFields, framework: Framework) -> tuple[RowFields, ...]:
+    """Return the row with each month that its framework's code may be of, if it does not say which: before all its
+    changes, and today's."""
+    if row.count("layout.framework_version") or not (framework.editions or framework.earlier):
+        return (row,)
+    layout = {**row.part("layout"), "framework_version": FIRST_CODE}
+    return (RowFields(row.document, row.index, {**row.fields, "layout": layout}), row)
+
+
 def adapted(framework: Framework, row: RowFields) -> Framework:
     """Return a framework with the row's changes: its date, fp32 accumulation, embeddings that count as layers."""
     framework = framework.as_of(row.count("layout.framework_version"))

@@ -13,7 +13,7 @@ from napkin.evidence.intervals.steps import DESCRIBED, MEASURED, UNKNOWN
 from napkin.evidence.rows.fields import accelerator_of, title_of
 from napkin.evidence.rows.models import described
 from napkin.evidence.rows.row import RowFields, WrongRow
-from napkin.evidence.rows.setups import ends_of, framework_of, setup_of, stated_recompute
+from napkin.evidence.rows.setups import dated, ends_of, framework_of, setup_of, stated_recompute
 from napkin.evidence.rows.teams import source_of
 from napkin.evidence.software.scripts import scripts_of
 from napkin.evidence.validation.compared import Compared
@@ -153,7 +153,7 @@ def readings(
     every: list[Figures] = []
     stated = row.flag("layout.expandable_segments")
     grows, either = bool(stated), stated is None and framework.grows
-    for setup in layouts(row, setup_of(row, model, framework)):
+    for setup in (way for one in dated(row, framework) for way in layouts(one, setup_of(one, model, framework))):
         ways, all_count = savings(row, setup)
         first, *others = [figures(row, one, model, quantity, grows, width) for one in ways]
         fits = not others or room is None or first.used <= room or bool(row.flag("memory.oom"))
