@@ -111,8 +111,9 @@ def ask(
         answer = command.run(inputs)
     except NapkinError as problem:
         from napkin.commands.places import at_their_places
+        from napkin.commands.unknown_names import read_unknown_names
 
-        raise at_their_places(problem, given) from None
+        raise at_their_places(read_unknown_names(problem, inputs), given) from None
     unused = {name: why for name, why in inputs.unused().items() if name not in WRITTEN}
     probed = [name for name in given if name in PROBED and name not in unused]
     if unused or (probed and spare is None):
@@ -145,7 +146,8 @@ def _is_count(value: object) -> bool:
 def accepted(
     command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str], shared: bool = False
 ) -> dict[str, OptionText]:
-    """Return options, given in any spelling, as OptionText by canonical name. All unknown names are reported at once.
+    """Return options, given in any spelling, as OptionText by canonical name. All unknown names, and all values of
+    other options that cannot be read, are reported at once.
 
     shared: the options are for several commands, so options of other commands are kept
     """
@@ -171,5 +173,9 @@ def accepted(
             continue
         result[name] = OptionText(value, origin, where(str(key)), shared)
     if problems:
+        try:
+            Inputs(command, result)
+        except NapkinError as unreadable:
+            problems += unreadable.errors
         raise problems[0] if len(problems) == 1 else Problems(problems)
     return result

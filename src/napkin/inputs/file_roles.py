@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from napkin.errors import NapkinError
+
 OF_LAUNCHES = ("base_model", "model_name_or_path", "zero_optimization")
 """Keys each of which tells a training framework's file."""
 MARKS = (
@@ -26,3 +28,22 @@ def other_role(data: object, own: Collection[str] = ()) -> str | None:
     if not isinstance(data, dict):
         return None
     return next((told for keys, told in MARKS if keys <= data.keys() and not keys & set(own)), None)
+
+
+BEGIN = 4096
+"""Bytes of a log's start that are looked at."""
+
+
+def refuse_settings(start: bytes, name: str) -> None:
+    """Raise NapkinError (2) if what is given as a log is a YAML file of another kind: each line begins with a key, or
+    belongs to the one above.
+
+    start  its first bytes, of which the last line may be cut"""
+    lines = [line for line in start.decode("utf-8", "replace").splitlines() if line.strip()]
+    pairs = [line.partition(":") for line in lines if not line.startswith((" ", "#", "- ", "---"))]
+    keys = [key for key, colon, value in pairs if colon and " " not in key and value[:1] in ("", " ")]
+    if len(keys) < len(pairs) - (len(start) >= BEGIN):
+        return
+    told = other_role(dict.fromkeys(keys))
+    if told is not None:
+        raise NapkinError(f"{name}: is not a log", told)

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from napkin.errors import NapkinError
 from napkin.inputs.file_kinds import START, is_url, refuse_kind, unreadable
+from napkin.inputs.file_roles import BEGIN, refuse_settings
 from napkin.inputs.load import name_of
 from napkin.inputs.log import EACH, FLOPS, LONGEST, STEP, TOTAL, Logged, figures, may_hold_figures, read_line
 
@@ -63,9 +64,12 @@ def _opened(path: str, name: str) -> TextIO:
 
 
 def _text_of(file: BufferedReader, name: str) -> TextIO:
-    """Return the text of an open log. Raises NapkinError (2), with the file closed, if it is packed or not UTF-8."""
+    """Return the text of an open log. Raises NapkinError (2), with the file closed, if it is packed, not UTF-8, or
+    settings."""
     try:
-        refuse_kind(file.peek(START)[:START], name)
+        start = file.peek(BEGIN)[:BEGIN]
+        refuse_kind(start[:START], name)
+        refuse_settings(start, name)
     except NapkinError:
         file.close()
         raise

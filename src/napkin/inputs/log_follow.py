@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from napkin.errors import NapkinError
 from napkin.inputs.file_kinds import START, refuse_kind, unreadable
+from napkin.inputs.file_roles import BEGIN, refuse_settings
 from napkin.inputs.load import name_of
 from napkin.inputs.log import LONGEST
 
@@ -30,16 +31,22 @@ def follow(path: str, once: bool, sleep: Callable[[float], None]) -> Iterator[st
                 begun = False
                 while chunk := stream.read1(CHUNK):  # type: ignore[attr-defined]
                     if not begun:
-                        refuse_kind(chunk[:START], name_of(path))
+                        _refuse(chunk, name_of(path))
                     begun = True
                     yield from lines.of(chunk)
         else:
             with open(path, "rb") as stream:
-                refuse_kind(stream.read(START), name_of(path))
+                _refuse(stream.read(BEGIN), name_of(path))
             yield from _of_file(path, lines, once, sleep)
     except OSError as problem:
         raise unreadable(path, name_of(path), problem) from None
     yield from lines.rest()
+
+
+def _refuse(start: bytes, name: str) -> None:
+    """Refuse what does not begin as a log."""
+    refuse_kind(start[:START], name)
+    refuse_settings(start[:BEGIN], name)
 
 
 def _piped(path: str) -> BinaryIO:

@@ -56,7 +56,12 @@ def next_pieces(following: Next | str, answer: Answer) -> list[str]:
     """Return the next command as pieces that stay on one line each."""
     if isinstance(following, str):
         return pieces_in(following)
-    return pieces_of(following.command or answer.command, spelled_inputs(answer), following.changes, following.keep)
+    given, keep = spelled_inputs(answer), following.keep
+    if keep is not None and "dtype" in given and "dtype" not in keep and "precision" in keep:
+        from napkin.training.usual_policy import usual_policy
+
+        given = {"precision": usual_policy(str(given["dtype"])), **given}  # the same matmuls in the other command
+    return pieces_of(following.command or answer.command, given, following.changes, keep)
 
 
 def spelled_inputs(answer: Answer) -> dict[str, Text]:

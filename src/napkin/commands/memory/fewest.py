@@ -22,7 +22,6 @@ from napkin.render.answer import Answer, Shown
 from napkin.render.screen import Next
 from napkin.term import TRUE, leaf
 
-PLAN = "napkin plan --min gpus"
 GIVEN = ("gpus", "nodes", "dp", "max", "snapshot", "tensors")
 """Options that ask a different question or give the answer."""
 
@@ -47,9 +46,7 @@ def run_fewest(inputs: Inputs, model: Model, answer: Callable[[Inputs], Answer])
         tried = [TRIED, *(f"ZeRO-{stage}" for stage in sharded.values())]
         tried += ["recompute none and full"] if len(again) > 1 else []
         others = " or ".join(f"--{name}" for name in read_degrees(inputs) if name not in inputs.given)
-        says = f"searched: {'; '.join(tried)}" + (
-            f"; {others}, which {PLAN} searches, may need fewer" if others else ""
-        )
+        says = f"searched: {'; '.join(tried)}" + (f"; {others}, which plan searches, may need fewer" if others else "")
         fewer.screen = replace(fewer.screen, remarks=(*fewer.screen.remarks, says))
     return fewer
 

@@ -140,16 +140,6 @@ def read_base_dtype(inputs: Inputs, hardware: Hardware) -> str:
     return hardware.default_dtype
 
 
-POLICIES = {
-    "fp16": "fp16-mixed",
-    "bf16": "bf16-mixed",
-    "fp8": "fp8-mixed",
-    "mxfp8": "mxfp8-mixed",
-    "nvfp4": "nvfp4-mixed",
-}
-"""Number format → the usual policy that trains in it."""
-
-
 def read_usual_format(inputs: Inputs) -> str:
     """Return the number format of training if nothing states it: bf16, or the first that the accelerator has of fp16
     and fp32."""
@@ -161,14 +151,17 @@ def read_usual_format(inputs: Inputs) -> str:
 
 def read_usual_policy(inputs: Inputs) -> str:
     """Return the policy of training in that format, by name."""
-    narrow = read_usual_format(inputs)
-    return POLICIES.get(narrow, narrow)
+    from napkin.training.usual_policy import usual_policy
+
+    return usual_policy(read_usual_format(inputs))
 
 
 def check_trains_in(hardware: Hardware, compute: str) -> None:
     """Refuse a step whose matmuls are in a format that the accelerator has no peak for."""
     if peak_name(compute) not in hardware.peaks:
-        usual = next((POLICIES.get(one, one) for one in TRAINING if one in hardware.peaks), "")
+        from napkin.training.usual_policy import usual_policy
+
+        usual = next((usual_policy(one) for one in TRAINING if one in hardware.peaks), "")
         hint = f"--precision {usual}" if usual else f"it has {', '.join(hardware.peaks)}"
         raise Refused(f"{hardware.name} has no {compute} peak that napkin knows", hint)
 
@@ -177,9 +170,10 @@ def check_dtype(inputs: Inputs) -> None:
     """Raise an error for --dtype in a training command, which takes --precision: --dtype is the format of a peak, of
     served weights, or of a tensor."""
     if "dtype" in inputs.given:
+        from napkin.training.usual_policy import usual_policy
+
         word = str(inputs.peek("dtype")).strip().lower()
-        policy = POLICIES.get({"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "fp4": "nvfp4"}.get(word, word))
-        raise NapkinError(f"--dtype {word[:40]}: training takes a policy", f"--precision {policy or 'fp32'}")
+        raise NapkinError(f"--dtype {word[:40]}: training takes a policy", f"--precision {usual_policy(word)}")
     if inputs.has("dtype"):  # of a peak that was read before
         inputs.record("dtype", inputs.peek("dtype"), "derived")
 

@@ -57,7 +57,7 @@ class _Encoder:
         returned = mlp[-1].name, _on_global(mlp[-1].name)
         results = [op for op in attention if op.name in ("attention_by_tokens", "o", "attention_residual")]
         return Layer(
-            "encoder_staggered" if staggered else "encoder",
+            "encoder" + "_staggered" * staggered + "_last" * last,
             (
                 GlobalInput(GLOBAL, (), self.tokens, self.hidden),
                 norm,

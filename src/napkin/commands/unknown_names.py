@@ -1,0 +1,67 @@
+"""Names that nothing has, all told where a question fails for one of them. Loaded only on that path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from napkin.commands.inputs import Inputs
+from napkin.commands.question.machine import read_hardware_table
+from napkin.commands.question.named import named_config
+from napkin.commands.question.setup import read_optimizer
+from napkin.commands.question.software import read_framework, read_named_trainer
+from napkin.errors import NapkinError, Problems
+from napkin.inputs.hardware import find
+from napkin.inputs.load import STDIN
+from napkin.training.precision import precision
+
+READERS: dict[str, Callable[[Inputs], object]] = {
+    "model": lambda inputs: named_config(inputs.text("model")),
+    "hardware": lambda inputs: find(inputs.text("hardware"), read_hardware_table(inputs)),
+    "trainer": read_named_trainer,
+    "framework": read_framework,
+    "optimizer": read_optimizer,
+    "precision": lambda inputs: precision(inputs.text("precision")),
+}
+"""Option → what reads its name, with an error if nothing has it."""
+
+
+def read_unknown_names(problem: NapkinError, inputs: Inputs) -> NapkinError:
+    """Return a problem with the errors about the question's other names that nothing has, if it is itself about one;
+    each with its place where a file gives the name."""
+    given = [name for name in READERS if name in inputs and isinstance(inputs.peek(name), str)]
+    if not any(_read_whether_named(one, inputs, name) for one in problem.errors for name in given):
+        return problem
+    told = [_read_place(one, inputs, given) for one in problem.errors]
+    for one in _read_unknown(inputs, given):
+        if not any(other.message.endswith(one.message) for other in told):
+            told.append(one)
+    return told[0] if len(told) == 1 else Problems(told)
+
+
+def _read_unknown(inputs: Inputs, given: Iterable[str]) -> Iterator[NapkinError]:
+    """Yield the error about each given name that nothing has."""
+    for name in given:
+        if inputs.peek(name) in ("-", STDIN):
+            continue
+        try:
+            READERS[name](inputs)
+        except NapkinError as problem:
+            yield from (
+                _read_place(one, inputs, [name]) for one in problem.errors if _read_whether_named(one, inputs, name)
+            )
+
+
+def _read_place(problem: NapkinError, inputs: Inputs, given: Iterable[str]) -> NapkinError:
+    """Return an error with the file, line and key of the name that it quotes, if a file gives it and the error does not
+    name the option."""
+    name = next((name for name in given if _read_whether_named(problem, inputs, name)), None)
+    if name is None or f"--{name}" in problem.message:
+        return problem
+    place = inputs.given[name]
+    return problem if place.origin == "given" or not place.where else problem.at(place.where)
+
+
+def _read_whether_named(problem: NapkinError, inputs: Inputs, name: str) -> bool:
+    """Return whether an error quotes the name that this option has."""
+    value = inputs.peek(name)
+    return repr(value) in problem.message or problem.message.startswith(f"{value}: ")
