@@ -10,6 +10,8 @@ from napkin.evidence.finetuning.software import trainer_of
 from napkin.evidence.rows.fields import context_ranks
 from napkin.evidence.rows.recomputation import recomputation, share_of_layers
 from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.setups import schedule_of
+from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute, recompute
@@ -28,6 +30,8 @@ def _gpus_of(row: RowFields) -> int:
 def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
     """Return the tensor, pipeline, context and expert parallel degrees: if none is stated and the batch is of fewer
     micro-batches than there are GPUs, as many as possible of those that share one divide tensors within a node."""
+    if _is_spread(row):
+        return 1, _gpus_of(row) // (row.count("layout.dp") or 1), 1, 1
     tp, pp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "ep"))
     cp, _ = context_ranks(row)
     shared = _sharing(row)
@@ -35,6 +39,12 @@ def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
         tp = max(one for one in range(1, _per_node(row) + 1) if shared % one == 0)
         cp = shared // tp
     return tp, pp, cp, ep
+
+
+def _is_spread(row: RowFields) -> bool:
+    """Return whether each process spreads the layers over several GPUs, which run one after the other: the device_map
+    of transformers and accelerate (docs/source/en/usage_guides/big_modeling.md)."""
+    return row.text("layout.device_map") not in ("", "none", "false") and _gpus_of(row) > 1
 
 
 def _per_node(row: RowFields) -> int:
@@ -53,7 +63,12 @@ def _sharing(row: RowFields) -> int:
 
 
 def divisions_of(row: RowFields, layout: Layout) -> tuple[Layout, ...]:
-    """Return other degrees that share a micro-batch between as many GPUs, if the row states none."""
+    """Return other degrees that share a micro-batch between as many GPUs, if the row states none; other numbers of
+    processes that spread the layers over their GPUs."""
+    if _is_spread(row):
+        gpus = 0 if row.count("layout.dp") else _gpus_of(row)
+        fewer = (pp for pp in range(2, gpus) if gpus % pp == 0)
+        return tuple(layout.replaced(pp=pp, dp=gpus // pp) for pp in fewer)
     shared = _sharing(row)
     ways = [one for one in range(1, _per_node(row) + 1) if shared % one == 0 and one != layout.tp]
     return tuple(layout.replaced(tp=tp, cp=shared // tp, sp=min(tp - 1, 1)) for tp in ways) if shared > 1 else ()
@@ -67,6 +82,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
     if dp * tp * pp * cp != gpus:
         raise NapkinError(f"its degrees do not divide {gpus} GPUs")
     micro, sums = _batch_of(row, gpus, dp)
+    spread = _is_spread(row)
     trainer, stack = trainer_of(row), row.text("layout.stack").lower()
     each = micro * sums * dp
     lengths = lengths_of(row, micro, each, samples_of(row, each) / dp, stack in trainer.joins)
@@ -74,6 +90,8 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         if gpus > 1 and stack not in UNSHARED and tp * pp * cp * ep == 1:
             raise NapkinError(f"how its {gpus} GPUs divide the model and the batch is not stated")
         lengths = lengths.several(MOST_TOGETHER, "the micro-batch is not stated")
+    if spread:
+        lengths = replace(lengths, untimed="GPUs that run one after the other are not modeled in time")
     stored = bool(row.text("method.quantized") or row.text("method.quantised"))
     usual = "full" if trainer.recomputes(row.text("layout.versions"), stored, stack) else "none"
     chunks = row.count("layout.vp") or 1
@@ -85,7 +103,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         seq=lengths.seq,
         micro=micro,
         rows=rows,
-        micro_batches=sums,
+        micro_batches=1 if spread else sums,  # no two are under way
         tp=tp,
         pp=pp,
         dp=dp,
@@ -94,7 +112,8 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         vp=chunks,
         sp=1 if tp > 1 and row.flag("layout.sp") is not False else 0,
         zero=zero if dp * cp > 1 or stack == "deepspeed" else 0,
-        schedule="interleaved" if chunks > 1 else "1f1b",
+        schedule=schedule_of(row, chunks),
+        target=row.count("layout.target_seq") or 0,
         ulysses=context_ranks(row)[1],
         recompute=recomputed(row.text("layout.recompute") or usual),
     )

@@ -11,6 +11,7 @@ from napkin.evidence.rates.machines import bridged
 from napkin.evidence.rows.fields import accelerator_of
 from napkin.evidence.rows.networks import states_bridge
 from napkin.evidence.rows.row import RowFields
+from napkin.footprint.submodels import PROJECTOR, VISION
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.launch import names as names_of_files
@@ -48,6 +49,23 @@ def model_of(row: RowFields) -> Model:
         if name and is_preset(name):
             return build(load_config(name))
     raise NapkinError(f"no preset has the shape of {row.text('model.name')[:60] or 'its model'}")
+
+
+def frozen_layers(row: RowFields, model: Model) -> int | None:
+    """Return how many first layers are frozen, with the embedding; None if all are trained."""
+    layers = row.count("method.freeze_layers", least=0)
+    depth = model.stacks[-1].depth
+    if layers is not None and (layers > depth or len(model.stacks) > 1):
+        raise NapkinError(f"freezes {layers} layers of {model.name}: not modeled")
+    return layers
+
+
+def frozen_part(row: RowFields, model: Model) -> str:
+    """Return the last part of a multimodal model that is frozen: vision or projector; "" if none is."""
+    said = row.text("method.freeze")
+    if said and (said not in (VISION, PROJECTOR) or model.vision is None):
+        raise NapkinError(f"freezes {said[:40]}: not modeled")
+    return said or (VISION if row.text("method.freeze_vit") == "true" else "")
 
 
 def reference_of(row: RowFields, task: Task, adapters: bool) -> str:

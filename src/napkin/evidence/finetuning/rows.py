@@ -12,6 +12,8 @@ from napkin.evidence.finetuning.layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetuning.lengths import RowLengths
 from napkin.evidence.finetuning.models import (
     card_of,
+    frozen_layers,
+    frozen_part,
     is_judged,
     least_room_of,
     model_of,
@@ -35,7 +37,6 @@ from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.runs import run_kind_of
 from napkin.evidence.rows.teams import origin_of
 from napkin.footprint.allocator import CONTEXT, Figure
-from napkin.footprint.submodels import VISION
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
@@ -106,11 +107,11 @@ READ = {
     "hardware": "chip accelerator count per_node nodes interconnect",
     "method": """kind lora_rank lora_alpha lora_dropout lora_targets lora_targets_canonical lora_target_parameters
         quantised quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params
-        modules_to_save load freeze_vit""",
+        modules_to_save load freeze_vit freeze freeze_layers""",
     "layout": """framework trainer stack versions micro_batch grad_accum global_batch local_batch batch seq seq_max
         seq_stated packed padded padding_free tokens_per_micro_batch tokens_per_step precision autocast recompute
         recompute_detail optimizer optimizer_form attention dropout loss kernels lora_kernels compile offload zero tp pp
-        dp cp ep vp sp ulysses distributed_optimizer vit_recompute""",
+        dp cp ep vp sp ulysses distributed_optimizer vit_recompute target_seq fsdp_version schedule device_map""",
 }
 """Fields of a row that are read here, or that neither memory nor time depends on."""
 
@@ -164,7 +165,8 @@ def fine_tuning(row: RowFields) -> FineTuning:
         widths=widths_of(
             framework.name, Asked(implementation.tuning is not None, precision.compute, True, origin_of(row))
         ),
-        asleep=VISION if row.text("method.freeze_vit") == "true" and kind == "full" else "",
+        frozen=frozen_layers(row, model) if kind == "full" else None,
+        asleep=frozen_part(row, model) if kind == "full" else "",
     )
     others = (replace(setup, precision=one) for one in wider)
     sums = row.count("layout.grad_accum") or row.count("layout.global_batch")

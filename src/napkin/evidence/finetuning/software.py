@@ -60,7 +60,8 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
 
 
 def _is_fsdp2(row: RowFields) -> bool:
-    return "fsdp2" in row.text("layout.framework").lower()
+    stated = row.count("layout.fsdp_version")
+    return stated == 2 if stated else "fsdp2" in row.text("layout.framework").lower()
 
 
 def _defers_fsdp2(row: RowFields) -> bool:
