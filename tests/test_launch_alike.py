@@ -170,3 +170,68 @@ def test_a_line_that_ends_too_early_before_an_array_is_told() -> None:
 def test_a_script_without_the_file_that_holds_its_command_names_that_file() -> None:
     with pytest.raises(NapkinError, match=r"sources \./train_ppo\.sh, which was not found"):
         read("source ./train_ppo.sh slurm\nsrun bash -c 'torchrun --nproc_per_node 8 -m ${commands}'\n")
+
+
+def yaml(text: str) -> Reading:
+    return reading_of(source_of(text, "run.yaml"))
+
+
+def test_a_programs_own_blocks_are_not_megatron_bridges() -> None:
+    own = "optim: {grad_clip: 1.0}\ntrain: {micro_batch_size: 4}\nmodel: {n_layers: 2, dim: 64, n_heads: 4}\n"
+    assert "framework" not in yaml(own).inputs
+    bridge = yaml("optimizer: {lr: 1e-4}\ntrain: {micro_batch_size: 4}\nmodel: {seq_length: 64}\n")
+    assert bridge.value_of("framework") == "megatron-core"
+
+
+def test_verls_sft_leaves_the_gpus_to_torchrun() -> None:
+    text = (
+        "data: {micro_batch_size: 16, train_files: a, max_length: 1024}\nmodel: {partial_pretrain: google/gemma-7b%s}\n"
+    )
+    found = yaml(text % "")
+    assert [found.inputs[one].value for one in ("gpus", "micro-batch")] == [None, None]
+    away = yaml(text % ", fsdp_config: {cpu_offload: true, offload_params: true}")
+    assert away.value_of("offload") == "optimizer,parameters"
+    line = (
+        "torchrun --nproc_per_node 4 -m verl.trainer.sft_trainer model.path=a engine.strategy=fsdp2 data.train_files=b"
+    )
+    assert [read(line).value_of(one) for one in ("gpus", "fsdp-version")] == [4, "2"]
+
+
+def test_megatrons_yaml_is_read_in_its_blocks() -> None:
+    """megatron/training/yaml_arguments.py"""
+    found = yaml(
+        "language_model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, num_moe_experts: 8}\n"
+        "model_parallel: {tensor_model_parallel_size: 2, bf16: true}\nmicro_batch_size: 2\nseq_length: 128\n"
+    )
+    assert found.value_of("tp") == 2
+    assert "param=bf16" in str(found.value_of("precision"))
+    assert found.shape["experts"] == 8
+
+
+@pytest.mark.parametrize("more", ["--hybrid-layer-pattern M*E", "--num-layers 2 --audio-encoder-model whisper-base"])
+def test_megatrons_models_of_other_parts_are_refused(more: str) -> None:
+    line = f"torchrun train.py --micro-batch-size 1 --seq-length 128 --hidden-size 64 --num-attention-heads 4 {more}"
+    assert read(line).refused
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python hf2mcore_qwen.py --num-layers 4 --hidden-size 64 --seq-length 1 --micro-batch-size 1",
+        "torchrun tools.py --num-layers 4 --seq-length 1 --target-tensor-model-parallel-size 2",
+    ],
+)
+def test_a_line_that_converts_a_checkpoint_does_not_train(line: str) -> None:
+    with pytest.raises(NapkinError, match="converts a checkpoint"):
+        read(line)
+
+
+def test_maxtexts_reinforcement_learning_is_refused() -> None:
+    found = read("python3 -m maxtext.trainers.post_train.rl.train_rl max_target_length=4096 rl.num_generations=8")
+    assert (found.value_of("task"), [one.key for one in found.refused]) == ("grpo", ["rl"])
+
+
+def test_an_unknown_file_of_a_framework_is_not_sent_to_where_it_was_given() -> None:
+    with pytest.raises(NapkinError) as error:
+        yaml("exp_name: a\nbase_model: meta-llama/Llama-3.1-8B\n")
+    assert "--from" not in str(error.value.hint).split("formats")[0].replace("--from FILE", "")

@@ -18,6 +18,13 @@ OTHER_WORK = re.compile(
     r"(?!.*(?:train|tune))[^/]*\.py$"
 )
 """Names of programs that do not train: generate_samples_gpt.py, run_text_generation_server.py."""
+CONVERTS = (
+    "target_tensor_model_parallel_size",
+    "convert_checkpoint_from_megatron_to_transformers",
+    "target_params_dtype",
+)
+"""Options of programs that convert checkpoints of Megatron."""
+CONVERTER = re.compile(r"(?:^|/)(?:hf2m\w*|m\w*2hf|hf2te)[^/]*\.py$")
 MEGATRON_TASKS = re.compile(r"(?:^|/)tasks/(?:\w+/)*main\.py$")
 
 
@@ -169,6 +176,11 @@ NEIGHBORS = (
     Neighbor(
         "a launch line of evaluation, generation or conversion, not of training",
         lambda source: any(OTHER_WORK.search(one) for one in (*source.command, source.module) if one.endswith(".py")),
+        RECIPE,
+    ),
+    Neighbor(
+        "a launch line that converts a checkpoint, not of training",
+        lambda source: source.has_any(*CONVERTS) or any(CONVERTER.search(one) for one in source.command),
         RECIPE,
     ),
     Neighbor(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 
 from napkin.errors import NapkinError
-from napkin.inputs.file_roles import other_role
+from napkin.inputs.file_roles import OF_LAUNCHES, other_role
 from napkin.inputs.launch.checks import leave_frozen_open, take_launcher
 from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
 from napkin.inputs.launch.neighbors import SIZES, refuse_neighbor
@@ -76,7 +76,7 @@ def reading_of(source: LaunchFile) -> Reading:
     known = SIZES + "; formats: " + ", ".join(dict.fromkeys(format.name for format in formats()))
     raise NapkinError(
         f"{source.name}: has no format that napkin knows (it begins with {shown[:100]})",
-        other_role(keys, ("cells",)) or known,
+        other_role(keys, ("cells", *OF_LAUNCHES)) or known,
     )
 
 

@@ -24,7 +24,7 @@ def is_megatron(source: LaunchFile) -> bool:
 
 def _check_engine(reading: Reading) -> None:
     """Refuse engines other than FSDP and Megatron, which use other keys (VeOmni, torchtitan, Automodel)."""
-    for key in (f"{A}.strategy", "model_engine", "engine", "model.strategy"):
+    for key in (f"{A}.strategy", "model_engine", "engine", "model.strategy", "engine.strategy"):
         kind = str(reading.source.plain(key) or "").lower()
         if kind and kind not in ("fsdp", "fsdp2", "megatron", "dp"):
             reading.refuse(key, f"napkin does not know verl's engine {kind[:40]!r}")
@@ -74,9 +74,10 @@ def _take_megatron(reading: Reading) -> None:
 
 def _take_fsdp(reading: Reading) -> None:
     source = reading.source
-    strategy = str(source.plain(f"{A}.strategy") or source.plain("model.strategy") or "")
+    named = ("engine.strategy", "model.strategy") if is_sft(source) else (f"{A}.strategy",)
+    keys = [key for key in named if source.plain(key)]
+    strategy = str(source.plain(keys[0])) if keys else ""
     if strategy:
-        keys = [key for key in (f"{A}.strategy", "model.strategy") if key in source]
         reading.derive("framework", "fsdp", *keys)
         reading.derive("fsdp-version", "2" if strategy.lower() == "fsdp2" else "1", *keys)
     else:
@@ -95,6 +96,8 @@ def _take_fsdp(reading: Reading) -> None:
         reading.put("dp-shard", size, f"{block}.fsdp_size")
     elif stated is not None and isinstance(stated.value, Open):
         reading.ask("dp-shard", f"{block}.fsdp_size")
+    if reading.read(f"{block}.cpu_offload", flag) and reading.read(f"{block}.offload_params", flag):
+        reading.put("offload", "optimizer,parameters", f"{block}.cpu_offload", f"{block}.offload_params")
     away = [
         word
         for word, key in (("parameters", "param_offload"), ("optimizer", "optimizer_offload"))

@@ -149,6 +149,9 @@ def _task(reading: Reading) -> None:
         reading.put("task", algo, "use_dpo", "dpo.algo") if algo in ("dpo", "orpo") else reading.ask("task", "dpo.algo")
     elif reading.read("use_sft", flag):
         reading.put("task", "sft", "use_sft")
+    elif "rl" in reading.source or reading.source.module.endswith("train_rl.py"):
+        reading.assume("task", "grpo", "rl.loss_algo")
+        reading.refuse("rl", "Tunix divides the prompts into batches of its own, which napkin does not read")
     elif reading.read("use_grpo", flag):
         reading.put("task", "grpo", "use_grpo")
     elif trains(reading):

@@ -9,12 +9,20 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, product, whole
 
+BLOCKS = {"language_model.num_moe_experts": "num_experts", "language_model": "", "model_parallel": ""}
+"""Blocks and a key of Megatron-LM's --yaml-cfg (megatron/training/yaml_arguments.py) → the arguments' names."""
+
+
+def _flat(source: LaunchFile) -> LaunchFile:
+    return source.renamed(BLOCKS) if source.has_all("language_model.num_layers", "model_parallel") else source
+
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is Megatron-LM's arguments."""
+    source = _flat(source)
     flat = source.syntax == "shell"
     program = any("pretrain_" in one and one.endswith(".py") for one in source.command)
-    sized = source.has_any("tensor_model_parallel_size", "num_layers") and source.has_any(
+    sized = source.has_any("tensor_model_parallel_size", "num_layers", "hybrid_layer_pattern") and source.has_any(
         "micro_batch_size", "global_batch_size", "seq_length", "train_iters", "train_samples"
     )
     return (
@@ -26,8 +34,8 @@ def is_this(source: LaunchFile) -> bool:
     )
 
 
-OF_TOWERS = ("img_h", "patch_dim", "freeze_ViT", "vision_model_type", "language_model_type")
-"""Options of a vision tower (examples/multimodal/multimodal_args.py)."""
+OF_TOWERS = ("img_h", "patch_dim", "freeze_ViT", "vision_model_type", "language_model_type", "audio_encoder_model")
+"""Options of a vision or audio tower (examples/multimodal/multimodal_args.py, examples/mimo/train.py)."""
 
 
 def _program(reading: Reading) -> None:
@@ -39,7 +47,9 @@ def _program(reading: Reading) -> None:
         reading.refuse(name, "builds a decoder of its own, whose kind the options do not tell", "model")
     tower = next((key for key in OF_TOWERS if key in reading.source), None)
     if tower is not None:
-        reading.refuse(tower, "a vision tower before the language model, which napkin does not build from sizes")
+        reading.refuse(
+            tower, "an image or audio tower before the language model, which napkin does not build from sizes"
+        )
         reading.take("seq", "decoder_seq_length", whole)  # --seq-length is the tower's
     if reading.read("freeze_LM", flag):
         reading.refuse("freeze_LM", "the language model is frozen; only the other parts are trained")
@@ -145,4 +155,5 @@ FORMAT = LaunchFormat(
     + " m module master_addr node_rank log_dir redirects tee rdzv_id standalone max_restarts sbatch",
     not_modelled=core.NOT_MODELLED,
     refused={},
+    translated=_flat,
 )

@@ -7,11 +7,17 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, whole
 
+BLOCKS = """train model optimizer scheduler dataset logger tokenizer checkpoint dist ddp ft straggler nvrx_straggler rng
+    rerun_state_machine mixed_precision comm_overlap peft profiling validation inprocess_restart tensor_inspect
+    optimizer_config_override_provider"""
+"""Blocks of ConfigContainer (training/config.py)."""
+
 
 def is_this(source: LaunchFile) -> bool:
-    """Return whether a file is Megatron-Bridge's overrides."""
+    """Return whether a file is Megatron-Bridge's overrides; one with a block of another name is a program's own."""
     return (
         "train" in source
+        and all(key.partition(".")[0] in BLOCKS.split() or "." not in key for key in source.values)
         and source.has_any("train.train_iters", "train.global_batch_size", "train.micro_batch_size")
         and (source.has_any("model", "optimizer", "ddp", "dist", "checkpoint"))
         and "parallelism" not in source

@@ -76,6 +76,8 @@ def _machine(reading: Reading) -> None:
         reading.derive("gpus", product([size or 1 for size in sizes]), *keys)
     elif keys:
         reading.ask("gpus", *keys)
+    elif is_sft(reading.source):  # torchrun's options decide
+        reading.ask("gpus", "model.partial_pretrain", "model.path")
     else:
         reading.default("gpus", 8, "trainer.n_gpus_per_node", "trainer.nnodes")
     epochs, steps = reading.read("trainer.total_epochs", number), reading.read("trainer.total_training_steps", whole)
