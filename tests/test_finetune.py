@@ -245,7 +245,7 @@ def test_a_card_that_is_not_known_is_the_reason(tmp_path: pathlib.Path, chip: st
         ({"method": f"{LORA}, modules_to_save: gate_norm"}, "in full: not modeled"),
         ({"model": "no-such-model"}, "no preset has the shape"),
         ({"layout": f"{PLAIN}, ulysses: 4"}, "do not divide 1 GPUs"),
-        ({"layout": f"{PLAIN}, device_map: auto"}, "states layout.device_map: not modeled"),
+        ({"layout": f"{PLAIN}, device_placement: auto"}, "states layout.device_placement: not modeled"),
         ({"method": f"{LORA}, experts_targeted: targeted"}, "which tensors of the experts"),
         ({"method": "kind: lora, lora_rank: 16, lora_targets: the usual ones"}, "has no linear layer 'the'"),
         ({"layout": f"{PLAIN}, offload: everything"}, "the offload everything is not modeled"),
