@@ -280,6 +280,7 @@ def test_a_row_without_a_month_may_run_a_framework_s_first_code_or_today_s() -> 
     off = read(version="2025-05", gradient_accumulation_fusion=False)
     assert old.predicted is not None
     assert new.predicted is not None
+    assert off.predicted is not None
     assert old.predicted == off.predicted < new.predicted
     assert open_.predicted == pytest.approx(math.sqrt(old.predicted * new.predicted), rel=1e-6)
     assert (open_.low, open_.high) == (old.low, new.high)
