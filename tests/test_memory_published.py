@@ -454,13 +454,20 @@ def logarithm_of(one: Compared) -> float:
 
 def test_the_errors_that_intervals_come_from_are_those_of_the_code(compared: list[Compared]) -> None:
     found = {one.id: one for one in compared}
-    for name, _, _, _, error in memory_errors.ERRORS:
+    for name, *_, error in memory_errors.ERRORS:
         assert logarithm_of(found[name]) == pytest.approx(error, abs=2e-4), f"{name}: run tools/memory_accuracy.py"
 
 
 def test_the_width_is_a_quantile_of_other_rows() -> None:
-    assert conformal([0.01 * n for n in range(1, 10)], 0.9) == pytest.approx(0.09)
-    assert conformal([0.0] * 20, 0.9) == 0
+    assert conformal([("one", 0.01 * n) for n in range(1, 10)], 0.9) == pytest.approx(0.09)
+    assert conformal([("one", 0.01 * n) for n in range(1, 31)], 0.9) == pytest.approx(0.28)  # the ⌈0.9·31⌉-th
+    assert conformal([("one", 0.0)] * 20, 0.9) == 0
+
+
+def test_every_source_of_a_framework_weighs_the_same() -> None:
+    """Thirty rows of one source at 1 %, and ten of another at 2 to 11 %: at 41/40 of nine tenths, the second's 9th."""
+    errors = [("many", 0.01)] * 30 + [("few", 0.01 * n) for n in range(2, 12)]
+    assert conformal(errors, 0.9) == pytest.approx(0.1)
 
 
 def test_every_framework_weighs_the_same_in_the_width_of_one_never_seen() -> None:
@@ -502,14 +509,14 @@ def test_rows_in_sixteen_bits_say_nothing_of_matmuls_in_eight() -> None:
     assert margins.widths_of("torchtitan", margins.Asked(compute="fp8")) == margins.widths_of("torchtitan")
 
 
-def test_a_framework_left_out_is_met_to_eight_and_twenty_five_hundredths() -> None:
+def test_a_framework_left_out_is_met_to_eight_and_twenty_seven_hundredths() -> None:
     """The rows as if nobody had named their framework, with what was learned from it left out."""
     named: dict[bool, list[float]] = {name in FRAMEWORKS: [] for _, name, *_ in memory_errors.UNNAMED}
     for _, name, _, error, _ in memory_errors.UNNAMED:
         named[name in FRAMEWORKS].append(abs(math.exp(error) - 1))
-    assert len(named[True]) >= 130
+    assert len(named[True]) >= 230
     assert statistics.median(named[True]) <= 0.082
-    assert nearest_rank(named[True], 0.9) <= 0.25
+    assert nearest_rank(named[True], 0.9) <= 0.27
     # OneFlow and PaddlePaddle, which run no torch: this far off, and known to be
     assert len(named[False]) >= 35
     assert statistics.median(named[False]) <= 0.2

@@ -38,11 +38,14 @@ class Margin:
 
 
 def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, without: str = "") -> Margin | None:
-    """Return the confidence level's quantile of the errors on a framework's rows of a figure, on one GPU or several.
+    """Return the confidence level's quantile of the errors on a framework's rows of a figure, on one GPU or several,
+    each source weighing the same.
 
     The row `without` is held out. None where too few rows measured it."""
     errors = [
-        abs(error) for name, *kind, error in table.ERRORS if kind == [framework, alone, quantity] and name != without
+        (source, abs(error))
+        for name, source, *kind, error in table.ERRORS
+        if kind == [framework, alone, quantity] and name != without
     ]
     if len(errors) < FEWEST:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 ROUNDING = 1e-9
@@ -19,13 +18,6 @@ def median(values: Sequence[float]) -> float:
 def nearest_rank(values: Sequence[float], share: float) -> float:
     """Return the smallest value at or below which `share` of the values lie."""
     return weighted_quantile(((value, 1.0) for value in values), share)
-
-
-def conformal(errors: Sequence[float], level: float) -> float:
-    """Return the smallest width that covers `level` of further runs like these: the ⌈level·(n + 1)⌉-th error (split
-    conformal prediction)."""
-    ranked = sorted(errors)
-    return ranked[min(math.ceil(level * (len(ranked) + 1)), len(ranked)) - 1]
 
 
 def weighted_quantile(pairs: Iterable[tuple[float, float]], level: float) -> float:
@@ -45,3 +37,9 @@ def over_sources(scores: Iterable[tuple[str, float]], level: float) -> float:
     for source, score in scores:
         groups.setdefault(source, []).append(score)
     return weighted_quantile(((score, 1 / len(members)) for members in groups.values() for score in members), level)
+
+
+def conformal(errors: Sequence[tuple[str, float]], level: float) -> float:
+    """Return the smallest width that covers `level` of further runs like these, of (source, error), each source
+    weighing the same: of one source, the ⌈level·(n + 1)⌉-th error (split conformal prediction)."""
+    return over_sources(errors, min(level * (len(errors) + 1) / len(errors), 1.0))
