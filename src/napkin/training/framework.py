@@ -193,9 +193,14 @@ class Framework:
     earlier: tuple[Earlier, ...] = ()
 
     @property
+    def under_library(self) -> bool:
+        """Whether it is torch's FSDP that a library calls, not a training program with FSDP in it."""
+        return self.fsdp > 0 and not self.program
+
+    @property
     def versioned(self) -> bool:
         """Whether a run chooses the version of FSDP: a training program has one of its own."""
-        return self.fsdp == 2 and not self.program
+        return self.fsdp == 2 and self.under_library
 
     def as_of(self, version: int | None) -> Framework:
         """Return the framework as its code of that year and month (202412) was, None for the newest."""

@@ -32,7 +32,7 @@ def alternatives_of(row: RowFields, setup: Setup, loss: str, implementation: str
 def _of_2023(setup: Setup) -> Setup:
     """Return a setup as the releases of 2023 ran it: attention step by step, frozen blocks that stay gathered, logits
     that are copied."""
-    keeps = setup.framework.name == "fsdp" and setup.implementation.tuning is not None
+    keeps = setup.framework.under_library and setup.implementation.tuning is not None
     old = replace(setup, attention="eager", framework=replace(setup.framework, keeps_frozen=keeps))
     return _copying_logits(old)
 

@@ -6,11 +6,12 @@ import math
 
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.lengths import RowLengths, lengths_of
-from napkin.evidence.finetuning.software import trainer_of
+from napkin.evidence.finetuning.software import UNDIVIDED, trainer_of
 from napkin.evidence.rows.fields import context_ranks
 from napkin.evidence.rows.recomputation import recomputation, share_of_layers
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.setups import schedule_of
+from napkin.evidence.software.scripts import scripts_named
 from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
@@ -19,8 +20,11 @@ from napkin.training.recomputation import Recompute, recompute
 DEGREES = ("tp", "pp", "cp", "ep")
 MOST_TOGETHER = 4
 """Sequences of a pass if a row says nothing of them: one, to this many. Assumed."""
-UNSHARED = ("", "none", "ddp", "fsdp", "deepspeed", "litgpt")
-"""Stacks in which each GPU has its own micro-batches by default."""
+
+
+def _has_own_batches(stack: str) -> bool:
+    """Return whether each GPU has its own micro-batches by default."""
+    return stack in UNDIVIDED or scripts_named(stack).own_batches
 
 
 def _gpus_of(row: RowFields) -> int:
@@ -55,7 +59,7 @@ def _sharing(row: RowFields) -> int:
     """Return the number of GPUs that share a micro-batch if the row does not state it: gpus · accumulation / batch; 1:
     none."""
     states = any(row.count(f"layout.{name}") for name in (*DEGREES, "dp"))
-    if states or row.text("layout.stack").lower() in UNSHARED:
+    if states or _has_own_batches(row.text("layout.stack").lower()):
         return 1
     batch = row.count("layout.global_batch")
     each = _gpus_of(row) * (row.count("layout.grad_accum") or 1) * (row.count("layout.micro_batch") or 1)
@@ -87,7 +91,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
     each = micro * sums * dp
     lengths = lengths_of(row, micro, each, samples_of(row, each) / dp, stack in trainer.joins)
     if _leaves_batch_open(row):
-        if gpus > 1 and stack not in UNSHARED and tp * pp * cp * ep == 1:
+        if gpus > 1 and not _has_own_batches(stack) and tp * pp * cp * ep == 1:
             raise NapkinError(f"how its {gpus} GPUs divide the model and the batch is not stated")
         lengths = lengths.several(MOST_TOGETHER, "the micro-batch is not stated")
     if spread:
@@ -111,7 +115,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
         ep=ep,
         vp=chunks,
         sp=1 if tp > 1 and row.flag("layout.sp") is not False else 0,
-        zero=zero if dp * cp > 1 or stack == "deepspeed" else 0,
+        zero=zero if dp * cp > 1 or scripts_named(stack).lone_stages else 0,
         schedule=schedule_of(row, chunks),
         target=row.count("layout.target_seq") or 0,
         ulysses=context_ranks(row)[1],

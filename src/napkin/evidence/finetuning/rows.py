@@ -36,6 +36,7 @@ from napkin.evidence.rows.optimizers import optimizer_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.runs import run_kind_of
 from napkin.evidence.rows.teams import origin_of
+from napkin.evidence.software.scripts import scripts_of
 from napkin.footprint.allocator import CONTEXT, Figure
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -214,7 +215,7 @@ def _kind_of(row: RowFields) -> str:
 def _framework_of(row: RowFields, trainer: Trainer, kind: str) -> Framework:
     """Return the framework, as its version and the trainer's checkpoints make it keep frozen blocks."""
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
-    if framework.name != "fsdp" or kind == "full":
+    if not framework.under_library or kind == "full":
         return framework
     if is_reentrant(row, trainer):
         framework = replace(framework, retains=True)
@@ -226,8 +227,9 @@ def _otherwise(row: RowFields, setup: Setup) -> tuple[Setup, ...]:
     """Return alternative setups of a run that does not fit as its row is read, from what the row leaves open."""
     found = []
     layout = setup.layout
-    if setup.framework.name == "megatron-core" and row.count("layout.zero", least=0) is None and not layout.zero:
-        found.append(layout.replaced(zero=1))
+    may_shard = scripts_of(setup.framework).may_shard
+    if may_shard and row.count("layout.zero", least=0) is None and not layout.zero:
+        found.append(layout.replaced(zero=may_shard))
     if not row.text("layout.recompute"):
         last = found[-1] if found else layout
         found.append(last.replaced(recompute=recompute("full", "recompute")))

@@ -6,8 +6,9 @@ import re
 
 from napkin.errors import NapkinError
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fuses_loss, megatron_loss
-from napkin.evidence.software.scripts import scripts_of_library
+from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fused_loss, fuses_loss
+from napkin.evidence.software.plugins import PLUGINS, Plugin, plugins_in
+from napkin.evidence.software.scripts import library_named, scripts_of, scripts_of_library
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import CUT_IN_FP32, Implementation
 from napkin.operations.model import Model
@@ -34,6 +35,10 @@ STORED = {
 and zero (mobiusml/hqq, BaseQuantizeConfig), NVFP4's of 16 with an 8-bit scale; EETQ's 8 bits have scales of rows."""
 
 
+UNDIVIDED = ("", "none", "ddp")
+"""What rows call a stack without a framework: torch's own data parallelism."""
+
+
 def trainer_of(row: RowFields) -> Trainer:
     """Return the library that trained; a plain loop if none is named."""
     return TRAINERS.get(row.text("layout.trainer").lower(), LOOP)
@@ -44,19 +49,24 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     if trainer.implementation in FRAMEWORKS and stack in ("", "none"):
         return FRAMEWORKS[trainer.implementation]
     implied = "" if stack else trainer.implied(row.count("layout.zero", least=0) or 0)
-    if not implied and stack in ("", "none", "ddp"):  # torch's own data parallelism, if nothing else is named
+    if not implied and stack in UNDIVIDED:
         return PLAIN
     if (implied or stack) not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
     framework = FRAMEWORKS[implied or stack]
-    kernels = row.text("layout.kernels").lower()
-    if "scattermoe" in kernels:
+    plugins = plugins_of(row)
+    if any(one.grouped for one in plugins):
         framework = replace(framework, experts_apart=True)
     older = framework.versioned and not _is_fsdp2(row)
     found = trainer.on(first_version(framework) if older else framework)
-    if FUSED_NORMS in kernels and row.text("method.quantized"):
+    if any(one.unsharded for one in plugins) and row.text("method.quantized"):
         found = replace(found, unit_of_adapter=False)
     return replace(found, defers=framework.defers) if _is_fsdp2(row) and not _defers_fsdp2(row) else found
+
+
+def plugins_of(row: RowFields) -> tuple[Plugin, ...]:
+    """Return the plugins that a row names."""
+    return plugins_in(" ".join(row.text(f"layout.{name}") for name in ("loss", "kernels", "framework")).lower())
 
 
 def _is_fsdp2(row: RowFields) -> bool:
@@ -96,7 +106,7 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
         trainer = replace(trainer, adapters=narrow, beside_quantized=narrow, autocast=False)
     if "prepare_model_for_kbit_training" in row.text("method.base_dtype"):  # which a script calls itself
         trainer = replace(trainer, widens=True)
-    if "accelerated-peft" in row.text("layout.kernels"):  # its loader casts nothing
+    if any(one.uncast for one in plugins_of(row)):
         trainer = replace(trainer, widens=False)
     stated = row.text("method.adapter_dtype")[:4]
     kept = stated if stated in ("fp32", "bf16", "fp16") else ""
@@ -104,7 +114,7 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     quantized = STORED.get(said, said)
     found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
     compute = word.removesuffix("-mixed")
-    low = framework.name == "megatron-core" and f"{compute}-mixed" in POLICIES
+    low = framework.engine and f"{compute}-mixed" in POLICIES  # its linear layers multiply in 8 or 4 bits
     return replace(found, compute=compute) if low else found
 
 
@@ -148,15 +158,9 @@ def tuning_of(row: RowFields, rank: int) -> Tuning:
     return Tuning("lora", rank, dropout, (), stored, library, experts, saved=saved_of(row))
 
 
-NESTS = ("peft-bnb", "fsdp_qlora")
-"""Words of programs that quantize the scales of 4-bit weights too: foundation-model-stack/fms-acceleration,
-framework_plugin_bnb.py; AnswerDotAI/fsdp_qlora, train.py, by the default of bitsandbytes' Linear4bit."""
-
-
 def nests_scales(row: RowFields) -> bool:
     """Return whether a row's software quantizes the scales of 4-bit weights unless it is told otherwise."""
-    words = f"{row.text('layout.kernels')} {row.text('layout.framework')}".lower()
-    return trainer_of(row).nested or any(word in words for word in NESTS)
+    return trainer_of(row).nested or any(one.nested for one in plugins_of(row))
 
 
 SAVED = {
@@ -181,21 +185,13 @@ def is_reentrant(row: RowFields, trainer: Trainer) -> bool:
     versions = row.text("layout.versions")
     if "transformers" in versions:
         return OLD_TRANSFORMERS.search(versions) is not None
-    return trainer.name != LOOP.name and trainer.implementation == "hf" and not _is_fsdp2(row)
+    return scripts_of_library(trainer).reentrant and trainer.implementation == "hf" and not _is_fsdp2(row)
 
 
-FUSED_NORMS = "foak"
-"""The word for kernels that run a norm at once, whose loss writes the gradient over the logits, and that keep adapters
-of quantized layers out of FSDP (foundation-model-stack/fms-acceleration plugins/fused-ops-and-kernels
-src/fms_acceleration_foak/utils.py, lora_adapters_switch_ddp_from_fsdp)."""
-LOSS_KEPT = {"granitemoe": (4, 48)}
-NEVER = (9999, 0)
-"""Model types whose loss they leave as it is, since a version of transformers: they replace torch's class of the loss,
-which this type no longer uses (models/granitemoe.py there, without the custom-loss rule that the others have;
-modeling_granitemoe.py of transformers 4.46.3 and 4.48.3)."""
 KERNEL_WORDS = re.compile(
-    "|".join((*KERNELS, FUSED_NORMS, "none|default|true|kernels?|fast|fused|triton|te|transformer|engine"))
-    + r"|accelerated|baseline|peft|bnb|aadp|moe|scattermoe|granite|ep\d+|padding|free|fsdp2|prefetch"
+    "|".join((*KERNELS, *(re.sub("[-_]", "|", one.word) for one in PLUGINS)))
+    + r"|none|default|true|kernels?|fast|fused|triton|te|transformer|engine"
+    + r"|baseline|aadp|moe|granite|ep\d+|padding|free|fsdp2|prefetch"
     + r"|torch|compile|flash|attention|attn|fa[23]|sdpa|cut|cross|entropy|c?ce|rms|norms?|rope|swiglu|mlp|qkv|lora|o"
 )
 """Words of `layout.kernels` that are read here or elsewhere, or that say no more than another field."""
@@ -213,7 +209,7 @@ def kernels_of(row: RowFields) -> Kernels | None:
     """Return the library of kernels that a row names, or its trainer has."""
     words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
     check_kernels(row)
-    if FUSED_NORMS in words:
+    if any(one.norms for one in plugins_of(row)):
         return None
     named = next((one for name, one in KERNELS.items() if name in words), None)
     usual, stated = KERNELS.get(trainer_of(row).kernels), row.flag("layout.lora_kernels")
@@ -224,12 +220,10 @@ def kernels_of(row: RowFields) -> Kernels | None:
 
 
 def holds_logits(row: RowFields) -> bool:
-    """Return whether the training loop holds the logits until the backward pass is over: a loop of its own, whose
-    variable for what the model returned lives on (`outputs = model(**batch); outputs.loss.backward()`: huggingface/peft
-    method_comparison/MetaMathQA/run.py, train; AnswerDotAI/fsdp_qlora train.py, fsdp_main), unless the row says that it
-    drops them. A library's function returns the loss alone (transformers 5 trainer.py, compute_loss)."""
+    """Return whether the training loop that a row names holds the logits until the backward pass is over, unless the
+    row says that it drops them."""
     dropped = "logits dropped" in row.text("layout.loss").lower()
-    return row.text("layout.trainer").lower() == LOOP.name and not dropped
+    return library_named(row.text("layout.trainer").lower()).holds_logits and not dropped
 
 
 def with_loss(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
@@ -237,20 +231,21 @@ def with_loss(row: RowFields, model: Model, implementation: Implementation, fram
     implementation = framework.implements(
         implementation, bool(row.flag("layout.compile")), (row.count("layout.tp") or 1) > 1
     )
-    words = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower()
-    old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions")) and "scattermoe" not in words
-    if old and implementation.looped == "":
+    words, plugins = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower(), plugins_of(row)
+    old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions"))
+    if old and not any(one.grouped for one in plugins) and implementation.looped == "":
         implementation = replace(implementation, looped=implementation.looped_in_4)
     if is_before("bitsandbytes", row.text("layout.versions"), TABLE_OF_VALUES):
         implementation = replace(implementation, branched=True)
     if implementation.shifted and _copies_logits(row):
         implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
-    if FUSED_NORMS in words:
-        kept = is_since("transformers", row.text("layout.versions"), LOSS_KEPT.get(model.family, NEVER))
-        return replace(implementation, norms="fused", loss=implementation.loss if kept else "in-place")
-    of_megatron = megatron_loss(row.text("layout.loss")) if framework.name == "megatron-core" else ""
-    if of_megatron:
-        return replace(implementation, loss=of_megatron)
+    fusing = next((one for one in plugins if one.norms), None)
+    if fusing is not None:
+        loss = implementation.loss if fusing.spares(model.family, row.text("layout.versions")) else fusing.loss
+        return replace(implementation, norms=fusing.norms, loss=loss)
+    own = fused_loss(row.text("layout.loss"), dict(scripts_of(framework).fused_losses))
+    if own:
+        return replace(implementation, loss=own)
     if IN_PLACE.search(row.text("layout.loss").lower()):
         return replace(implementation, loss="in-place")
     if fuses_loss(words) and "logits kept" not in words:
@@ -293,6 +288,6 @@ def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str,
     checkpoints = row.text("layout.recompute").lower()
     if "offload" in checkpoints:
         names = tuple(dict.fromkeys((*names, "activations")))
-    if "unsloth" in f"{row.text('layout.kernels')} {checkpoints}".lower():
-        trainer = TRAINERS["unsloth"]  # LLaMA-Factory and ms-swift take its checkpoints with its kernels
-    return trainer.moves(again, names)
+    words = f"{row.text('layout.kernels')} {checkpoints}".lower()  # LLaMA-Factory and ms-swift take another library's
+    named = next((one for one in TRAINERS.values() if one.offloads and one.name in words), trainer)
+    return named.moves(again, names)

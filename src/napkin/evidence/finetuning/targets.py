@@ -8,23 +8,19 @@ from napkin._tables.adapter_targets import CONVERTED, DEFAULTS, RENAMED
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.software import trainer_of
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.software.scripts import scripts_of_library
+from napkin.evidence.software.scripts import scripts_named, scripts_of_library
 from napkin.operations.adapters.lora import module_of, modules_of, path_ends
 from napkin.operations.adapters.targets import ALL_LINEAR, DEFAULT, PARTS, has_modules
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 
-USUAL_RANK, USUAL_RANKS = 8, {"megatron-core": 32}
-"""LoRA's rank where a row states none: peft's, LLaMA-Factory's and ms-swift's default (peft 0.21,
-tuners/lora/config.py; llamafactory/hparams/finetuning_args.py; swift/arguments/tuner_args.py); by stack, Megatron
-Bridge's (peft/lora.py)."""
 USUAL_TARGETS = ("q_proj", "v_proj")
 """Modules with adapters if a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
 
 
 def rank_of(row: RowFields) -> int:
     """Return the LoRA rank; the default of a row's library if the row does not state it."""
-    return row.count("method.lora_rank") or USUAL_RANKS.get(row.text("layout.stack").lower(), USUAL_RANK)
+    return row.count("method.lora_rank") or scripts_named(row.text("layout.stack").lower()).lora_rank
 
 
 def leaves_adapters_open(row: RowFields) -> bool:
@@ -51,8 +47,8 @@ def targets_of(row: RowFields, model: Model, implementation: Implementation) -> 
     if any(given) and has_modules(given, model, implementation):
         text = ",".join(given)
     if not text and not row.text("method.lora_target_parameters"):
-        bridge = row.text("layout.stack").lower() == "megatron-core"  # Megatron Bridge's are on all linear layers too
-        return (ALL_LINEAR,) if bridge or scripts_of_library(trainer_of(row)).all_linear else usual_targets(model)
+        scripts = scripts_named(row.text("layout.stack").lower()), scripts_of_library(trainer_of(row))
+        return (ALL_LINEAR,) if any(one.all_linear for one in scripts) else usual_targets(model)
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")

@@ -27,11 +27,13 @@ from napkin.evidence.rows.words import (
     MEMORY_STACKS,
     QUANTIZED,
     UNITS,
+    fused_loss,
     library_of,
-    megatron_loss,
     schedule_named,
 )
-from napkin.training.frameworks import PLAIN
+from napkin.evidence.software.scripts import scripts_named
+from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.recomputation import OPERATIONS
 from napkin.training.trainers import TRAINERS
 
 
@@ -60,13 +62,16 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
     found = batch_tokens_of(row) | loss_of(row) | offloads_of(row, weighed=True)
     if framework or row.text("layout.framework"):
         found["framework"] = framework or None
-    titan = "torchtitan" in (framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), ""))
+    named = framework, MEMORY_STACKS.get(row.text("layout.stack").lower(), "")
     version = date_of(row) or month_of(row)
     if version:
         found["framework_version"] = version
-    if titan and row.flag("layout.expandable_segments") is None and by_own_script(row, version):
+    grows = any(name in FRAMEWORKS and FRAMEWORKS[name].grows for name in named)
+    if grows and row.flag("layout.expandable_segments") is None and by_own_script(row, version):
         found["expandable_segments"] = True
-    form = megatron_loss(row.text("layout.loss")) if framework == "megatron-core" else ""
+    scripts = scripts_named(framework)
+    single = any(scripts_named(name).selective == OPERATIONS for name in named)
+    form = fused_loss(row.text("layout.loss"), dict(scripts.fused_losses))
     if form:
         found |= {"loss_form": form, "loss": None, "chunked_cross_entropy": None}
     precision = row.text("layout.precision").lower()
@@ -77,10 +82,9 @@ def _memory_layout(row: RowFields) -> dict[str, Fact]:
     if "embedding layers count" in row.text("layout.pp_partition"):
         found["pp_partition"] = "slots"
     spelled = _spellings(row)
-    own_layers = framework == "megatron-core" and re.search(r"\blocal\b", row.text("layout.framework").lower())
-    if own_layers and not spelled["attention"]:
-        spelled["attention"] = "eager"  # core/transformer/dot_product_attention.py; a kernel is TransformerEngine's
-    return found | spelled | _recomputation(row, titan)
+    if not spelled["attention"] and re.search(r"\blocal\b", row.text("layout.framework").lower()):
+        spelled["attention"] = scripts.local_attention
+    return found | spelled | _recomputation(row, single)
 
 
 CONTAINER = re.compile(r"\bcontainer,?:? (2\d)\.(0[1-9]|1[0-2])\b|\b(2\d)\.(0[1-9]|1[0-2])(?:\.\d+)? container\b")
@@ -140,8 +144,9 @@ def _targets(value: Fact) -> list[str]:
     return list(dict.fromkeys(LORA_TARGETS.get(word.lower(), word) for word in spelled))
 
 
-def _recomputation(row: RowFields, titan: bool) -> dict[str, Fact]:
-    """Return what is recomputed, whether a recipe's own flags decide it, and whether activations are offloaded."""
+def _recomputation(row: RowFields, single: bool) -> dict[str, Fact]:
+    """Return what is recomputed, whether a recipe's own flags decide it, and whether activations are offloaded. single:
+    the framework calls it selective where single operations are recomputed."""
     kind, said = row.text("layout.recompute_kind").lower(), row.text("layout.recompute")
     words = said.strip().lower()
     found: dict[str, Fact] = {}
@@ -149,7 +154,7 @@ def _recomputation(row: RowFields, titan: bool) -> dict[str, Fact]:
         found["recompute_kind"] = "operations"
     elif words not in ("", "unstated", RECIPE) or kind not in ("", "unstated"):
         kind = kind or recomputation(words) or "other"
-        found["recompute_kind"] = "operations" if titan and "selective" in words and kind != "selective" else kind
+        found["recompute_kind"] = "operations" if single and "selective" in words and kind != "selective" else kind
     elif kind:
         found["recompute_kind"] = None
     if said == RECIPE:

@@ -17,7 +17,7 @@ from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
 from napkin.training.framework import FRONT, SLOTS, Framework
-from napkin.training.frameworks import FRAMEWORKS, MOST, unnamed
+from napkin.training.frameworks import FRAMEWORKS, unnamed
 from napkin.training.kernels import LIGER
 from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES, Precision
@@ -102,8 +102,8 @@ def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
         method, quantized = "lora", quantized or "nf4-dq"
     if method not in ("lora", "adapter", "adapter_v2"):
         raise NapkinError(f"trains by {method}: not modeled")
-    rank = row.count("layout.lora_rank") or 8
     scripts = scripts_of(framework)
+    rank = row.count("layout.lora_rank") or scripts.lora_rank
     of_recipe = row.flag("layout.recipe_defaults") and not quantized
     targets = targets_of(row) or (scripts.recipe_targets if of_recipe else scripts.targets)
     return Tuning(method, rank, scripts.lora_dropout, targets, quantized, scripts.quantizer)
@@ -119,8 +119,6 @@ def targets_of(row: RowFields) -> tuple[str, ...]:
     return tuple(names)
 
 
-WHOLE_LAYERS = ("hf", "torchtune", "litgpt")
-"""Implementations whose own recomputation is of entire layers."""
 RECOMPUTATIONS = ("", "none", "selective", "full", OPERATIONS, "other")
 
 
@@ -135,7 +133,8 @@ def stated_recompute(row: RowFields) -> str:
 def recompute_of(row: RowFields, step: StepRow, framework: Framework) -> str:
     """Return what is recomputed, as the row says it, else as the framework's scripts do it."""
     kind, scripts = stated_recompute(row), scripts_of(framework)
-    if kind == "other" or (kind == "selective" and framework.implementation in WHOLE_LAYERS):
+    of_layers = not scripts.selective or framework.implementation == "hf"
+    if kind == "other" or (kind == "selective" and of_layers):
         words = row.text("layout.recompute").lower()
         raise NapkinError(f"recomputes single operations ({words[:60] or kind}): not modeled")
     if kind == "selective":
@@ -165,16 +164,11 @@ def code_for(row: RowFields, framework: Framework, model: Model) -> Implementati
     return implementation if tuning is None else replace(implementation, tuning=tuning)
 
 
-CHUNKED = {"torchtune": "chunked", "torchtitan": "chunked-backward"}
-"""The frameworks' own losses in parts of the tokens (operations/losses.py)."""
-
-
 def chunked_loss(row: RowFields, framework: Framework) -> str:
     """Return the form of a loss that never holds all logits in fp32: the framework's own, or Liger's around a Hugging
-    Face model; torchtune's, which keeps them in 16 bits, for the upper bound of one that is not named. "" if none is
-    known, as for a vocabulary that Megatron-core divides."""
-    own = CHUNKED.get("torchtune" if framework.name == MOST else framework.implementation)
-    if own is None:
+    Face model. "" if none is known, as for a vocabulary that Megatron-core divides."""
+    own = scripts_of(framework).chunked
+    if not own:
         return "fused" if framework.implementation == "hf" else ""
     return own if row.flag("layout.compile") is not False else f"{own}-eager"
 

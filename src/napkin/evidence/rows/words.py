@@ -4,8 +4,8 @@ prose/memory.py look for."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from napkin.inputs.launch.megatron.core import FUSED_LOSSES as FUSED_IN_MEGATRON
 from napkin.training.versions import is_before, is_since
 
 DEEPSPEED = "deepspeed"
@@ -197,13 +197,14 @@ WITH_HEAD = re.compile(r"liger|cut cross entropy|\bcce\b|linear|chunked")
 """Words of losses that take the head's matmul into their kernel."""
 
 
-def megatron_loss(words: str) -> str:
-    """Return the form of the fused cross entropy that words name in Megatron-core, "" if they name none: it reads whole
-    logits (cross_entropy_loss_fusion, cross_entropy_fusion_impl)."""
+def fused_loss(words: str, forms: Mapping[str, str]) -> str:
+    """Return the form of the fused cross entropy that words name, of a framework's own, which read whole logits
+    (Megatron-core: cross_entropy_loss_fusion, cross_entropy_fusion_impl); "" if they name none. forms: by whose they
+    are."""
     words = re.sub(r"[-_]", " ", words.lower())
     if not re.search(r"\bfus(ed|ion)\b", words) or WITH_HEAD.search(words):
         return ""
-    return FUSED_IN_MEGATRON["te" if re.search(r"\bte\b|transformer ?engine", words) else "native"]
+    return forms.get("te" if re.search(r"\bte\b|transformer ?engine", words) else "native", "")
 
 
 IN_PLACE = re.compile(r"liger[ _-]cross[ _-]entropy")
