@@ -14,27 +14,9 @@ from typing import Any
 
 import fuzz_tables
 import yaml
+from fuzz_files import FILES, FLOATS, FOREIGN, HARDWARE, LAUNCHED, PHASES, PROFILE, ROOTS, ROWS, RUNS, SNAPSHOT
 from fuzz_launch import launch_file
-from fuzz_material import (
-    EDGES,
-    FILES,
-    FLOATS,
-    FOREIGN,
-    HARDWARE,
-    HOSTILE,
-    LAUNCHED,
-    OF_FILES,
-    OF_LAUNCHES,
-    OF_MODELS,
-    OF_RUNS,
-    PHASES,
-    PROFILE,
-    ROOTS,
-    ROWS,
-    RUNS,
-    SNAPSHOT,
-    WORDS,
-)
+from fuzz_questions import EDGES, HOSTILE, OF_FILES, OF_LAUNCHES, OF_MODELS, OF_RUNS, WORDS
 
 from napkin._tables.models import PRESETS
 from napkin.commands.command import MODULES, WRAPPERS, find
