@@ -120,3 +120,16 @@ def test_a_run_that_states_no_version_may_have_copied_its_logits(tmp_path: pathl
     assert open_["predicted"] == new["predicted"]
     assert (open_["low"], open_["high"]) == (min(old["low"], new["low"]), max(old["high"], new["high"]))
     assert old["high"] != new["high"]
+
+
+def test_experts_of_a_run_that_states_no_version_may_be_quantized_linear_layers(tmp_path: pathlib.Path) -> None:
+    """transformers 4 has them in a list of modules, transformers 5 in one tensor, which stays in 16 bits."""
+    layout = "recompute: full, precision: bf16, trainer: trl, attention: flash"
+    row = {"model": "mixtral-8x7b", "method": QLORA}
+    open_ = memory(tmp_path, **row, layout=layout)
+    old, new = (
+        memory(tmp_path, **row, layout=f"{layout}, versions: 'trl 0.24, transformers {one}'") for one in ("4.57", "5.1")
+    )
+    assert open_["predicted"] == new["predicted"] > 2 * old["predicted"]
+    assert open_["low"] == old["low"]
+    assert open_["high"] >= new["high"]

@@ -7,6 +7,7 @@ from napkin.evidence.finetuning.defaults import may_be_old
 from napkin.evidence.finetuning.software import may_fuse_loss, offload_of, trainer_of
 from napkin.evidence.rows.row import RowFields
 from napkin.operations.implementations import CUT_IN_FP32
+from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
@@ -14,7 +15,7 @@ from napkin.training.tasks import loss_of
 from napkin.training.versions import version_of
 
 
-def alternatives_of(row: RowFields, setup: Setup, loss: str, implementation: str) -> tuple[Setup, ...]:
+def alternatives_of(row: RowFields, model: Model, setup: Setup, loss: str, implementation: str) -> tuple[Setup, ...]:
     """Return setups that the row leaves open too. loss: of texts, as the row is read; implementation: its name."""
     found = []
     if may_be_old(row, trainer_of(row), implementation):
@@ -26,6 +27,8 @@ def alternatives_of(row: RowFields, setup: Setup, loss: str, implementation: str
         found.append(_without_checkpoints(row, setup))
     if implementation == "hf" and version_of("transformers", row.text("layout.versions")) is None:
         found.append(_copying_logits(setup))
+        if model.experts and not setup.implementation.looped:
+            found.append(_with_linear_experts(setup))
     return tuple(found)
 
 
@@ -43,6 +46,12 @@ def _copying_logits(setup: Setup) -> Setup:
     if not implementation.shifted or implementation.loss:
         return setup
     return replace(setup, implementation=replace(implementation, shifted=False, cuts=CUT_IN_FP32))
+
+
+def _with_linear_experts(setup: Setup) -> Setup:
+    """Return a setup of transformers 4, where experts are linear layers in most classes, quantized with the others."""
+    implementation = setup.implementation
+    return replace(setup, implementation=replace(implementation, looped=implementation.looped_in_4))
 
 
 def _with_loss(setup: Setup, loss: str) -> Setup:

@@ -188,7 +188,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
         adds_up=framework.defers and not sums,
         other=other,
-        wider=(*others, *alternatives_of(row, setup, plain.loss, name)),
+        wider=(*others, *alternatives_of(row, model, setup, plain.loss, name)),
         kernel=kernel,
         context=context_of(row),
         least=least_room_of(row, card),
