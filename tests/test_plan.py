@@ -442,6 +442,35 @@ def test_a_plan_says_what_else_was_tried_where_nothing_fits(napkin: Napkin) -> N
     assert "suggestions" not in napkin("plan llama3-70b --gpus 8 --hardware h100 --tp 3 --json").data
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama3-8b --task sft --hardware rtx5090 --seq 4096",
+        "llama3-8b --hardware rtx4090",
+        "llama3-405b --hardware h100",
+        "gpt3-175b --hardware a100",
+        "qwen2.5-7b --task dpo --hardware a100",
+    ],
+)
+def test_the_fewest_gpus_of_a_plan_are_no_more_than_memory_finds(napkin: Napkin, line: str) -> None:
+    """`memory` searches data-parallel ranks with ZeRO-3, which a plan has too; what is recommended surely fits."""
+    plan, memory = (napkin(f"{command} {line} --min gpus --json") for command in ("plan", "memory"))
+    assert plan.data["verdict"] == memory.data["verdict"] == "fits"
+    assert plan.values["gpus"] <= memory.values["gpus"]
+
+
+def test_a_run_is_planned_on_gpus_whose_recommended_layout_fits(napkin: Napkin) -> None:
+    """A layout that surely fits may be far slower than one that may: without a run it is enough; with one, more GPUs
+    are, if any are."""
+    line = "plan llama3-8b --task sft --hardware gh200 --min gpus --json"
+    alone, run = napkin(line), napkin(f"{line} --tokens 10M")
+    assert alone.values["gpus"] < run.values["gpus"]
+    assert alone.values["mfu"] < run.values["mfu"]
+    none = napkin("plan llama3-8b --task sft --hardware t4 --min gpus --tokens 10M --json")
+    assert none.data["verdict"] == "fits"
+    assert none.values["gpus"] == 128
+
+
 def test_the_nearest_machine_is_indeed_possible(napkin: Napkin) -> None:
     line = "plan llama3-70b --gpus {} --hardware h100 --seq 8192 --json"
     words = napkin(line.format(8)).data["nearest"].split()

@@ -59,6 +59,14 @@ def test_a_host_is_judged_where_something_is_kept_there(asked: str, status: int,
     assert says in (found.out if status < 2 else found.err)
 
 
+def test_a_master_copy_is_saved_with_the_states() -> None:
+    """bf16 weights, and in fp32 the copy that the optimizer updates and its two moments: what `checkpoint` counts."""
+    found = run_line(
+        f"{LINE} --save full --json".replace("amp-bf16", "bf16-mixed").replace("--framework fsdp", "")
+    ).values
+    assert found["memory/host/save"] == pytest.approx(14 * PARAMS, rel=1e-6)
+
+
 def test_what_would_fit_saves_as_well() -> None:
     """A suggestion fits in every phase, the saving too: 135 GiB of gathered weights are on no GPU of 80 GB."""
     line = "memory llama3-70b --hardware h100 --gpus 32 --zero 3 --recompute full --save full-on-gpu"

@@ -177,6 +177,12 @@ def test_a_remark_loses_its_last_clauses_and_a_bar_takes_what_is_left() -> None:
     assert "█" in narrow[0]
 
 
+def test_a_remark_without_clauses_loses_the_last_names_of_its_list() -> None:
+    table = quantities([("optimizer", "2.5 GiB", "state1, state2, exp_avg, ortho_matrix")])
+    for width, said in ((80, "state1, state2, exp_avg, ortho_matrix"), (44, "state1, state2, …"), (26, "")):
+        assert page(Screen((), table=table), Display(width))[0].removeprefix("  optimizer  2.5 GiB").strip() == said
+
+
 def test_a_sentence_that_folds_is_shown_whole() -> None:
     """A word that is wider than its column, such as a path, stays whole too."""
     said = "activations are recomputed that fit; configs/launch/of-a-long-name.yaml:10"

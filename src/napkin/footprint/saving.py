@@ -26,8 +26,8 @@ SAVES = (SHARDED, FULL, ON_GPU)
 
 @record
 class Saved:
-    """Bytes of a complete state: the largest unit, all weights, and the optimizer states if they are gathered as
-    well."""
+    """Bytes of a complete state: the largest unit, all weights, and the optimizer states, with any master copy, if they
+    are gathered as well."""
 
     unit: Number
     weights: Number
@@ -43,7 +43,10 @@ def saved(step: PreparedStep, rank: Rank, parts: Sequence[tuple[Number, LocalWei
     ends = weights[0][0] * weights[0][1], weights[last][0] * weights[last][1]
     root = maximum(*ends) if setup.framework.ends_apart else ends[0] + ends[1]
     blocks = maximum(0, *(size for _, size in weights[1:last]))
-    states = 0 if setup.framework.unit_of_module else total(d + e for _, d, e in rank.weights.states)
+    states: Number = 0
+    if not setup.framework.unit_of_module:
+        master = 0 if setup.precision.master is None else sized(1, setup.precision.master) * rank.weights.all
+        states = total(d + e for _, d, e in rank.weights.states) + master
     return Saved(maximum(root, blocks), total(n * size for n, size in weights), states)
 
 

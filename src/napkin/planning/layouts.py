@@ -50,6 +50,8 @@ class LayoutQuestion:
     known, layers   caches of evaluated layouts, and of layer times that several layouts share
     least           least GPU-seconds per token by number of GPUs (search.py)
     chosen          recommended layout and number of layouts, by number of GPUs
+    only_fits       the recommended layout is the fastest that surely fits, however fast others are: the question is on
+                    how many GPUs one does
     """
 
     request: Request
@@ -63,6 +65,11 @@ class LayoutQuestion:
     layers: dict[object, tuple[Layers, ...]]
     least: dict[int, float]
     chosen: dict[int, tuple[Scored | None, int]]
+    only_fits: bool = False
+
+    def fitting_only(self) -> LayoutQuestion:
+        """Return the same search where fitting is all that is asked."""
+        return replace(self, only_fits=True, chosen={})
 
     def on(self, gpus: int) -> Request:
         """Return the request for this many GPUs."""
@@ -165,21 +172,24 @@ def best(question: LayoutQuestion, found: FittingLayouts) -> Scored:
 
 def recommended(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> Scored:
     """Return the fastest layout that surely fits if it is within the interval of the leader, else the leader: the
-    prediction cannot distinguish the two, and one of them may run out of memory."""
+    prediction cannot distinguish the two, and one of them may run out of memory. Where fitting is all that is asked,
+    it may be slower."""
     if leader.fit == FITS:
         return leader
     return next((one for one in _surely(question, found, leader) if one.fit == FITS), leader)
 
 
 def _surely(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> Iterator[Scored]:
-    """Yield the layouts within the leader's interval that surely fit by the arrays, the fastest first."""
+    """Yield the layouts within reach of the leader that surely fit by the arrays, the fastest first."""
     near = np.flatnonzero(found.surely & (found.score <= _furthest(question, found, leader)))
     for i in found.ranked(TRIED, near):
         yield scored(question, found.layout(i))
 
 
 def _furthest(question: LayoutQuestion, found: FittingLayouts, leader: Scored) -> float:
-    """Return the GPU-seconds per token up to which a layout is within the leader's interval."""
+    """Return the GPU-seconds per token up to which a layout is within reach: in the leader's interval, or any."""
+    if question.only_fits:
+        return math.inf
     return leader.token * math.exp(question.apart(found.request.gpus))
 
 

@@ -132,14 +132,19 @@ def _set(text: str, width: int, right: bool, length: int | None = None) -> str:
 
 
 def _said(remark: str, width: int) -> str:
-    """Return a remark cut to the width: first a final part in brackets, then its last clauses."""
+    """Return a remark cut to the width: first a final part in brackets, then its last clauses, then the last names of a
+    list."""
     parts = remark.split("; ")
     for count in range(len(parts), 0, -1):
         text = "; ".join(parts[:count])
         for said in (text, text.rpartition(" (")[0] if text.endswith(")") else text):
             if said and len(said) <= width:
                 return said
-    return ""
+    names = parts[0].split(", ")
+    if any(" " in name for name in names):
+        return ""
+    shorter = (f"{', '.join(names[:count])}, …" for count in range(len(names) - 1, 0, -1))
+    return next((said for said in shorter if len(said) <= width), "")
 
 
 def _drawn(bar: Bar, width: int) -> str:

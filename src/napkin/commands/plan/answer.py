@@ -99,6 +99,8 @@ def _chosen_terms(row: Row) -> list[Term]:
 def _fewest(question: PlanQuestion) -> Answer:
     """Answer with the fewest GPUs on which a layout surely fits and keeps the deadline and the budget, if any."""
     layouts, gpus = question.layouts, _fewest_of(question)
+    if gpus is None and not question.limits and not layouts.only_fits:
+        return _fewest(replace(question, layouts=layouts.fitting_only()))
     if gpus is None:
         return _none_is_enough(question)
     answer = on_one(question, layouts.on(gpus))
@@ -115,7 +117,8 @@ def _none_is_enough(question: PlanQuestion) -> Answer:
     layouts = question.layouts
     most = layouts.on(LIMIT // layouts.request.node * layouts.request.node)
     if not question.limits:
-        return impossible(question, most, None)
+        why = f"no layout surely fits on any number of GPUs up to {most.gpus:,} that was tried: {TRIED_IN_EIGHTHS}"
+        return impossible(question, most, None, [why])
     least = None
     if question.budget is not None and question.deadline is not None:
         least = _fewest_of(replace(question, budget=None))

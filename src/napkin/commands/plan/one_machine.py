@@ -73,9 +73,11 @@ def judge(question: PlanQuestion, answer: Answer, fit: str) -> None:
         answer.verdict = HELD[answer.status]
 
 
-def impossible(question: PlanQuestion, request: Request, found: FittingLayouts | None) -> Answer:
-    """Answer with the nearest question that has an answer, with status 1."""
-    why = reasons(question.layouts, request, found)
+def impossible(
+    question: PlanQuestion, request: Request, found: FittingLayouts | None, known: Sequence[str] = ()
+) -> Answer:
+    """Answer with the nearest question that has an answer, with status 1. known: why the request has none."""
+    why = list(known) or reasons(question.layouts, request, found)
     near = nearest(question.layouts, request)
     if near is None:
         raise NapkinError(

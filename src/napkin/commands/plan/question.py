@@ -89,6 +89,8 @@ def read(inputs: Inputs) -> PlanQuestion:
     )
     if not counts and objective != "gpus":
         raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --min gpus for the fewest")
+    if not counts and tokens is None:  # no run that a slow layout would lengthen
+        layouts = layouts.fitting_only()
     return PlanQuestion(
         layouts=layouts,
         counts=counts,
