@@ -57,7 +57,7 @@ def rows_of(tmp_path: pathlib.Path, text: str) -> list[StepRow]:
 
 def test_the_shipped_evidence_is_read_whole() -> None:
     rows = facts.steps()
-    assert len(rows) == 846
+    assert len(rows) == 870
     assert sum(1 for row in rows if not row.why) >= 787
     assert all(row.why for row in rows if row.measured is None)
     assert len({row.id for row in rows}) == len(rows)
@@ -112,7 +112,26 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
     [
         ({"framework": "torchtitan", "compile": True}, "", {"stack": "fsdp-compiled", "recompute_kind": "selective"}),
         ({"framework": "torchtitan"}, "", {"stack": "fsdp-eager", "recompute_kind": "selective"}),
-        ({}, "NVIDIA Megatron Bridge, container 26.08", {"stack": "megatron-core-2026", "attention": "cudnn"}),
+        (  # its recipes in MXFP8 alone capture an iteration
+            {"precision": "mxfp8"},
+            "NVIDIA Megatron Bridge, container 26.08",
+            {"stack": "megatron-core-2026", "attention": "cudnn", "policy": "mxfp8-mixed"},
+        ),
+        (
+            {"policy": "mxfp8-mixed"},
+            "NVIDIA Megatron Bridge, container 26.06.01",
+            {"stack": "megatron-core-2026", "attention": "cudnn"},
+        ),
+        (
+            {"policy": "fp8-mixed"},
+            "NVIDIA Megatron Bridge, container 26.08",
+            {"stack": "megatron-core", "attention": "cudnn"},
+        ),
+        (
+            {"policy": "mxfp8-mixed"},
+            "NVIDIA Megatron Bridge, container 26.04.01",
+            {"stack": "megatron-core", "attention": "cudnn"},
+        ),
         ({}, "NVIDIA Megatron Bridge, container 26.04", {"stack": "megatron-core", "attention": "cudnn"}),
         ({}, "NVIDIA NeMo performance summary, container 24.07", {"stack": "megatron-core-2024"}),
         ({}, "NVIDIA NeMo performance summary, container 24.12", {"stack": "megatron-core"}),

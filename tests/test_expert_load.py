@@ -110,3 +110,14 @@ def test_scores_that_multiply_within_megatrons_experts(napkin: Napkin, gated: bo
     if not gated:
         other = (kept(3, "hf") - kept(2, "hf")) / tokens
         assert 0 <= other - 2 * (2 * h + 2 * f) < 64
+
+
+def test_an_exchange_beside_another_micro_batch_takes_less_time(napkin: Napkin) -> None:
+    """Not on one micro-batch, where nothing else runs; nor without ranks to exchange with, which a note says."""
+    line = f"step {MOE} --ep 8 --micro-batch 1 --global-batch"
+    for batch, faster in (("64", True), ("16", False)):
+        alone, beside = (napkin(f"{line} {batch} {more}").values["step/time"] for more in ("", "--async-ep"))
+        assert (beside < alone) == faster
+    said = napkin("step mixtral-8x7b --gpus 16 --hardware h100 --zero 1 --async-ep -v")
+    assert said.status == 0
+    assert "--async-ep" in said.out

@@ -173,6 +173,13 @@ def test_padded_slots_of_experts_are_a_capacity(words: str, means: float | None)
     assert reading.value_of("capacity-factor") == means
 
 
+@pytest.mark.parametrize(("words", "means"), [("--overlap-moe-expert-parallel-comm", True), ("", None)])
+def test_an_exchange_beside_another_micro_batch(words: str, means: bool | None) -> None:
+    line = f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT} --micro-batch-size 8 --num-experts 8 --moe-router-topk 2"
+    reading = reading_of(source_of(f"#!/bin/bash\n{line} --expert-model-parallel-size 8 --bf16 {words}\n", "train.sh"))
+    assert reading.value_of("async-ep") == means
+
+
 @pytest.mark.parametrize(
     ("words", "loss", "attention"),
     [

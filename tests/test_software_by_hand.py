@@ -9,7 +9,7 @@ import pytest
 from napkin.evidence.predictions.step_inputs import gathered_bytes
 from napkin.evidence.rates.constants import constants
 from napkin.evidence.rates.machines import machine
-from napkin.evidence.rates.of_step import early_of
+from napkin.evidence.rates.of_step import SYNCHRONOUS, Asynchronous, early_of, names
 from napkin.evidence.rates.priors import PRIORS
 from napkin.evidence.rows.fields import accelerator_of
 from napkin.evidence.rows.row import RowFields
@@ -109,3 +109,42 @@ def test_fsdp_joins_divides_and_adds_gradients_in_16_bits_too() -> None:
     path = "step/memory_bound/accumulation"
     whole, sharded = (run_line(f"{line} --zero {stage}").values[path] for stage in (0, 3))
     assert sharded / whole == pytest.approx((2 + 2 + 2 + 2 + 2 + 2 + 2) / (2 + 2))
+
+
+@pytest.mark.parametrize(("stack", "copies"), [("fsdp-compiled", True), ("xla", False), ("megatron-core", False)])
+def test_whose_zero_3_copies_in_and_out_of_flat_buffers(stack: str, copies: bool) -> None:
+    line = f"step llama3-8b --gpus 8 --hardware h100 --stack {stack} --json --zero"
+    whole, sharded = (run_line(f"{line} {stage}").values["step/memory_bound/accumulation"] for stage in (1, 3))
+    assert (sharded > whole) == copies
+    assert copies or sharded == whole
+
+
+def test_what_recomputation_skips_under_a_software() -> None:
+    """In one program the recomputed last product of a block is dead code, whole."""
+    at = machine(hardware.find("H100 SXM"), "bf16")
+    skipped = {
+        name: names(at, stacks.stack(name), "flash", "rdma", SYNCHRONOUS, "", False, ())["stops_early"]
+        for name in ("fsdp-compiled", "xla", "megatron-core")
+    }
+    assert skipped == {"fsdp-compiled": "stops_early", "xla": "one", "megatron-core": "zero"}
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "tensor", "expert"),
+    [
+        (SYNCHRONOUS, "tensor_exposed/overlap", "one"),
+        (Asynchronous(tensor=True), "tensor_exposed/async", "one"),
+        (Asynchronous(experts=True), "tensor_exposed/overlap", "expert_exposed/async"),
+    ],
+)
+def test_what_a_run_overlaps_beyond_its_software(asynchronous: Asynchronous, tensor: str, expert: str) -> None:
+    at = machine(hardware.find("H100 SXM"), "bf16")
+    used = names(at, stacks.stack("megatron-core"), "cudnn", "rdma", asynchronous, "", False, ())
+    assert (used["tensor_exposed"], used["expert_exposed"]) == (tensor, expert)
+
+
+@pytest.mark.parametrize(("stated", "expert"), [(None, "expert_exposed/async"), (False, "one")])
+def test_a_run_may_not_overlap_what_its_software_does(stated: bool | None, expert: str) -> None:
+    at = machine(hardware.find("H100 SXM"), "bf16")
+    used = names(at, stacks.stack("megatron-core-2026"), "cudnn", "rdma", Asynchronous(experts=stated), "", False, ())
+    assert used["expert_exposed"] == expert

@@ -37,6 +37,7 @@ from tests.unit_step import (
     E,
     F,
     H,
+    K,
     L,
     S,
     T,
@@ -298,6 +299,23 @@ def test_replicas_of_zero_3_reduce_their_own_part() -> None:
     inside, between = 3 / 4 * 8 * WEIGHTS, 2 * 1 / 2 * 4 * WEIGHTS / 4
     work = found["step/work"]
     assert found["step/communication/data"] == pytest.approx(joined(work, inside + between) - work, rel=1e-6)
+
+
+def test_the_exchange_of_experts_beside_another_micro_batch() -> None:
+    """Each pass sends T·k rows of h elements of 16 bits to the 7 of 8 other ranks of the node and back. Where it runs
+    beside the other pass of another micro-batch, a quarter of it shows, or what that pass's work does not fill; the
+    first forward pass and the last backward pass of m micro-batches have no such partner."""
+    each = T * K * 7 / 8 * 2 * 2 * H
+    name, beside = "step/communication/expert", {"expert_exposed": 0.25}
+    ranks: dict[str, Any] = {"dp": 8, "ep": 8}
+    assert parts(MOE, **ranks, micro_batches=4)[name] == pytest.approx(4 * L * 2 * each)
+    assert parts(MOE, beside, **ranks)[name] == pytest.approx(L * 2 * each)
+    shown = 1 / 4 + 3 / 4 * 0.25
+    assert parts(MOE, beside, **ranks, micro_batches=4)[name] == pytest.approx(4 * L * 2 * each * shown)
+    slow = parts(MOE, beside | {"link": 1e-4}, **ranks, micro_batches=4)
+    left = 2 * 1e4 * each - sum(slow[f"moe/{group}"] for group in ("matmul", "attention", "elementwise", "casts"))
+    assert left > 2 * 0.25 * 1e4 * each
+    assert slow[name] == pytest.approx(4 * L * (2 * 1e4 * each / 4 + 3 / 4 * left))
 
 
 def test_experts_are_reduced_by_the_ranks_that_hold_the_same() -> None:

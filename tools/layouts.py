@@ -17,6 +17,7 @@ from napkin.evidence.fit.columns import UNSTATED_VOCABULARY
 from napkin.evidence.fit.generic import decoder
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.machines import machine
+from napkin.evidence.rates.of_step import Asynchronous
 from napkin.evidence.rows import facts
 from napkin.evidence.rows.steps import StepRow
 from napkin.evidence.software import stacks
@@ -146,7 +147,7 @@ def placed(row: StepRow) -> Placed | None:
     setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
     def timed(other: Setup) -> tuple[StepLayout, Rates]:
-        return one_run.timed(model, other, stack, at, row.attention, row.async_tp)
+        return one_run.timed(model, other, stack, at, row.attention, Asynchronous(row.async_tp, row.async_ep))
 
     request = Request(
         model=model,

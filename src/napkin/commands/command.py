@@ -39,6 +39,7 @@ PROBED = frozenset(
         "loss",
         "kernels",
         "async-tp",
+        "async-ep",
         "schedule",
         "host-memory",
     )

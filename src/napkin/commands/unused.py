@@ -36,6 +36,7 @@ REASONS: dict[str, Reason] = {
     "kernels": ("these kernels keep and compute the same here", "leave it out"),
     "host-memory": ("nothing is kept in the host's memory", "--offload optimizer"),
     "async-tp": ("there is no tensor-parallel communication to overlap", "--tp 2 or more"),
+    "async-ep": ("no exchange of experts' tokens is left to hide", "--ep 2 or more, and several micro-batches"),
     "schedule": ("there is no pipeline", "--pp 2 or more"),
     "peak-flops": ("no computation is timed", "leave it out"),
     "memory-size": ("nothing has to fit", "leave it out"),

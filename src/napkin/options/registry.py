@@ -64,7 +64,8 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     adapter-block vocab-multiple cache-dtype mtp nodes gpus-per-node grad-accum implementation active-params etp
     schedule distributed-optimizer dp-shard stage-layers first-stage-layers last-stage-layers embedding-as-layer
     loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp max-ep max-vp max-zero max-micro-batch
-    optimizer-form momentum attention loss compile async-tp factor ema freeze freeze-layers lora-targets quantized
+    optimizer-form momentum attention loss compile async-tp async-ep factor ema freeze freeze-layers lora-targets
+    quantized
     modules-to-save quantize-experts adapter trainer reference prompt-tokens max-prompt-tokens response-tokens
     max-response-tokens samples-per-prompt updates off-policy-steps rollout rollout-tp reward critic vp sp profile
     epochs sample-tokens lengths packing steps lora-dropout fsdp-version

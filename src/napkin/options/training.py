@@ -75,6 +75,7 @@ OPTIONS = (
     Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
     flag("async-tp", "Overlap tensor-parallel collectives with compute"),
+    flag("async-ep", "Overlap the experts' all-to-all with another micro-batch"),
     Option("factor", units.ratio, "Measured over predicted step time (napkin calibrate)", metavar="X"),
     Option("task", choice(*TASKS), "Objective: sft, dpo, kto, rm, …", metavar="TASK", default="pretrain"),
     Option(
@@ -220,6 +221,7 @@ STEP_MODEL = (
     "compile",
     "stack",
     "async-tp",
+    "async-ep",
     "factor",
     "offload",
     *FROZEN,

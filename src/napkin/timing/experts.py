@@ -172,3 +172,18 @@ def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, ro
     dispatch = clock.rate("dispatch", clock.rates.dispatch)
     slower = term.multiply(f"{name}/all_to_all", dispatch, term.largest(f"{name}/slower", near, far))
     return term.add(f"{name}/exchange", slower, shared)
+
+
+def shown_exchange(clock: Clock, name: str, exchange: Term, beside: Term) -> Term:
+    """Return the seconds of one pass's exchange that nothing hides. Where it runs asynchronously, the other pass of
+    another micro-batch computes beside it for `beside` seconds (arXiv:2412.19437, 3.2.1; NVIDIA/Megatron-LM
+    megatron/core/pipeline_parallel/combined_1f1b.py); the first forward and the last backward pass have no such
+    partner."""
+    first = term.divide(f"{name}/alone", ONE, size("micro_batches", clock.layout.micro_batches))
+    least = term.multiply(f"{name}/least", clock.rate("expert/exposed", clock.rates.expert_exposed), exchange)
+    longer = term.largest(f"{name}/longer", least, term.subtract(f"{name}/unhidden", exchange, beside))
+    return term.add(
+        f"{name}/shown",
+        term.multiply(f"{name}/shown/alone", first, exchange),
+        term.multiply(f"{name}/shown/beside", term.subtract(f"{name}/others", ONE, first), longer),
+    )

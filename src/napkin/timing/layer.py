@@ -70,6 +70,7 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
         exchanges = holds_for_all(clock.layout.exchanges > 0)
         forth, back = heads_time(clock, kind, operations) if exchanges else ring_time(clock, kind, passed)
         own.add(forth, back if any(op.learning.inputs for op in operations if op.attends()) else {})
+    own.hide_exchange()
     accumulated = term.multiply(
         f"{kind}/accumulation/bytes",
         clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM),

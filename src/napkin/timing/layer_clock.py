@@ -23,9 +23,9 @@ from napkin.operations.work import Work
 from napkin.record import replace
 from napkin.term import Term
 from napkin.timing.attention import core_time, score_time
-from napkin.timing.clock import BYTE, ONE, Clock, size
+from napkin.timing.clock import BYTE, ONE, Clock, size, total
 from napkin.timing.expansion import EXPANSIONS, ONE_KERNEL, decoded
-from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, split
+from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, shown_exchange, split
 
 GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
 """The groups of a layer's time. compute: matmul, attention · memory-bound: elementwise, casts, accumulation ·
@@ -72,6 +72,18 @@ class LayerClock(Timer):
         rows = term.multiply(f"{self.kind}/{op.name}/routed_rows", self.clock.tokens, size("top_k", op.top_k))
         width = (3 if op.gated else 2) * (op.d_model + op.d_ff)
         self.returned(f"{self.kind}/{op.name}", op.learning, rows, size(f"{self.kind}/{op.name}/width", width))
+
+    def hide_exchange(self) -> None:
+        """Leave of the experts' exchange what the compute of the other pass does not hide, where both run at once."""
+        if not self.forward["expert"] or holds_for_all(self.clock.rates.expert_exposed == 1):
+            return
+        passes = (("forward", self.forward, self.backward), ("backward", self.backward, self.forward))
+        shown = []
+        for way, own, other in passes:
+            name = f"{self.kind}/expert/{way}"
+            beside = total(f"{name}/beside", (one for group in (*COMPUTE, *MEMORY) for one in other[group]))
+            shown.append(shown_exchange(self.clock, name, total(f"{name}/exchange", own["expert"]), beside))
+        self.forward["expert"], self.backward["expert"] = [shown[0]], [shown[1]]
 
     def linear(self, op: LinearLayer) -> None:
         """Add a linear layer, to be timed with those that it is fused with."""

@@ -35,7 +35,7 @@ class Rates:
     accumulation_bytes  traffic of adding up gradients per weight and micro-batch
     tensor_latency, data_latency
                         seconds of one tensor-parallel collective, and per doubling of the data-parallel group
-    tensor_exposed, pipeline_exposed, context_exposed
+    tensor_exposed, pipeline_exposed, context_exposed, expert_exposed
                         share of that communication that nothing hides
     data_overlap, gather_overlap, data_exposed
                         1 where gradients are reduced while the last backward runs, and where parameters are gathered
@@ -91,6 +91,7 @@ class Rates:
     tensor_exposed: Number
     pipeline_exposed: Number
     context_exposed: Number
+    expert_exposed: Number
     data_overlap: Number
     gather_overlap: Number
     data_exposed: Number

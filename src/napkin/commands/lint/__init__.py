@@ -180,6 +180,7 @@ COMMAND = Command(
         "stack",
         "factor",
         "async-tp",
+        "async-ep",
         "tokens",
         *AMOUNT,
         "price",

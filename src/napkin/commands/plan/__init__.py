@@ -113,6 +113,7 @@ COMMAND = Command(
         *UNTIMED,
         "stack",
         "async-tp",
+        "async-ep",
         "factor",
         "profile",
         "host-memory",

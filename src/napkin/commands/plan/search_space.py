@@ -15,13 +15,14 @@ from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence, read_target
 from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
 from napkin.commands.question.software import read_whether_staged
-from napkin.commands.question.step_model import read_rates_profile, read_unmeasured
+from napkin.commands.question.step_model import read_asynchronous, read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
 from napkin.commands.question.usual_stack import TUNES_ON
 from napkin.counting import flops
 from napkin.evidence.predictions import one_run
 from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.evidence.rates.machines import machine
+from napkin.evidence.rates.of_step import Asynchronous
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.model import Model
@@ -82,7 +83,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     )
     setup, sharded = read_setup_around(inputs, model, shared), read_sharded(inputs, model, shared)
     _read_bounds(inputs, setup, alone)
-    overlapped = inputs.flag("async-tp")
+    asynchronous = read_asynchronous(inputs)
     prediction = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
     if profile is not None:
@@ -94,12 +95,12 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     check_search(inputs, frameworks, request.only, ulysses)
     confidence = read_confidence(inputs)
     asked = (
-        *(request, hardware, profile, overlapped, confidence, prediction.peak.value, prediction.factor),
+        *(request, hardware, profile, asynchronous, confidence, prediction.peak.value, prediction.factor),
         *(prediction.stack, prediction.rates, prediction.kernel, prediction.at),
     )
     found = next((known for before, known in _ASKED if before == asked), None)
     if found is None:
-        timed = _timed(model, hardware, prediction, overlapped, profile)
+        timed = _timed(model, hardware, prediction, asynchronous, profile)
         wide = _half_width(model, hardware, prediction, confidence), _apart(prediction, confidence)
         found = _layouts(request, hardware, timed, *wide, prediction.peak)
         _ASKED[1:] = [(asked, found)]
@@ -223,14 +224,14 @@ def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:
 
 
 def _timed(
-    model: Model, hardware: Hardware, prediction: StepPrediction, overlapped: bool, profile: Profile | None
+    model: Model, hardware: Hardware, prediction: StepPrediction, asynchronous: Asynchronous, profile: Profile | None
 ) -> Timed:
     """Return the function that returns plan and rates of a setup; the degrees of its layout may be arrays."""
 
     def timed(setup: Setup) -> tuple[StepLayout, Rates]:
         compute = setup.compute
         at = machine(hardware, compute)
-        plan, rates = one_run.timed(model, setup, prediction.stack, at, prediction.kernel, overlapped)
+        plan, rates = one_run.timed(model, setup, prediction.stack, at, prediction.kernel, asynchronous)
         if prediction.factor != 1.0:
             rates = replace(rates, stack=rates.stack * prediction.factor)
         if profile is not None:

@@ -13,6 +13,7 @@ from napkin.commands.question.untimed import check_generates, check_timed
 from napkin.commands.question.usual_stack import read_usual_stack
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.predictions import one_run
+from napkin.evidence.rates.of_step import Asynchronous
 from napkin.evidence.software.stacks import stack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -61,6 +62,11 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
     return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, read_implementation(inputs))
 
 
+def read_asynchronous(inputs: Inputs) -> Asynchronous:
+    """Return the collectives that the options overlap with compute."""
+    return Asynchronous(inputs.flag("async-tp"), inputs.flag("async-ep") if "async-ep" in inputs else None)
+
+
 def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
     """Return plan and rates without a profile: software, attention kernel, overlap and factor from the options."""
     check_generates(setup.task)
@@ -76,7 +82,7 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         hardware,
         read_stack(inputs, setup),
         kernel,
-        inputs.flag("async-tp"),
+        read_asynchronous(inputs),
         float(inputs.number_or_none("factor") or 1.0),
     )
     if "stack" not in inputs:

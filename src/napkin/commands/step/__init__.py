@@ -197,6 +197,7 @@ COMMAND = Command(
         "factor",
         "confidence",
         "async-tp",
+        "async-ep",
         *DRAWS,
     ),
     arguments=("model",),

@@ -17,7 +17,7 @@ from napkin.evidence.fit.generic import decoders
 from napkin.evidence.predictions.step_inputs import gathered_bytes, reduced_bytes
 from napkin.evidence.rates.chips import factors
 from napkin.evidence.rates.machines import Machine, bridged, machine
-from napkin.evidence.rates.of_step import Early, names, rates
+from napkin.evidence.rates.of_step import Asynchronous, Early, names, rates
 from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.evidence.rows.steps import StepRow
 from napkin.evidence.software import stacks
@@ -192,7 +192,8 @@ class Columns:
                 continue
             apart = widens(row, stack)
             kernel = kernel_of(row, stack, at.generation)
-            used = names(at, stack, kernel, row.fabric, row.async_tp, row.loss, apart, factors())
+            asynchronous = Asynchronous(row.async_tp, row.async_ep)
+            used = names(at, stack, kernel, row.fabric, asynchronous, row.loss, apart, factors())
             for name in used.values():
                 if name not in number:
                     number[name] = len(number)
@@ -267,7 +268,7 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
     columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
     forms = {form: getattr(first.plan, form) for form in _FORMS}
     software = [stacks.stack(one.row.stack or stacks.UNKNOWN) for one in members]
-    alone = np.array([one.row.gpus == 1 for one in members])
+    copies = np.array([one.row.gpus > 1 and s.copies_shards for one, s in zip(members, software, strict=True)])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
         StepLayout(works=None, **forms, **columns),  # no published step has an optimizer of matrices
@@ -279,5 +280,5 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
             np.array([s.gather_early for s in software], dtype=float),
         ),
         np.array([one.row.policy == "bf16-pure" for one in members]),
-        (columns["zero"] == 3) & ~alone,
+        (columns["zero"] == 3) & copies,
     )

@@ -10,7 +10,7 @@ from napkin.evidence.intervals.steps import HOST_SPREAD, SLOT_SPREAD, UNKNOWN_SP
 from napkin.evidence.predictions.step_inputs import plan_of
 from napkin.evidence.rates import constants as shipped
 from napkin.evidence.rates.machines import Machine, is_given, machine
-from napkin.evidence.rates.of_step import STAGED_BUS, early_of, names, on_host, picker, rates
+from napkin.evidence.rates.of_step import STAGED_BUS, SYNCHRONOUS, Asynchronous, early_of, names, on_host, picker, rates
 from napkin.evidence.rates.profile_shares import measured_shares
 from napkin.evidence.software import stacks
 from napkin.footprint.local_weights import weights_of
@@ -101,19 +101,19 @@ def timed(
     stack: stacks.SoftwareStack,
     at: Machine,
     kernel: str,
-    async_tp: bool,
+    asynchronous: Asynchronous,
     without: str = "",
 ) -> tuple[StepLayout, Rates]:
     """Return the layout and rates of a step; the layout's numbers may be arrays. without: a source that is held out."""
     layout = setup.layout
     known = shipped.constants(without)
-    used = names(at, stack, kernel, "rdma", async_tp, "", setup.precision.network.autocast, known)
+    used = names(at, stack, kernel, "rdma", asynchronous, "", setup.precision.network.autocast, known)
     reached = rates(
         picker(known, used),
         at,
         early_of(stack),
         setup.precision.state in ("bf16", "fp16"),
-        (layout.zero == 3) & (layout.gpus > 1),
+        (layout.zero == 3) & (layout.gpus > 1) & stack.copies_shards,
     )
     return plan_of(model, setup, stack, at.bits < 16, kernel), reached
 
@@ -127,7 +127,7 @@ def newer_kernel(
     if not other:
         return None
     known = shipped.constants(without)
-    used = names(at, stack, other, "rdma", False, "", setup.precision.network.autocast, known)
+    used = names(at, stack, other, "rdma", Asynchronous(), "", setup.precision.network.autocast, known)
     newer = rates(picker(known, used), at, early_of(stack), False, False)
     return newer.attention, newer.small_head
 
@@ -143,7 +143,7 @@ def asked(
     hardware: Hardware,
     stack_name: str,
     attention: str = "",
-    async_tp: bool = False,
+    asynchronous: Asynchronous = SYNCHRONOUS,
     factor: float = 1.0,
     without: str = "",
 ) -> StepPrediction:
@@ -154,7 +154,7 @@ def asked(
     at = machine(hardware, setup.compute)
     kernel = stack.runs(attention, at.generation)
     newer = newer_kernel(stack, kernel, at, setup, without)
-    plan, reached = timed(model, setup, stack, at, kernel, async_tp, without)
+    plan, reached = timed(model, setup, stack, at, kernel, asynchronous, without)
     params = sum(
         count * sum(w.count for w in weights_of(layer.operations))
         for s in model.stacks

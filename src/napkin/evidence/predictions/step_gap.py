@@ -74,7 +74,11 @@ def causes_of(prediction: StepPrediction, measured: float) -> list[Cause]:
         "no communication is hidden": (
             COMMUNICATION,
             plan,
-            replace(rates, tensor_exposed=1, pipeline_exposed=1, context_exposed=1, data_overlap=0, gather_overlap=0),
+            replace(
+                rates,
+                **dict.fromkeys(("tensor_exposed", "pipeline_exposed", "context_exposed", "expert_exposed"), 1),
+                **dict.fromkeys(("data_overlap", "gather_overlap"), 0),
+            ),
         ),
         "the network gives half its rate": (COMMUNICATION, plan, replace(rates, network=rates.network / 2)),
         "the network gives a tenth of its rate": (COMMUNICATION, plan, replace(rates, network=rates.network / 10)),

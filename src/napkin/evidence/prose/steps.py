@@ -123,7 +123,7 @@ def stack_of(row: RowFields) -> str:
     if found == "megatron-core" and (BEFORE_CORE.search(row.text("source.title")) or (date_of(row) or CORE) < CORE):
         return "megatron"
     if found in ("megatron-core", "megatron-mlperf"):
-        return edition(found, words)
+        return edition(found, words, row)
     if found == DEEPSPEED:
         return "megatron-deepspeed" if "megatron" in words else FSDP[bool(compiled)]
     if found == FSDP[False] and compiled:
@@ -136,9 +136,9 @@ def stack_of(row: RowFields) -> str:
     return found
 
 
-def edition(stack: str, words: str) -> str:
-    """Return the edition of Megatron's core by the release of a container that the words name, or of its stack for
-    MLPerf by the round; today's if they name none."""
+def edition(stack: str, words: str, row: RowFields) -> str:
+    """Return the edition of Megatron's core by the release of a container that the words name and the row's precision,
+    or of its stack for MLPerf by the round; today's if they name none."""
     release = re.search(r"container (\d\d)\.(\d\d)", words)
     round_of = re.search(r"mlperf training v(\d)\.(\d)", words)
     if stack == "megatron-mlperf":
@@ -146,7 +146,10 @@ def edition(stack: str, words: str) -> str:
     if release is None:
         return stack
     found = (int(release[1]), int(release[2]))
-    return f"{stack}-2026" if found >= FUSED_EXPERTS else f"{stack}-2024" if found < CUDNN_9_4 else stack
+    policy = row.text("layout.policy") or policy_of(row.text("layout.precision"))
+    if found >= FUSED_EXPERTS and policy == "mxfp8-mixed":
+        return f"{stack}-2026"
+    return f"{stack}-2024" if found < CUDNN_9_4 else stack
 
 
 COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled\b")

@@ -42,12 +42,24 @@ def matmul_of(era: str, bits: int) -> str:
     return f"matmul/{era}/{bits if (era, bits) in NARROW else 16}"
 
 
+@record
+class Asynchronous:
+    """Collectives that a run overlaps with compute: those of tensor parallelism within a layer, although its software
+    does not by default, and the experts' exchange with another micro-batch (None: as its software does)."""
+
+    tensor: bool = False
+    experts: bool | None = None
+
+
+SYNCHRONOUS = Asynchronous()
+
+
 def names(
     at: Machine,
     stack: SoftwareStack,
     kernel: str,
     fabric: str,
-    async_tp: bool,
+    asynchronous: Asynchronous,
     loss: str,
     autocast: bool,
     known: Container[str],
@@ -56,6 +68,7 @@ def names(
     weights that no rank gathers in 16 bits, so that each gradient is cast and added apart; known: constants of
     accelerators (chips.py)."""
     era, shown = at.generation, "overlap" if stack.overlap else "plain"
+    beside = stack.async_experts if asynchronous.experts is None else asynchronous.experts
     if kernel == "flash2" or (kernel == "cudnn" and era not in SINCE_HOPPER):
         kernel = "flash"
     if era in BEFORE_FLASH and kernel == "flash":
@@ -87,9 +100,10 @@ def names(
         "wire": f"wire/{fabric}",
         "tensor_latency": "tensor_latency",
         "data_latency": "data_latency",
-        "tensor_exposed": f"tensor_exposed/{'async' if async_tp else shown}",
+        "tensor_exposed": f"tensor_exposed/{'async' if asynchronous.tensor else shown}",
         "pipeline_exposed": f"pipeline_exposed/{shown}",
         "context_exposed": "context_exposed",
+        "expert_exposed": "expert_exposed/async" if beside else "one",
         "data_exposed": "data_exposed",
         "interference": "interference",
         "elementwise": f"elementwise/{'compiled' if stack.compiled or stack.fused_chains else 'eager'}",
@@ -109,7 +123,7 @@ def names(
         "host_module": "host_module",
         "fixed": "fixed",
         "straggle": "straggle",
-        "stops_early": "stops_early" if stack.stops_early else "zero",
+        "stops_early": "one" if stack.one_program else "stops_early" if stack.stops_early else "zero",
         "stack": f"stack/{stack.family}",
     }
 
@@ -150,6 +164,7 @@ AS_THEY_STAND = (
     *("cast_bytes", "loss_bytes", "tensor_latency", "data_latency", "tensor_exposed", "pipeline_exposed"),
     *(
         "context_exposed",
+        "expert_exposed",
         "data_exposed",
         "interference",
         "grouped",
@@ -178,7 +193,7 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
 
     early    what data parallelism overlaps with the passes
     pure     1 where gradients are 16-bit and added in place
-    sharded  1 under ZeRO-3 on more than one GPU"""
+    sharded  1 where ZeRO-3 copies what it gathers and scatters"""
     wider = maximum(at.bits / 16, 1)
     clock = pick("chip") * at.power ** minimum(pick("power"), 1)  # a higher peak never computes slower
     matmul, whole = (

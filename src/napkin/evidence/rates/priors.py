@@ -93,6 +93,11 @@ PRIORS: dict[str, Prior] = {
     "pipeline_exposed/plain": (0.4, 0.50, "assumed"),
     "pipeline_exposed/overlap": (0.25, 0.50, "assumed"),
     "context_exposed": (0.3, 0.40, "assumed: the ring overlaps with attention"),
+    "expert_exposed/async": (
+        0.2,
+        0.50,
+        "assumed: little beside the first and the last exchange; DeepSeek-AI 2024, arXiv:2412.19437, 3.2.1, hides all",
+    ),
     "data_exposed": (0.05, 0.50, "assumed: the first bucket and the last"),
     "interference": (0.10, 0.50, "assumed: collectives take multiprocessors and bandwidth"),
     # memory-bound work

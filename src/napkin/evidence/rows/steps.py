@@ -74,6 +74,7 @@ class StepRow:
     newer_attention: str
     loss: str
     async_tp: bool
+    async_ep: bool | None
     rowwise: bool
     schedule: str
     optimizer: str
@@ -130,6 +131,7 @@ def step_row(row: RowFields) -> StepRow:
         newer_attention=row.text("layout.newer_attention"),
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
         async_tp=bool(row.flag("layout.async_tp")),
+        async_ep=row.flag("layout.async_ep"),
         rowwise=row.text("layout.scaling") == "rowwise",
         schedule=schedule_named(row.text("layout.schedule")),
         optimizer=name_of(row),

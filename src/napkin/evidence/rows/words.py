@@ -101,7 +101,8 @@ CUDNN_9_4 = (24, 10)
 CUDNN_9_4_MLPERF = (4, 1)
 """The first round of MLPerf training after it, of November 2024."""
 FUSED_EXPERTS = (26, 6)
-"""The container of Megatron Bridge, (year, month), from which on the same layouts with experts take 20 to 35 % less."""
+"""The container of Megatron Bridge, (year, month), from which on its recipes in MXFP8 capture a whole iteration
+(NVIDIA-NeMo/Megatron-Bridge v0.5.0, scripts/performance/configs: cuda_graph_impl="full_iteration"), and no others."""
 
 PRECISIONS = (
     (("nvfp4", "fp4"), "nvfp4-mixed"),

@@ -22,12 +22,18 @@ class SoftwareStack:
     gather_early    updated parameters are gathered while the next forward pass runs
     accumulation    how gradients of micro-batches are added up: fused into the matmul, or a separate cast and add
     stops_early     recomputation of a block ends when its last saved tensor is back (torch's non-reentrant checkpoint)
+    copies_shards   ZeRO-3's collectives copy in and out of flat buffers (pytorch/pytorch torch/distributed/fsdp/
+                    _fully_shard/_fsdp_collectives.py). XLA's write the tensor itself, and Megatron-FSDP's buffers hold
+                    the weights (NVIDIA/Megatron-LM docs/user-guide/features/megatron_fsdp.md, Advanced Bucketing)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
     fused_casts     norms and activations write 8-bit outputs for the product that follows (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/layernorm_mlp.py)
     fused_chains    hand-written kernels run such chains without a compiler (NVIDIA/Megatron-LM megatron/core/fusions/)
-    one_program     a step is one compiled program, whose kernels no host launches (jax.jit)
+    one_program     a step is one compiled program, whose kernels no host launches (jax.jit), and in which a recomputed
+                    block's last product, which no gradient reads, is dead code (jax-ml/jax jax/_src/ad_checkpoint.py,
+                    remat_partial_eval: dce_jaxpr)
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
+    async_experts   the experts' exchange runs beside the compute of another micro-batch
     experts_apart   the host handles each expert by itself (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams).
                     Elsewhere one kernel runs all (transformers 5 integrations/moe.py: torch._grouped_mm; scattermoe)
@@ -59,11 +65,13 @@ class SoftwareStack:
     gather_early: bool = False
     accumulation: str = "fused"
     stops_early: bool = False
+    copies_shards: bool = False
     gradient_bytes: int = 4
     gathers_low: bool = False
     sequence_parallel: bool = False
     zero: int = 0
     fused_experts: bool = False
+    async_experts: bool = False
     experts_apart: bool = False
     adapters_apart: bool = False
     fused_casts: bool = False
@@ -155,8 +163,9 @@ STACKS = {
         replace(
             MEGATRON_CORE,
             name="megatron-core-2026",
-            says="Megatron Bridge from container 26.06 on: experts fused and captured as graphs",
+            says="Megatron Bridge from container 26.06 on, in MXFP8: one graph, experts fused and overlapped",
             fused_experts=True,
+            async_experts=True,
         ),
         MEGATRON_MLPERF,
         replace(
@@ -172,6 +181,7 @@ STACKS = {
             eager=True,
             open_kernel=True,
             stops_early=True,
+            copies_shards=True,
             zero=3,
         ),
         SoftwareStack(
@@ -182,6 +192,7 @@ STACKS = {
             open_kernel=True,
             fused_loss=True,
             stops_early=True,
+            copies_shards=True,
             zero=3,
         ),
         SoftwareStack(
@@ -212,7 +223,7 @@ def stack(name: str, where: str = "--stack") -> SoftwareStack:
     key = name.strip().lower().replace("_", "-").replace(" ", "-")
     key = {"fsdp": "fsdp-compiled", "torchtitan": "fsdp-compiled", "nemo": "megatron-core", "jax": "xla"}.get(key, key)
     if key == UNKNOWN:
-        return SoftwareStack(UNKNOWN, "not in the evidence", zero=1, open_kernel=True)
+        return SoftwareStack(UNKNOWN, "not in the evidence", zero=1, open_kernel=True, copies_shards=True)
     if key not in STACKS:
         known = (*STACKS, UNKNOWN)
         hint = did_you_mean(key, known) or f"one of {', '.join(known)}"

@@ -136,10 +136,12 @@ FORMAT = LaunchFormat(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
             "recompute_activations recompute_granularity recompute_method recompute_num_layers deepspeed "
             "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism "
-            "moe_expert_capacity_factor moe_pad_expert_input_to_capacity num_distributed_optimizer_instances "
+            "moe_expert_capacity_factor moe_pad_expert_input_to_capacity overlap_moe_expert_parallel_comm "
+            "num_distributed_optimizer_instances "
             "pipeline_model_parallel_layout account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
             "cpu_optimizer optimizer_cpu_offload optimizer_offload_fraction",
-            "gpus zero offload dp-shard sp recompute capacity-factor stage-layers vp embedding-as-layer loss-as-layer",
+            "gpus zero offload dp-shard sp recompute capacity-factor async-ep stage-layers vp embedding-as-layer "
+            "loss-as-layer",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,
         ),

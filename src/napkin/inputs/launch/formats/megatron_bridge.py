@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
+from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, whole
@@ -51,6 +52,7 @@ def _recipe(reading: Reading) -> None:
         if reading.read(key, flag):
             reading.put("zero", stage, key)
             break
+    core.take_async(reading, "comm_overlap.overlap_moe_expert_parallel_comm")
     kind = reading.source.plain("model.recompute_granularity")
     if kind is not None:
         reading.put("recompute", str(kind).lower(), "model.recompute_granularity")
@@ -81,8 +83,8 @@ FORMAT = LaunchFormat(
         KeyRule(
             "model.teacher checkpoint.finetune peft model.sequence_parallel dist.use_torch_fsdp2 "
             "dist.use_megatron_fsdp "
-            "ddp.use_distributed_optimizer model.recompute_granularity",
-            "model task sp zero recompute",
+            "ddp.use_distributed_optimizer model.recompute_granularity comm_overlap.overlap_moe_expert_parallel_comm",
+            "model task sp zero recompute async-ep",
             "omitted settings are the recipe's",
             _recipe,
         ),

@@ -110,8 +110,8 @@ def _of_deepspeed(reading: Reading, key: str) -> None:
 
 
 def take_division(reading: Reading, zero: int = 0) -> None:
-    """Read the ZeRO stage, sequence parallelism, recomputation, and slots of experts. zero: the stage if the file sets
-    none."""
+    """Read the ZeRO stage, sequence parallelism, recomputation, slots of experts and the overlap of their exchange.
+    zero: the stage if the file sets none."""
     _take_sharding(reading, zero)
     take_sp(reading)
     take_recompute(reading)
@@ -120,6 +120,13 @@ def take_division(reading: Reading, zero: int = 0) -> None:
         factor = reading.read("moe_expert_capacity_factor", number)
         if factor is not None and factor > 0:
             reading.put("capacity-factor", factor, "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity")
+    take_async(reading, "overlap_moe_expert_parallel_comm")
+
+
+def take_async(reading: Reading, key: str) -> None:
+    """Read whether the experts' exchange overlaps with the compute of another micro-batch."""
+    if reading.read(key, flag):
+        reading.put("async-ep", True, key)
 
 
 def take_offload(reading: Reading) -> None:
