@@ -235,3 +235,65 @@ def test_an_unknown_file_of_a_framework_is_not_sent_to_where_it_was_given() -> N
     with pytest.raises(NapkinError) as error:
         yaml("exp_name: a\nbase_model: meta-llama/Llama-3.1-8B\n")
     assert "--from" not in str(error.value.hint).split("formats")[0].replace("--from FILE", "")
+
+
+def test_the_default_length_of_trl_is_not_taken_for_a_program_that_is_only_assumed_to_be_trls() -> None:
+    assert read(OWN.format("--use_liger True")).inputs["seq"].value is None
+    assert read(OWN.format("--use_peft True --lora_r 8")).value_of("seq") == 1024
+
+
+@pytest.mark.parametrize("start", ["swift rlhf", "megatron rlhf"])
+def test_ms_swifts_grpo_has_a_reference_unless_beta_is_zero(start: str) -> None:
+    """swift/arguments/rlhf_args.py and swift/megatron/arguments/megatron_args.py: beta is 0.04."""
+    line = f"NPROC_PER_NODE=2 {start} --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 512 --tuner_type full {{}}"
+    assert read(line.format("")).value_of("reference") == "same"
+    assert read(line.format("--beta 0")).value_of("reference") == "none"
+
+
+VERL = """algorithm: {adv_estimator: gae, kl_ctrl: {kl_coef: 0.001}%s}
+actor_rollout_ref: {model: {path: Qwen/Qwen2.5-7B}, actor: {ppo_micro_batch_size_per_gpu: 4}}
+"""
+
+
+def test_verl_before_the_switch_of_the_rewards_penalty_always_had_a_reference() -> None:
+    older = yaml(VERL % "").inputs["reference"]
+    assert (older.value, older.origin) == ("same", "assumed")
+    assert yaml(VERL % ", use_kl_in_reward: false").value_of("reference") == "none"
+    line = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=a algorithm.kl_ctrl.kl_coef=0.001 {}"
+    assert read(line.format("")).inputs["reference"].value is None
+    assert read(line.format("algorithm.use_kl_in_reward=False")).value_of("reference") == "none"
+
+
+def test_a_run_named_qlora_that_states_no_format_of_its_weights_leaves_it_open() -> None:
+    text = (
+        "model_name_or_path: bigscience/bloom-7b1\nlora_rank: 64\nper_device_train_batch_size: 1\nmax_seq_length: 512\n"
+    )
+    assert yaml(text + "output_dir: out/bloom-qlora\n").inputs["quantized"].value is None
+    assert "quantized" not in yaml(text + "output_dir: out/bloom\n").inputs
+    assert yaml(text + "output_dir: out/bloom-qlora\nload_in_4bit: true\n").value_of("quantized") == "nf4"
+
+
+def test_layers_of_another_attention_are_refused() -> None:
+    assert read(SIZES.format("--linear-attention-type gated_delta_net --linear-attention-freq 4")).refused
+
+
+def test_automodels_function_that_collates_is_no_block() -> None:
+    found = yaml(
+        "step_scheduler: {global_batch_size: 8, local_batch_size: 1}\n"
+        "model: {_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained, "
+        "pretrained_model_name_or_path: Qwen/Qwen3-8B}\n"
+        "recipe: TrainFinetuneRecipeForNextTokenPrediction\ndistributed: {strategy: fsdp2, tp_size: 1}\n"
+        "dataloader: {collate_fn: nemo_automodel.components.datasets.utils.default_collater}\n"
+    )
+    assert found.value_of("micro-batch") == 1
+
+
+def test_layers_of_transformer_engine_leave_gpt_neoxs_precision_open() -> None:
+    text = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\npipe_parallel_size: 1\nfp16: {enabled: true}\n"
+    assert yaml(text + "te_fp8_format: hybrid\nte_mha: true\n").inputs["precision"].value is None
+    assert yaml(text + "te_fp8_format: hybrid\nte_mha: false\n").value_of("precision") == "fp16-mixed"
+
+
+def test_maxtexts_images_are_refused() -> None:
+    text = "base_config: base.yml\nmodel_name: gemma3-4b\nper_device_batch_size: 1\nuse_multimodal: {}\n"
+    assert [bool(yaml(text.format(one)).refused) for one in ("true", "false")] == [True, False]

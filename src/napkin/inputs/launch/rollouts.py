@@ -74,8 +74,12 @@ def of_verl(reading: Reading) -> None:
     used = [reading.read(key, flag) for key in penalties]
     if any(used):
         reading.derive("reference", _reference(reading), *stated)
+    elif source.is_mapping and "algorithm.kl_ctrl" in source and penalties[1] not in source:
+        reading.assume("reference", _reference(reading), "algorithm.kl_ctrl")  # verl before March 2025: always one
     elif stated:
         reading.derive("reference", "none", *stated)
+    elif "algorithm.kl_ctrl" in source:  # of the reward's penalty, which verl has had off since March 2025
+        reading.ask("reference", "algorithm.kl_ctrl.kl_coef")
     else:
         reading.default("reference", "none", *penalties)
     if reading.value_of("task") == "ppo":
@@ -142,8 +146,11 @@ def of_openrlhf(reading: Reading) -> None:
             take_other_model(reading, option, f"{role}.model_name_or_path", f"{role}_pretrain")
 
 
-def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
-    """Read TRL's GRPO, whose batch counts responses. sizes: default prompt and response lengths, in tokens."""
+def of_trl(reading: Reading, sizes: tuple[int, int], usual_beta: float | None = None) -> None:
+    """Read TRL's GRPO, whose batch counts responses.
+
+    sizes  default prompt and response lengths, in tokens      usual_beta  of a fork: TRL's depends on its release
+    """
     samples = reading.read("num_generations", whole)
     if samples:
         reading.put("samples-per-prompt", samples, "num_generations")
@@ -160,6 +167,8 @@ def of_trl(reading: Reading, sizes: tuple[int, int]) -> None:
     weight = reading.read("beta", number)
     if weight is not None:
         reading.derive("reference", _reference(reading) if weight else "none", "beta")
+    elif usual_beta and "beta" not in reading.source:
+        reading.default("reference", _reference(reading), "beta")
 
 
 def _server(reading: Reading) -> str:

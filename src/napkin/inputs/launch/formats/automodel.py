@@ -144,7 +144,8 @@ def _seq(reading: Reading) -> None:
         reading.derive("packing", True, packed)
         return
     keys = [f"dataset.{one}" for one in ("seq_length", "seq_len", "max_seq_length", "max_length")]
-    keys.append("dataloader.collate_fn.max_length")
+    if (own := "dataloader.collate_fn.max_length") in reading.source:  # most name a function there
+        keys.append(own)
     if not reading.take("seq", "|".join(keys), whole):
         reading.ask("seq", reading.named(*keys))
 

@@ -11,6 +11,8 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, whole, word
 
 Z = "zero_optimization"
+EIGHT = ("te_layernorm_mlp", "te_mha", "te_columnparallel", "te_rowparallel")
+"""Layers of TransformerEngine, which compute in te_fp8_format (model/transformer_engine.py)."""
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 
 
@@ -127,6 +129,10 @@ def _layout(reading: Reading) -> None:
 
 def _precision(reading: Reading) -> None:
     kind = reading.read("precision", word({one: one for one in ("fp16", "bf16", "bfloat16", "fp32")})) or ""
+    engines = [key for key in EIGHT if reading.read(key, flag)]
+    if engines and reading.source.plain("te_fp8_format"):  # TransformerEngine's layers compute in fp8
+        reading.ask("precision", "te_fp8_format", *engines)
+        return
     if str(reading.source.plain("fp16.type") or "").lower() == "bfloat16":  # until 2023: {"fp16": {"type": "bfloat16"}}
         reading.put("precision", MASTER, "fp16.type")
         return

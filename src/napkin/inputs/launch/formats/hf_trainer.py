@@ -9,7 +9,16 @@ from napkin.inputs.launch.hf.adapter import adapter, is_qlora
 from napkin.inputs.launch.hf.blocks import flattened
 from napkin.inputs.launch.hf.names import BATCHES, EPOCHS, LENGTHS, amount, ask_own, spelled
 from napkin.inputs.launch.hf.precision import is_from_scratch, precision
-from napkin.inputs.launch.hf.trl import ARGUMENTS, OF_TRL, TEACHER, has_trl_defaults, is_trl, take_task, take_trainer
+from napkin.inputs.launch.hf.trl import (
+    ARGUMENTS,
+    OF_TRL,
+    TEACHER,
+    has_trl_defaults,
+    is_assumed,
+    is_trl,
+    take_task,
+    take_trainer,
+)
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.own_names import refuse_frozen
 from napkin.inputs.launch.reading import Reading
@@ -110,7 +119,9 @@ def seq(reading: Reading) -> None:
         if all(halves):
             reading.derive("seq", sum(one or 0 for one in halves), *keys)
             return
-    if is_trl(reading):
+    if is_trl(reading) and is_assumed(reading.source):
+        reading.ask("seq", "max_length")
+    elif is_trl(reading):
         reading.default("seq", 1024, "max_length")
 
 

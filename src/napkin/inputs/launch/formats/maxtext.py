@@ -304,4 +304,5 @@ FORMAT = LaunchFormat(
     ),
     ignored=IGNORED,
     not_modelled=NAMED,
+    refused={"use_multimodal": "image tokens, and an encoder of images before the language model"},
 )

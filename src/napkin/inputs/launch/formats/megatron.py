@@ -56,6 +56,10 @@ def _program(reading: Reading) -> None:
     for key in ("hybrid_layer_pattern", "hybrid_override_pattern", "hybrid_attention_ratio"):
         if reading.find(key) is not None:
             reading.refuse(key, "a pattern of Mamba, attention and MLP layers, which napkin does not build from sizes")
+    for key in ("linear_attention_type", "linear_attention_freq", "experimental_attention_variant"):
+        if reading.find(key) is not None:
+            reading.refuse(key, "layers of another attention, which napkin does not build from sizes")
+            break
 
 
 def _model(reading: Reading) -> None:

@@ -103,7 +103,7 @@ def _rollout(reading: Reading) -> None:
     if reading.value_of("task") != "grpo":
         return
     length = reading.read("max_length", whole)
-    of_trl(reading, (length or 0, 512))
+    of_trl(reading, (length or 0, 512), 0.04)  # swift/arguments/rlhf_args.py
     if length:
         reading.put("max-prompt-tokens", length, "max_length")
 

@@ -81,7 +81,9 @@ NO_DECODER = {
     "model.vision": "a vision tower runs alongside the language model",
 }
 """Keys that NeMo's decoders do not have → what they configure."""
-OTHERS = re.compile(r"bert|(?<![a-z])m?t5|retro|griffin|mamba|neva|clip|imagen|diffusion|dreambooth|sdxl|controlnet")
+OTHERS = re.compile(
+    r"bert|bart|(?<![a-z])m?t5|retro|griffin|mamba|neva|clip|imagen|diffusion|dreambooth|sdxl|controlnet"
+)
 """Names of NeMo's other models, as in the run names of its files."""
 TARGETS = {
     "attention_qkv": ["q", "k", "v"],

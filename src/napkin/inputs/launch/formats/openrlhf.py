@@ -287,7 +287,7 @@ FORMAT = LaunchFormat(
         chosen_key rejected_key module m learning_rate l2 input_template ds.lora.alpha lora_alpha use_wandb
         actor_learning_rate critic_learning_rate init_kl_coef normalize_reward save_path ckpt_path save_hf_ckpt
         load_checkpoint prompt_data label_key reward.normalize_enable hostfile working_dir runtime_env_json address
-        temperature gamma lambd eps_clip max_ckpt_num""",
+        temperature gamma lambd eps_clip max_ckpt_num pretrain_mode""",
     not_modelled={
         "vllm vllm_*": "settings of the generation engine",
         "reward reward_* remote_rm_url critic critic_* ref ref_*": "other post-training models",

@@ -105,6 +105,16 @@ def is_qlora(source: LaunchFile) -> bool:
     return named or ("bits" in source and source.has_any(*OF_QLORA))
 
 
+def _named_qlora(reading: Reading) -> str:
+    """Return the key whose text names QLoRA beside an adapter, where no key states the format of the weights."""
+    named = (
+        key
+        for key in ("output_dir", "run_name", "hub_model_id", "save_path", "config_name")
+        if "qlora" in str(reading.source.plain(key) or "").lower()
+    )
+    return next(named, "") if reading.value_of("adapter") and "quantized" not in reading.inputs else ""
+
+
 def _lora(reading: Reading, switch: str, rank: int = 16, targets: str | None = None, dropout: float = 0.05) -> None:
     """Read LoRA, with TRL's defaults unless others are given (trl/trainer/model_config.py, ModelConfig)."""
     if switch == "lora_enable":  # LLaVA's train.py and its derivatives
@@ -140,5 +150,7 @@ def _quantization(reading: Reading, method: str | None) -> None:
         reading.ask("quantized", "load_in_4bit")
     elif reading.find("q_lora") is not None and reading.read("q_lora", flag) is not False:
         reading.ask("quantized", "q_lora")  # FastChat and Qwen quantize differently
+    elif four is None and (named := _named_qlora(reading)):
+        reading.ask("quantized", named)
     if reading.value_of("quantized") is not None:
         reading.told(*KINDS, *DOUBLED)

@@ -126,6 +126,11 @@ def is_named_alike(source: LaunchFile) -> bool:
     return "trl" not in source.command and (own or other)
 
 
+def is_assumed(source: LaunchFile) -> bool:
+    """Return whether TRL is only assumed: by a program's name, or by keys that a program of one's own may have."""
+    return is_named_alike(source) and not source.has_any(*UNMISTAKABLE)
+
+
 def _hinted(program: str) -> str | None:
     """Return the task that the name of a program of one's own says: `train_llm_dpo.py`."""
     found = {NAMED[one] for one in re.findall(r"[a-z]+", program.lower()) if one in NAMED and one != "pt"}
@@ -159,8 +164,7 @@ def take_trainer(reading: Reading) -> None:
     if reading.read("use_unsloth", flag):
         reading.derive("trainer", "unsloth", "use_unsloth")
     elif is_trl(reading):
-        alike = is_named_alike(reading.source) and not reading.source.has_any(*UNMISTAKABLE)
-        say = reading.assume if alike else reading.derive
+        say = reading.assume if is_assumed(reading.source) else reading.derive
         say("trainer", "trl", *(marks[:2] or [reading.source.program or "trl"]))
     else:
         reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
