@@ -316,6 +316,7 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
         decode=passes(full, every - late, before),
         last=passes(last, late, later) if last else None,
         groups=engine.setup.groups,
+        tokens=answers * lengths.response,
     )
 
 
