@@ -311,6 +311,7 @@ def test_what_a_cold_train_time_loads() -> None:
         "napkin.commands.screens",
         "napkin.commands.screens.train_time",
         "napkin.commands.train_time",
+        "napkin.commands.uses",
         "napkin.commands.train_time.question",
         "napkin.counting",
         "napkin.counting.six_n",

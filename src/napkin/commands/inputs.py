@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 
 from napkin.commands.signature import OptionText, Signature
+from napkin.commands.uses import Reason, Uses
 from napkin.errors import NapkinError, Problems
 from napkin.options.command_line import Text, changed, pieces_of, typed
 from napkin.options.option import Option, Parsed
@@ -19,11 +20,8 @@ IN_POWERS_OF_TWO = ("seq", "target-seq", "batch", "micro-batch", "global-batch",
 
 _IN_FILES = {None: "null", True: "true", False: "false"}
 
-Reason = tuple[str, str]
-"""Why an option has no effect, and a hint on what would give it one."""
 
-
-class Inputs:
+class Inputs(Uses):
     """The resolved inputs of one question.
 
     `text`, `integer`, `number` and `flag` return an option's value, or its default; `…_or_none` if it may be absent.
@@ -31,20 +29,11 @@ class Inputs:
     """
 
     def __init__(self, command: Signature, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
+        super().__init__()
         self.command = command
         self.given = dict(given)
         self.shown: dict[str, Shown] = {}
-        self.notes: list[str] = []
-        self.assumed: list[str] = []
-        self.repeats: set[str] = set()  # options that give a figure the value that it has
-        self.minor: set[str] = set()  # options that are noted, and not refused, if they change nothing
         self._only = only
-        self._seen: set[str] = set()
-        self._matter: set[str] = set()
-        self._idle: set[str] = set()
-        self._guessed: set[str] = set()
-        self._reasons: dict[str, Reason] = {}
-        self._defaults: dict[str, str | bool] = {}
         problems: list[NapkinError] = []
         for name, one in given.items():
             try:
@@ -124,18 +113,6 @@ class Inputs:
         self.given = {meant if other == name else other: text if other == name else kept for other, kept in items}
         self.shown.pop(name)
         self._accept(meant, text)
-
-    def adopt(self, chosen: Inputs) -> None:
-        """Mark as read here the options that were read in answering the same question with some options changed."""
-        self._seen |= chosen._seen
-        self._matter |= chosen._matter
-        self._idle |= chosen._idle
-        self._guessed |= chosen._guessed
-        self._reasons = {**self._reasons, **chosen._reasons}
-        self._defaults = {**chosen._defaults, **self._defaults}
-        self.minor |= chosen.minor
-        self.repeats |= chosen.repeats
-        self.assumed += [words for words in chosen.assumed if words not in self.assumed]
 
     def command_line(self, command: str, changes: Mapping[str, str | bool]) -> str:
         """Return the same question, with other texts for some options, as a line to paste."""
@@ -272,10 +249,6 @@ class Inputs:
         for name, text in texts.items():
             self.default(name, text)
 
-    def guesses(self, name: str) -> None:
-        """Record that an option's default is an assumption: to state it says more than to leave it out."""
-        self._guessed.add(name)
-
     def told(self) -> dict[str, Shown]:
         """Return what the answer lists: every input, with its origin."""
         told = dict(self.shown)
@@ -306,21 +279,6 @@ class Inputs:
         kind = {"default": ASSUMED, "evidence": SEEN}.get(shown.origin, GIVEN)
         return leaf(path or name.replace("-", "_"), value, shown.unit, kind)
 
-    def depends(self, names: Iterable[str], holds: bool, why: str = "", hint: str = "leave it out") -> None:
-        """Record whether the answer depends on options. If not, those that were given are rejected with `why`, unless
-        another pass (for another shape that is tried) depended on them."""
-        if holds:
-            self._seen.update(names)
-            self._matter.update(names)
-        else:
-            self._idle.update(names)
-            self.because(names, why, hint)
-
-    def because(self, names: Iterable[str], why: str, hint: str = "leave it out") -> None:
-        """Record why options have no effect, for those that were given and are never read."""
-        for name in names:
-            self._reasons.setdefault(name, (why, hint))
-
     def unused(self) -> dict[str, Reason | None]:
         """Return the given options that the answer does not depend on, with the reason if it was recorded. Options that
         repeat their default are omitted."""
@@ -344,13 +302,3 @@ class Inputs:
             return option.flag and name in self._seen and not self.shown[name].value
         default = self._defaults[name]
         return bool(self.shown[name].value == (default if option.flag else option.parse(str(default))))
-
-    def note(self, text: str) -> None:
-        """Add a remark for --verbose and for the JSON's notes."""
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def assume(self, text: str) -> None:
-        """Add an assumption, in a few words, to the line `assumed:`."""
-        if text not in self.assumed:
-            self.assumed.append(text)
