@@ -165,3 +165,17 @@ def _at_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests run from the project's root, as its documentation's examples do."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.fixture
+def write(tmp_path: Any) -> Any:
+    """`write("name", text or mapping)` → path."""
+
+    def put(name: str, content: Any) -> str:
+        path = os.path.join(tmp_path, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
+        return path
+
+    return put

@@ -31,7 +31,8 @@ PLACE = os.path.join(ROOT, ".environments")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 TESTING = ("pytest>=8,<10", "pytest-xdist>=3.6,<4", "hypothesis>=6.100,<7")
 SUBSET = (
-    "test_units", "test_formats", "test_record", "test_term", "test_tensors", "test_contract", "test_cli",
+    "test_units", "test_formats", "test_record", "test_term", "test_tensors", "test_contract",
+    "test_contract_commands", "test_contract_files", "test_cli",
     "test_reader", "test_help", "test_completion", "test_missing", "test_check", "test_check_ci", "test_schema",
     "test_params", "test_flops", "test_mfu", "test_time", "test_memory", "test_step", "test_roofline", "test_hardware",
     "test_small_cli", "test_snapshot", "test_plot", "test_sweep", "test_compare", "test_api", "test_meter",
