@@ -298,7 +298,7 @@ def test_models_of_rewards_and_values_that_a_row_names_run_in_its_step(tmp_path:
 
 def test_degrees_of_a_trainer_are_the_first_on_which_its_step_fits(tmp_path: pathlib.Path) -> None:
     """70B weights in 16 bits are 141 GB, and 141 more of the reference: eight ranks divide them on 80 GB cards."""
-    row = {"task": "grpo", "rl": SAMPLED.replace("rollout_tp: 1", "rollout_tp: 4"), "measured": UPDATE, "count": 64}
+    row = {"task": "grpo", "rl": SAMPLED.replace("rollout_tp: 1", "rollout_tp: 4"), "measured": UPDATE, "count": 128}
     found = [
         validated(tmp_path, layout=layout, model="llama3-70b", **row)["update_seconds"]["predicted"]
         for layout in (GRPO.replace("tp: 1, ", ""), GRPO.replace("tp: 1", "tp: 8"))
