@@ -304,6 +304,11 @@ def test_megatron_s_own_estimate_of_states() -> None:
     shapes = 4096 * (4096 + 2 * 1024) + 4096**2 + 3 * 4096 * 14336  # qkv, output, gate and up, down
     placeholders = 2 * shapes // 8  # what fused kernels return in place of gradients, once for each shape
     assert values["memory/at/forward/gradients"] == values["memory/gradients"] + placeholders
+    for apart in ("--separate-gradients", "--no-gradient-accumulation-fusion --tensor-model-parallel-size 8"):
+        values = ask_json(f"{line} --dp 4 --zero 1 {apart}")["values"]
+        assert values["memory/at/forward/gradients"] == values["memory/gradients"]
+    refused = run_line("memory llama3-8b --framework fsdp --gpus 8 --separate-gradients")
+    assert (refused.status, "--separate-gradients has no effect here" in refused.err) == (2, True)
 
 
 def test_lora_trains_two_low_rank_matrices_for_each_linear() -> None:

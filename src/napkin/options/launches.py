@@ -66,6 +66,7 @@ MEGATRON_MEANS: dict[str, Mapping[str, str]] = {
     "fp16": {"": "--precision fp16-mixed"},
     "fp8-format fp8": {"*": "--precision fp8-mixed"},
     "optimizer": {"sgd": "--optimizer sgd-momentum", "adam": "--optimizer adamw", "*": "--optimizer {}"},
+    "no-gradient-accumulation-fusion": {"": "--separate-gradients"},
     "attention-backend": {"flash": "--attention flash", "fused": "--attention cudnn", "unfused": "--attention eager"},
 }
 """What Megatron-LM means by some names that mean something else, or nothing exact, elsewhere."""
@@ -75,7 +76,7 @@ MEGATRON_AMOUNT = {"train-iters": "steps", "train-samples": "samples"}
 filled from several documents."""
 
 MEGATRON_UNUSED = """use-mcore-models:0 use-legacy-models:0 transformer-impl:1 overlap-grad-reduce:0
-    overlap-param-gather:0 overlap-param-gather-with-optimizer-step:0 no-gradient-accumulation-fusion:0
+    overlap-param-gather:0 overlap-param-gather-with-optimizer-step:0
     accumulate-allreduce-grads-in-fp32:0 no-masked-softmax-fusion:0 no-bias-gelu-fusion:0
     no-bias-swiglu-fusion:0 no-bias-dropout-fusion:0 no-persist-layer-norm:0
     no-async-tensor-model-parallel-allreduce:0 tp-comm-overlap:0 defer-embedding-wgrad-compute:0 manual-gc:0

@@ -74,6 +74,7 @@ OPTIONS = (
     Option("fsdp-version", choice("1", "2"), "FSDP's version; 2 is fully_shard", metavar="1|2"),
     Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
+    flag("separate-gradients", "Compute weight gradients apart from Megatron's buffer of them"),
     flag("async-tp", "Overlap tensor-parallel collectives with compute"),
     flag("async-ep", "Overlap the experts' all-to-all with another micro-batch"),
     Option("factor", units.ratio, "Measured over predicted step time (napkin calibrate)", metavar="X"),
@@ -171,7 +172,7 @@ FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """The trained part of a model, and the format of the rest."""
 
 STATE_OPTIONS = (
-    *("dp-shard", "loss", "kernels", "framework", "fsdp-version", "trainer", "compile"),
+    *("dp-shard", "loss", "kernels", "framework", "fsdp-version", "trainer", "compile", "separate-gradients"),
     *(*TASKED, *FROZEN, *UNTIMED),
 )
 """Further options on which a training step depends, mostly in memory."""
@@ -219,6 +220,7 @@ STEP_MODEL = (
     "fsdp-version",
     "trainer",
     "compile",
+    "separate-gradients",
     "stack",
     "async-tp",
     "async-ep",

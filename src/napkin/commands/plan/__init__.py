@@ -107,6 +107,7 @@ COMMAND = Command(
         "fsdp-version",
         "trainer",
         "compile",
+        "separate-gradients",
         *TASKED,
         *ROLLOUT,
         *FROZEN,

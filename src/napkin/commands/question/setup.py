@@ -79,6 +79,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy)
     implementation = implementation if kernels is None else kernels.on(implementation)
+    implementation = _read_fused_gradients(inputs, framework, implementation)
     asked = Asked(implementation.tuning is not None, policy.compute, read_task(inputs) is not PRETRAIN)
     return Setup(
         implementation,
@@ -102,6 +103,14 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         generation=read_generation(inputs),
         widths=widths_of(framework.name, asked),
     )
+
+
+def _read_fused_gradients(inputs: Inputs, framework: Framework, implementation: Implementation) -> Implementation:
+    """Return the implementation with weight gradients as the options have them: apart, or added by the layer's kernel
+    to those that are there, where the framework does that."""
+    name, fused = "separate-gradients", implementation.fuses_gradients and implementation.tuning is None
+    inputs.depends((name,), fused, f"{framework.name} has them apart, or trains adapters", "--framework megatron-core")
+    return replace(implementation, fuses_gradients=False) if fused and inputs.flag(name) else implementation
 
 
 def _read_offload(inputs: Inputs, layout: Layout) -> tuple[str, ...]:

@@ -111,6 +111,7 @@ def _others(reading: Reading) -> None:
     core.take_dropout(reading)
     core.take_attention(reading)
     core.take_loss(reading)
+    core.take_gradients(reading)
 
 
 FORMAT = LaunchFormat(

@@ -169,6 +169,7 @@ def _others(reading: Reading) -> None:
         core.take_optimizer(reading)
         core.take_attention(reading)
         core.take_loss(reading)
+        core.take_gradients(reading)
         if (
             not reading.take("steps", "train_iters", whole)
             and reading.find("num_train_epochs", "max_epochs") is not None

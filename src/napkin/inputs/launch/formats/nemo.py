@@ -166,6 +166,7 @@ def _inside(reading: Reading) -> None:
     core.take_dropout(reading, None)
     core.take_attention(reading)
     core.take_loss(reading)
+    core.take_gradients(reading)
     _take_optimizer(reading)
     _take_adapter(reading)
     if reading.read("cpu_offloading", flag):

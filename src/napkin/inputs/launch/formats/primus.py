@@ -43,6 +43,7 @@ def _megatron(reading: Reading) -> None:
     core.take_optimizer(reading)
     core.take_attention(reading)
     core.take_loss(reading)
+    core.take_gradients(reading)
     reading.shape.clear()
     for key in model.SHAPE.split():
         value = reading.find(key)

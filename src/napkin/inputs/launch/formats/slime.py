@@ -167,6 +167,7 @@ def _others(reading: Reading) -> None:
     core.take_dropout(reading)
     core.take_attention(reading)
     core.take_loss(reading)
+    core.take_gradients(reading)
     for key in ONLY:
         if reading.source.states(key) and reading.source.plain(key) is not False:
             reading.refuse(key, "only part of the weights is trained", "freeze-layers")

@@ -62,8 +62,8 @@ IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_b
     layernorm_epsilon norm_epsilon apply_layernorm_1p use_rope_scaling rope_* use_rotary_position_embeddings
     no_position_embedding no_rope_fusion no_persist_layer_norm sharp enable_megatron_timers check_for_nan_in_*
     nccl_communicator_config_path exit_* use_dist_ckpt dist_ckpt* auto_detect_ckpt_format recompute_granularity
-    async_tensor_model_parallel_allreduce no_async_tensor_model_parallel_allreduce no_gradient_accumulation_fusion
-    gradient_accumulation_fusion barrier_* straggler* rerun_mode legacy_tokenizer high_priority_stream_groups
+    async_tensor_model_parallel_allreduce no_async_tensor_model_parallel_allreduce
+    barrier_* straggler* rerun_mode legacy_tokenizer high_priority_stream_groups
     use_pytorch_profiler profile* mid_level_dataset_surplus data_args_path accumulate_allreduce_grads_in_fp32
     attention_dropout ckpt* te_rng_tracker nnodes nproc_per_node use_flash_attn log_* disable_mamba_mem_eff_path
     u deepspeed deepspeed_config kill_switch_path abort_on_unmet_fused_kernel_constraints valid_num_workers"""
@@ -322,6 +322,15 @@ def take_loss(reading: Reading) -> None:
         return
     form = reading.read(kind, word(FUSED_LOSSES)) or FUSED_LOSSES["native"]
     reading.derive("loss", form, *[key for key in (on, kind) if key in reading.source])
+
+
+def take_gradients(reading: Reading) -> None:
+    """Read whether weight gradients are computed apart, in place of by kernels that add to the buffer of all."""
+    on, off = "gradient_accumulation_fusion", "no_gradient_accumulation_fusion"
+    if reading.read(off, flag):
+        reading.put("separate-gradients", True, off)
+    elif reading.read(on, flag) is False:
+        reading.derive("separate-gradients", True, on)
 
 
 def take_attention(reading: Reading) -> None:
