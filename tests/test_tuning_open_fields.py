@@ -63,6 +63,15 @@ def test_parts_of_a_layer_are_the_class_s_modules(
     assert said["predicted"] == meant["predicted"] is not None
 
 
+def test_targets_that_no_one_states_are_the_class_s_own_names(tmp_path: pathlib.Path) -> None:
+    """Of Phi-3, for which peft has no default: the layer that holds q and v."""
+    unstated, stated = (
+        memory(tmp_path, model="phi3.5-mini", method=f"kind: lora, lora_rank: 8{targets}")
+        for targets in ("", ", lora_targets_canonical: 'qkv_proj'")
+    )
+    assert unstated["predicted"] == stated["predicted"]
+
+
 def test_a_part_that_no_layer_has_is_the_reason(tmp_path: pathlib.Path) -> None:
     found = memory(tmp_path, model="falcon-7b", method="kind: lora, lora_rank: 8, lora_targets_canonical: gate")
     assert "falcon-7b has no linear layer 'gate'" in found["why"]

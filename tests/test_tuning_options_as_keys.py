@@ -56,6 +56,11 @@ def test_the_version_of_fsdp(tmp_path: pathlib.Path) -> None:
     names = ("fsdp_version: 2", "framework: FSDP2", "fsdp_version: 1", "framework: FSDP")
     found = [allocated(tmp_path, count=4, method=lora, layout=layout + name) for name in names]
     assert found[0] == found[1] != found[2] == found[3]
+    third = answers(tmp_path, count=4, method=lora, layout=layout + "fsdp_version: 3")["memory_allocated"]
+    other = layout.replace("fsdp", "deepspeed") + "fsdp_version: 2"
+    beside = answers(tmp_path, count=4, method=lora, layout=other)["memory_allocated"]
+    assert "version 3 of FSDP" in third["why"]
+    assert "version 2 of FSDP" in beside["why"]
 
 
 def test_the_schedule_of_a_pipeline(tmp_path: pathlib.Path) -> None:
@@ -74,5 +79,7 @@ def test_layers_that_one_process_spreads_over_its_gpus(tmp_path: pathlib.Path) -
     assert open_["memory_allocated"]["predicted"] == one["predicted"] < two["predicted"]
     assert open_["memory_allocated"]["high"] > one["high"]
     assert "one after the other" in open_["tokens_per_second_per_gpu"]["why"]
+    divided = answers(tmp_path, count=4, layout=f"{layout}, pp: 2")["memory_allocated"]
+    assert "beside which pp is not understood" in divided["why"]
     alone = answers(tmp_path, count=1, layout=layout)["memory_allocated"]
     assert alone["predicted"] == allocated(tmp_path, layout="grad_accum: 8")

@@ -83,7 +83,7 @@ def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tu
 
 def _targets_of_kind(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
     if not row.text("method.lora_targets_canonical"):
-        return usual_targets(model)
+        return usual_targets(model, implementation)
     return targets_of(row, model, implementation)
 
 

@@ -35,6 +35,9 @@ def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
     """Return the tensor, pipeline, context and expert parallel degrees: if none is stated and the batch is of fewer
     micro-batches than there are GPUs, as many as possible of those that share one divide tensors within a node."""
     if _is_spread(row):
+        stated = [name for name in DEGREES if (row.count(f"layout.{name}") or 1) > 1]
+        if stated:
+            raise NapkinError(f"device_map spreads the layers, beside which {stated[0]} is not understood")
         return 1, _gpus_of(row) // (row.count("layout.dp") or 1), 1, 1
     tp, pp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "ep"))
     cp, _ = context_ranks(row)

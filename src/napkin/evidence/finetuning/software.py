@@ -54,6 +54,8 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     if (implied or stack) not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
     framework = FRAMEWORKS[implied or stack]
+    if row.count("layout.fsdp_version") not in ((None, 1, 2) if framework.versioned else (None,)):
+        raise NapkinError(f"version {row.count('layout.fsdp_version')} of FSDP is not one of {framework.name}")
     plugins = plugins_of(row)
     if any(one.grouped for one in plugins):
         framework = replace(framework, experts_apart=True)

@@ -14,8 +14,8 @@ from napkin.operations.adapters.targets import ALL_LINEAR, DEFAULT, PARTS, has_m
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 
-USUAL_TARGETS = ("q_proj", "v_proj")
-"""Modules with adapters if a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
+USUAL_TARGETS = ("q", "v")
+"""Parts of a layer with adapters if a row does not say: peft's for Llama (peft 0.21, utils/constants.py)."""
 
 
 def rank_of(row: RowFields) -> int:
@@ -34,9 +34,9 @@ def _targets_text(row: RowFields) -> str:
     return "" if text.startswith(("see ", "default")) else text
 
 
-def usual_targets(model: Model) -> tuple[str, ...]:
-    """Return the modules with adapters of a library that chooses none: peft's for the class, or Llama's."""
-    return (DEFAULT,) if model.family in DEFAULTS else USUAL_TARGETS
+def usual_targets(model: Model, implementation: Implementation) -> tuple[str, ...]:
+    """Return the modules with adapters of a library that chooses none: peft's for the class, or as Llama's."""
+    return (DEFAULT,) if model.family in DEFAULTS else _of_class(USUAL_TARGETS, (), model, implementation)
 
 
 def targets_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def targets_of(row: RowFields, model: Model, implementation: Implementation) -> 
         text = ",".join(given)
     if not text and not row.text("method.lora_target_parameters"):
         scripts = scripts_named(row.text("layout.stack").lower()), scripts_of_library(trainer_of(row))
-        return (ALL_LINEAR,) if any(one.all_linear for one in scripts) else usual_targets(model)
+        return (ALL_LINEAR,) if any(one.all_linear for one in scripts) else usual_targets(model, implementation)
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")
