@@ -297,3 +297,28 @@ def test_layers_of_transformer_engine_leave_gpt_neoxs_precision_open() -> None:
 def test_maxtexts_images_are_refused() -> None:
     text = "base_config: base.yml\nmodel_name: gemma3-4b\nper_device_batch_size: 1\nuse_multimodal: {}\n"
     assert [bool(yaml(text.format(one)).refused) for one in ("true", "false")] == [True, False]
+
+
+def test_prefix_tuning_trains_no_weights() -> None:
+    assert [one.key for one in read(OWN.format("--pre_seq_len 128")).refused] == ["--pre_seq_len"]
+    assert not read(OWN.format("--use_lora True --lora_r 8 --num_virtual_tokens 0")).refused
+
+
+def test_verls_other_models_are_read_in_folders_that_a_variable_names() -> None:
+    line = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=gae actor_rollout_ref.model.path=$HOME/Qwen2.5-3B {} "
+        "critic.model.path=$HOME/models/Qwen2.5-3B-Instruct"
+    )
+    critic = read(line.format("")).inputs["critic"]
+    assert (critic.value, critic.origin) == ("qwen2.5-3b", "assumed")
+    assert read(line.format("reward_model.prime_model.update=before")).refused
+
+
+def test_an_attention_that_a_notebook_of_unsloth_names_is_taken() -> None:
+    text = (
+        "from unsloth import FastVisionModel\nfrom trl import SFTTrainer, SFTConfig\n"
+        "model, t = FastVisionModel.from_pretrained('unsloth/Qwen2.5-7B', attn_implementation='eager')\n"
+        "model = FastVisionModel.get_peft_model(model, r=8, target_modules=['q_proj'])\n"
+        "SFTTrainer(model=model, args=SFTConfig(per_device_train_batch_size=2))\n"
+    )
+    assert reading_of(source_of(text, "run.py")).value_of("attention") == "eager"

@@ -6,7 +6,7 @@ Files give maximum prompt and response lengths. Time depends on mean lengths, wh
 from __future__ import annotations
 
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import degree, flag, natural, number, whole
+from napkin.inputs.launch.values import Open, degree, flag, natural, number, whole
 
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 """verl's blocks of the actor and of the rollout engine."""
@@ -84,9 +84,9 @@ def of_verl(reading: Reading) -> None:
         reading.default("reference", "none", *penalties)
     if reading.value_of("task") == "ppo":
         take_other_model(reading, "critic", "critic.model.path")
-    updated = "reward_model.model.update"
-    if str(reading.source.plain(updated) or "none").lower() != "none":  # recipe/prime
-        reading.refuse(updated, "the reward model is trained as well", "reward")
+    for updated in ("reward_model.model.update", "reward_model.prime_model.update"):
+        if str(reading.source.plain(updated) or "none").lower() != "none":  # recipe/prime
+            reading.refuse(updated, "the reward model is trained as well", "reward")
     if reading.read("reward_model.enable", flag):
         take_other_model(reading, "reward", "reward_model.model.path")
 
@@ -195,6 +195,11 @@ def take_other_model(reading: Reading, option: str, *keys: str) -> None:
     from napkin.inputs.launch.names import model_of
 
     found = reading.find(*keys)
+    if found is not None and isinstance(found.value, Open) and found.value.rest:  # $HOME/models/Qwen2.5-3B
+        name, _ = model_of(found.value.rest)
+        if name:
+            reading.assume(option, name, *keys)
+        return
     if found is None or not isinstance(found.value, str):
         return
     name, _ = model_of(found.value)

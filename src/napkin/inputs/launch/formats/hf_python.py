@@ -9,7 +9,7 @@ from napkin.inputs.launch.hf.adapter import adapter
 from napkin.inputs.launch.hf.names import amount
 from napkin.inputs.launch.hf.precision import precision
 from napkin.inputs.launch.lora import take_adapter_dropout, take_layers, take_lora, take_saved
-from napkin.inputs.launch.names import take_model, take_optimizer
+from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import IDLE_FSDP
@@ -142,6 +142,7 @@ def _others(reading: Reading) -> None:
     take_optimizer(reading, "optim")
     reading.default("optimizer", "adamw-8bit" if reading.source.plain("arguments") else "adamw", "optim")
     reading.default("recompute", "full", "use_gradient_checkpointing")
+    take_attention(reading, "attn_implementation")
     reading.default("attention", "flash", "attn_implementation")
     reading.take("packing", "packing", flag)
 

@@ -109,6 +109,10 @@ def _unabbreviated(source: LaunchFile) -> LaunchFile:
     return source.renamed(names) if names else source
 
 
+OF_PROMPTS = ("pre_seq_len", "num_virtual_tokens", "prefix_projection")
+"""Keys of prefix and prompt tuning (ChatGLM's P-tuning, peft's PrefixTuningConfig)."""
+
+
 def ask_own(reading: Reading) -> None:
     """Leave open what a program states under names of its own, whose meaning only its source tells."""
     micro = reading.inputs.get("micro-batch")
@@ -136,6 +140,9 @@ def ask_own(reading: Reading) -> None:
 
 def _ask_adapter(reading: Reading) -> None:
     """Leave open the adapter that a switch of a program's own turns on, or that it names in a word napkin lacks."""
+    prompt = next((key for key in OF_PROMPTS if reading.source.states(key)), None)
+    if prompt is not None and "adapter" not in reading.inputs:
+        reading.refuse(prompt, "trains a prefix before the prompt, not the weights", "adapter")
     values = {key: one.value for key, one in reading.source.values.items() if OWN_ADAPTERS.search(key)}
     named = [key for key, value in values.items() if isinstance(value, Open) or str(value).isalpha()]
     switch = next((key for key in named if str(values[key]).lower() not in ("false", "none", "no", "full")), None)
