@@ -13,8 +13,6 @@ from napkin.evidence.validation import memory_check
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
 
-# --- what published runs show of the allocator ---
-
 
 class Ledger:
     """A row's bytes by the formulas, and what it measured of them. `outside`: context and communicators, where the

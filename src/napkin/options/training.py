@@ -171,10 +171,12 @@ ADAPTED = (
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """The trained part of a model, and the format of the rest."""
 
-STATE_OPTIONS = (
-    *("dp-shard", "loss", "kernels", "framework", "fsdp-version", "trainer", "compile", "separate-gradients"),
-    *(*TASKED, *FROZEN, *UNTIMED),
-)
+SOFTWARE_OPTIONS = ("loss", "kernels", "framework", "fsdp-version", "trainer", "compile", "separate-gradients")
+"""What runs the step, as memory depends on it."""
+RATE_OPTIONS = ("stack", "async-tp", "async-ep", "factor")
+"""What runs the step, as time alone depends on it."""
+
+STATE_OPTIONS = ("dp-shard", *SOFTWARE_OPTIONS, *TASKED, *FROZEN, *UNTIMED)
 """Further options on which a training step depends, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {
@@ -214,17 +216,8 @@ STEP_MODEL = (
     "dp-shard",
     "recompute",
     *POLICY_OPTIONS,
-    "loss",
-    "kernels",
-    "framework",
-    "fsdp-version",
-    "trainer",
-    "compile",
-    "separate-gradients",
-    "stack",
-    "async-tp",
-    "async-ep",
-    "factor",
+    *SOFTWARE_OPTIONS,
+    *RATE_OPTIONS,
     "offload",
     *FROZEN,
     *STAGE_OPTIONS,

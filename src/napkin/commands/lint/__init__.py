@@ -22,7 +22,7 @@ from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.lint import LINT, OPERATION
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.rollout import ROLLOUT
-from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
+from napkin.options.training import RATE_OPTIONS, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
 from napkin.render.findings import to_annotations
@@ -177,10 +177,7 @@ COMMAND = Command(
         *STAGE_OPTIONS,
         *MODEL_OPTIONS,
         *PADDED,
-        "stack",
-        "factor",
-        "async-tp",
-        "async-ep",
+        *RATE_OPTIONS,
         "tokens",
         *AMOUNT,
         "price",

@@ -15,7 +15,7 @@ from napkin.options.question import OF_FAILURES
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
 from napkin.options.rollout import ROLLOUT
-from napkin.options.training import FROZEN, POLICY_OPTIONS, TASKED, UNTIMED
+from napkin.options.training import FROZEN, POLICY_OPTIONS, RATE_OPTIONS, SOFTWARE_OPTIONS, TASKED, UNTIMED
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
 from napkin.units import Unreadable, positive_count
@@ -101,21 +101,12 @@ COMMAND = Command(
         "recompute",
         *(f"max-{name}" for name in BOUNDED),
         *POLICY_OPTIONS,
-        "loss",
-        "kernels",
-        "framework",
-        "fsdp-version",
-        "trainer",
-        "compile",
-        "separate-gradients",
+        *SOFTWARE_OPTIONS,
         *TASKED,
         *ROLLOUT,
         *FROZEN,
         *UNTIMED,
-        "stack",
-        "async-tp",
-        "async-ep",
-        "factor",
+        *RATE_OPTIONS,
         "profile",
         "host-memory",
         "confidence",

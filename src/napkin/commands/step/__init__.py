@@ -23,7 +23,7 @@ from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.options.rollout import ROLLOUT
-from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
+from napkin.options.training import RATE_OPTIONS, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.render.answer import Answer
 from napkin.term import Term
 from napkin.timing.step import StepTime
@@ -193,11 +193,8 @@ COMMAND = Command(
         "hardware",
         "hardware-file",
         "profile",
-        "stack",
-        "factor",
+        *RATE_OPTIONS,
         "confidence",
-        "async-tp",
-        "async-ep",
         *DRAWS,
     ),
     arguments=("model",),
