@@ -322,3 +322,16 @@ def test_an_attention_that_a_notebook_of_unsloth_names_is_taken() -> None:
         "SFTTrainer(model=model, args=SFTConfig(per_device_train_batch_size=2))\n"
     )
     assert reading_of(source_of(text, "run.py")).value_of("attention") == "eager"
+
+
+def test_a_command_that_undecided_branches_put_together_is_not_called_broken() -> None:
+    text = """ARGS="--model_name_or_path gpt2 --per_device_train_batch_size 2"
+if [[ "$BACKEND" == "mpirun" ]]; then APP="python3 train.py --rank 0 $ARGS"; else APP="torchrun train.py $ARGS"; fi
+if [[ "$BACKEND" == "mpirun" ]]; then
+    ${BIND} ${APP}
+else
+    ${APP}
+fi
+"""
+    with pytest.raises(NapkinError, match=r"is put together from \$APP, set in an undecided branch"):
+        read(text)

@@ -195,6 +195,11 @@ def _check_whole(script: Commands, name: str) -> None:
         first = next((marks(word)[0] for word in words if not _is_array(word)), "")
         option = first.startswith("--") and first != "--"
         if (option or _DOTTED.fullmatch(first)) and any(_is_option(one) for one in before):
+            if mixed := next((found for word in words[:2] if "undecided branch" in (found := marks(word)[2])), ""):
+                raise NapkinError(
+                    f"{name}:{line}: the command is put together from {mixed[:60]}",
+                    "give the command alone: the line that the script prints or starts",
+                )
             raise NapkinError(
                 f"{name}:{line}: {first[:40]} begins a new command: bash ends the one above before this line",
                 "move comments out of the command, and end each of its lines but the last in a backslash",
