@@ -234,7 +234,9 @@ def words_in(node: ast.AST) -> set[str]:
     return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
 
 
-READERS = ("evidence/finetuning", "evidence/fit", "evidence/predictions", "evidence/rates", "evidence/validation")
+READERS = tuple(
+    f"evidence/{name}" for name in ("rows", "finetuning", "fit", "predictions", "rates", "serving", "validation")
+)
 """The same of what reads published rows, apart from their words, and predicts them."""
 
 

@@ -11,6 +11,7 @@ from napkin.evidence.rows.optimizers import name_of
 from napkin.evidence.rows.printed import Measured, PrintedDecoder, measured, printed_decoder
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.words import FSDP, HYBRID, SCHEDULES, schedule_named
+from napkin.evidence.software.stacks import STACKS
 from napkin.record import record
 from napkin.training import optimizers
 from napkin.training.precision import POLICIES
@@ -192,13 +193,11 @@ def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> flo
 
 
 def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
-    """Return the bytes of a gradient element as it is reduced, where the row decides; None: as the stack does it.
-
-    DeepSpeed's BF16_Optimizer all-reduces its fp32 gradients, which moves each twice (deepspeed/runtime/
-    bf16_optimizer.py, get_grads_for_reduction; engine.py, buffered all-reduce)."""
+    """Return the bytes of a gradient element as it is reduced, where the row decides; None: as the stack does it."""
     if row.text("layout.fsdp_mixed_precision") == "PURE" or policy == "bf16-pure":
         return 2
-    return 8 if stack == "megatron-deepspeed" and row.text("layout.gradient_dtype") == "fp32" else None
+    wide = row.text("layout.gradient_dtype") == "fp32" and stack in STACKS
+    return STACKS[stack].fp32_gradient_bytes if wide else None
 
 
 WHOLE_RUN = "whole"

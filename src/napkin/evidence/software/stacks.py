@@ -26,6 +26,9 @@ class SoftwareStack:
                     _fully_shard/_fsdp_collectives.py). XLA's write the tensor itself, and Megatron-FSDP's buffers hold
                     the weights (NVIDIA/Megatron-LM docs/user-guide/features/megatron_fsdp.md, Advanced Bucketing)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
+    fp32_gradient_bytes  the same where a run states that gradients are fp32, None if that changes nothing. DeepSpeed's
+                    BF16_Optimizer all-reduces them, which moves each twice (deepspeed/runtime/bf16_optimizer.py,
+                    get_grads_for_reduction; engine.py, buffered all-reduce)
     fused_casts     norms and activations write 8-bit outputs for the product that follows (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/layernorm_mlp.py)
     fused_chains    hand-written kernels run such chains without a compiler (NVIDIA/Megatron-LM megatron/core/fusions/)
@@ -67,6 +70,7 @@ class SoftwareStack:
     stops_early: bool = False
     copies_shards: bool = False
     gradient_bytes: int = 4
+    fp32_gradient_bytes: int | None = None
     gathers_low: bool = False
     sequence_parallel: bool = False
     zero: int = 0
@@ -146,6 +150,7 @@ STACKS = {
         SoftwareStack(
             "megatron-deepspeed",
             "Megatron-DeepSpeed (BLOOM)",
+            fp32_gradient_bytes=8,
             reduce_early=False,
             accumulation="separate",
             gradient_bytes=2,
