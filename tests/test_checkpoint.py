@@ -37,6 +37,14 @@ def test_a_tied_embedding_is_saved_once(napkin: Napkin) -> None:
     assert napkin(line).values["checkpoint/bytes"] == pytest.approx(14 * 559_214_592, rel=1e-5)
 
 
+def test_a_vision_tower_is_saved_with_its_model(napkin: Napkin) -> None:
+    """Qwen2-VL 7B: 8,291,375,616 parameters as published, 675.8 million of them in the tower and its projector."""
+    found = napkin("checkpoint qwen2-vl-7b --json").values["checkpoint/bytes"]
+    assert found == 14 * 8_291_375_616
+    run = napkin("train-time qwen2-vl-7b --tokens 1B --gpus 8 --hardware h100 --zero 3 --json").values
+    assert run["checkpoint/bytes"] == pytest.approx(found, rel=1e-6)
+
+
 def test_states_that_depend_on_shapes(napkin: Napkin) -> None:
     """Muon has one buffer of a matrix in a layer and leaves the rest to AdamW with two; Adafactor has a row and a
     column. A count of parameters alone is not enough for them."""

@@ -12,6 +12,7 @@ from napkin.counting import params
 from napkin.errors import NapkinError
 from napkin.evidence.figures import failures
 from napkin.footprint import capacity, storage
+from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.training import FROZEN, SETUP_DEFAULTS
 from napkin.record import record, replace
@@ -93,7 +94,7 @@ def _read_saved(inputs: Inputs) -> CheckpointQuestion:
     if inputs.has("params"):
         raise NapkinError("MODEL and --params cannot be combined", "the model has its own count")
     model = read_model(inputs)
-    count = params.params(model)["params/total"]
+    count = _count_of(model)
     if not (optimizer.factored or optimizer.only_matrices or any(name in inputs for name in FROZEN)):
         return _of_count(count, policy, optimizer)  # every parameter has the same bytes: no setup is read for them
     from napkin.commands.question.setup import read_setup_around
@@ -112,6 +113,15 @@ def _read_saved(inputs: Inputs) -> CheckpointQuestion:
         merged = multiply("checkpoint/merged", count, each)
     found = saved_states(model, setup), merged, trained_part(setup)
     return CheckpointQuestion(count, *found, setup.precision, setup.optimizer)
+
+
+def _count_of(model: Model) -> Term:
+    """Return the parameters of a model, with those of its vision tower."""
+    if model.vision is None:
+        return params.params(model)["params/total"]
+    from napkin.counting.vision import params_of
+
+    return params_of(model)[-1]
 
 
 def _of_count(count: Term, policy: Precision, optimizer: Optimizer) -> CheckpointQuestion:
