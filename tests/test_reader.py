@@ -159,6 +159,14 @@ def test_a_batch_size_is_said_to_be_one_gpu_s() -> None:
         (f"sweep {MEMORY} --over seq=1,2 --over zero=2,3 --over tp=1,2", ["--over and --by"]),
         (f"{MEMORY} --attention sdpa", ["--attention flash"]),
         (f"{MEMORY} --zero stage3", ["--zero 3"]),
+        (f"{MEMORY} --task ipo", ["--task dpo"]),
+        (f"{MEMORY} --task dapo", ["--task grpo"]),
+        (f"{MEMORY} --trainer huggingface", ["--trainer hf-trainer"]),
+        (f"{MEMORY} --trainer deepspeed", ["--framework deepspeed"]),
+        (f"{MEMORY} --framework trl", ["--trainer trl"]),
+        (f"{MEMORY} --optimizer galore_adamw_layerwise", ["--optimizer galore-adamw --optimizer-in-backward"]),
+        (f"{MEMORY} --min memory", ["--min gpus"]),
+        (f"{MEMORY} --max tokens", ["--max micro-batch or seq or layers or params"]),
         ("serve llama3-8b --hardware h100 --quantization awq", ["--dtype int4"]),
         ("validate --learning-rate 1", ["napkin validate --help"]),  # it predicts no run of one's own
         ("compare memory llama3-8b --hardware h100 --against gpus=16,foo=3", ["napkin memory --help"]),
@@ -301,6 +309,11 @@ def test_a_shape_near_llamas_is_what_megatron_builds(napkin: Napkin) -> None:
         napkin(f"{llama} {more} --json").data["values"]["memory/parameters"] for more in ("", "--disable-bias-linear")
     )
     assert with_biases - without == 2 * biases
+
+
+def test_a_flag_of_peft_s_is_a_kind_of_adapter(napkin: Napkin) -> None:
+    line = "memory llama3-8b --lora-rank 8 --json"
+    assert napkin(f"{line} --use-dora").values == napkin(f"{line} --adapter dora").values
 
 
 def test_hints_for_other_values_are_loaded_for_the_options_that_have_them() -> None:

@@ -12,7 +12,7 @@ from napkin.options.registry import OPTIONS
 
 TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
-HINTED = ("adapter", "attention", "max", "min", "precision", "quantized", "task", "zero")
+HINTED = (*("adapter", "attention", "max", "min", "optimizer", "precision", "quantized", "task", "trainer", "zero"),)
 """The options in VALUES of options/meanings.py, a module loaded only for values that these options do not have."""
 
 

@@ -9,7 +9,7 @@ from napkin.commands.signature import OptionText, Signature
 from napkin.commands.uses import Reason, Uses
 from napkin.errors import NapkinError, Problems
 from napkin.options.command_line import Text, changed, pieces_of, typed
-from napkin.options.option import Option, Parsed
+from napkin.options.option import Choice, Option, Parsed
 from napkin.options.registry import OPTIONS, spelled
 from napkin.render.answer import Cell, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
@@ -73,7 +73,9 @@ class Inputs(Uses):
         try:
             value = self.command.reads.get(option.name, option.parse)(written)
         except Unreadable as problem:
-            hint = option.usage if problem.hint in (None, EXAMPLES) else problem.hint
+            own = self.command.reads.get(option.name)
+            usage = f"{option.shown} {' or '.join(own.words)}" if isinstance(own, Choice) else option.usage
+            hint = usage if problem.hint in (None, EXAMPLES) else problem.hint
             from napkin.commands.several import several
 
             asked = several(self.command, option, written)

@@ -172,6 +172,7 @@ MEANS: dict[str, Mapping[str, str]] = {
     "sdpa use-sdpa": {"": _SDPA},
     "xformers xformers-attention mem-efficient-attention memory-efficient-attention": {"": "--attention efficient"},
     "cudnn-attention": {"": "--attention cudnn"},
+    "use-dora dora": {"": "--adapter dora", "false": ""},
     "lora use-lora peft use-peft use-lora-adapters adapter adapter-type finetuning-type train-type tuner-type": _LORA,
     "method finetuning-method finetune-method training-method peft-method peft-type": {**_LORA, **_TASKS},
     "liger use-liger use-liger-kernel use-liger-kernels liger-kernel enable-liger-kernel enable-liger": {
@@ -297,7 +298,29 @@ other options, or after `!` the hint of a refusal; after `?` too, unless the lin
 
 VALUES: dict[str, Mapping[str, str]] = {
     "adapter": {"qlora": _QLORA, "*.json": "--from adapter_config.json reads peft's file"},
-    "task": {**dict.fromkeys(("rl", "rlhf", "reinforce"), _ROLLOUTS), "lora": _RANK[1:], "qlora": _QLORA},
+    "task": {
+        **dict.fromkeys(("rl", "rlhf", "reinforce"), _ROLLOUTS),
+        **dict.fromkeys(
+            ("dapo", "gspo", "dr-grpo", "cispo", "reinforce++"), "--task grpo: another loss of the same passes"
+        ),
+        **dict.fromkeys(("ipo", "rdpo", "apo", "sppo"), "--task dpo: another loss of the same passes"),
+        "cpo": "--task orpo: another loss of the same passes, without a reference",
+        "lora": _RANK[1:],
+        "qlora": _QLORA,
+    },
+    "trainer": {
+        **dict.fromkeys(("huggingface", "hf", "transformers", "trainer"), "--trainer hf-trainer"),
+        "peft": "--lora-rank 16 trains peft's adapters; --trainer hf-trainer or trl runs them",
+        "llamafactory": "--trainer llama-factory",
+        "swift": "--trainer ms-swift",
+    },
+    "optimizer": {
+        **{
+            f"{name}-layerwise": f"--optimizer {name} --optimizer-in-backward"
+            for name in ("galore-adamw", "galore-adamw-8bit", "apollo-adamw")
+        },
+        "lomo": "--optimizer sgd --optimizer-in-backward",
+    },
     "quantized": {
         **dict.fromkeys(("4bit", "4-bit", "4", "bnb", "bitsandbytes"), _FOUR_BIT_FORMATS),
         **dict.fromkeys(("8bit", "8-bit", "8"), "--quantized int8 (LLM.int8) or fp8"),

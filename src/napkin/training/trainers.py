@@ -289,6 +289,9 @@ def find(text: str) -> Trainer:
     """Return the library of that name; an unknown one is refused (2)."""
     word = text.strip().lower()
     if word not in TRAINERS:
-        hint = did_you_mean(word, TRAINERS) or f"one of {', '.join(TRAINERS)}"
+        from napkin.training.frameworks import FRAMEWORKS
+
+        hint = f"--framework {word}" if word in FRAMEWORKS else did_you_mean(word, TRAINERS)
+        hint = hint or f"one of {', '.join(TRAINERS)}"
         raise NapkinError(f"--trainer: {text.strip()[:60]!r} is not known", hint)
     return TRAINERS[word]

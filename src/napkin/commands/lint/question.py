@@ -12,10 +12,11 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.named import named_config
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
+from napkin.commands.question.software import framework_named
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.untimed import check_timed
 from napkin.commands.signature import OptionText
-from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.errors import NapkinError, Refused
 from napkin.evidence.rates.machines import gpus_per_node
 from napkin.operations.model import Model
 from napkin.options.command_line import changed
@@ -24,7 +25,6 @@ from napkin.planning.verdicts import Fit, evaluate
 from napkin.rules.case import Configuration, Options, Stated, fits_as_well
 from napkin.rules.rule import Ask
 from napkin.training import optimizer_names
-from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import precision
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
@@ -57,10 +57,8 @@ def read_words(inputs: Inputs) -> None:
         from napkin.training import trainers
 
         trainers.find(inputs.text("trainer"))
-    word = inputs.text_or_none("framework")
-    if word is not None and word.strip().lower() not in FRAMEWORKS:
-        hint = did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}"
-        raise NapkinError(f"--framework: {word[:60]!r} is not known", hint)
+    if inputs.has("framework"):
+        framework_named(inputs.text("framework"))
 
 
 def read_case(inputs: Inputs, stated: Stated, setup: Setup) -> Configuration:

@@ -29,6 +29,17 @@ def read_named_trainer(inputs: Inputs) -> Trainer | None:
     return trainer
 
 
+def framework_named(name: str) -> Framework:
+    """Return the training framework of that name; an unknown one is refused (2)."""
+    word = name.strip().lower()
+    if word in FRAMEWORKS:
+        return FRAMEWORKS[word]
+    from napkin.training.trainers import TRAINERS
+
+    hint = f"--trainer {word}" if word in TRAINERS else did_you_mean(word, FRAMEWORKS)
+    raise NapkinError(f"--framework: {word[:60]!r} is not known", hint or f"one of {', '.join(FRAMEWORKS)}")
+
+
 def read_framework(inputs: Inputs) -> Framework:
     """Return the training framework, plain torch if none is named; its defaults replace those of the command."""
     trainer = read_named_trainer(inputs)
@@ -40,13 +51,7 @@ def read_framework(inputs: Inputs) -> Framework:
             return PLAIN
         inputs.redefault("implementation", trainer.implementation)
         return trainer.on_none(PLAIN)
-    word = name.strip().lower()
-    if word not in FRAMEWORKS:
-        raise NapkinError(
-            f"--framework: {word[:60]!r} is not known",
-            did_you_mean(word, FRAMEWORKS) or f"one of {', '.join(FRAMEWORKS)}",
-        )
-    framework = _read_version(inputs, FRAMEWORKS[word], trainer)
+    framework = _read_version(inputs, framework_named(name), trainer)
     if trainer is not None and not trainer.has(framework.name):
         raise NapkinError(
             f"--trainer {trainer.name} does not run on --framework {framework.name}",
