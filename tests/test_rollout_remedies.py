@@ -100,3 +100,12 @@ def test_a_suggestion_on_one_data_parallel_rank_leaves_out_the_sharding() -> Non
     for one in found:
         outcome = run_line(f"{one['command'].removeprefix('napkin ')} --json")
         assert (outcome.status, outcome.data["verdict"]) == (0, "fits"), one["command"]
+
+
+def test_a_plan_without_a_layout_names_the_adapters_that_it_did_not_search() -> None:
+    line = "plan qwen2.5-7b --task grpo --gpus 2 --hardware rtx4090 --prompt-tokens 300 --response-tokens 1000"
+    line += " --samples-per-prompt 8 --global-batch 64"
+    refused = run_line(line)
+    assert refused.status == 1
+    assert "hint: --lora-rank 16, which was not searched" in refused.err
+    assert run_line(f"{line} --lora-rank 16").status == 0

@@ -127,9 +127,12 @@ def run_plan(inputs: Inputs) -> Answer:
     ways = plan.search.on(gpus)
     use = chosen(ways)
     if use is None:
-        name, hardware = plan.search.model.name, plan.search.layouts.hardware.name
+        name, layouts = plan.search.model.name, plan.search.layouts
+        whole = layouts.request.setup.implementation.tuning is None
         raise NapkinError(
-            f"{name} on {gpus:,} × {hardware}: no layout and engine fit together", "more --gpus, or --min gpus", BROKEN
+            f"{name} on {gpus:,} × {layouts.hardware.name}: no layout and engine fit together",
+            f"{'--lora-rank 16, which was not searched, ' if whole else ''}more --gpus, or --min gpus",
+            BROKEN,
         )
     fitting = [one for one in ways if one.fit.verdict != NOT]
     shown = fitting[: plan.rows]
