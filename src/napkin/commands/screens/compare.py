@@ -83,7 +83,7 @@ def of_sides(
     if any(verdicts):
         rows.insert(0, ("verdict", *(verdict or "" for verdict in verdicts), ""))
     listing = not headline
-    columns = (Column("quantity"), Column("A", right=True), Column("B", right=True), Column("B / A", right=True))
+    columns = (Column("quantity"), Column("A", right=True), Column("B", right=True), Column("B / A", True, 1))
     more = len(moved) - len(shown)
     said = [*follows, *([f"{more} more quantities differ: --show names one, --json has all"] if more else [])]
     lines = headline or [f"{path.removeprefix('hardware/')} {_times(have[path][0], get[path][0])}" for path in moved]
