@@ -25,10 +25,10 @@ from napkin.evidence.finetuning.software import (
     framework_of,
     holds_logits,
     is_reentrant,
-    kernels_of,
     offload_of,
     precisions_of,
     trainer_of,
+    with_kernels,
     with_loss,
 )
 from napkin.evidence.intervals.margins import Asked, widths_of
@@ -137,14 +137,11 @@ def fine_tuning(row: RowFields) -> FineTuning:
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
     plain = with_loss(row, model, implementation_of(name, model.family), framework)
-    plain = replace(plain, holds_logits=holds_logits(row))
-    implementation = replace(plain, loss=loss_of(asked, plain.loss, precision))
+    implementation = replace(plain, loss=loss_of(asked, plain.loss, precision), holds_logits=holds_logits(row))
     if kind != "full":
         tuning = adapters_of(row, model, implementation, other)
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
-    kernels = kernels_of(row)
-    if kernels is not None:
-        implementation = kernels.on(implementation)
+    implementation = with_kernels(row, implementation)
     optimizer, form, in_backward = optimizer_of(row)
     kernel, card = attention_of(row, name), card_of(row)
     setup = Setup(
@@ -163,9 +160,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
             asked, reference_of(row, asked, kind != "full"), teacher_of(row, asked), framework.reference_first
         ),
         generation="" if card is None else card.generation,
-        widths=widths_of(
-            framework.name, Asked(implementation.tuning is not None, precision.compute, True, origin_of(row))
-        ),
+        widths=widths_of(framework.name, Asked(kind != "full", precision.compute, True, origin_of(row))),
         frozen=frozen_layers(row, model) if kind == "full" else None,
         asleep=frozen_part(row, model) if kind == "full" else "",
     )

@@ -221,6 +221,12 @@ def kernels_of(row: RowFields) -> Kernels | None:
     return usual if named is None else together(named, usual)
 
 
+def with_kernels(row: RowFields, implementation: Implementation) -> Implementation:
+    """Return an implementation that runs the library of kernels that a row names, or its trainer has."""
+    kernels = kernels_of(row)
+    return implementation if kernels is None else kernels.on(implementation)
+
+
 def holds_logits(row: RowFields) -> bool:
     """Return whether the training loop that a row names holds the logits until the backward pass is over, unless the
     row says that it drops them."""
