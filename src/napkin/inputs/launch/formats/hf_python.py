@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
-from napkin.inputs.launch.hf import trl
+from napkin.inputs.launch.hf import lengths, trl
 from napkin.inputs.launch.hf.adapter import adapter
 from napkin.inputs.launch.hf.names import amount
 from napkin.inputs.launch.hf.precision import precision
@@ -73,7 +73,7 @@ def _task(reading: Reading) -> None:
 def _seq(reading: Reading) -> None:
     """Read the sequence length: unsloth's model sets one, which the trainer may lower (unsloth/models/rl.py)."""
     if not _fast(reading) or reading.value_of("task") == "grpo":
-        hf_trainer.seq(reading)
+        lengths.seq(reading)
         return
     reading.take("seq", "max_seq_length", whole)
     reading.default("seq", 2048, "max_seq_length")

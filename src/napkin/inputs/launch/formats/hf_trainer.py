@@ -7,15 +7,14 @@ from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf.accelerate_line import LAUNCHERS, ask_sharding, take_accelerate
 from napkin.inputs.launch.hf.adapter import adapter, is_qlora
 from napkin.inputs.launch.hf.blocks import flattened
-from napkin.inputs.launch.hf.names import BATCHES, EPOCHS, LENGTHS, amount, ask_own, spelled
+from napkin.inputs.launch.hf.lengths import seq
+from napkin.inputs.launch.hf.names import BATCHES, EPOCHS, amount, ask_own, spelled
 from napkin.inputs.launch.hf.precision import is_from_scratch, precision
 from napkin.inputs.launch.hf.trl import (
     ARGUMENTS,
     OF_TRL,
     TEACHER,
     has_trl_defaults,
-    is_assumed,
-    is_trl,
     take_task,
     take_trainer,
 )
@@ -36,7 +35,6 @@ from napkin.inputs.launch.shared import (
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.values import flag, number, whole
-from napkin.inputs.presets import is_preset, preset
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -63,13 +61,6 @@ UNMISTAKABLE = "per_device_train_batch_size"
 """The argument that no other library has."""
 ENOUGH = 4
 """Arguments that tell a file without a model, which its program names."""
-HALVES = (
-    ("max_source_length", "max_target_length"),
-    ("source_max_len", "target_max_len"),
-    ("max_input_length", "max_output_length"),
-)
-"""Prompt and response, or source and target of an encoder-decoder (the second is qlora.py's); run_summarization.py is
-refused."""
 
 
 def rollout(reading: Reading) -> None:
@@ -84,53 +75,6 @@ def rollout(reading: Reading) -> None:
         for key in engine:
             if all(key not in one.where for one in reading.inputs.values()):
                 reading.omit(key, "settings of the generation engine")
-
-
-def seq(reading: Reading) -> None:
-    """Read the sequence length: prompt + completion for tasks that generate samples."""
-    if reading.value_of("task") in ("grpo", "rloo"):
-        prompt = reading.read("max_prompt_length", whole)
-        answer = reading.read("max_completion_length", whole)
-        if "max_prompt_length" in reading.source and prompt is None:
-            reading.ask("seq", "max_prompt_length", "max_completion_length")
-        elif prompt or answer:
-            keys = ("max_prompt_length", "max_completion_length")
-            total = (prompt or 512) + (answer or 256)
-            reading.derive("seq", total, *keys) if prompt and answer else reading.default("seq", total, *keys)
-        return
-    parts = ("max_prompt_length", "max_response_length")
-    if reading.source.has_all(*parts):  # of a program of one's own that generates: TRL's second part is its completion
-        lengths = [reading.read(key, whole) or 0 for key in parts]
-        reading.derive("seq", sum(lengths) if all(lengths) else None, *parts)
-        return
-    for key in LENGTHS:
-        if key in reading.source:
-            if reading.take("seq", key, whole):
-                reading.told("max_prompt_length", "max_completion_length")
-            else:
-                reading.ask("seq", key)
-            return
-    for keys in HALVES:
-        halves = [reading.read(key, whole) for key in keys]
-        if all(halves) and _has_decoder(reading.value_of("model")):
-            reading.put("seq", halves[0], keys[0])
-            reading.put("target-seq", halves[1], keys[1])
-            return
-        if all(halves):
-            reading.derive("seq", sum(one or 0 for one in halves), *keys)
-            return
-    if is_trl(reading) and is_assumed(reading.source):
-        reading.ask("seq", "max_length")
-    elif is_trl(reading):
-        reading.default("seq", 1024, "max_length")
-
-
-def _has_decoder(model: object) -> bool:
-    """Return whether a preset is an encoder-decoder, whose decoder reads a sequence of its own."""
-    config = preset(str(model)).config if is_preset(str(model)) else {}
-    return any(key in config for key in ("num_decoder_layers", "decoder_layers")) or bool(
-        config.get("is_encoder_decoder")
-    )
 
 
 def framework(reading: Reading) -> None:

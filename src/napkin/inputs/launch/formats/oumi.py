@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.checks import take_machine
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
+from napkin.inputs.launch.hf import lengths
 from napkin.inputs.launch.hf.adapter import adapter
 from napkin.inputs.launch.hf.names import amount
 from napkin.inputs.launch.hf.precision import precision
@@ -94,7 +95,7 @@ def _task(reading: Reading) -> None:
 
 def _seq(reading: Reading) -> None:
     if reading.value_of("task") == "grpo" or reading.source.states("max_length"):
-        hf_trainer.seq(reading)
+        lengths.seq(reading)
     else:
         reading.ask("seq", "max_length")
 
