@@ -57,6 +57,13 @@ def test_states_that_depend_on_shapes(napkin: Napkin) -> None:
     assert napkin("checkpoint --params 8B --optimizer adafactor").status == 3
 
 
+def test_the_next_line_has_no_option_of_a_launch_file_that_is_not_its_own(napkin: Napkin) -> None:
+    shown = napkin("checkpoint llama3-8b --from configs/launch/lora-8b.yaml").out
+    line = shown.partition("next: napkin ")[2].replace("\\\n", " ")
+    assert "--lora-rank 16" in line
+    assert napkin(line).status == 0
+
+
 @pytest.mark.parametrize(
     "line", ["llama3-8b --lora-rank 8 --quantized nf4", "llama3-8b --lora-rank 8 --lora-dropout 0.1"]
 )

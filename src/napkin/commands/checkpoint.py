@@ -102,11 +102,13 @@ def _read_saved(inputs: Inputs) -> CheckpointQuestion:
     from napkin.footprint.checkpointed import saved_states
     from napkin.training.layout import Layout
 
-    asked = inputs.changed(dict.fromkeys(NOT_SAVED))
+    others = [name for name in inputs.given if name not in inputs.command.names]  # of a file for several commands
+    asked = inputs.changed(dict.fromkeys((*NOT_SAVED, *others)))
     asked.defaults(SETUP_DEFAULTS)
     setup = read_setup_around(asked, model, Layout(seq=1))
     inputs.adopt(asked)
     inputs.depends(NOT_SAVED, False, "frozen weights are not saved")
+    inputs.depends(others, False, "this answer does not depend on it")
     merged = None
     if setup.implementation.tuning is not None:
         each = capacity.width(setup.precision.frozen or setup.precision.param, "bytes_per_param/merged")

@@ -57,6 +57,10 @@ def next_pieces(following: Next | str, answer: Answer) -> list[str]:
     if isinstance(following, str):
         return pieces_in(following)
     given, keep = spelled_inputs(answer), following.keep
+    if keep is None and any(answer.inputs[name].origin != "given" for name in given):  # of a file for several commands
+        from napkin._tables.takes import TAKES
+
+        keep = TAKES.get(following.command or answer.command)
     if keep is not None and "dtype" in given and "dtype" not in keep and "precision" in keep:
         from napkin.training.usual_policy import usual_policy
 
