@@ -95,12 +95,8 @@ REFUSED = (
     ("--trainer openrlhf --zero 3 --tp 2", "has no tensor-parallel ranks with ZeRO-3", "--zero 0 or 1 or 2"),
     ("--trainer trl --framework megatron-core", "--trainer trl does not run on --framework megatron-core", "fsdp"),
     ("--trainer accelerate --framework fsdp --tp 2", "on fsdp version 1 has no tensor-parallel", "--fsdp-version 2"),
-    ("--trainer trl --framework fsdp --lora-rank 8 --cp 2", "on fsdp version 1 has no context", "--fsdp-version 2"),
-    (
-        "--trainer trl --zero 3 --tp 2 --lora-rank 8",
-        "has no tensor-parallel ranks with ZeRO-3",
-        "--framework fsdp --fsdp-version 2",
-    ),
+    ("--trainer trl --framework fsdp --fsdp-version 1 --cp 2", "on fsdp version 1 has no context", "--fsdp-version 2"),
+    ("--trainer trl --zero 3 --tp 2 --lora-rank 8", "has no tensor-parallel ranks with ZeRO-3", "--framework fsdp"),
 )
 
 
@@ -289,7 +285,7 @@ def test_matrices_of_adapters_are_units_in_the_version_that_makes_them(napkin: N
     ("line", "version"),
     [
         ("--trainer trl --framework fsdp", "2"),
-        ("--trainer trl --framework fsdp --lora-rank 8", "1"),
+        ("--trainer trl --framework fsdp --lora-rank 8", "2"),
         ("--trainer axolotl --zero 3 --lora-rank 8", "2"),
         ("--trainer accelerate --framework fsdp", "1"),
         ("--trainer verl", "1"),

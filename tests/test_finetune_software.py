@@ -215,7 +215,7 @@ def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_
     assert 0.9 < (old - new) / (32 * 4 * 4096 * 4096 * 2) <= 1.01
     others = [
         {"id": "open", "count": 2, "layout": layout},
-        {"id": "second", "count": 2, "layout": f"{layout}, framework: FSDP2".replace("hf-trainer", "accelerate")},
+        {"id": "second", "count": 2, "layout": f"{layout}, framework: FSDP2"},
         {"id": "loop", "count": 2, "layout": layout.replace("hf-trainer", "none")},
     ]
     more = validated(tmp_path, *others)

@@ -295,10 +295,20 @@ def test_a_base_that_the_library_would_load_in_fp32_is_assumed_in_sixteen_bits(l
     assert any("--precision param=fp32,compute=bf16" in note for note in notes) is says
 
 
-@pytest.mark.parametrize(("trainer", "apart"), [("hf-trainer", True), ("trl", True), ("nemo-automodel", False)])
-def test_fsdp_units_of_adapters_are_of_peft_s_wrap_policy(trainer: str, apart: bool) -> None:
-    """A layer and its eight matrices (A and B of four modules), each gathered in two passes, or all with the layer."""
+@pytest.mark.parametrize(
+    ("software", "apart"),
+    [
+        ("hf-trainer --fsdp-version 1", True),
+        ("trl --fsdp-version 1", True),
+        ("trl", False),
+        ("axolotl", True),
+        ("nemo-automodel", False),
+    ],
+)
+def test_fsdp_units_of_adapters_are_of_peft_s_wrap_policy(software: str, apart: bool) -> None:
+    """A layer and its eight matrices (A and B of four modules), each gathered in two passes, or all with the layer.
+    transformers' Trainer sets that policy for the first version only; axolotl calls fully_shard for each adapter."""
     line = "step llama3-8b --seq 256 --hardware h100 --gpus 8 --zero 3 --framework fsdp --lora-rank 8 --recompute none"
     line += " --lora-targets q_proj,k_proj,v_proj,o_proj --json --explain"
-    terms = run_line(f"{line} --trainer {trainer}").data["terms"]
+    terms = run_line(f"{line} --trainer {software}").data["terms"]
     assert terms["decoder/launch/units"]["value"] == (1 + 8 * apart) * 2

@@ -56,8 +56,6 @@ def gathered_bytes(
     setup = step.setup
     root, block, every = _gathered_units(step, stage, parts)
     in_use = (root if ends or not setup.framework.ends_apart else 0) + in_flight * block
-    if setup.framework.one_unit and setup.implementation.tuning is not None:
-        in_use = every
     if setup.framework.keeps_stage:
         in_use = where(setup.layout.pp > 1, every, in_use)
     return where(setup.layout.zero >= 3, in_use, 0)
@@ -85,9 +83,7 @@ def stream_bytes(step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number,
     staged = 1 + ratio(stored, gathered) * (away and stored != gathered)
     other = reduced != grad
     freed = ratio(reduced * (other or away) + grad * (other and away), gathered)
-    root, block, every = _gathered_units(step, stage, parts)
-    if setup.framework.one_unit and tuning is not None:
-        root, block = every, 0
+    root, block, _ = _gathered_units(step, stage, parts)
     larger = maximum(root, block)
     gathers = maximum(root + ratio(root, setup.shards) * staged - block, larger + ratio(block, setup.shards) * staged)
     reductions = ratio(larger, setup.shards) * freed

@@ -114,7 +114,6 @@ class Framework:
     keeps_frozen  gathered blocks whose parameters are frozen stay gathered through the backward pass: torch's FSDP
                   before 2.1, whose hook after a block's backward pass needs a gradient (pytorch/pytorch pull request
                   101982, "Reshard frozen params in backward"; meta-llama/llama-cookbook issues 37 and 118)
-    one_unit      with adapters, all blocks are the root's unit, which stays gathered from the forward pass on
     experts_apart  experts are divided over expert-parallel ranks only, and whole on each group of them: FSDP is told
                   to ignore their modules (foundation-model-stack/fms-acceleration at 876e2ed6, plugins/accelerated-moe,
                   framework_plugin_scattermoe.py, fsdp_plugin.ignored_modules; scattermoe_prepare.py replicates them
@@ -169,7 +168,6 @@ class Framework:
     defers: bool = False
     retains: bool = False
     keeps_frozen: bool = False
-    one_unit: bool = False
     experts_apart: bool = False
     fsdp: int = 0
     unit_of_layer: bool = False

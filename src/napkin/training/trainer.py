@@ -79,16 +79,10 @@ class Trainer:
               1.11)
     units     FSDP's versions in which each matrix of an adapter is a unit of its own. The first: peft's
               fsdp_auto_wrap_policy (utils/other.py), which wraps every leaf with a trained weight, and which
-              transformers' Trainer takes (update_fsdp_plugin_peft). fully_shard of a block holds its adapters with its
-              other weights, unless the library calls it for each
-    one_unit  fully_shard makes no block a unit in a run of adapters, so that all weights are gathered at once:
-              transformers' Trainer sets peft's policy (transformers 5.24 distributed/fsdp.py, update_fsdp_plugin_peft;
-              4.57 trainer.py), which accelerate does not know for fully_shard and passes over (accelerate 1.11 and 1.15
-              utils/fsdp_utils.py, fsdp2_prepare_auto_wrap_policy: None; the root's reshard_after_forward is False)
-    versions  FSDP's default version for training all weights, and for adapters. transformers 5 (training_args.py,
-              _process_fsdp_args) has fully_shard, but peft's policy is none that accelerate would make units of with it
-              (accelerate 1.15 utils/fsdp_utils.py, fsdp2_prepare_auto_wrap_policy), and published runs of adapters had
-              the first
+              transformers' Trainer takes (update_fsdp_plugin_peft) where it creates the optimizer after the model is
+              wrapped, as the first version only (delay_optimizer_creation, transformers 4.57 and 5.24 trainer.py).
+              fully_shard of a block holds its adapters with its other weights, unless the library calls it for each
+    version   FSDP's version by default: the second in transformers 5 (training_args.py, _process_fsdp_args)
     software  the stack whose measured steps are most similar (evidence/software/stacks.py)
     source    citation of its code
     """
@@ -134,8 +128,7 @@ class Trainer:
     broadcast: float = 0.0
     defers: bool = False
     units: tuple[int, ...] = (1,)
-    one_unit: bool = False
-    versions: tuple[int, int] = (2, 1)
+    version: int = 2
     software: str = "fsdp-eager"
 
     def has(self, framework: str) -> bool:
@@ -166,14 +159,7 @@ class Trainer:
         defers = framework.defers or (self.defers and framework.gathers)
         unit = framework.unit_of_adapter if framework.program else framework.fsdp in self.units
         zero = self.stage(framework) or framework.zero
-        return replace(
-            framework,
-            defers=defers,
-            unit_of_adapter=unit,
-            one_unit=self.one_unit and framework.fsdp == 2,
-            zero=zero,
-            divides=divides,
-        )
+        return replace(framework, defers=defers, unit_of_adapter=unit, zero=zero, divides=divides)
 
     def on_none(self, loop: Framework) -> Framework:
         """Return torch's own loop as the library runs it in a run that names no framework, with the ZeRO stages that

@@ -55,7 +55,6 @@ TRAINERS: dict[str, Trainer] = {
             "transformers 5 trainer.py, autocast_smart_context_manager: autocast under bf16 or fp16; peft's adapters; "
             "integrations/deepspeed.py: a ZeRO stage is DeepSpeed's",
             backends=TRANSFORMERS,
-            one_unit=True,
             widens=True,
             defers=True,
         ),
@@ -63,7 +62,7 @@ TRAINERS: dict[str, Trainer] = {
             "accelerate",
             "accelerate accelerator.py, prepare_model: forward under autocast; peft's adapters; utils/dataclasses.py, "
             "MegatronLMPlugin: pp_degree; DeepSpeedPlugin: zero_stage; FullyShardedDataParallelPlugin: fsdp_version 1",
-            versions=(1, 1),
+            version=1,
             backends=(*TRANSFORMERS, Backend("megatron-core", Divisions(context=(), heads=()))),
             defers=True,
         ),
@@ -77,7 +76,6 @@ TRAINERS: dict[str, Trainer] = {
             "generation_batch_size: the micro-batches of all ranks; grpo_trainer.py and rloo_trainer.py, "
             "logits_to_keep: the completion's; trl/accelerate_configs: zero3.yaml is DeepSpeed's, fsdp2.yaml FSDP's",
             backends=TRANSFORMERS,
-            one_unit=True,
             group=8,
             scores=("grpo", "rloo"),
             full="amp-bf16",
@@ -106,7 +104,6 @@ TRAINERS: dict[str, Trainer] = {
             ),
             as_loaded=True,
             units=(1, 2),
-            versions=(2, 2),
             nested=True,
             kernels="axolotl",
             defers=True,
@@ -123,7 +120,6 @@ TRAINERS: dict[str, Trainer] = {
                 Backend("fsdp", replace(UNDIVIDED, zero=(0, 2, 3))),
                 MEGATRON,
             ),
-            one_unit=True,
             full="amp-bf16",
             checkpoints=True,
             defers=True,
@@ -135,7 +131,6 @@ TRAINERS: dict[str, Trainer] = {
             "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of "
             "core_attn; swift/arguments/sft_args.py: deepspeed zero0 to zero3, deepspeed_autotp_size; "
             "sequence_parallel_size: heads are exchanged, or keys passed on",
-            one_unit=True,
             nested=True,
             joins=("megatron-core",),
             backends=(
@@ -209,7 +204,7 @@ TRAINERS: dict[str, Trainer] = {
             "docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
             "235B in 246 to 266; trainer/config/engine/megatron.yaml: pipeline_model_parallel_size; "
             "engine/fsdp.yaml: strategy fsdp, the first version; ulysses_sequence_parallel_size, no tensor parallelism",
-            versions=(1, 1),
+            version=1,
             full="amp-bf16",
             loads="fp32",
             checkpoints=True,
@@ -263,7 +258,6 @@ TRAINERS: dict[str, Trainer] = {
             timer=("logprobs", "reference"),
             penalizes=(*PENALIZED, "grpo"),
             units=(),
-            versions=(2, 2),
             software="megatron-core",
         ),
         Trainer(
@@ -278,7 +272,6 @@ TRAINERS: dict[str, Trainer] = {
             beside_quantized="bf16",
             autocast=False,
             units=(),
-            versions=(2, 2),
             software="fsdp-compiled",
         ),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.adapters import read_whether_adapted
 from napkin.commands.question.software import read_framework, read_named_trainer, read_stage
 from napkin.errors import NapkinError
 from napkin.training.framework import ANY, Framework
@@ -108,7 +107,7 @@ def _read_backends_with(
     """Yield the options that name another framework, or the second version of FSDP, on which the library has ranks of a
     degree next to others, with stages that it has them with if the one that is given is none of these."""
     stage = read_stage(inputs) if "zero" in inputs or "distributed-optimizer" in inputs else None
-    version = inputs.text_or_none("fsdp-version") or str(trainer.versions[read_whether_adapted(inputs)])
+    version = inputs.text_or_none("fsdp-version") or str(trainer.version)
     for one in trainer.backends:
         stages = one.divides.of(name, ulysses)
         if one.divides.alone or not stages:

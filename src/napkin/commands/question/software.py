@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.adapters import read_whether_adapted
 from napkin.errors import NapkinError, did_you_mean
 from napkin.training.framework import Framework
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, first_version
@@ -60,19 +59,7 @@ def read_framework(inputs: Inputs) -> Framework:
     inputs.redefault("implementation", framework.implementation if trainer is None else trainer.builds(framework))
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
-    return framework if trainer is None else _read_as_run_by(inputs, trainer, framework)
-
-
-def _read_as_run_by(inputs: Inputs, trainer: Trainer, framework: Framework) -> Framework:
-    """Return a framework as the library runs it."""
-    found = trainer.on(framework)
-    stage = read_stage(inputs)
-    if found.one_unit and read_whether_adapted(inputs) and (found.zero if stage is None else stage) >= 3:
-        inputs.note(
-            f"{trainer.name} with adapters: no block is a unit of FSDP's version 2, and all weights are gathered at "
-            "once; --fsdp-version 1 gathers block after block"
-        )
-    return found
+    return framework if trainer is None else trainer.on(framework)
 
 
 def _ways_to_run(trainer: Trainer, stage: int | None) -> list[str]:
@@ -94,7 +81,7 @@ def _read_version(inputs: Inputs, framework: Framework, trainer: Trainer | None)
         return framework
     from napkin.training.trainers import LOOP
 
-    usual = (trainer or LOOP).versions[read_whether_adapted(inputs)]
+    usual = (trainer or LOOP).version
     inputs.redefault("fsdp-version", str(usual))
     return first_version(framework) if inputs.text("fsdp-version") == "1" else framework
 
