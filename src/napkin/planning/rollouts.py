@@ -83,7 +83,7 @@ class RolloutLengths:
     updates   optimizer steps per step, each on a part of the responses
     behind    steps by which responses may be older than the weights; 0: generation and training alternate
     streamed  whether they are trained on as they end, while the engine is kept full: no step waits for its longest one
-    lent      share of them for which the trainer's GPUs generate too before they train
+    lent      share of them that must be there before the trainer starts, until when it lends its GPUs
     """
 
     prompt: int

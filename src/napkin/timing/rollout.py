@@ -49,7 +49,7 @@ OF_A_TOKEN = term.leaf(
 )
 """Seconds in which an engine's host schedules, samples with its log-probability and returns one token."""
 LENT, LENT_SOURCE = 0.4, "verl docs/advance/v1_async_trainer.md, switch_threshold_ratio"
-"""Share of a step's responses for which a trainer that switches lends its GPUs by default."""
+"""Share of a step's responses that a trainer that switches waits for by default, while it lends its GPUs."""
 
 
 @record
@@ -100,16 +100,20 @@ def decoding_steps(
 
 
 def together_time(generation: Term, training: Term, engine: int, trainer: int, lent: float) -> Term:
-    """Return the seconds of a step in which an engine of its own generates while the trainer works: the longer of both.
-    lent: share of the responses for which the trainer's GPUs generate too before they train; the engine generates the
-    others alone: generation · (lent · engine / (engine + trainer) + 1 − lent). engine, trainer: their GPUs."""
-    if lent:
-        share = term.leaf("lent/share", lent, "1", term.SEEN, LENT_SOURCE)
-        own = term.leaf("lent/gpus_of_the_engine", engine / (engine + trainer), "1", term.TRUE, "of all GPUs")
-        alone = term.subtract("lent/alone", term.constant("1", 1), share)
-        part = term.add("lent/part", term.multiply("lent/by_all", share, own), alone)
-        generation = term.multiply("step/together/generation", part, generation)
-    return term.largest("step/together", generation, training)
+    """Return the seconds of a step in which an engine of its own generates for G seconds while the trainer works for T:
+    the longer of both. lent: share l of the responses that must be there before the trainer starts. It lends its GPUs
+    until they are, for what the engine, with the share e of all GPUs, did not generate while it trained: (G − T)·e, or
+    l·G·e if that is shorter, and the engine generates the others alone in (1 − l)·G. engine, trainer: their GPUs."""
+    name = "step/together"
+    if not lent:
+        return term.largest(name, generation, training)
+    share = term.leaf("lent/share", lent, "1", term.SEEN, LENT_SOURCE)
+    own = term.leaf("lent/gpus_of_the_engine", engine / (engine + trainer), "1", term.TRUE, "of all GPUs")
+    alone = term.subtract("lent/alone", term.constant("1", 1), share)
+    part = term.add("lent/part", term.multiply("lent/by_all", share, own), alone)
+    missing = term.multiply("lent/missing", own, term.subtract("lent/longer", generation, training))
+    waits = term.multiply(f"{name}/generation", part, generation)
+    return term.largest(name, waits, term.add(f"{name}/training", training, missing), training)
 
 
 def offload_time(held: Term) -> Term:
