@@ -98,6 +98,16 @@ def test_carriage_returns_end_lines(tmp_path: pathlib.Path) -> None:
     assert log_file.read_file(str(path)).lines > 5
 
 
+@pytest.mark.parametrize(
+    ("rates", "slow"), [("50 100 100 100 84", 0.0), ("50 100 100 100 80", 0.25), ("100 100 1e-320", 1 / 3)]
+)
+def test_the_share_of_slow_lines(tmp_path: pathlib.Path, rates: str, slow: float) -> None:
+    """After the first line of more than three, those at 1 / 1.2 of the median rate or below, however low."""
+    path = tmp_path / "rates.log"
+    path.write_text("".join(f"step: {at}  tps: {rate}  mfu: 41.58%\n" for at, rate in enumerate(rates.split())))
+    assert log_file.read_file(str(path)).slow == pytest.approx(slow)
+
+
 def test_pipes_and_standard_input_are_logs(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("".join(times(50)))

@@ -199,6 +199,7 @@ def repeated() -> bytes:
         (b"\x80\x02P1\n.", "outside itself"),
         (b"\x80\x02K\x01Q.", "outside itself"),
         (b"\x80\x02" + b"(" * 100_000 + b".", "not a whole pickle"),
+        (b"\x80\x04\x8c\x02\xed\xa0.", "not a whole pickle: what it holds is damaged"),  # no UTF-8
         (b"\x1f\x8b\x08\x00", "packed"),
         (repeated(), "repeats itself"),
         (pickle.dumps({"segments": [{"device": 0, "total_size": 10**5000, "blocks": []}]}), "not a number of bytes"),

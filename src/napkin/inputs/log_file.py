@@ -117,8 +117,8 @@ def medians(kept: list[Logged]) -> Logged:
     slow = 0.0
     for name, faster in ((STEP, False), (EACH, True), (TOTAL, True), (FLOPS, True)):
         if name in middle:
-            ratios = [one.quantities[name] / middle[name] for one in same]
-            slow = sum((1 / r if faster else r) >= SLOW for r in ratios) / len(ratios)
+            usual, found = middle[name], [one.quantities[name] for one in same]
+            slow = sum(usual >= SLOW * x if faster else x >= SLOW * usual for x in found) / len(found)
             break
     words = {name: f"median {same[len(same) // 2].words[name]}" for name in commonest}
     return Logged(middle, words, len(same), slow, same[0].program)

@@ -56,7 +56,8 @@ def read_pickle(stream: BinaryIO, name: str, totals: Totals, largest: int) -> An
     except NapkinError:
         raise
     except Exception as problem:  # a damaged pickle fails in many ways; none of them is the user's to tell apart
-        raise NapkinError(f"{name}: is not a whole pickle: {printable(str(problem), 80)}", "write it again") from None
+        why = printable(str(problem), 80) if isinstance(problem, Damaged) else "what it holds is damaged"
+        raise NapkinError(f"{name}: is not a whole pickle: {why}", "write it again") from None
 
 
 class _Machine:
