@@ -21,7 +21,7 @@ from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
 from napkin.training.optimizers import OPTIMIZERS
-from napkin.training.precision import POLICIES
+from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup
 
@@ -32,12 +32,14 @@ QKV, OUT, UP, DOWN, HEAD = (HEADS + 2 * KV) * D * H, HEADS * D * H, 2 * F * H, F
 MEGATRON = FRAMEWORKS["megatron-core"]
 
 
-def step_of(shape: PrintedDecoder, version: int | None = None, **layout: Any) -> PreparedStep:
+def step_of(
+    shape: PrintedDecoder, version: int | None = None, precision: Precision = POLICIES["bf16-mixed"], **layout: Any
+) -> PreparedStep:
     framework = MEGATRON.as_of(version)
     code: Implementation = framework.implements(implementation_of("megatron", "llama"), compiled=False, divided=False)
     code = replace(code, loss="in-place")
     placed = Layout(seq=256, micro=1, micro_batches=4, recompute=Recompute("none"), **layout)
-    precision = framework.formats(POLICIES["bf16-mixed"])
+    precision = framework.formats(precision)
     setup = Setup(code, placed, precision, OPTIMIZERS["adamw"], "fused", "flash", 0.0, framework=framework)
     return prepare(model_of(shape, 256), setup)
 
@@ -56,9 +58,18 @@ def step_of(shape: PrintedDecoder, version: int | None = None, **layout: Any) ->
         (replace(DENSE, gated=False, ffn=H), {"tp": 2}, 0, (QKV + OUT + H * H + HEAD) // 2),
     ],
 )
-def test_a_placeholder_of_each_shape(shape: PrintedDecoder, layout: dict[str, int], stage: int, weights: int) -> None:
+def test_a_placeholder_of_each_shape(shape: PrintedDecoder, layout: dict[str, Any], stage: int, weights: int) -> None:
     step = step_of(shape, **layout)
     assert placeholder_bytes(step, stage_of(step, stage)) == 2 * weights
+
+
+@pytest.mark.parametrize(
+    ("policy", "width"), [("fp8-mixed", 2), ("mxfp8-mixed", 2), ("nvfp4-mixed", 2), ("amp-bf16", 4), ("fp32", 4)]
+)
+def test_a_placeholder_has_the_weights_own_format(policy: str, width: int) -> None:
+    # get_dummy_wgrad(list(weight.main_grad.shape), weight.dtype): that of an 8-bit copy is no weight's
+    step = step_of(DENSE, precision=POLICIES[policy])
+    assert placeholder_bytes(step, stage_of(step, 0)) == width * (QKV + OUT + UP + DOWN + HEAD)
 
 
 def test_they_live_through_the_step_and_no_gradient_of_a_linear_layer_is_made() -> None:

@@ -34,9 +34,7 @@ def tape_for(precision: Precision, fuses_gradients: bool = False) -> Tape:
     if autocast and autocast not in ("bf16", "fp16"):  # what surrounds matmuls of fewer bits
         autocast = "bf16"
     narrow = precision.compute if precision.compute not in ("fp32", "tf32", "bf16", "fp16") else ""
-    # 8- and 4-bit parameters are operands of matmuls; norms, sums and the residual stream stay in 16 bits
-    stored = {"tf32": "fp32"}.get(precision.param, precision.param)
-    return Tape(stored if stored in ("fp32", "bf16", "fp16") else "bf16", autocast, narrow, fuses_gradients)
+    return Tape(precision.nominal, autocast, narrow, fuses_gradients)
 
 
 def forward(

@@ -1,9 +1,9 @@
 """Placeholders that fused kernels return as gradients of weights.
 
 A linear layer that adds its weight's gradient to the buffer of all gradients by itself still owes autograd one. It
-returns an uninitialized tensor of the weight's shape and format, which is kept: one for each shape, for all layers and
-micro-batches (NVIDIA/TransformerEngine transformer_engine/pytorch/module/base.py, get_dummy_wgrad; the head's:
-NVIDIA/Megatron-LM megatron/core/tensor_parallel/layers.py)."""
+returns an uninitialized tensor of the weight's shape and nominal format, which is kept: one for each shape, for all
+layers and micro-batches, of 16 bits where matmuls read 8 (NVIDIA/TransformerEngine transformer_engine/pytorch/module/
+base.py, get_dummy_wgrad; the head's: NVIDIA/Megatron-LM megatron/core/tensor_parallel/layers.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def placeholder_bytes(step: PreparedStep, stage: Stage) -> Number:
     for count, operations in places:
         for form in set(_forms(operations)):
             there[form] = there.get(form, 0) + count
-    width = sized(1, setup.precision.compute)
+    width = sized(1, setup.precision.nominal)
     known: dict[tuple[int, int], int] = {}
     sizes: list[Number] = []
     for (rows, columns, shard), count in there.items():

@@ -40,6 +40,13 @@ class Precision:
         return self.param == "fp32" and self.compute not in ("fp32", "tf32")
 
     @property
+    def nominal(self) -> str:
+        """The format that a weight has outside matmuls, and in which norms, sums and the residual stream run without
+        autocast: 16 bits where weights are stored in 8 or 4, which are operands of matmuls alone."""
+        stored = {"tf32": "fp32"}.get(self.param, self.param)
+        return stored if stored in ("fp32", "bf16", "fp16") else "bf16"
+
+    @property
     def gathered(self) -> str:
         """The format in which ranks gather sharded parameters: autocast's, to which FSDP casts its shards
         (torch/distributed/fsdp, MixedPrecision), else their own."""

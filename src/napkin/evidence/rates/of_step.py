@@ -144,10 +144,11 @@ def early_of(stack: SoftwareStack) -> Early:
 
 PURE_ACCUMULATION = 4
 """Bytes per weight where gradients are added up in 16 bits in place: read and written once."""
-PURE_SHARDED = 14
-"""The same under ZeRO-3: FSDP joins the gradients of a unit's views (4), divides the result by a share of the ranks (4)
-and adds it to that of the micro-batches before (6) (torch 2.13 torch/distributed/fsdp/_flat_param.py,
-_get_unflat_views_unaligned, whose backward joins; _runtime_utils.py, _reduce_grad)."""
+PURE_SHARDED = 8
+"""The same under ZeRO-3: FSDP joins the gradients of a unit's views (4) and divides the result by a share of the ranks
+(4) (torch 2.13 torch/distributed/fsdp/_flat_param.py, _get_unflat_views_unaligned, whose backward joins;
+_runtime_utils.py, _reduce_grad). What it adds to the micro-batches before is one rank's shard, which is left out
+(_accumulate_sharded_grad: 6 bytes over the ranks)."""
 AS_THEY_STAND = (
     *(
         "attention_backward",
