@@ -9,7 +9,7 @@ share of bytes is rounded up, the ends of an interval outwards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from napkin.elementwise import Flag, Number, ceiling, floor, is_zero, maximum, minimum, where
 from napkin.record import record, replace
@@ -175,8 +175,13 @@ def reported(
     expandable: bool = False,
     bounds: tuple[str, ...] = ("low", "high"),
 ) -> Reported:
-    """Return allocated, reserved and used bytes from the live bytes of one of `gpus` GPUs. expandable: the allocator's
-    segments grow; bounds: which ends of the intervals to compute; the other end is a copy."""
+    """Return allocated, reserved and used bytes from the live bytes of one of `gpus` GPUs.
+
+    width       how far live bytes and each figure can be from the formulas
+    flow        of the cache; None: all live bytes come and go
+    outside     the CUDA context
+    expandable  the allocator's segments grow
+    bounds      which ends of the intervals to compute; the other end is a copy"""
     flow = flow or Flow(0, live.value, where(gpus == 1, 0, 1))
     if expandable:
         flow = replace(flow, standing=0)
@@ -202,6 +207,16 @@ def reported(
     cache = add("memory/cache", apart, *kept_for, gaps)
     reserved = add("memory/reserved", allocated, cache)
     context = _leaf("memory/context", outside, kind=ASSUMED)
+    buffers = _buffers(flow)
+    used = add("memory/used", reserved, context, buffers)
+    overhead = add("memory/overhead", rounding, workspace, cache, context, buffers)
+    figures = allocated, reserved, used
+    ends, least = _ends(figures, live.value, width, flow, outside, caching, bounds)
+    return Reported(*figures, overhead, ends, least)
+
+
+def _buffers(flow: Flow) -> Term:
+    """Return the bytes of the buffers of communicators, and of exchanges with peers if there are any."""
     each = leaf("buffers_of_a_communicator", int(COMMUNICATION.value), "byte", ASSUMED, COMMUNICATION.source)
     groups = leaf("communicators", flow.groups, "1", TRUE, "all ranks, and each parallel degree that is a part of them")
     peers = leaf("peers", flow.peers, "1", TRUE, "GPUs of its server that it sends to")
@@ -209,10 +224,21 @@ def reported(
     collective = multiply("memory/communication/collective", groups, each)
     exchanged = multiply("memory/communication/exchanges", peers, between)
     buffers = collective if is_zero(flow.peers) else add("memory/communication", collective, exchanged)
-    buffers = buffers.renamed("memory/communication")
-    used = add("memory/used", reserved, context, buffers)
-    overhead = add("memory/overhead", rounding, workspace, cache, context, buffers)
-    figures = allocated, reserved, used
+    return buffers.renamed("memory/communication")
+
+
+def _ends(
+    figures: tuple[Term, Term, Term],
+    live: Number,
+    width: Width,
+    flow: Flow,
+    outside: Figure,
+    caching: Callable[[str], Number],
+    bounds: tuple[str, ...],
+) -> tuple[dict[str, tuple[Number, Number]], Number]:
+    """Return the interval of each of the allocated, reserved and used bytes, by name, and the bytes that are needed
+    without any cache (0 where the lower ends are not computed). live: bytes; outside: the CUDA context; caching: the
+    gaps as a share of the passing bytes, by end; bounds: which ends to compute."""
     ends: dict[str, tuple[Number, Number]] = {}
     least: Number = 0
     products = WORKSPACE.low, flow.workspaces + WORKSPACE.high
@@ -220,8 +246,8 @@ def reported(
         if end not in bounds:
             continue
         margin = width.live[place]
-        mine = live.value * (1 + margin) * (1 + getattr(ROUNDING, end)) + products[place]
-        held = flow.apart(live.value) if place else 0  # the allocator may split such blocks
+        mine = live * (1 + margin) * (1 + getattr(ROUNDING, end)) + products[place]
+        held = flow.apart(live) if place else 0  # the allocator may split such blocks
         kept = mine + (held + flow.streams + flow.passing * caching(end)) * (1 + margin)
         buffered = flow.groups * getattr(COMMUNICATION, end) + flow.peers * getattr(EXCHANGE, end)
         beyond = getattr(outside, end) + buffered
@@ -230,7 +256,7 @@ def reported(
         for figure, size in zip(figures, _within_each_other(figures, measured, mine, kept, beyond), strict=True):
             before = ends.get(figure.name, (floor(size), size))
             ends[figure.name] = (before[0], ceiling(size))
-    return Reported(*figures, overhead, ends, least)
+    return ends, least
 
 
 def _within_each_other(

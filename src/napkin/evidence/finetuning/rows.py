@@ -39,10 +39,12 @@ from napkin.evidence.rows.teams import origin_of
 from napkin.evidence.software.scripts import scripts_of
 from napkin.footprint.allocator import CONTEXT, Figure
 from napkin.inputs.hardware import Hardware
+from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.record import record, replace
 from napkin.training.framework import Framework
+from napkin.training.precision import Precision
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.tasks import TASKS, Task, forward_passes, loss_of
@@ -137,11 +139,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
     plain = with_loss(row, model, implementation_of(name, model.family), framework)
-    implementation = replace(plain, loss=loss_of(asked, plain.loss, precision), holds_logits=holds_logits(row))
-    if kind != "full":
-        tuning = adapters_of(row, model, implementation, other)
-        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
-    implementation = with_kernels(row, implementation)
+    implementation = _as_it_runs(row, model, plain, asked, precision, kind)
     optimizer, form, in_backward = optimizer_of(row)
     kernel, card = attention_of(row, name), card_of(row)
     setup = Setup(
@@ -188,6 +186,17 @@ def fine_tuning(row: RowFields) -> FineTuning:
         context=context_of(row),
         least=least_room_of(row, card),
     )
+
+
+def _as_it_runs(
+    row: RowFields, model: Model, plain: Implementation, task: Task, precision: Precision, kind: str
+) -> Implementation:
+    """Return the implementation with the task's loss, the row's adapters (none where `kind` is full) and kernels."""
+    implementation = replace(plain, loss=loss_of(task, plain.loss, precision), holds_logits=holds_logits(row))
+    if kind != "full":
+        tuning = adapters_of(row, model, implementation, check_kind(row))
+        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
+    return with_kernels(row, implementation)
 
 
 def _task_of(row: RowFields) -> Task:

@@ -64,28 +64,46 @@ def names(
     autocast: bool,
     known: Container[str],
 ) -> dict[str, str]:
-    """Return the constant that holds for this run by field of `Rates` (or by a factor of one). autocast: over fp32
-    weights that no rank gathers in 16 bits, so that each gradient is cast and added apart; known: constants of
-    accelerators (chips.py)."""
-    era, shown = at.generation, "overlap" if stack.overlap else "plain"
-    beside = stack.async_experts if asynchronous.experts is None else asynchronous.experts
-    if kernel == "flash2" or (kernel == "cudnn" and era not in SINCE_HOPPER):
-        kernel = "flash"
-    if era in BEFORE_FLASH and kernel == "flash":
-        kernel = "efficient"
-    routed = "fused" if stack.fused_experts else "plain"
-    captured = stack.fused_experts or stack.one_program
-    cudnn = "kernel/cudnn-2023" if stack.early_cudnn else "kernel/cudnn"
-    fused = {"cudnn": cudnn, "flash1": "kernel/flash1", "efficient": "kernel/efficient"}
+    """Return the constant that holds for this run by field of `Rates` (or by a factor of one), in the order in which
+    the fit numbers them.
+
+    kernel    of attention, as asked for        fabric  of the network
+    loss      "fused" where the head and the cross entropy run as one kernel
+    autocast  over fp32 weights that no rank gathers in 16 bits, so that each gradient is cast and added apart
+    known     constants of accelerators (chips.py)"""
     return {
-        "matmul": matmul_of(era, int(at.bits)),
-        "matmul_wide": f"matmul/{era}/16",
+        **_of_products(at, known),
+        **_of_attention(at, stack, kernel),
+        "memory": "memory",
+        **_of_collectives(stack, fabric, asynchronous),
+        **_of_kernels(stack, loss, autocast),
+        **_of_host(stack),
+    }
+
+
+def _of_products(at: Machine, known: Container[str]) -> dict[str, str]:
+    """Return the constants of matmuls, and the chip's own factor if one is fitted."""
+    return {
+        "matmul": matmul_of(at.generation, int(at.bits)),
+        "matmul_wide": f"matmul/{at.generation}/16",
         "power": "power",
         "chip": chip if (chip := f"{CHIP}{at.chip}") in known else "one",
         "waves": "waves",
         "half_depth": "half_depth",
         "misaligned": "misaligned",
-        "attention": f"attention/{era}",
+    }
+
+
+def _of_attention(at: Machine, stack: SoftwareStack, kernel: str) -> dict[str, str]:
+    """Return the constants of the attention kernel that runs where `kernel` is asked for."""
+    if kernel == "flash2" or (kernel == "cudnn" and at.generation not in SINCE_HOPPER):
+        kernel = "flash"
+    if at.generation in BEFORE_FLASH and kernel == "flash":
+        kernel = "efficient"
+    cudnn = "kernel/cudnn-2023" if stack.early_cudnn else "kernel/cudnn"
+    fused = {"cudnn": cudnn, "flash1": "kernel/flash1", "efficient": "kernel/efficient"}
+    return {
+        "attention": f"attention/{at.generation}",
         "attention_large": "attention/ampere",
         "matmul_large": "matmul/ampere/16",
         "kernel": fused.get(kernel, "one"),
@@ -95,7 +113,14 @@ def names(
         "core": "core",
         "core_odd": "core_odd",
         "score_bytes": "score_bytes",
-        "memory": "memory",
+    }
+
+
+def _of_collectives(stack: SoftwareStack, fabric: str, asynchronous: Asynchronous) -> dict[str, str]:
+    """Return the constants of collectives, by what the software or the run overlaps with compute."""
+    shown = "overlap" if stack.overlap else "plain"
+    beside = stack.async_experts if asynchronous.experts is None else asynchronous.experts
+    return {
         "bus": "bus",
         "wire": f"wire/{fabric}",
         "tensor_latency": "tensor_latency",
@@ -106,6 +131,13 @@ def names(
         "expert_exposed": "expert_exposed/async" if beside else "one",
         "data_exposed": "data_exposed",
         "interference": "interference",
+    }
+
+
+def _of_kernels(stack: SoftwareStack, loss: str, autocast: bool) -> dict[str, str]:
+    """Return the constants of operations around the matmuls: elementwise kernels, the optimizer, experts' routing."""
+    routed = "fused" if stack.fused_experts else "plain"
+    return {
         "elementwise": f"elementwise/{'compiled' if stack.compiled or stack.fused_chains else 'eager'}",
         "cast_bytes": f"cast_bytes/{'fused' if stack.fused_casts else 'plain'}",
         "loss_bytes": f"loss_bytes/{'fused' if stack.fused_loss or loss == 'fused' else 'plain'}",
@@ -116,6 +148,13 @@ def names(
         "expert_bias_bytes": f"expert_bias_bytes/{routed}",
         "permutation_bytes": f"permutation_bytes/{routed}",
         "dispatch": "dispatch",
+    }
+
+
+def _of_host(stack: SoftwareStack) -> dict[str, str]:
+    """Return the constants of the host's launches, of a step's start, and the software's own factor."""
+    captured = stack.fused_experts or stack.one_program
+    return {
         "host_layer": "zero" if stack.one_program else f"host_layer/{'eager' if stack.eager else 'fused'}",
         "host_experts": "zero" if captured else "host_experts",
         "host_expert": "host_expert" if stack.experts_apart and not captured else "zero",
@@ -149,44 +188,12 @@ PURE_SHARDED = 8
 (4) (torch 2.13 torch/distributed/fsdp/_flat_param.py, _get_unflat_views_unaligned, whose backward joins;
 _runtime_utils.py, _reduce_grad). What it adds to the micro-batches before is one rank's shard, which is left out
 (_accumulate_sharded_grad: 6 bytes over the ranks)."""
-AS_THEY_STAND = (
-    *(
-        "attention_backward",
-        "half_keys",
-        "small_head",
-        "core",
-        "core_odd",
-        "memory",
-        "wire",
-        "waves",
-        "half_depth",
-        "misaligned",
-    ),
-    *("cast_bytes", "loss_bytes", "tensor_latency", "data_latency", "tensor_exposed", "pipeline_exposed"),
-    *(
-        "context_exposed",
-        "expert_exposed",
-        "data_exposed",
-        "interference",
-        "grouped",
-        "expert_bias_bytes",
-        "permutation_bytes",
-        "dispatch",
-        "host_layer",
-    ),
-    *(
-        "host_experts",
-        "host_expert",
-        "host_unit",
-        "host_module",
-        "optimizer_slowness",
-        "fixed",
-        "straggle",
-        "stops_early",
-        "stack",
-    ),
-)
-"""Rates that are constants of the same name on every machine."""
+AS_THEY_STAND = """
+    attention_backward half_keys small_head core core_odd memory wire waves half_depth misaligned cast_bytes loss_bytes
+    tensor_latency data_latency tensor_exposed pipeline_exposed context_exposed expert_exposed data_exposed interference
+    grouped expert_bias_bytes permutation_bytes dispatch host_layer host_experts host_expert host_unit host_module
+    optimizer_slowness fixed straggle stops_early stack"""
+"""Rates that are the constant of their field, without a factor or a limit."""
 
 
 def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number, sharded: Number) -> Rates:
@@ -231,7 +238,7 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         eigenvectors=SEEN[EIGENVECTORS].bytes_of_a_cube,
         orthogonal=SEEN[ORTHOGONAL].bytes_of_a_cube,
         singular=SEEN[SINGULAR].bytes_of_a_cube,
-        **{name: pick(name) for name in AS_THEY_STAND},
+        **{name: pick(name) for name in AS_THEY_STAND.split()},
     )
 
 
