@@ -108,7 +108,7 @@ def preset(name: str) -> Model:
 
 
 SLOW = {
-    "test_activations.py::test_a_training_step": "whole training steps of plain torch, traced",
+    "test_activations_in_torch.py::test_a_training_step": "whole training steps of plain torch, traced",
     "test_activations.py::test_saved_bytes_of_drawn_configs": "a thousand traced layers",
     "test_bench_": "the benchmark itself, on a fake device and on the CPU",
     "test_docs.py::test_the_page_says": "every example of the documentation",
@@ -121,6 +121,7 @@ SLOW = {
     "test_ignored.py::test_no_option_is_ignored": "six hundred questions",
     "test_laws.py": "properties of hundreds of drawn networks and layouts",
     "test_live.py::test_an_optimizer_s_step": "a step of every optimizer of torch, traced",
+    "test_memory_intervals.py": "the published figures of memory, with frameworks left out",
     "test_memory_published.py": "every published figure of memory",
     "test_memory_shown.py::test_every_suggestion": "each suggestion asked again",
     "test_next.py::test_what_is_proposed": "three hundred questions, and what each proposes",
@@ -128,6 +129,7 @@ SLOW = {
     "test_package.py": "builds the wheel and installs it",
     "test_packages.py::test_help": "an interpreter for each library and command",
     "test_plan.py": "searches of thousands of layouts",
+    "test_plan_impossible.py": "the same",
     "test_renamed.py::test_memory_lora_and_time": "each structure of network four times",
     "test_schema.py::test_an_answer_follows": "every command's examples",
     "test_screen.py::test_a_screen": "forty questions at four widths",
