@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from class_fields import heads_of  # noqa: E402
+from class_source import heads_of  # noqa: E402
 from transformers import CONFIG_MAPPING, PreTrainedModel  # noqa: E402
 from transformers.initialization import no_init_weights  # noqa: E402
 

@@ -10,7 +10,7 @@ from typing import Any
 import recurrent_kernels
 import torch
 import transformers
-from cuda_on_meta import Autocast, paused
+from autocast_on_meta import Autocast, paused
 from drawn_configs import BORROWED, HOLDERS, WHOLE, head_for, head_of
 from transformers.initialization import no_init_weights
 

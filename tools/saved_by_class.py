@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import cuda_on_meta
 import torch
-from cuda_on_meta import Autocast
+from autocast_on_meta import Autocast
 from drawn_configs import Shape, batch_of
 from peft_adapters import Adapters, adapted
 from reference_class import device_of, network

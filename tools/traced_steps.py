@@ -27,7 +27,7 @@ from typing import Any
 import cuda_on_meta
 import torch
 import torch.utils.checkpoint
-from cuda_on_meta import Autocast
+from autocast_on_meta import Autocast
 from drawn_configs import Shape, draw, has_dropout, unseen
 from reference_class import POLICY, ROOT, drawn_types, network, reading
 from torch.utils._python_dispatch import TorchDispatchMode
