@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from napkin._tables.rollout_errors import STEPS
+from napkin._tables.rollout_errors import PASSES, STEPS
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
+from napkin.commands.validate.rollout_rows import rollout_row
+from napkin.evidence import published
 from napkin.evidence.figures.response_lengths import answers_within, own_length
 from napkin.evidence.intervals.rollouts import forward_alone, of_few, page, slower, spread, spread_alone
 from napkin.planning.rollouts import Engine, RolloutLengths, held_by_micro_batch, rollout_of, spread_of, tensors
@@ -23,6 +25,7 @@ from napkin.timing.rates import Rates
 from napkin.timing.rollout import PER_TENSOR, broadcast_time, decoding_steps, offload_time, sync_time
 from tests.conftest import ROOT, run_line
 
+EVIDENCE = os.path.join(ROOT, "configs", "evidence", "rollouts.yaml")
 LLAMA = 8_030_261_248
 SLOWER = float(slower().value)
 """How many times what is counted of it a published step takes."""
@@ -337,21 +340,32 @@ def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
 
 
 def test_a_pass_alone_takes_longer_than_its_part_of_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update of four passes that takes twice as long as one: 2; of three passes, 3 times: 1. Each page weighs the
-    same, and of one page each table: √2 · 2 of pages of (2, 1) and 4, which without one is that of the others; the
-    deviation of their logarithms ln(√2) and ln 4 is ln(2√2) / √2, and one more page's √(3 / 2) times that."""
-    tables = (("a, v1", 4.0, (2.0,)), ("a, v2", 3.0, (3.0, 3.0)), ("b", 4.0, (1.0,)))
-    monkeypatch.setattr("napkin.evidence.intervals.rollouts.UPDATE_TO_LOGPROBS", tables)
-    assert float(forward_alone().value) == pytest.approx(math.sqrt(math.sqrt(2) * 4))
-    assert float(forward_alone("b").value) == pytest.approx(math.sqrt(2))
-    width = math.log(2 * math.sqrt(2)) / math.sqrt(2) * math.sqrt(1.5)
-    assert spread_alone(1.645) == pytest.approx(of_few(1.645, 2) * width)
+    """Passes that take e^0.2 and e^0.4 times what is counted of them, next to their updates, on one page, and e^-0.1
+    times on another: pages weigh the same, so e^((0.3 - 0.1) / 2), and without one e^0.3. The deviation of 0.3 and -0.1
+    is 0.4 / √2, and one more page's √(3 / 2) times that."""
+    rows = (("1", "a, v1", -0.2), ("2", "a, v2", -0.4), ("3", "b", 0.1))
+    monkeypatch.setattr("napkin._tables.rollout_errors.PASSES", rows)
+    assert float(forward_alone().value) == pytest.approx(math.exp(0.1))
+    assert float(forward_alone("b").value) == pytest.approx(math.exp(0.3))
+    assert spread_alone(1.645) == pytest.approx(of_few(1.645, 2) * 0.4 / math.sqrt(2) * math.sqrt(1.5))
+
+
+def test_the_factor_of_passes_is_that_of_what_is_counted_of_both() -> None:
+    """A published row of 31.53 s of log-probabilities and 95.3 s of updates: what its prediction says of both, the
+    factor divided out, against these."""
+    row = next(one for one in published.read(EVIDENCE).tuning if one.text("id").startswith("miles"))
+    asked = rollout_row(row)
+    ratio = asked.value("logprob_seconds", 0)[0] / asked.value("update_seconds", 0)[0]
+    counted = ratio / float(forward_alone(row.text("source.title")).value)
+    stated = next(error for name, _, error in PASSES if name == row.text("id"))
+    assert counted == pytest.approx(31.53 / 95.3 * math.exp(stated), rel=1e-3)
+    assert 1 / 4.6 < counted < 1 / 3.4  # a forward pass, next to a forward one, a recomputed one and a backward of two
 
 
 def test_a_pass_alone_is_less_certain_than_the_step() -> None:
-    """Published pages differ in how long it takes; half of NeMo RL's timer is the reference's. With the deviations of
-    steps that is the hypotenuse."""
-    assert 1.0 < float(forward_alone("verl documentation, fully_async.md").value) < float(forward_alone().value) < 1.4
+    """Published pages differ in how long it takes, and one says most. With the deviations of steps that is the
+    hypotenuse."""
+    assert 0.8 < float(forward_alone("verl documentation, fully_async.md").value) < float(forward_alone().value) < 1.3
     data = run_line(f"step {LINE} --json").data
     values, high = data["values"], data["high"]
     wide = {name: math.log(high[path] / values[path]) for name in ("update", "logprobs") if (path := f"step/{name}")}

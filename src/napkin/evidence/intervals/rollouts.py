@@ -8,35 +8,18 @@ from __future__ import annotations
 
 import math
 
+from napkin._tables import rollout_errors
 from napkin._tables.rollout_errors import STEPS
 from napkin.term import SEEN, Term, leaf
 
-RECOMPUTED, KEPT = 4.0, 3.0
-"""Forward passes that an update counts: forward and a backward of two, and again with full recomputation."""
-UPDATE_TO_LOGPROBS = (
-    ("verl documentation, fully_async.md", RECOMPUTED, (269.80 / 107.71, 133.41 / 70.26, 113.81 / 53.92)),
-    ("verl documentation, fully_async.md", RECOMPUTED, (86.27 / 28.73,)),
-    ("verl documentation, fully_async.md", RECOMPUTED, (111.84 / 35.19,)),
-    ("verl documentation, one_step_off.md", RECOMPUTED, (286 / 88, 337 / 108, 344 / 119, 347 / 120)),
-    ("LMSYS blog, ROCm support for Miles", RECOMPUTED, (95.3 / 31.53,)),
-    ("NVIDIA NeMo RL, v0.3", KEPT, (28 / 9, 38 / 9.5, 28 / 9, 27 / 9, 40 / 9.5, 31 / 10)),
-    ("verl examples, tuning of Qwen3-8B on A800", RECOMPUTED, (65.0 / 18.0, 66.2 / 17.0)),
-    ("verl-project/verl#1208", RECOMPUTED, (14.302 / 3.566,)),
-    ("llm-d-incubation/py-inference-scheduler, integration with verl", RECOMPUTED, (35.834 / 13.636,)),
-    ("verl of Qwen2.5-0.5B on Gaudi 2 and A100", RECOMPUTED, (265.6 / 118.2, 260.1 / 108.0)),
-)
-"""Source and table, forward passes of its update, and its seconds over those of log-probabilities: Qwen2.5-Math-7B of
-32 to 128 H20, Qwen3-30B-A3B of 128, Qwen2.5-7B with tools of 32; Qwen2.5-Math-7B of 12 to 16 H20 with FSDP2 and
-Megatron; Qwen3-30B-A3B of 8 MI300X; Llama 3.1 8B of 8 H100 and 70B of 64 (NVIDIA-NeMo/RL#959, the published run and
-another's; half of a timer that holds the reference too); Qwen3-8B of 4 and 8 A800 without offloading
-(examples/tuning/README.md); Qwen2.5-0.5B of 4 GH200; an unnamed model of 16 GPUs; Qwen2.5-0.5B of one A100."""
-
 
 def forward_alone(without: str = "") -> Term:
-    """Return how many times what is counted of it a pass without gradients takes next to an update: entropies,
-    micro-batches of its own, and weights that are fetched for less work. without: a source that is held out."""
+    """Return how many times what is counted of it a pass without gradients takes, next to what an update takes of what
+    is counted of that: entropies, data that are sent for less work. without: a source that is held out."""
     factor = math.exp(_mean(_by_page(without)))
-    return leaf("rollout/forward_alone", factor, "1", SEEN, "published updates over log-probabilities")
+    return leaf(
+        "rollout/forward_alone", factor, "1", SEEN, "published log-probabilities and updates, the mean over pages"
+    )
 
 
 def spread_alone(deviations: float, without: str = "") -> float:
@@ -49,12 +32,12 @@ def spread_alone(deviations: float, without: str = "") -> float:
 
 
 def _by_page(without: str) -> list[float]:
-    """Return the logarithm of each page's factor: the mean of its tables."""
+    """Return the logarithm of each page's factor: the mean of its rows."""
     by_page: dict[str, list[float]] = {}
-    for source, passes, ratios in UPDATE_TO_LOGPROBS:
+    for _, source, error in rollout_errors.PASSES:
         if page(source) != page(without):
-            by_page.setdefault(page(source), []).append(_mean([math.log(passes / one) for one in ratios]))
-    return [_mean(tables) for tables in by_page.values()]
+            by_page.setdefault(page(source), []).append(-error)
+    return [_mean(rows) for rows in by_page.values()]
 
 
 def slower(without: str = "") -> Term:
