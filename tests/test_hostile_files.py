@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from napkin.inputs.launch.read import reading_of
-from napkin.inputs.launch.shell.words import line_of_open_quote
+from napkin.inputs.launch.shell.closing import unclosed
 from napkin.inputs.launch.syntax import source_of
 from tests.conftest import Napkin
 
@@ -244,7 +244,40 @@ def test_a_buffer_size_that_deepspeed_takes_is_read(napkin: Napkin, tmp_path: pa
     ],
 )
 def test_a_quote_that_is_never_closed_is_named_by_its_line(text: str, line: int) -> None:
-    assert line_of_open_quote(text) == line
+    opened = unclosed(text)
+    assert opened is not None
+    assert (opened.line, opened.name) == (line, "a quote")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word", "end"),
+    [
+        ("N=$(nvidia-smi -L | wc -l\ntorchrun train.py --lr 2\n", 1, "$(", ")"),
+        ("set -e\nX=${A:-b\ntorchrun train.py --lr 2\n", 2, "${", "}"),
+        ("ARGS=(\n  --lr 2\ntorchrun train.py ${ARGS[@]}\n", 1, "(", ")"),
+        ("(\ncd run\ntorchrun train.py --lr 2\n", 1, "(", ")"),
+        ("cd run\nif [ -d x ]; then\ntorchrun train.py --lr 2\n", 2, "if", "fi"),
+        ("for x in 1 2; do\n  if true; then a; fi\n  torchrun train.py --lr 2\n", 1, "for", "done"),
+        ("for x in 1 2; do\n  if true; then\n  torchrun train.py --lr 2\ndone\n", 2, "if", "fi"),
+        ("while read x\ndo\n  torchrun train.py --lr 2\n", 1, "while", "done"),
+        ("case $1 in\n a|b) torchrun train.py --lr 2 ;;\n", 1, "case", "esac"),
+        ("run() {\n  torchrun train.py --lr 2\n", 1, "{", "}"),
+        ("function run {\n  torchrun train.py --lr 2\n", 1, "{", "}"),
+    ],
+)
+def test_what_a_script_never_closes_is_named_by_its_line(text: str, line: int, word: str, end: str) -> None:
+    opened = unclosed(text)
+    assert opened is not None
+    assert (opened.line, opened.name, opened.closed_by) == (line, repr(word), repr(end))
+
+
+def test_a_script_with_an_unclosed_word_is_refused(tmp_path: pathlib.Path, napkin: Napkin) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text("cd run\nif [ -d x ]; then\ntorchrun pretrain_gpt.py --num-layers 4 --hidden-size 64\n")
+    outcome = napkin(f"memory --from {file}")
+    assert outcome.status == 2
+    assert "run.sh:2: 'if' is opened and never closed" in outcome.err
+    assert "hint: close it with 'fi'" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -257,8 +290,16 @@ def test_a_quote_that_is_never_closed_is_named_by_its_line(text: str, line: int)
         'echo "${A:-"b"}"',
         "echo it\\'s",
         "# it's\n",
+        "(cd run; torchrun train.py --lr 2)\n",
+        "if (( 2 > 1 )); then (a); elif b; then { c; }; else ! d; fi\n",
+        "case $1 in\n (a) b ;;\n c|d) if e; then f; fi ;;\nesac\n",
+        "case x in a) b ;; esac\n",
+        "run () (\n  a\n)\nfor ((i=0; i<3; i++)); do run; done | tee log\n",
+        "[[ a =~ (x|y) ]] && (a)\n",
+        "echo if for case {\n",
+        "A=(--lr 2 $(b) ${c[@]})\n",
         "",
     ],
 )
-def test_a_script_whose_quotes_close_is_read(text: str) -> None:
-    assert line_of_open_quote(text) == 0
+def test_a_script_that_closes_all_is_read(text: str) -> None:
+    assert unclosed(text) is None

@@ -206,8 +206,17 @@ def test_a_configuration_that_is_not_here_leaves_the_rest_open(tmp_path: Path) -
 
 
 def test_defaults_that_name_each_other_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NapkinError, match="its defaults name more than 200 files"):
+    with pytest.raises(
+        NapkinError, match=r"base.yaml:1: defaults: the defaults form a cycle: run.yaml → .* → run.yaml"
+    ):
         hydra(tmp_path, "python train.py --config-name run", base="defaults: [run]\n")
+
+
+def test_defaults_that_name_too_many_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "other.yaml").write_text("x: 1\n")
+    with pytest.raises(NapkinError, match="its defaults name more than 200 files"):
+        hydra(tmp_path, "python train.py --config-name run", base=f"defaults: [{', '.join(['other'] * 201)}]\n")
 
 
 @pytest.mark.parametrize(

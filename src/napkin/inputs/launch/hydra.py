@@ -14,7 +14,7 @@ from typing import Any
 from napkin.errors import NapkinError
 from napkin.inputs.launch.shell.marks import marks
 from napkin.inputs.launch.source import LaunchFile, of_mapping
-from napkin.inputs.load import Document
+from napkin.inputs.load import Document, printable
 
 NAME, FOLDER = ("--config-name", "-cn"), ("--config-path", "--config-dir", "-cp", "-cd")
 KNOWN = ("ppo_trainer", "ppo_megatron_trainer", "sft_trainer", "sft_trainer_engine")
@@ -83,15 +83,16 @@ def composed(source: LaunchFile, path: str, read: Callable[[str], LaunchFile]) -
     if not is_composed(source):
         return source
     missing: list[str] = []
-    data = _composed(source, path, read, missing, [MOST])
+    data = _composed(source, (path,), read, missing, [MOST])
     found = of_mapping(Document(source.name, data, source.document.lines), source.syntax)
     found.missing = tuple(dict.fromkeys(missing))
     return found
 
 
 def _composed(
-    source: LaunchFile, path: str, read: Callable[[str], LaunchFile], missing: list[str], left: list[int]
+    source: LaunchFile, paths: tuple[str, ...], read: Callable[[str], LaunchFile], missing: list[str], left: list[int]
 ) -> dict[str, Any]:
+    """Return a configuration with its defaults. paths: its own, behind those of the files that led to it."""
     left[0] -= 1
     if left[0] < 0:
         raise NapkinError(f"{source.name}: its defaults name more than {MOST} files", "name each file once")
@@ -107,17 +108,27 @@ def _composed(
         name, _, packed = name.partition("@") if isinstance(name, str) else ("", "", "")
         if not name or group.startswith("hydra") or name in KNOWN:
             continue
-        file = os.path.join(os.path.dirname(path), group, name.removesuffix(".yaml") + ".yaml")
+        file = os.path.join(os.path.dirname(paths[-1]), group, name.removesuffix(".yaml") + ".yaml")
+        _check_cycle(source, (*paths, file))
         if not os.path.isfile(file):
             missing.append(os.path.join(group, name.removesuffix(".yaml") + ".yaml"))
             continue
         other = read(file)
-        inner = _composed(other, file, read, missing, left) if other.is_mapping else {}
+        inner = _composed(other, (*paths, file), read, missing, left) if other.is_mapping else {}
         into = package or packed or (group or os.path.dirname(name)).replace("/", ".")
         for part in reversed(into.split(".") if into and into != "_global_" else []):
             inner = {part: inner}
         _merge(result, inner)
     return result
+
+
+def _check_cycle(source: LaunchFile, paths: tuple[str, ...]) -> None:
+    """Raise NapkinError (2) if the last file is one of those that led to it."""
+    real = [os.path.realpath(one) for one in paths]
+    if (first := real.index(real[-1])) < len(real) - 1:
+        cycle = " → ".join(printable(os.path.basename(one), 60) for one in paths[first:])
+        where = source.document.place("defaults")
+        raise NapkinError(f"{where}: the defaults form a cycle: {cycle}", "remove one of these entries")
 
 
 def _merge(into: dict[str, Any], over: dict[str, Any]) -> None:

@@ -103,8 +103,12 @@ def _of_text(text: str) -> float:
     plain = text.strip()
     if not plain.isascii():
         raise Unreadable(f"{shown(text)} is not a number")
+    if len(plain) > MOST_DIGITS and plain.strip("+-_0123456789.") == "":  # ast reads whole numbers of 4,300 digits
+        raise Unreadable(f"{shown(text)} is out of range")
     try:
         found = _folded(ast.parse(plain.replace("/", "//") if "//" not in plain else plain, mode="eval").body)
+    except OverflowError:
+        raise Unreadable(f"{shown(text)} is out of range") from None
     except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
         raise Unreadable(f"{shown(text)} is not a number") from None
     return _in_range(found, text)
@@ -127,7 +131,7 @@ def _folded(node: ast.expr) -> float:
     if isinstance(node, ast.BinOp):
         left, right = _folded(node.left), _folded(node.right)
         if abs(left) > 10**MOST_DIGITS or abs(right) > 10**MOST_DIGITS:
-            raise ValueError("out of range")
+            raise OverflowError("out of range")
         if isinstance(node.op, ast.Add):
             return left + right
         if isinstance(node.op, ast.Sub):

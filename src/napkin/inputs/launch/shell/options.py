@@ -10,10 +10,10 @@ from napkin.errors import NapkinError
 from napkin.inputs.launch.checks import ALLOCATED
 from napkin.inputs.launch.settings_files import named_in
 from napkin.inputs.launch.shell.children import PROGRAMS
+from napkin.inputs.launch.shell.closing import unclosed
 from napkin.inputs.launch.shell.commands import Commands
 from napkin.inputs.launch.shell.flow import Script
 from napkin.inputs.launch.shell.marks import OPENED, clean, marks
-from napkin.inputs.launch.shell.words import line_of_open_quote
 from napkin.inputs.launch.source import FileValue, LaunchFile, check_size, scalar
 from napkin.inputs.launch.values import Open
 from napkin.inputs.load import Document
@@ -71,10 +71,8 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
     slurm = {what: str(one.value) for what, one in directives.items()}
     known = {variable: slurm[what] for what, variables in OF_SLURM.items() if what in slurm for variable in variables}
     try:
-        if begun := line_of_open_quote(text):
-            raise NapkinError(
-                f"{name}:{begun}: a quote is opened and never closed", "close it: bash runs no such script"
-            )
+        if (opened := unclosed(text)) is not None:
+            raise NapkinError(f"{name}:{opened.line}: {opened.name} is opened and never closed", opened.hint)
         script = Script(clean(text), name, known).commands
     except RecursionError:
         raise NapkinError(f"{name}: is nested too deeply", "write fewer levels of brackets and quotes") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator
 
 from napkin.record import record
@@ -139,10 +138,10 @@ def _word(text: str, at: int) -> tuple[str, int]:
 
 def quoted_end(text: str, at: int) -> int:
     """Return the index at which a quoted text ends."""
-    return min(_closing_quote(text, at) + 1, len(text))
+    return min(closing_quote(text, at) + 1, len(text))
 
 
-def _closing_quote(text: str, at: int) -> int:
+def closing_quote(text: str, at: int) -> int:
     """Return the index of the quote that closes the one here, from the text's length on if none does. In single quotes
     a backslash is plain text, except after a dollar sign."""
     mark = text[at]
@@ -157,33 +156,13 @@ def _closing_quote(text: str, at: int) -> int:
     return at
 
 
-def line_of_open_quote(text: str) -> int:
-    """Return the line of a quote that nothing closes, which bash does not run; 0 if there is none.
-
-    Such a quote reaches from the last word to the end of the script. A word with a here-document is left aside, as
-    quotes in it are text.
-    """
-    (last,) = deque(statements(text), maxlen=1) or (Statement((), 1),)
-    tail = next((one for one in (last.into, *last.words[-1:]) if one and text.endswith(one)), "")
-    if "<<" in tail:
-        return 0
-    at, start = 0, len(text) - len(tail)
-    while at < len(tail):
-        if tail[at] == "#" and tail[at - 1 : at].isspace():
-            end = tail.find("\n", at)
-            at = len(tail) if end < 0 else end
-        elif tail[at] in "'\"`":
-            end = _closing_quote(tail, at)
-            if end >= len(tail):
-                return text.count("\n", 0, start + at) + 1
-            at = end + 1
-        else:
-            at += 2 if tail[at] == "\\" else 1
-    return 0
-
-
 def bracket(text: str, at: int) -> int:
-    """Return the index at which a bracket that opens here closes."""
+    """Return the index at which a bracket that opens here has closed."""
+    return min(closing_bracket(text, at) + 1, len(text))
+
+
+def closing_bracket(text: str, at: int) -> int:
+    """Return the index of the bracket that closes the one here, from the text's length on if none does."""
     opening = text[at]
     closing, depth = _CLOSING[opening], 0
     while at < len(text):
@@ -191,7 +170,7 @@ def bracket(text: str, at: int) -> int:
         if char == "\\":
             at += 1
         elif char in "'\"":
-            at = quoted_end(text, at) - 1
+            at = closing_quote(text, at)
         elif char == "#" and text[at - 1] in " \t\n" and opening == "(":
             end = text.find("\n", at)
             at = len(text) if end < 0 else end
@@ -200,6 +179,6 @@ def bracket(text: str, at: int) -> int:
         elif char == closing:
             depth -= 1
             if not depth:
-                return at + 1
+                break
         at += 1
-    return len(text)
+    return at
