@@ -91,6 +91,53 @@ def test_excluded_modules_are_targets_with_a_minus(tmp_path: Path) -> None:
     assert "exclude_modules: " not in outcome.out
 
 
+@pytest.mark.parametrize(
+    ("model", "more", "targets"),
+    [
+        ("unsloth/Meta-Llama-3.1-8B", "", "all"),
+        ("unsloth/Meta-Llama-3.1-8B", "finetune_vision_layers=False, finetune_mlp_modules=True, ", "all"),
+        ("unsloth/Meta-Llama-3.1-8B", "finetune_mlp_modules=False, ", "q,k,v,o"),
+        ("unsloth/Meta-Llama-3.1-8B", "finetune_attention_modules=False, ", "gate,up,down"),
+        ("unsloth/Meta-Llama-3.1-8B", 'finetune_mlp_modules=False, target_modules=["q_proj"], ', "q"),
+        ("unsloth/Qwen2.5-VL-7B-Instruct", "finetune_vision_layers=True, ", "all"),
+        ("unsloth/Qwen2.5-VL-7B-Instruct", "finetune_vision_layers=False, ", None),
+    ],
+)
+def test_unsloths_fast_model_gives_adapters_to_parts(model: str, more: str, targets: str | None) -> None:
+    """unsloth_zoo/peft_utils.py, get_peft_regex: the linear layers of attention and MLPs, unless one is turned off."""
+    text = UNSLOTH.format(loaded="", arguments="SFTConfig", more="").replace("r=16, ", f"r=16, {more}")
+    text = text.replace("FastLanguageModel", "FastModel")
+    assert of(text.replace("unsloth/Meta-Llama-3.1-8B", model), "lora-targets") == [targets]
+
+
+def test_what_a_constant_condition_leaves_out_is_not_read() -> None:
+    """Notebooks keep the loading of what they trained behind `if False:`."""
+    again = 'FastLanguageModel.get_peft_model(model, r=64, use_gradient_checkpointing="unsloth")'
+    program = UNSLOTH.format(loaded="", arguments="SFTConfig", more="")
+    assert of(f"{program}\nif False:\n    {again}\n", "lora-rank", "adapter") == [16, "lora"]
+    assert of(f"{program}\nif True:\n    pass\nelse:\n    {again}\n", "lora-rank", "adapter") == [16, "lora"]
+    assert of(f"{program}\nif True:\n    {again}\n", "lora-rank") == [None]
+
+
+@pytest.mark.parametrize(
+    ("loaded", "arguments", "policy"),
+    [
+        ("torch.float16", "bf16=True", "param=fp16,grad=fp16,compute=bf16,state=fp16"),
+        ("torch.bfloat16", "fp16=True", "param=bf16,grad=bf16,compute=fp16,state=bf16"),
+        ("torch.bfloat16", "bf16=True", "bf16-pure"),
+    ],
+)
+def test_autocast_leaves_weights_as_they_are_loaded(loaded: str, arguments: str, policy: str) -> None:
+    """torch.autocast converts what products read; parameters, their gradients and states stay as they are."""
+    program = f"""
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.1-8B", torch_dtype={loaded})
+trainer = Trainer(model=model, args=TrainingArguments(output_dir="x", {arguments}), train_dataset=data())
+trainer.train()
+"""
+    assert of(program, "precision") == [policy]
+
+
 def test_unsloths_defaults_are_its_own() -> None:
     """4 bits with double quantization unless told otherwise; 4 samples and 2 of them accumulated in TRL's arguments,
     which unsloth changes, 8 and 1 in transformers' (unsloth/models/rl.py); one GPU; adapters in fp32."""

@@ -58,6 +58,23 @@ def test_verls_older_micro_batch_is_of_all_data_parallel_ranks(total: int, more:
     assert read(VERL.format(total, more))[0]["micro-batch"] == each
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", None),
+        ("param_offload=True optimizer_offload=True grad_offload=True", "optimizer,parameters"),
+        ("optimizer_offload=True", "optimizer"),
+        ("optimizer_offload=False grad_offload=True", None),
+        ("param_offload=$ALL", None),
+    ],
+)
+def test_what_verls_megatron_leaves_on_the_host_between_phases(more: str, expected: str | None) -> None:
+    """verl/workers/engine/megatron/transformer_impl.py: parameters with their gradients, and the optimizer."""
+    block = "actor_rollout_ref.actor.megatron"
+    keys = " ".join(f"{block}.{one}" for one in ("tensor_model_parallel_size=2", *more.split()))
+    assert read(VERL.format(64, keys))[0].get("offload") == expected
+
+
 ROLL = """
 pretrain: Qwen/Qwen3-8B
 adv_estimator: grpo

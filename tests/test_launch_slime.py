@@ -163,3 +163,14 @@ def test_sizes_that_a_loop_computes_leave_the_model_open() -> None:
     found = slime(COLOCATED, sizes, "--hf-checkpoint /root/mine")
     assert found.inputs["model"].value is None
     assert "--moe-layer-freq" in found.inputs["model"].where
+
+
+def test_training_that_rounds_its_weights_to_int4_is_told() -> None:
+    """The variable is in Ray's runtime environment (scripts/low_precision/run-qwen3-30B-A3B-int4.sh)."""
+    flag = "OPEN_TRAINING_INT4_FAKE_QAT_FLAG"
+    script = SCRIPT.format(more=f"--hf-checkpoint /root/Qwen3-4B {COLOCATED}", models="", program="train.py")
+    for value, told in (("1", True), ("0", False)):
+        text = f'ENV_JSON="{{\\"env_vars\\": {{\\"{flag}\\": \\"{value}\\"}}}}"\n{script}'
+        text = text.replace("ray job submit", 'ray job submit --runtime-env-json="${ENV_JSON}"')
+        found = reading_of(source_of(text, "run.sh"))
+        assert (flag in {one.key for one in found.not_modelled}) is told

@@ -40,9 +40,10 @@ def full_policy(loaded: str | None, autocast: str | None, widens: bool, master: 
         return MASTER if narrow == "bf16" else f"{narrow}-mixed"
     if autocast and (widens or loaded in (None, "fp32")):
         return AUTOCAST if narrow == "bf16" else f"param=fp32,grad=fp32,compute={narrow},state=fp32"
-    if narrow == "bf16":
+    kept = loaded if loaded in ("bf16", "fp16") else narrow  # autocast leaves the weights as they were loaded
+    if kept == narrow == "bf16":
         return PURE
-    return f"param={narrow},grad={narrow},compute={narrow},state={narrow}"
+    return f"param={kept},grad={kept},compute={narrow},state={kept}"
 
 
 IN_8_BITS = {

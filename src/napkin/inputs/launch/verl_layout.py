@@ -69,6 +69,8 @@ def _take_megatron(reading: Reading) -> None:
     if (reading.value_of("tp") or 1) > 1:
         reading.default("sp", True, f"{A}.megatron.sequence_parallel")
     reading.default("zero", 1, f"{A}.megatron.use_distributed_optimizer")
+    if not is_sft(source):  # between an actor's phases; an SFT step has none
+        _take_offload(reading, degrees)
     check_gpus(reading, "trainer.n_gpus_per_node")
 
 
@@ -98,20 +100,18 @@ def _take_fsdp(reading: Reading) -> None:
         reading.ask("dp-shard", f"{block}.fsdp_size")
     if reading.read(f"{block}.cpu_offload", flag) and reading.read(f"{block}.offload_params", flag):
         reading.put("offload", "optimizer,parameters", f"{block}.cpu_offload", f"{block}.offload_params")
-    away = [
-        word
-        for word, key in (("parameters", "param_offload"), ("optimizer", "optimizer_offload"))
-        if reading.read(f"{block}.{key}", flag)
-    ]
-    if away:
-        reading.put(
-            "offload",
-            ",".join(sorted({*away, "optimizer"} if "parameters" in away else set(away))),
-            f"{block}.param_offload",
-            f"{block}.optimizer_offload",
-        )
+    _take_offload(reading, block)
     cuts = (f"{A}.", f"{A}.fsdp_config.", "engine.", "")
     reading.take("cp", "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts), degree)
+
+
+def _take_offload(reading: Reading, block: str) -> None:
+    """Read what the host holds while the actor does not train; parameters take their gradients with them."""
+    keys = {"parameters": f"{block}.param_offload", "optimizer": f"{block}.optimizer_offload"}
+    away = [word for word, key in keys.items() if reading.read(key, flag)]
+    if away:
+        what = sorted({*away, "optimizer"} if "parameters" in away else set(away))
+        reading.put("offload", ",".join(what), *keys.values())
 
 
 def is_known(reading: Reading, option: str) -> bool:

@@ -15,6 +15,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import IDLE_FSDP
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import Open, flag, whole
+from napkin.inputs.presets import preset
 
 MODEL = "model_name_or_path"
 DTYPES = ("torch_dtype", "dtype")
@@ -22,6 +23,9 @@ OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnsweri
                "ImageClassification", "Audio", "Speech", "CTC", "ObjectDetection", "Segmentation")  # fmt: skip
 LINEARS = "q,k,v,o,gate,up,down"
 """unsloth's default LoRA targets (unsloth/models/llama.py)."""
+PARTS = {"finetune_attention_modules": "q,k,v,o", "finetune_mlp_modules": "gate,up,down"}
+"""FastModel's parts of a layer that get adapters → their linear layers, where they have the usual names."""
+TOWERS = ("finetune_vision_layers", "finetune_language_layers")
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -86,8 +90,10 @@ def _adapter(reading: Reading) -> None:
         adapter(reading)
         return
     if reading.read("use_peft", flag):
-        linears = None if str(reading.source.plain("model_class")) != "FastLanguageModel" else LINEARS
-        take_lora(reading, "lora_r", "lora_target_modules", 16, linears)
+        by_name = str(reading.source.plain("model_class")) == "FastLanguageModel"
+        take_lora(reading, "lora_r", "lora_target_modules", 16, LINEARS if by_name else "all")
+        if not by_name:
+            _parts(reading)
         take_adapter_dropout(reading, "lora_dropout")
         take_layers(reading, "layers_to_transform")
         take_saved(reading, "lora_modules_to_save")
@@ -106,6 +112,28 @@ def _adapter(reading: Reading) -> None:
     else:
         reading.inputs.pop("quantized", None)
         reading.default("quantized", "nf4-dq", "load_in_4bit")
+
+
+def _parts(reading: Reading) -> None:
+    """Read the parts that FastModel gives adapters where no module is named (unsloth/models/vision.py, get_peft_model).
+
+    The layers of a tower have the names of the language model's, so that one without the other is asked for.
+    """
+    if reading.source.plain("lora_target_modules") is not None:
+        return
+    keys = [key for key in (*PARTS, *TOWERS) if key in reading.source]
+    off = [key for key in keys if reading.read(key, flag) is False]
+    model = reading.value_of("model")
+    apart = model is None or "vision_config" in preset(model).config
+    if reading.open_among(*keys) or (apart and set(off) & set(TOWERS)):
+        reading.ask("lora-targets", *keys)
+    elif not keys:
+        return
+    elif left := [names for key, names in PARTS.items() if key not in off]:
+        state = reading.derive if len(left) == len(PARTS) else reading.assume
+        state("lora-targets", "all" if len(left) == len(PARTS) else left[0], *keys)
+    else:
+        reading.refuse(off[0], "no part of the model is trained", "lora-targets")
 
 
 def _precision(reading: Reading) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.megatron import core
@@ -18,6 +20,8 @@ ESTIMATORS = {"grpo": "grpo", "gspo": "grpo", "cispo": "grpo", "ppo": "ppo",
 """advantage_estimator → the task with the same work: ppo has a critic, the others none."""
 ONLY = ("only_train_params_name_list", "freeze_params_name_list", "freeze_indexer")
 """Options that leave weights untrained."""
+QAT = "OPEN_TRAINING_INT4_FAKE_QAT_FLAG"
+"""The variable that rounds trained weights to int4 in each forward pass (docs/en/advanced/low-precision.md)."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -171,6 +175,8 @@ def _others(reading: Reading) -> None:
     for key in ONLY:
         if reading.source.states(key) and reading.source.plain(key) is not False:
             reading.refuse(key, "only part of the weights is trained", "freeze-layers")
+    if re.search(rf"{QAT}\W+1\b", " ".join(reading.source.command)):  # in Ray's --runtime-env-json
+        reading.omit(QAT, "trained weights are rounded to int4 in each forward pass; their copies are not counted")
     if reading.read("mtp_num_layers", natural) and not reading.read("enable_mtp_training", flag):
         reading.told("mtp_num_layers")  # its layers are not updated
 

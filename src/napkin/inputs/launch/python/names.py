@@ -27,15 +27,19 @@ Names = Mapping[str, "ast.expr | None"]
 def flat(body: list[ast.stmt], sure: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
     """Yield the statements of a body, and whether each always runs when the body does.
 
-    Includes statements inside `with`, `if`, `try` and loops. `if __name__ == "__main__":` counts as always run.
+    Includes statements inside `with`, `if`, `try` and loops. `if __name__ == "__main__":` counts as always run, and of
+    `if False:` and `if True:` what never runs is left out.
     """
     for one in body:
         yield one, sure
         if isinstance(one, (ast.With, ast.AsyncWith)):
             yield from flat(one.body, sure)
         elif isinstance(one, ast.If):
-            yield from flat(one.body, sure and "__name__" in ast.unparse(one.test))
-            yield from flat(one.orelse, False)
+            fixed = one.test.value if isinstance(one.test, ast.Constant) else None
+            if fixed is None or fixed:
+                yield from flat(one.body, sure and (bool(fixed) or "__name__" in ast.unparse(one.test)))
+            if not fixed:
+                yield from flat(one.orelse, sure and fixed is not None)
         elif isinstance(one, (ast.For, ast.AsyncFor, ast.While)):
             yield from flat([*one.body, *one.orelse], False)
         elif isinstance(one, ast.Try):
