@@ -81,7 +81,7 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
             "napkin compare step A --gpus … --against model=B, or hardware=B",
         ),
         ("roofline 64x32x16 --hardware h100", "no model is called", "matmul 64x32x16"),
-        ("memory gpt2 --dora", "no option --dora", "--adapter dora"),
+        ("memory gpt2 --dora", "--dora needs --lora-rank", "--lora-rank 8"),
         ("memory gpt2 --unsloth", "no option --unsloth", "--trainer unsloth"),
         ("memory gpt2 --rtx-4090", "no option --rtx-4090", "--hardware rtx-4090"),
         ("memory gpt2 --nf4", "no option --nf4", "--quantized nf4"),

@@ -325,8 +325,8 @@ def test_logits_of_a_micro_batch() -> None:
 @pytest.mark.parametrize(
     ("framework", "unit", "states"),
     [
-        ("plain", sum(ENDS), 12 * WHOLE - 4 * WHOLE + 4 * TENSORS),  # Adam's two states with their counters
-        ("torchtune", LAYER, 8 * WHOLE + 4 * TENSORS),  # embedding and head apart
+        ("plain", sum(ENDS), 12 * WHOLE + 4 * TENSORS),  # Adam's states, their counters, a master copy
+        ("torchtune", LAYER, 12 * WHOLE + 4 * TENSORS),  # embedding and head apart
         ("deepspeed", sum(ENDS), 0),  # saves states as they are divided
     ],
 )
@@ -453,11 +453,12 @@ def test_torch_s_context_parallelism_gathers_keys_and_merges_in_fp32(ranks: int)
 
 
 def test_states_of_experts_are_gathered_too() -> None:
-    """Adam's two states in fp32 of what a rank's stage holds: all that is dense, and its own E/2 experts."""
+    """Adam's two states and the master copy in fp32 of what a rank's stage holds: all that is dense, and its own E/2
+    experts."""
     step = step_of(SPARSE, dp=4, ep=2, zero=3, save="full")
     found = rank_of(step, 0)
     states = saved(step, found, parts_of(step, found.stage)).states
-    assert states == pytest.approx(8 * (OTHERS + EXPERTS / 2), abs=4 * (9 * L + 3))
+    assert states == pytest.approx(12 * (OTHERS + EXPERTS / 2), abs=4 * (9 * L + 3))
 
 
 def test_where_the_backward_pass_ends() -> None:

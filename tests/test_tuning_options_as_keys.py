@@ -52,13 +52,12 @@ def test_first_layers_that_are_not_trained(tmp_path: pathlib.Path) -> None:
 
 def test_the_version_of_fsdp(tmp_path: pathlib.Path) -> None:
     layout = "grad_accum: 1, stack: fsdp, zero: 3, trainer: trl, "
-    lora = "kind: lora, lora_rank: 8, lora_targets_canonical: 'q,v'"
     names = ("fsdp_version: 2", "framework: FSDP2", "fsdp_version: 1", "framework: FSDP")
-    found = [allocated(tmp_path, count=4, method=lora, layout=layout + name) for name in names]
+    found = [allocated(tmp_path, model="llama2-7b", count=4, layout=layout + name) for name in names]
     assert found[0] == found[1] != found[2] == found[3]
-    third = answers(tmp_path, count=4, method=lora, layout=layout + "fsdp_version: 3")["memory_allocated"]
+    third = answers(tmp_path, count=4, layout=layout + "fsdp_version: 3")["memory_allocated"]
     other = layout.replace("fsdp", "deepspeed") + "fsdp_version: 2"
-    beside = answers(tmp_path, count=4, method=lora, layout=other)["memory_allocated"]
+    beside = answers(tmp_path, count=4, layout=other)["memory_allocated"]
     assert "version 3 of FSDP" in third["why"]
     assert "version 2 of FSDP" in beside["why"]
 

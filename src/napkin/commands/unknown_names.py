@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.matmul_or_linear import TAKES
 from napkin.commands.question.machine import read_hardware_table
 from napkin.commands.question.named import named_config
 from napkin.commands.question.setup import read_optimizer
@@ -40,8 +41,9 @@ def read_unknown_names(problem: NapkinError, inputs: Inputs) -> NapkinError:
 
 def _read_unknown(inputs: Inputs, given: Iterable[str]) -> Iterator[NapkinError]:
     """Yield the error about each given name that nothing has."""
+    others = ("-", STDIN, *TAKES.get(inputs.command.name, ()))
     for name in given:
-        if inputs.peek(name) in ("-", STDIN):
+        if name == "model" and str(inputs.peek(name)).strip().lower() in others:
             continue
         try:
             READERS[name](inputs)

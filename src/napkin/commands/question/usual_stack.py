@@ -12,6 +12,9 @@ TUNES_ON = FSDP[0]
 """The software assumed for fine-tuning: the libraries run a model's own class and compile nothing by default
 (torch_compile of transformers' TrainingArguments, and what TRL, axolotl, ms-swift and LLaMA-Factory make of it)."""
 
+PLANS_ON = "megatron-core"
+"""The software that `napkin plan` takes by default, for layouts with ZeRO-3 and ranks of other kinds too."""
+
 
 def read_usual_stack(inputs: Inputs, setup: Setup) -> str:
     """Return the software if no option names it: that of fine-tuning on data-parallel ranks, else what the layout
@@ -19,14 +22,17 @@ def read_usual_stack(inputs: Inputs, setup: Setup) -> str:
     layout = setup.layout
     if setup.tunes and read_implementation(inputs) == "hf" and layout.tp * layout.pp * layout.ep == 1:
         return TUNES_ON
-    return "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else "megatron-core"
+    return "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else PLANS_ON
 
 
 def read_whose_model(inputs: Inputs, setup: Setup, stack: str = "") -> None:
     """Say that memory is counted on transformers' model where that is the default and steps of such a layout were
     measured on software that runs its own, as `plan` takes for both. stack: that software; "": what the layout
     suggests."""
-    stack = stack or ("" if inputs.has("trainer") or inputs.has("framework") else read_usual_stack(inputs, setup))
+    layout, named = setup.layout, inputs.has("trainer") or inputs.has("framework")
+    stack = stack or ("" if named else read_usual_stack(inputs, setup))
+    if not named and "stack" not in inputs and stack in FSDP and layout.tp * layout.pp * layout.ep > 1:
+        stack = PLANS_ON
     own, taken = FRAMEWORKS.get(stack, PLAIN).implementation, read_implementation(inputs)
     if own in (PLAIN.implementation, taken) or "implementation" in inputs:
         return
