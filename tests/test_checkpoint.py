@@ -22,11 +22,12 @@ def test_adapters_are_saved_without_the_model(napkin: Napkin) -> None:
 
 
 def test_frozen_layers_are_not_saved(napkin: Napkin) -> None:
-    """Half of the 32 layers, the last norm and the head."""
+    """All weights, and the states of half of the 32 layers, the last norm and the head."""
     layer = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
     trained = 16 * layer + 4096 + EMBEDDING
     found = napkin("checkpoint llama3-8b --freeze-layers 16 --json").values
-    assert found["checkpoint/parameters"] == 2 * trained
+    assert found["checkpoint/parameters"] == 2 * 8_030_261_248
+    assert found["checkpoint/master"] == 4 * trained
     line = "train-time llama3-8b --task sft --freeze-layers 16 --tokens 1B --gpus 8 --hardware h100 --zero 3 --json"
     assert napkin(line).values["checkpoint/bytes"] == found["checkpoint/bytes"]
 

@@ -37,7 +37,7 @@ TRAINED = tuple(name for name in FROZEN if name not in NOT_SAVED)
 class CheckpointQuestion:
     """A checkpoint of `params` parameters.
 
-    size    bytes of what is trained: weights, master copy, optimizer states
+    size    bytes of what is saved: weights, master copy, optimizer states
     merged  bytes of the model with its adapters added in; None without adapters
     trained  words for the part that is trained, if it is not the whole model
     write   byte/s of the entire job           mtbf  mean seconds between failures of the job
@@ -83,7 +83,7 @@ def read(inputs: Inputs) -> CheckpointQuestion:
 
 
 def _read_saved(inputs: Inputs) -> CheckpointQuestion:
-    """Read what is saved: the trained part of a model, or all of a number of parameters."""
+    """Read what is saved: of a model as it is trained, or of a number of parameters that all are."""
     read_size(inputs, (*MODEL_OPTIONS, *TRAINED))
     policy = precision(inputs.text("precision"))
     optimizer, _ = optimizer_names.find(inputs.text("optimizer"))
@@ -190,7 +190,7 @@ def _screen(question: CheckpointQuestion, terms: Mapping[str, Term]) -> Screen:
     table = shares(rows)
     if question.merged is not None:
         merged = human(question.merged.value, "byte")
-        row = ("merged", merged, "", "", "model and adapters in one")
+        row = ("merged model", merged, "", "", "model and adapters in one")
         table = Table(table.columns, (*table.rows, row))
     headline = [human(total.value, "byte")]
     following = Next({"write-bandwidth": "10GB/s", "mtbf": "24h"})

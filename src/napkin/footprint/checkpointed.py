@@ -1,4 +1,4 @@
-"""The contents of a checkpoint of a training setup: trained weights, any master copy, optimizer states."""
+"""The contents of a checkpoint of a training setup: weights, any master copy, optimizer states."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from napkin.training.setup import Setup
 
 
 def saved_states(model: Model, setup: Setup) -> Term:
-    """Return the bytes of a checkpoint of the trained weights, any master copy, and the optimizer states."""
+    """Return the bytes of a checkpoint: adapters alone where there are any, else all weights, frozen ones too
+    (transformers, trainer.py, _save_optimizer_and_scheduler: exclude_frozen_parameters where the model is peft's; a
+    module's state_dict has them); any master copy and the optimizer states of those that are trained."""
     held = weights_of_all(model, replace(setup, layout=Layout(seq=1), shard=0))
     states = total(dense + expert for _, dense, expert in held.states)
     precision = setup.precision
     weights = leaf("params/trained", held.all, "param", TRUE, "those that get a gradient")
     kept = {"parameters": precision.param, "master": precision.master}
     parts = [_of_each(f"checkpoint/{name}", weights, kind) for name, kind in kept.items() if kind is not None]
-    if wider := held.widened(sized(1, precision.param)):
-        apart = leaf("checkpoint/parameters/wider", wider, "byte", TRUE, "what stays in a format of its own")
-        parts[0] = add("checkpoint/parameters", parts[0].renamed("checkpoint/parameters/trained"), apart)
+    apart = {
+        "wider": (held.widened(sized(1, precision.param)), "what stays in a format of its own"),
+        "frozen": (held.frozen if setup.implementation.tuning is None else 0, "not trained, and saved with the rest"),
+    }
+    if more := [(name, size, why) for name, (size, why) in apart.items() if size]:
+        leaves = [leaf(f"checkpoint/parameters/{name}", size, "byte", TRUE, why) for name, size, why in more]
+        parts[0] = add("checkpoint/parameters", parts[0].renamed("checkpoint/parameters/trained"), *leaves)
     if states:
         parts.append(leaf("checkpoint/optimizer", states, "byte", TRUE, setup.optimizer.name))
     return add("checkpoint/bytes", *parts)
