@@ -134,9 +134,18 @@ def test_what_trains_a_part_or_another_backend_is_refused() -> None:
 
 
 def test_the_optimizer_goes_to_the_host() -> None:
-    assert slime(f"{COLOCATED} --optimizer-cpu-offload").value_of("offload") == "optimizer"
-    part = slime(f"{COLOCATED} --optimizer-cpu-offload --optimizer-offload-fraction 0.5")
-    assert part.inputs["offload"].value is None
+    tuned = "--loss-type sft_loss --optimizer-cpu-offload"
+    assert slime(tuned).value_of("offload") == "optimizer"
+    assert slime(f"{tuned} --optimizer-offload-fraction 0.5").inputs["offload"].value is None
+
+
+def test_the_actor_leaves_its_gpus_to_engines_on_them() -> None:
+    """arguments.py: with colocate, offload_train and offload_rollout are the default."""
+    assert slime(COLOCATED).value_of("offload") == "optimizer,parameters"
+    assert slime(f"{COLOCATED} --optimizer-cpu-offload").value_of("offload") == "optimizer,parameters"
+    assert "offload" not in slime(f"{COLOCATED} --no-offload-train").inputs
+    assert [one.key for one in slime(f"{COLOCATED} --no-offload-rollout").refused] == ["--no-offload-rollout"]
+    assert "offload" not in slime(COLOCATED.replace("--colocate", "--rollout-num-gpus 8")).inputs
 
 
 def test_memory_answers_a_script_with_the_sizes_of_a_file_beside_it(napkin: Napkin, tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ def _layout(reading: Reading) -> None:
         reading.default("gpus", 8, *keys)
     core.take_division(reading, zero=1)
     core.take_expert_slices(reading, "num_experts")
-    core.take_offload(reading)
+    if reading.value_of("task") == "sft":
+        core.take_offload(reading)
     check_gpus(reading, "actor_num_gpus_per_node")
 
 
@@ -139,6 +140,7 @@ def _rollout(reading: Reading) -> None:
     share, others = reading.read("sglang_mem_fraction_static", number), reading.read("rollout_num_gpus", whole)
     actors = reading.value_of("gpus")
     if reading.read("colocate", flag):
+        _offload(reading)
         if share and (others is None or others == actors):
             reading.derive("rollout", f"colocated:{share:g}", "colocate", "sglang_mem_fraction_static")
         else:
@@ -163,6 +165,17 @@ def _rollout(reading: Reading) -> None:
         reading.omit("ref_load", "the reference's weights wait on the host, and take the actor's place for its passes")
     else:
         reading.default("reference", "none", "use_kl_loss", "kl_coef")
+
+
+def _offload(reading: Reading) -> None:
+    """Read what waits on the host while engines on the actor's GPUs generate: the actor, unless it stays (arguments.py:
+    offload_train and offload_rollout are the default with colocate)."""
+    if reading.read("no_offload_train", flag):
+        reading.told("no_offload_train")
+    else:
+        reading.derive("offload", "optimizer,parameters", "colocate")
+    if reading.read("no_offload_rollout", flag):
+        reading.refuse("no_offload_rollout", "the engine keeps its memory while the actor trains", "rollout")
 
 
 def _others(reading: Reading) -> None:
@@ -198,9 +211,8 @@ FORMAT = LaunchFormat(
         KeyRule("loss_type advantage_estimator train_backend", "task", "sft_loss: SFT; ppo has a critic", _task),
         KeyRule(
             "actor_num_nodes actor_num_gpus_per_node sequence_parallel recompute_activations recompute_granularity "
-            "recompute_method recompute_num_layers recompute_modules use_distributed_optimizer optimizer_cpu_offload "
-            "optimizer_offload_fraction",
-            "gpus zero sp recompute offload",
+            "recompute_method recompute_num_layers recompute_modules use_distributed_optimizer",
+            "gpus zero sp recompute",
             "nodes × GPUs of the actor; the distributed optimizer is always on",
             _layout,
         ),
@@ -214,10 +226,11 @@ FORMAT = LaunchFormat(
             _batch,
         ),
         KeyRule(
-            "colocate rollout_num_gpus rollout_num_gpus_per_engine sglang_mem_fraction_static sglang_pp_size "
-            "use_kl_loss kl_coef ref_load",
-            "rollout rollout-tp off-policy-steps reference gpus",
-            "engines on the actor's GPUs or on others, which count too; train_async.py is one step behind",
+            "colocate no_offload_train no_offload_rollout rollout_num_gpus rollout_num_gpus_per_engine "
+            "sglang_mem_fraction_static sglang_pp_size use_kl_loss kl_coef ref_load",
+            "rollout rollout-tp offload off-policy-steps reference gpus",
+            "engines on the actor's GPUs, which it leaves meanwhile, or on others, which count too; train_async.py is "
+            "one step behind",
             _rollout,
         ),
         KeyRule(
@@ -246,7 +259,8 @@ FORMAT = LaunchFormat(
         "critic_* num_critic_only_steps": "placement and batch of the critic",
         "opd_* use_opd": "a teacher next to the reward",
         "use_routing_replay": "token routing to experts",
-        "overlap_cpu_optimizer*": "placement and format of optimizer states",
+        "overlap_cpu_optimizer* optimizer_cpu_offload optimizer_offload_fraction": "placement and format of optimizer "
+        "states",
     }
     | core.NOT_MODELLED,
 )
