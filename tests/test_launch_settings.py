@@ -92,6 +92,11 @@ def test_the_shell_decides_which_settings_file(tmp_path: Path) -> None:
             {"trainer": "axolotl", "micro-batch": 2},
         ),
         (
+            "megatron rlhf --use_ray --config own.yaml",
+            "rlhf_type: grpo\nmodel: Qwen/Qwen2.5-7B\nmicro_batch_size: 2\ntuner_type: full\n",
+            {"trainer": "ms-swift", "task": "grpo", "micro-batch": 2},
+        ),
+        (
             "torchrun --nproc_per_node=8 run_train.py --config-file own.yaml",
             "parallelism: {dp: 4, tp: 2, pp: 1}\ntokens: {sequence_length: 2048, micro_batch_size: 3, train_steps: 9}\n"
             "model: {model_config: {hidden_size: 512, num_hidden_layers: 4, num_attention_heads: 8, vocab_size: 9}}\n",

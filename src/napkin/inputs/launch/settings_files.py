@@ -30,7 +30,7 @@ DEFAULTS = ("base.yml",)
 """Files that hold a program's defaults, which their format knows (MaxText)."""
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 """Endings of scripts that pass their arguments on to the program."""
-STARTERS = ("trl", "axolotl", "llamafactory-cli", "litgpt", "tune", "swift", "xtuner", "composer", "oumi")
+STARTERS = ("trl", "axolotl", "llamafactory-cli", "litgpt", "tune", "swift", "megatron", "xtuner", "composer", "oumi")
 """Commands that start training themselves, without a Python file."""
 LAUNCHERS = ("accelerate.commands.launch", "torch.distributed.run", "torch.distributed.launch")
 """Modules that start a program, whose options before it are the launcher's."""
