@@ -12,7 +12,10 @@ from napkin.options.registry import OPTIONS
 
 TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
-HINTED = (*("adapter", "attention", "max", "min", "optimizer", "precision", "quantized", "task", "trainer", "zero"),)
+HINTED = (
+    *("adapter", "attention", "framework", "max", "min", "optimizer", "precision", "quantized", "task", "trainer"),
+    "zero",
+)
 """The options in VALUES of options/meanings.py, a module loaded only for values that these options do not have."""
 
 

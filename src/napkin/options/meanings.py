@@ -9,6 +9,7 @@ _SHARDED = "--zero 3 --dp-shard N: shard within groups of N GPUs, replicate betw
 _POLICIES = "--precision bf16-mixed (fp32 master weights), amp-bf16 (fp32 weights, autocast) or bf16-pure"
 _HALF = "--precision fp16-mixed: fp16 weights, fp32 master weights and moments"
 _QLORA = "--quantized nf4 --lora-rank 16: state the rank"
+_ZERO_STAGED = ("zero", "zero-", "deepspeed-zero", "deepspeed-zero-", "deepspeed-")
 _ZERO_WORDS = {
     "zero-0": "--zero 0",
     "zero-1": "--zero 1",
@@ -314,6 +315,13 @@ VALUES: dict[str, Mapping[str, str]] = {
         "llamafactory": "--trainer llama-factory",
         "swift": "--trainer ms-swift",
     },
+    "framework": {
+        **{f"{name}{stage}": f"--framework deepspeed --zero {stage}" for name in _ZERO_STAGED for stage in (1, 2, 3)},
+        **dict.fromkeys(("fsdp1", "fsdp-1"), "--framework fsdp --fsdp-version 1"),
+        **dict.fromkeys(("fsdp2", "fsdp-2", "fully-shard"), "--framework fsdp --fsdp-version 2"),
+        **dict.fromkeys(("ddp", "torch", "pytorch"), "--framework plain"),
+        **dict.fromkeys(("huggingface", "hf", "transformers"), "--trainer hf-trainer"),
+    },
     "optimizer": {
         **{
             f"{name}-layerwise": f"--optimizer {name} --optimizer-in-backward"
@@ -326,7 +334,7 @@ VALUES: dict[str, Mapping[str, str]] = {
         **dict.fromkeys(("8bit", "8-bit", "8"), "--quantized int8 (LLM.int8) or fp8"),
         **dict.fromkeys(("gptq", "awq", "w4a16"), "--quantized int4: weights of 4 bits with a scale for each group"),
         "fp4": "--quantized nf4: bitsandbytes' fp4 takes the same bytes",
-        "mxfp4": "--quantized none: transformers trains no mxfp4 weights, and dequantizes them to 16 bits for it",
+        "mxfp4": "--quantized none: transformers does not train on mxfp4 weights but dequantizes them to 16 bits",
         "nvfp4": "--quantized nf4 for frozen weights; --precision nvfp4-mixed for matmuls of weights that are trained",
         "gguf": "--quantized none: transformers dequantizes a GGUF file as it loads it",
     },

@@ -170,7 +170,7 @@ SAME = {
     "write-bandwidth": "storage-bandwidth disk-bandwidth write-speed",
     "hardware-file": "hardware-spec hardware-specs hardware-config gpu-file hardware-yaml",
     "must-fit": "require-fit assert-fits fail-if-not-fit",
-    "output": "out outfile output-file output-path save save-to",
+    "output": "out outfile output-file output-path save-to",
     "plot": "chart figure graph plot-file save-plot",
     "objective": "optimize-for goal",
     "rows": "top top-k limit-rows num-rows max-rows",

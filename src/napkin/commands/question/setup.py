@@ -108,8 +108,10 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
 def _read_fused_gradients(inputs: Inputs, framework: Framework, implementation: Implementation) -> Implementation:
     """Return the implementation with weight gradients as the options have them: apart, or added by the layer's kernel
     to those that are there, where the framework does that."""
-    name, fused = "separate-gradients", implementation.fuses_gradients and implementation.tuning is None
-    inputs.depends((name,), fused, f"{framework.name} has them apart, or trains adapters", "--framework megatron-core")
+    name, adapted = "separate-gradients", implementation.tuning is not None
+    fused = implementation.fuses_gradients and not adapted
+    why = "gradients of adapters are apart" if adapted else f"gradients of {framework.name} are apart"
+    inputs.depends((name,), fused, why, "leave it out" if adapted else "--framework megatron-core")
     return replace(implementation, fuses_gradients=False) if fused and inputs.flag(name) else implementation
 
 
