@@ -119,19 +119,19 @@ def _advised(question: PlanQuestion, rows: Sequence[Row]) -> Table | None:
     where steps may have different batches."""
     if not rows:
         return None
-    pace = "run" if question.tokens is not None else "step" if question.layouts.request.batch else "token/s"
+    pace = "run" if question.tokens is not None else "step" if question.layouts.request.batch else "speed"
     columns = (Column("would fit with"), Column("per GPU", True, 1), Column(pace, remark=True))
     return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _pace(row, pace)) for row in rows])
 
 
 def _pace(row: Row, pace: str) -> str:
-    """Return the run, the step or the tokens per second of all GPUs with a suggestion, and its host memory."""
+    """Return the run, the step or the speed of all GPUs with a suggestion, and its host memory."""
     trains = "LoRA only" if "trains" in row else ""
     if "untimed" in row:
         return joined(hosted(row), "not timed", trains)
-    if pace == "token/s":
+    if pace == "speed":
         gpus = math.prod(number_in(row, name) for name in ("tp", "pp", "dp", "cp"))
-        said = f"{number_in(row, 'tokens_per_second_per_gpu') * gpus:,.0f}"
+        said = f"{number_in(row, 'tokens_per_second_per_gpu') * gpus:,.0f} token/s"
     else:
         said = human(number_in(row, "time" if pace == "run" else "step/time"), "second", 3)
     return joined(said, trains, hosted(row), layout_words(row))
