@@ -61,6 +61,17 @@ def test_idle_ranks_by_hand() -> None:
     assert row["change"] == "--global-batch 128"
 
 
+@pytest.mark.parametrize(("framework", "least"), [("deepspeed", 2), ("megatron-deepspeed", 2), ("megatron-core", None)])
+def test_a_pipeline_of_deepspeed_refuses_divided_gradients(framework: str, least: int | None) -> None:
+    """deepspeed/runtime/pipe/engine.py: the ZeRO stage is below that of gradients, 2. Megatron-core has no such."""
+    refused = [
+        stage
+        for stage in range(4)
+        if rows(f"lint llama3-8b --gpus 16 --pp 4 --zero {stage} --framework {framework} --select N409")
+    ]
+    assert refused == ([] if least is None else list(range(least, 4)))
+
+
 def test_no_fewer_gpus_are_advised_for_what_does_not_fit(napkin: Napkin) -> None:
     """8 replicas of 1,130 GB of states each: the GPUs wait for each other, and one alone would not hold a replica."""
     rows = napkin("lint llama3-70b --gpus 8 --hardware h100 --seq 2048 --json").data["rows"]

@@ -12,6 +12,8 @@ from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.step import StepTime
+from napkin.training.framework import Framework
+from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
@@ -59,6 +61,11 @@ class Stated:
         """Return an option that is a text, "" if it has no value."""
         value = self.options.get(name)
         return value if isinstance(value, str) else ""
+
+    @property
+    def framework(self) -> Framework | None:
+        """The framework that is named."""
+        return FRAMEWORKS.get(self.word("framework").strip().lower())
 
 
 @record

@@ -13,7 +13,6 @@ from napkin.operations.queries import learned_positions, undivided
 from napkin.rules.case import Options, Stated
 from napkin.rules.numbers import divisors, nearest
 from napkin.rules.rule import ERROR, BrokenRule, Contradiction, Gain, Hit
-from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.precision import precision
 
 BEFORE_AMPERE = ("pascal", "volta", "turing")
@@ -64,7 +63,7 @@ def _heads(stated: Stated) -> Iterator[Hit]:
 def _implementation(stated: Stated) -> Implementation:
     """Return the implementation that runs the model: the framework's, if one is named."""
     word = stated.word("implementation")
-    framework = FRAMEWORKS.get(stated.word("framework").strip().lower())
+    framework = stated.framework
     if framework is not None and "implementation" not in stated.texts:
         word = framework.implementation
     return implementation_of(word if word in IMPLEMENTATIONS else "hf", stated.model.family)
@@ -165,9 +164,10 @@ def _old_flash(stated: Stated) -> Iterator[Hit]:
 
 
 def _pipelined(stated: Stated) -> Iterator[Hit]:
-    zero, pp = stated.word("zero"), stated.number("pp")
-    if stated.word("framework") == "deepspeed" and pp > 1 and zero in ("2", "3"):
-        yield Hit(f"DeepSpeed's pipeline of {pp} stages refuses ZeRO-{zero}", "zero", ({"zero": "1"},))
+    framework, zero, pp = stated.framework, stated.word("zero"), stated.number("pp")
+    if framework is not None and pp > 1 and zero.isdecimal() and int(zero) > framework.pipelined:
+        most = {"zero": str(framework.pipelined)}
+        yield Hit(f"DeepSpeed's pipeline of {pp} stages refuses ZeRO-{zero}", "zero", (most,))
 
 
 def _positions(stated: Stated) -> Iterator[Hit]:

@@ -135,6 +135,7 @@ class Framework:
     program       it is a training program itself; no other library runs on it
     software      the stack whose measured steps are most like its own (evidence/software/stacks.py), or ""
     zero          its default ZeRO stage with several data-parallel ranks
+    pipelined     the largest ZeRO stage next to which its pipeline runs
     sharding      what its ZeRO-3 is called
     divides       what it divides over ranks
     differs       fields of the `Implementation` that the framework sets to other values
@@ -183,6 +184,7 @@ class Framework:
     program: bool = False
     software: str = ""
     zero: int = 0
+    pipelined: int = 3
     sharding: str = "FSDP"
     divides: Divisions = Divisions()
     differs: tuple[tuple[str, object], ...] = ()

@@ -31,6 +31,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "bigscience-workshop/Megatron-DeepSpeed megatron/model/gpt_model.py, mpu/cross_entropy.py; DeepSpeed of "
             "February 2022, runtime/zero/stage_1_and_2.py (fp32 copies of the own part in the step, buckets of 5e8)",
             software="megatron-deepspeed",
+            pipelined=1,
             pads=128,
             implementation="megatron-2022",
             attention="eager",
@@ -70,6 +71,7 @@ FRAMEWORKS: dict[str, Framework] = {
             "sub_group_size 1e9",
             software="fsdp-eager",
             divides=Divisions(staged=False),
+            pipelined=1,
             step_bytes=6,
             step_most=1_000_000_000,
             bucket=500_000_000,
