@@ -1,4 +1,8 @@
-"""Renderers of an answer. Each is a pure function Answer → str without arithmetic except the choice of units."""
+"""Renderers of an answer. Each is a pure function Answer → str without arithmetic except the choice of units.
+
+Begin with answer.py, what a command hands over, and screen.py, what of it a person sees; page.py lays out text, json.py
+and tables.py write the other forms, and panels.py draws the series of chart.py.
+"""
 
 from __future__ import annotations
 
