@@ -123,7 +123,7 @@ def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
 
 def with_preset(row: RowFields) -> RowFields:
     """Return a row whose model names a preset, or has the name of one and states no shape, with the preset's
-    dimensions, under those that it states itself."""
+    dimensions, under those that it states itself. Raises the row's error for an unknown preset."""
     stated = row.part("model")
     name = row.text("model.preset")
     if not name and not stated.keys() & {"layers", "hidden"}:

@@ -47,7 +47,11 @@ def forward(
     begins: bool = False,
 ) -> Pass:
     """Run a stack once on a tape: the operations before the layers, each layer type once, the head and the loss. Each
-    submodel runs over its own sequences. `begins`: no gradient reaches what follows the layers."""
+    submodel runs over its own sequences.
+
+    attention  the kernel                      dropout  the probability, 0 for none
+    selective  the core of attention is recomputed
+    begins     no gradient reaches what follows the layers"""
     first = submodels[0]
     tape = tape_for(precision, first.implementation.fuses_gradients)
     lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)

@@ -52,7 +52,11 @@ def gathered_bytes(
     ends: bool = True,
 ) -> Number:
     """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
-    in use and prefetched. ends: an embedding or a head that is a unit of its own is one of them."""
+    in use and prefetched.
+
+    parts      the weights of a rank as (count, weights of one): embedding, each type of layer, head
+    in_flight  most blocks that are gathered at once
+    ends       an embedding or a head that is a unit of its own is one of them"""
     setup = step.setup
     root, block, every = _gathered_units(step, stage, parts)
     in_use = (root if ends or not setup.framework.ends_apart else 0) + in_flight * block

@@ -131,7 +131,9 @@ def cache(
     source: Number = 0,
 ) -> Term:
     """Return the bytes that `sequences` sequences of `context` tokens take on one of `ranks` ranks: `memory/kv_cache`.
-    `source`: tokens of the encoder's sequences, whose keys the decoder reads (0: the same number)."""
+
+    dtype   in which keys and values are cached, of `dtype_bytes` bytes an element
+    source  tokens of the encoder's sequences, whose keys the decoder reads (0: the same number)"""
     parts: list[Term] = []
     for stack in model.decoders:
         for name, count, layer in stack.kinds():

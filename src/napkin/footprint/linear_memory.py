@@ -26,7 +26,8 @@ class LinearMemory:
 def linear_memory(
     runs: tuple[linear.EqualLayers, ...], batch: int, policy: Precision, optimizer: Optimizer
 ) -> LinearMemory:
-    """Return the memory of training linear layers on `batch` examples."""
+    """Return the bytes of training linear layers on `batch` examples, one row each: parameters, gradients, states and
+    what autograd saves. runs: layers one after the other, equal ones together."""
     params = leaf("params/total", linear.weights(runs), "param", TRUE)
     parts = [_sized("memory/parameters", params, policy.param), _sized("memory/gradients", params, policy.grad)]
     if policy.master is not None:

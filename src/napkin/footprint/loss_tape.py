@@ -134,7 +134,7 @@ def special_loss(lowering: Lowering, logits: Value, form: Loss) -> None:
 
 def fused_loss(lowering: Lowering, operations: tuple[Operation, ...], residual: Value, form: Loss) -> None:
     """Record the head's matmul and the cross entropy as one kernel, one part of the tokens at a time; operations after
-    the head run inside it."""
+    the head run inside it. Refused without a head."""
     tape = lowering.tape
     place = next((n for n, op in enumerate(operations) if op.role == LM_HEAD), None)
     if place is None or form.parts is None:

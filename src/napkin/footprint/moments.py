@@ -96,7 +96,12 @@ class Moments:
         gathered: Number | None = None,
     ) -> Moment:
         """Return a phase of the passes, with the activations of waiting micro-batches and the gathered parameters.
-        `left`: what graphs still save and no backward pass frees; `gathered`: if not as much as in the passes."""
+
+        gradients, temporaries  bytes by name
+        kept      bytes that this micro-batch keeps for backward
+        casts     bytes of weights that autocast keeps cast
+        left      bytes that graphs still save and no backward pass frees
+        gathered  bytes of gathered parameters, if not as many as in the passes"""
         temporaries = temporaries if is_zero(left) else (*temporaries, ("left_by_recomputation", left))
         gathered = self.gathered if gathered is None else gathered
         gradients = (*gradients, *self.placeholders)

@@ -46,7 +46,8 @@ class Replays:
         alone: bool = False,
         carried: bool = False,
     ) -> Replay:
-        """Return a section's replay, entry by entry if layouts differ in whether new gradients are freed at once. On a
+        """Return the replay of section `which` (the index of a layer's type, BEFORE or AFTER), entry by entry if
+        layouts differ in whether new gradients are freed at once. On a
         single stage the gradient of a tied head is not freed: it waits for the embedding's (live.py)."""
         section, seed = self.section(which)
         waits = where(setup.layout.pp == 1, self.table, 0) if which == AFTER else 0
@@ -74,7 +75,8 @@ KEPT_REPLAYS = 64
 def replayed(
     section: Section, seed: Number, recomputed: bool, alone: bool, waits: Number, carried: bool
 ) -> tuple[Replay, Replay]:
-    """Return a section's replays (live.py), from the cache if an earlier step of the same pass had the same."""
+    """Return a section's replays, from the cache if an earlier step of the same pass had the same. Arguments: those of
+    `replays` in live.py."""
     late = (section.block, section.recomputed) if recomputed and 0 < section.block < len(section.nodes) else None
     if is_array(seed) or is_array(waits):
         return replays(section.nodes, seed, recomputed, alone, waits, carried, late, section.waiting)

@@ -73,8 +73,10 @@ class Rows:
     def of(self, which: int, recomputed: bool, alone: bool, waits: bool, carried: bool) -> tuple[Replay, Replay]:
         """Return the replays of a section in every row.
 
-        waits: whether the head's gradient waits for the embedding's.
-        """
+        which  the index of a layer's type, BEFORE or AFTER
+        waits  the head's gradient waits for the embedding's
+
+        The other arguments are those of `replays` in live.py."""
         key = (which, recomputed, alone, waits, carried)
         if key not in self._known:
             section, seed = self._replays.section(which)

@@ -50,7 +50,7 @@ class Stage:
 
 
 def shares(depth: int, stages: Number, index: Number, partition: str) -> tuple[Number, Number]:
-    """Return the first layer of a stage and the one after its last.
+    """Return the first layer of stage `index` (from 0) of `stages`, and the one after its last.
 
     even   as evenly as possible, earlier stages get one more
     front  ⌈L/p⌉ on each, the last stage gets the rest
@@ -69,7 +69,7 @@ def shares(depth: int, stages: Number, index: Number, partition: str) -> tuple[N
 
 def shares_by_cost(depth: int, stages: Number, index: Number, layer: int, head: int) -> tuple[Number, Number]:
     """Return the same where stage i ends with the layer at which the matrix weights exceed i + 1 of p equal shares of
-    the total. `layer`, `head`: those of a layer and of the head."""
+    the total (the framework's partition by cost). layer, head: matrix weights of a layer and of the head."""
     crossing = [(depth * layer + head) * i // (stages * layer) + 1 for i in (index, index + 1)]
     low = where(index == 0, 0, minimum(crossing[0], depth))
     return low, minimum(crossing[1], depth)

@@ -19,7 +19,7 @@ MakeWeight = Callable[[int], Tensor]
 
 
 def activated(tape: Tape, implementation: Implementation, x: Tensor, function: str, learned: MakeWeight) -> Tensor:
-    """function(x), which holds x until it returns."""
+    """Run function(x), which holds x until it returns. learned: makes the vectors that it learns."""
     out = _computed(tape, implementation.written, x, function, learned)
     tape.hold(x)
     return out

@@ -155,7 +155,7 @@ class FrameConv(Module):
         return (one if self.reads else replace(one, backward=1),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: its GEMMs move their operands."""
+        """Return 0 bytes: its GEMMs move their operands."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

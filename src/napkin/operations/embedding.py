@@ -177,7 +177,7 @@ class PositionBias(Lookup):
         return SHARED_POSITION_BIAS if self.shared else OWN_POSITION_BIAS
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts those of pairs."""
+        """Return 0 bytes: `scores` counts those of pairs."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:

@@ -99,7 +99,7 @@ class Experts(Module):
         return not (self.idle or 0 < self.capacity < length)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `time` counts it with the tokens that each expert gets."""
+        """Return 0 bytes: `time` counts it with the tokens that each expert gets."""
         return 0, 0
 
     def time(self, timer: Timer) -> None:

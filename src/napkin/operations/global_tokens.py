@@ -25,7 +25,7 @@ class GlobalTokens(Lookup):
         return (Weight("weight", (self.tokens, self.width)),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: they are few."""
+        """Return 0 bytes: they are few."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -45,7 +45,7 @@ class GlobalInput(View):
     width: int
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: the tensor is there already."""
+        """Return 0 bytes: the tensor is there already."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -60,7 +60,7 @@ class GlobalNorm(Norm):
     """A norm of the global tokens."""
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: they are few."""
+        """Return 0 bytes: they are few."""
         return 0, 0
 
 
@@ -80,7 +80,7 @@ class OnGlobal(Reused):
         return products_of(self.of.gemms(replace(work, length=self.tokens - self.more, lengths=())), self.used)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: they are few."""
+        """Return 0 bytes: they are few."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:
@@ -101,7 +101,7 @@ class WithGlobal(View):
     width: int
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: both are there already."""
+        """Return 0 bytes: both are there already."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

@@ -34,7 +34,7 @@ class Idle(Ordinary):
         return ()
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: it does not run."""
+        """Return 0 bytes: it does not run."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

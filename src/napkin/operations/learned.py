@@ -70,7 +70,7 @@ class Parameters(Ordinary):
         return ()
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: other operations read them."""
+        """Return 0 bytes: other operations read them."""
         return 0, 0
 
     def division(self) -> str:

@@ -44,7 +44,7 @@ class Matmul(Module):
         return (gemm(self.name, work.tokens, self.d_in, self.d_out),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: its GEMMs move their operands."""
+        """Return 0 bytes: its GEMMs move their operands."""
         return 0, 0
 
     def division(self) -> str:
@@ -243,7 +243,7 @@ class JoinedHead(Module):
         return (gemm(self.name, work.tokens, self.d_in, self.d_out),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: its GEMMs move their operands."""
+        """Return 0 bytes: its GEMMs move their operands."""
         return 0, 0
 
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
@@ -282,7 +282,7 @@ class BlockMatmul(Ordinary):
         return (gemm(self.name, work.tokens, self.d_in, self.d_out, batch=self.blocks),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: its GEMMs move their operands."""
+        """Return 0 bytes: its GEMMs move their operands."""
         return 0, 0
 
     def pattern(self) -> str:

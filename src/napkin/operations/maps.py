@@ -76,7 +76,7 @@ class DynamicMask(Elementwise):
         return (Weight("a", (self.heads,), HEADS),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is added to them."""
+        """Return 0 bytes: `scores` counts what is added to them."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:

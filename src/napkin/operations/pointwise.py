@@ -59,7 +59,8 @@ class Dropout(Elementwise):
     width: int
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: the factor of eager software holds it (evidence/rates/priors.py), and a rate of 0 runs nothing."""
+        """Return 0 bytes: the factor of eager software holds it (evidence/rates/priors.py), and a rate of 0 runs
+        nothing."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

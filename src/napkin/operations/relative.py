@@ -32,7 +32,7 @@ class DistanceBias(Ordinary):
         return (gemm(self.name, work.tokens * self.heads, self.rank, self.extent),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts those of pairs."""
+        """Return 0 bytes: `scores` counts those of pairs."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:

@@ -150,7 +150,7 @@ class BalanceLoss(Elementwise):
     each: int = 1
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: how many routers there are, only the model knows; few ask for this loss."""
+        """Return 0 bytes: how many routers there are, only the model knows; few ask for this loss."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

@@ -27,7 +27,7 @@ class ClassLoss(Elementwise):
         self.__dict__["role"] = LOSS
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: a few numbers for each token."""
+        """Return 0 bytes: a few numbers for each token."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

@@ -28,7 +28,7 @@ class Unkept(Ordinary, abstract=True):
         return ()
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is between its products."""
+        """Return 0 bytes: `scores` counts what is between its products."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -74,7 +74,7 @@ class StreamedLinear(Matmul):
         return self.streams
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: its GEMMs move their operands."""
+        """Return 0 bytes: its GEMMs move their operands."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

@@ -311,7 +311,8 @@ def forward_only(model: Model, adapters: bool = True) -> Model:
 
 def with_score(model: Model) -> Model:
     """Return a model whose head has a single output, a score with its own weights, and a loss over the scores of
-    sequences (transformers AutoModelForSequenceClassification with num_labels 1: score, without a bias)."""
+    sequences (transformers AutoModelForSequenceClassification with num_labels 1: score, without a bias). Refused
+    without a head."""
     *others, last = model.stacks
     place = next((n for n, op in enumerate(last.after) if op.role == LM_HEAD), None)
     if place is None:

@@ -90,7 +90,7 @@ class Share(View):
         return SHARED_OUTPUT
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: the tensor is there already."""
+        """Return 0 bytes: the tensor is there already."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -208,7 +208,7 @@ class SideInput(View):
     fp32: bool = False
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: the tensor is there already."""
+        """Return 0 bytes: the tensor is there already."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -234,7 +234,7 @@ class Stream(View):
     graded: bool = True
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: the tensor is there already."""
+        """Return 0 bytes: the tensor is there already."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -254,7 +254,7 @@ class EncoderKeys(View):
     width: int
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: the tensor is there already."""
+        """Return 0 bytes: the tensor is there already."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -290,7 +290,7 @@ class Overwrite(Elementwise):
         return (Weight("vector", (self.width,)),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: the rows of one token of the vocabulary are few."""
+        """Return 0 bytes: the rows of one token of the vocabulary are few."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -312,7 +312,8 @@ class Cast(Elementwise):
         return replace(self, width=rows) if reads_logits and self.width == before else self
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: eager software's factor holds casts (evidence/rates/priors.py); compiled kernels cast on reading."""
+        """Return 0 bytes: eager software's factor holds casts (evidence/rates/priors.py); compiled kernels cast on
+        reading."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:

@@ -27,7 +27,8 @@ def largest_that_fits(fits: Callable[[int], bool], unit: int = 1, most: int = MO
 
 
 def with_layers(model: Model, layers: int) -> Model:
-    """Return the model with another number of layers: cut off, or with its last pattern repeated further."""
+    """Return the model with another number of layers: cut off, or with its last pattern repeated further. Refused where
+    layers use tensors that others compute."""
     if model.shares_tensors:
         raise Refused(
             f"{model.name}: the number of its layers cannot be changed, because some use tensors that others compute"

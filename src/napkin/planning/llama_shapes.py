@@ -42,7 +42,8 @@ def config_of_size(size: int, text: str) -> tuple[Config, str]:
     """Return the config of a Llama-shaped model with about `size` parameters, and its shape in words.
 
     text  the size as the user wrote it
-    """
+
+    Refused where no shape has that size."""
     if not 1 <= size <= MOST:
         raise _shapeless(text)
     base = min(SHAPES, key=lambda name: abs(math.log(SHAPES[name] / size)))

@@ -275,7 +275,7 @@ def _linears(model: Model) -> list[LinearLayer]:
 
 def ranks_needed(model: Model, capacity: float, share: float, longest: int, node: int, form: str = FORMAT) -> int:
     """Return the fewest tensor-parallel ranks (a power of two within a node) whose share holds the weights in a number
-    format, the memory of the largest pass and the cache of one sequence."""
+    format, the memory of the largest pass and the cache of one sequence. Refused if a node has too few GPUs."""
     ranks, needed = 1, 0.0
     while ranks <= node and model.heads % ranks == 0:
         engine = Engine(model, ranks, ranks, share, apart=False, form=form)

@@ -75,7 +75,8 @@ class Proportions:
         self.keeps_kv = self.kv_heads not in (0, self.heads)
 
     def model(self, heads: int, layers: int) -> Model:
-        """Return the model with `heads` heads of the published size, all widths in proportion."""
+        """Return the model with `heads` heads of the published size, all widths in proportion. Refused where the class
+        cannot have them."""
         fields = {**self.config.fields, "model_type": self.config.model_type}
         hidden = self.hidden * heads // self.heads
         changed: dict[str, object] = {WIDTH: hidden, self.deep: layers}
@@ -145,7 +146,8 @@ def largest_of_family(
     config: Config, fits: Callable[[Model], bool], tp: int = 1, pp: int = 1, chunks: int = 1, least: int = 1
 ) -> tuple[Model, int]:
     """Return the largest model of the config's proportions that fits, and its parameters. `fits` must be monotonic in
-    size. Heads are multiples of `tp`, layers at least `pp` and `least`, and multiples of `chunks`."""
+    size. Heads are multiples of `tp`, layers at least `pp` and `least`, and multiples of `chunks`. Refused if none
+    fits, or larger ones would fit than are searched."""
     shape = Proportions(config)
     widths = shape.widths(tp)
     fewest = -(-max(pp, least) // chunks) * chunks

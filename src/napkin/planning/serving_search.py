@@ -232,7 +232,8 @@ def fullest(
     limits: LatencyLimits,
 ) -> Service:
     """Return the service of a queue of requests on the layout with the highest rate, with as many concurrent sequences
-    as its cache holds and the limits allow. left: bytes of a setup's GPU for the KV cache."""
+    as its cache holds and the limits allow. left: bytes of a setup's GPU for the KV cache. Raises NapkinError if no
+    layout holds the weights, or keeps the limits."""
 
     def full(setup: ServingSetup) -> tuple[ServingSetup, Term, Service]:
         room = left(setup)

@@ -36,7 +36,8 @@ def core_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
 
 
 def pair_flops(clock: Clock, op: AttentionCost, name: str, pairs: Term) -> Term:
-    """2 · sequences · pairs · heads · (d_qk + d_v) / (t · c) FLOP."""
+    """Return the FLOP of scores and values on a rank: 2 · sequences · pairs · heads · (d_qk + d_v) / (t · c). pairs: of
+    one head in one sequence."""
     heads = term.divide(f"{name}/heads", size(f"{name}/all_heads", op.heads), clock.tp)
     both = term.add(f"{name}/sizes", size(f"{name}/qk_dim", op.qk_dim), size(f"{name}/v_dim", op.v_dim))
     every = term.multiply(f"{name}/all", MULTIPLY_ADD, clock.micro_batch, pairs, heads, both)
@@ -45,7 +46,7 @@ def pair_flops(clock: Clock, op: AttentionCost, name: str, pairs: Term) -> Term:
 
 def pairs_of(clock: Clock, op: AttentionCost, name: str, exact: bool) -> Term:
     """Return the (query, key) pairs of one head in one sequence: those that the mask allows, or all pairs in eager
-    attention."""
+    attention. exact: count by the mask to the single pair."""
     layout = clock.layout
     queries, keys = size("queries", layout.sequence), size("keys", layout.keys)
     pairs = []

@@ -147,7 +147,7 @@ def gathered_size(clock: Clock) -> Term:
 
 
 def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) -> Term:
-    """Return the exposed time of gradient reduction. ZeRO 1 and 2: reduce-scatter of gradients and all-gather of
+    """Return the exposed seconds of gradient reduction. ZeRO 1 and 2: reduce-scatter of gradients and all-gather of
     parameters once per step, or of gradients after each micro-batch; without ZeRO, all-reduce of gradients (Rajbhandari
     et al. 2020, arXiv:1910.02054, section 7). Gradient communication overlaps with the last backward pass, parameter
     communication, which follows the optimizer step, with the next step's first forward pass; a minimum share is always
@@ -205,9 +205,9 @@ def _shown(clock: Clock, transfer: Term, hidden: Term) -> Term:
 
 
 def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
-    """Return the exposed time of ZeRO-3: all-gathers of parameters in forward and backward, reduce-scatters of
+    """Return the exposed seconds of ZeRO-3: all-gathers of parameters in forward and backward, reduce-scatters of
     gradients, in every micro-batch, beyond what overlaps with compute; and the slowdown of compute by the
-    collectives."""
+    collectives. work: seconds of compute in the passes; stack: the software's own factor."""
     layout, groups = clock.layout, clock.groups
     passes, across = _sharded_bytes(clock, shards), _bytes_between_copies(clock, shards)
     gathers = term.add(

@@ -63,12 +63,12 @@ def depth_share(k: Number, half: Number) -> Number:
 
 
 def depth(name: str, k: Term, half: Term) -> Term:
-    """`depth_share` as a term."""
+    """Return `depth_share` as a term."""
     return term.divide(name, k, term.add(f"{name}/filled", k, half))
 
 
 def alignment(name: str, loss: Term, *sizes: Term) -> Term:
-    """`loss` (below 1) to the power of the halvings of the worst aligned size."""
+    """Return the share of the rate: `loss` (below 1) to the power of the halvings of the worst aligned size."""
     counts = [term.make("halvings", f"{name}/halvings/{size.name}", (size,)) for size in sizes]
     worst = term.largest(f"{name}/halvings", *counts) if len(counts) > 1 else counts[0]
     return term.power(name, loss, worst)

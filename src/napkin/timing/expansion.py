@@ -59,7 +59,8 @@ EXPANSIONS = {
 
 def decoded(clock: Clock, name: str, elements: Term, moved: Term) -> Term:
     """Return the seconds of a kernel that finds the value of each weight: those of its bytes, or of its vector units
-    where these take longer; of the bytes alone on accelerators whose fp32 rate is not known."""
+    where these take longer; of the bytes alone on accelerators whose fp32 rate is not known. elements: weights;
+    moved: seconds of their bytes, stored and found."""
     rate = clock.rates.peak_full
     if not holds_for_all(rate > 0):
         return moved.renamed(name)

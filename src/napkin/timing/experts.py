@@ -92,8 +92,8 @@ def tokens_of_rank(clock: Clock, name: str) -> Term:
 
 
 def bias_bytes(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """Return the traffic of the second bias, weighted by each token's score, and that of the gradient of the first one;
-    0 for experts without biases."""
+    """Return the traffic of the second bias, weighted by each token's score, and that of the gradient of the first one,
+    in bytes of terms to add up; none for experts without biases. routed: rows that the rank's experts get."""
     if not op.bias:
         return (), ()
     each = clock.rate("expert_bias_bytes", clock.rates.expert_bias_bytes, BYTE)
@@ -118,8 +118,8 @@ def stacked_bytes(clock: Clock, op: RoutedExperts, name: str) -> tuple[Term, ...
 
 
 def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[Term, Term]:
-    """Return the time of grouped GEMMs h → f → h, forward and backward. Ranks that share an expert process all of its
-    tokens."""
+    """Return the seconds of grouped GEMMs h → f → h, forward and backward. Ranks that share an expert process all of
+    its tokens. routed: rows of a rank, before ranks that share an expert gather them."""
     shares = size("etp", clock.layout.etp)
     local = term.divide(f"{name}/local", size(f"{name}/experts", op.experts), size("ep", clock.layout.ep))
     rows = term.largest(

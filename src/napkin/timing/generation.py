@@ -140,7 +140,8 @@ class EngineRanks:
 
 
 def passes_time(name: str, one: EnginePasses, groups: EngineRanks, rates: GenerationRates) -> Term:
-    """Return the seconds of passes."""
+    """Return the seconds of an engine's passes: products and attention at their rooflines, activations, launches and
+    exchanges."""
     kind, reached = name.rpartition("/")[2], rates.reached
     read = term.leaf(f"{kind}/weights_of_a_pass", one.read, "byte", term.TRUE, DECODE)
     linear = _roofline(

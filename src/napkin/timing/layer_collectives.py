@@ -20,8 +20,8 @@ WAYS = ("forward", "backward")
 
 
 def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedLinear]) -> Seconds:
-    """Return the time of all-reduces of the residual stream: one per row-parallel layer in forward, and one per
-    column-parallel layer in backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+    """Return the seconds of all-reduces of the residual stream, `width` elements a token: one per row-parallel layer in
+    forward, and one per column-parallel layer in backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
     forward = [one for one in linears if one.shard == ROW]
     backward = [one for one in linears if one.shard == COLUMN and one.learning.inputs]
     shown = all_reduce_time(clock, kind, width)
@@ -34,9 +34,9 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
 
 
 def adapter_time(clock: Clock, kind: str, adapted: Iterable[ThinPair]) -> Seconds:
-    """Return the time of what adapters exchange, which nothing hides: next to a column-parallel layer what they read,
-    gathered forward and its gradient scattered backward; next to a row-parallel one what they make, gathered, and the
-    gradient of each rank's tokens. Without sequence parallelism the first one's gradient is all-reduced, and the
+    """Return the seconds of what adapters exchange, which nothing hides: next to a column-parallel layer what they
+    read, gathered forward and its gradient scattered backward; next to a row-parallel one what they make, gathered, and
+    the gradient of each rank's tokens. Without sequence parallelism the first one's gradient is all-reduced, and the
     second's is complete."""
     halves: tuple[list[Term], list[Term]] = ([], [])
     alone = term.subtract("no_sequence_parallelism", ONE, clock.sequence_parallel)

@@ -44,7 +44,7 @@ def layer_weights(operations: Sequence[Operation], layout: StepLayout, kind: str
 
 def held(name: str, counts: Mapping[str, Number], unit: str, layout: StepLayout) -> Held:
     """Return the weights on one GPU: replicated ones, those sharded over tensor-parallel ranks, and those of
-    experts."""
+    experts. counts: those of each of the three kinds on all ranks together, in `unit` (parameters or bytes)."""
     whole, sharded, expert = (
         term.leaf(f"{name}/{shard}", count, unit, term.TRUE, "exact count") for shard, count in counts.items()
     )

@@ -114,8 +114,8 @@ def bubble_time(clock: Clock, layers: Layers, stack: Term) -> Term:
 
 
 def boundary_time(clock: Clock, stages: Stages, width: Number, stack: Term, repeats: Term) -> Term:
-    """Return the time to send activations and their gradients between stages, for each chunk; with sequence parallelism
-    each rank sends its own part."""
+    """Return the seconds to send activations and their gradients between stages, for each chunk; with sequence
+    parallelism each rank sends its own part. width: elements of the stream a token; repeats: micro-batches."""
     layout = clock.layout
     both_ways = term.constant("bytes_both_ways", 4, BYTE, "16 bits of an activation and of its gradient")
     stream = term.multiply(

@@ -124,7 +124,11 @@ def offload_time(held: Term) -> Term:
 def sync_time(weights: Term, tensors: int, ranks: int, gpus: int, apart: bool, rates: Rates) -> Term:
     """Return the seconds to transfer the new weights to the engine, tensor by tensor. A separate engine receives all of
     them over the network cards of a full node, because a broadcast is a ring over all its GPUs; a colocated one gathers
-    the weights of its rank from the shards of the others. gpus: GPUs that hold the weights before or after."""
+    the weights of its rank from the shards of the others.
+
+    weights  bytes of the model            tensors  in how many parts they are sent
+    ranks    of a colocated engine         gpus     that hold the weights before or after
+    apart    the engine has GPUs of its own"""
     within = gpus <= rates.node
     cards = rates.node if apart else 1
     link = rates.link * rates.bus if within else rates.network * rates.wire * cards

@@ -79,7 +79,9 @@ def solve(
     peak     FLOP/s/GPU, dense       budget, price  USD and USD/GPU-hour
     goodput  share of calendar time spent at this MFU
     A solved gpus is rounded up (gpus/exact next to it), params and tokens down. GPUs and time are omitted if only their
-    product is known, gpu_seconds."""
+    product is known, gpu_seconds.
+
+    Refused: standby GPUs without --gpus."""
     have = dict(known)
     unknowns(known, budget is not None)
     if "per_token" not in have and "params" in have:

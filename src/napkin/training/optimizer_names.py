@@ -39,7 +39,8 @@ def in_words(text: str) -> tuple[str, bool]:
 
 def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:
     """Return (optimizer, form) for a name such as adamw, adamw-fused or AdamW_fused; form is None if not named. `form`:
-    the value of --optimizer-form, which must not contradict the name."""
+    the value of --optimizer-form, which must not contradict the name. Raises NapkinError for a name, a rank or a form
+    that is not known. where: what the message names."""
     word = text.strip().lower().replace("_", "-")
     named = next((f for f in FORMS if word.endswith(f"-{f}")), None)
     if named is not None:

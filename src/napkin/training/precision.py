@@ -99,7 +99,7 @@ def precision(text: str, where: str = "--precision") -> Precision:
     """Return a policy by name, or from its fields: `param=bf16,grad=fp32,compute=fp8,state=fp32,master=fp32`.
 
     Fields that are omitted follow param (compute, grad, frozen) or are fp32 (state), and there are no master weights.
-    """
+    Raises NapkinError for a name or a field that is not known. where: what the message names."""
     name = text.strip().lower()
     if name in POLICIES:
         return POLICIES[name]

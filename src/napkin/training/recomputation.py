@@ -38,7 +38,8 @@ class Recompute:
 
 
 def recompute(text: str, where: str = "--recompute") -> Recompute:
-    """Parse what is recomputed: none, selective, full, operations, every:K, group:K or group:sqrt."""
+    """Parse what is recomputed: none, selective, full, operations, every:K, group:K or group:sqrt. Raises NapkinError
+    for other words. where: what the message names."""
     name = text.strip().lower()
     if name in ("none", "selective", "full", OPERATIONS):
         return Recompute(name)

@@ -82,7 +82,8 @@ def divisions_of(row: RowFields, layout: Layout) -> tuple[Layout, ...]:
 
 
 def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
-    """Return the layout and the lengths; rows: sequences of a sample."""
+    """Return the layout and the lengths; rows: sequences of a sample. Refused if degrees are not stated, or do not
+    divide the GPUs."""
     gpus = _gpus_of(row)
     tp, pp, cp, ep = _degrees_of(row)
     dp = row.count("layout.dp") or gpus // (tp * pp * cp)
@@ -128,7 +129,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
 
 
 def recomputed(words: str) -> Recompute:
-    """Return what words say is recomputed: of every K-th layer, or of all."""
+    """Return what words say is recomputed: of every K-th layer, or of all. Refused for another share of the layers."""
     kind, share = recomputation(words), share_of_layers(words, 0)
     if kind or share is None:
         return recompute(kind or words, "recompute")

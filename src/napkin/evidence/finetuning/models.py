@@ -36,8 +36,8 @@ STORED_WORDS = re.compile(r"[-_ ]+(linearized|bnb|nf4|nvfp4|bf16|fp8|gptq|awq|in
 
 def model_of(row: RowFields) -> Model:
     """Return the preset that a row names: whoever published its copy, however that is stored, whatever it was trained
-    for (`-hf`, `Base`, `Instruct`), and with what it says of it (`OPT-13B actor, OPT-350M critic`,
-    `GPT-J 6B (compared)`) left out."""
+    for (`-hf`, `Base`, `Instruct`), and with what it says of it (`OPT-13B actor, OPT-350M critic`, `GPT-J 6B
+    (compared)`) left out. Refused where no preset has its shape."""
     said = row.text("model.name").rpartition("/")[2]
     bare = said.partition(" (")[0].partition(" actor")[0].replace(" family", "")
     names = [row.text("model.preset"), said, bare]
@@ -52,7 +52,8 @@ def model_of(row: RowFields) -> Model:
 
 
 def frozen_layers(row: RowFields, model: Model) -> int | None:
-    """Return how many first layers are frozen, with the embedding; None if all are trained."""
+    """Return how many first layers are frozen, with the embedding; None if all are trained. Refused where that cannot
+    be."""
     layers = row.count("method.freeze_layers", least=0)
     depth = model.stacks[-1].depth
     if layers is not None and (layers > depth or len(model.stacks) > 1):
@@ -70,7 +71,8 @@ def frozen_part(row: RowFields, model: Model) -> str:
 
 def reference_of(row: RowFields, task: Task, adapters: bool) -> str:
     """Return the source of a reference's log-probabilities; where a row states none, the default of libraries: the
-    model with its adapters switched off, or a copy of it (trl/trainer/dpo_trainer.py, ref_model)."""
+    model with its adapters switched off, or a copy of it (trl/trainer/dpo_trainer.py, ref_model). Refused for words
+    that are not understood."""
     if task.teacher:
         return row.text("rl.teacher")
     said = row.text("rl.reference").partition(" (")[0]
@@ -84,7 +86,8 @@ def reference_of(row: RowFields, task: Task, adapters: bool) -> str:
 
 
 def teacher_of(row: RowFields, task: Task) -> Model | None:
-    """Return the model whose distribution is learned; None if a task has none."""
+    """Return the model whose distribution is learned; None if a task has none. Refused where no preset has its
+    shape."""
     if not task.teacher:
         return None
     name = row.text("rl.teacher").rpartition("/")[2]

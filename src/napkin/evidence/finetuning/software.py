@@ -45,7 +45,8 @@ def trainer_of(row: RowFields) -> Trainer:
 
 
 def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
-    """Return the framework that divided the states; that of the trainer's own layers on one GPU."""
+    """Return the framework that divided the states; that of the trainer's own layers on one GPU. Refused for one that
+    is not modeled."""
     if trainer.implementation in FRAMEWORKS and stack in ("", "none"):
         return FRAMEWORKS[trainer.implementation]
     implied = "" if stack else trainer.implied(row.count("layout.zero", least=0) or 0)
@@ -88,8 +89,8 @@ NARROW = ((r"fp16|(?<!b)float16|\bhalf\b", "fp16"), (r"bf16|bfloat16", "bf16"))
 
 
 def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str, usual: str = "bf16") -> Precision:
-    """Return the precision policy: as stated, else by the trainer's code. usual: the 16-bit
-    format if the row does not say."""
+    """Return the precision policy: as stated, else by the trainer's code. usual: the 16-bit format if the row does not
+    say. Refused for tf32."""
     text = row.text("layout.precision").lower()
     word = text.split(" ")[0].strip("(),")
     narrow = next((name for spelling, name in NARROW if re.search(spelling, text)), usual)
@@ -141,7 +142,7 @@ EXPERTS_STORED = ("experts", "linearized")
 
 
 def tuning_of(row: RowFields, rank: int) -> Tuning:
-    """Return adapters of that rank, and the format of frozen weights."""
+    """Return adapters of that rank, and the format of frozen weights. Refused for a format that is not modeled."""
     said = row.text("method.quantized") or row.text("method.quantised")
     stored = STORED.get(said, STORED.get(said.partition(" (")[0]))
     if not stored and row.text("method.base_dtype").startswith("fp8"):
@@ -173,7 +174,8 @@ SAVED = {
 
 
 def saved_of(row: RowFields) -> tuple[str, ...]:
-    """Return the roles of the modules that are trained in full next to adapters."""
+    """Return the roles of the modules that are trained in full next to adapters. Refused for modules that are not
+    known."""
     words = row.text("method.modules_to_save").partition(" (")[0]
     names = words.replace(",", " ").split()
     if any(name not in SAVED for name in names):
@@ -287,7 +289,7 @@ def _copies_logits(row: RowFields) -> bool:
 
 
 def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
-    """Return what is kept in host memory."""
+    """Return what is kept in host memory. Refused for words that are not understood."""
     text = row.text("layout.offload").replace(" (fraction 1)", "")
     said = (name.strip() for name in text.split(",")) if text else ()
     names = tuple(OFFLOADED.get(name, name) for name in said)

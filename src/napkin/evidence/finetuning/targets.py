@@ -41,7 +41,8 @@ def usual_targets(model: Model, implementation: Implementation) -> tuple[str, ..
 
 def targets_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
     """Return the names of the modules with adapters: those that the run gave them, if the class has all of them, else
-    the parts of a layer that they stand for; if a row leaves them open, its library's default."""
+    the parts of a layer that they stand for; if a row leaves them open, its library's default. Refused for words that
+    are not understood."""
     text = _targets_text(row).replace(" (+ head)", ",lm_head")
     given = tuple(_names(row.text("method.lora_targets").partition(" (")[0]))
     if any(given) and has_modules(given, model, implementation):
@@ -97,7 +98,8 @@ def _names(text: str) -> list[str]:
 
 
 def experts_of(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
-    """Return the experts' tensors if a row says that they have adapters without naming them."""
+    """Return the experts' tensors if a row says that they have adapters without naming them. Refused where its class
+    does not say which tensors these are."""
     if row.text("method.experts_targeted") != "targeted" or row.text("method.lora_target_parameters"):
         return ()
     parts = [part for op in model.operations if op.routed() for part in op.linear_parts(implementation)]

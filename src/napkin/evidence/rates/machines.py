@@ -155,7 +155,8 @@ def link_of(hardware: Hardware) -> tuple[float, bool]:
 
 
 def machine(hardware: Hardware, compute: str, network: float | None = None, node: int | None = None) -> Machine:
-    """Return the figures of an accelerator that computes linear layers in `compute`."""
+    """Return the figures of an accelerator that computes linear layers in `compute`. Refused without a memory
+    bandwidth."""
     wide = "bf16" if "bf16" in hardware.peaks else "fp16"
     if wide not in hardware.peaks or compute in WIDE:  # fp32 runs attention and head in fp32 too
         wide = compute if compute in WIDE else hardware.default_dtype

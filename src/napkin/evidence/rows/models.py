@@ -21,7 +21,7 @@ APART = 0.02
 
 def config_of(dims: PrintedDecoder, seq: int) -> Mapping[str, object]:
     """Return the printed dimensions as a config.json of the family that has its parts: Llama, GPT-2, Mixtral or
-    DeepSeek, else of what Megatron-LM builds."""
+    DeepSeek, else of what Megatron-LM builds. Refused for windowed attention."""
     if dims.window:
         raise NapkinError("its windowed attention is not among the shapes that a table describes fully")
     if dims.kv_rank:
@@ -110,7 +110,7 @@ def depth_from(row: RowFields, stages: int) -> int | None:
 
 def described(row: RowFields) -> Model:
     """Return the row's model: the preset of that name, whoever's copy of it ran, else a decoder of the dimensions that
-    the row states."""
+    the row states. Refused where a dimension is missing, or they contradict the parameters that it states."""
     name = row.text("model.name").rpartition("/")[2]
     layers, hidden = row.count("model.layers"), row.count("model.hidden")
     if is_preset(name):

@@ -49,7 +49,8 @@ class Measured:
 
 
 def printed_decoder(row: RowFields) -> PrintedDecoder | None:
-    """Return the dimensions that a row states, or None if one is missing that time or memory depends on."""
+    """Return the dimensions that a row states, or None if one is missing that time or memory depends on. Raises the
+    row's error for a dimension that is no whole number."""
     layers, hidden = row.count("model.layers"), row.count("model.hidden")
     heads, ffn = row.count("model.heads"), row.count("model.ffn")
     experts = row.part("model").get("experts") or {}

@@ -75,7 +75,7 @@ class RowFields:
         return value
 
     def positive(self, path: str, most: float = 1e30) -> float | None:
-        """Return a number above zero."""
+        """Return a number above zero. Raises the row's error for 0."""
         value = self.number(path, most=most)
         if value == 0:
             raise self.wrong(path, "0 is out of range")

@@ -76,7 +76,7 @@ def adapted(framework: Framework, row: RowFields) -> Framework:
 
 def precision_of(row: RowFields, framework: Framework) -> Precision:
     """Return the number formats of the framework: FSDP shards fp32 parameters and casts them; the others have 16-bit
-    parameters with fp32 master copies. 8-bit matmuls do not change memory."""
+    parameters with fp32 master copies. 8-bit matmuls do not change memory. Refused for a policy that is not known."""
     stated = row.text("layout.policy") or "bf16-mixed"
     if stated not in POLICIES:
         raise NapkinError(f"the policy {stated[:40]} is not known")
@@ -88,8 +88,8 @@ def precision_of(row: RowFields, framework: Framework) -> Precision:
 
 
 def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
-    """Return the adapters of a frozen network. Rank and targets are those of the framework's recipes where the row
-    does not say."""
+    """Return the adapters of a frozen network. Rank and targets are those of the framework's recipes where the row does
+    not say. Refused for a method or a format that is not modeled."""
     method, stored = row.text("layout.method"), row.text("layout.quantization")
     if stored not in ("", "none", *NORMAL_FLOATS):
         raise NapkinError(f"stores frozen weights as {stored}: not modeled")
@@ -110,7 +110,7 @@ def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
 
 
 def targets_of(row: RowFields) -> tuple[str, ...]:
-    """Return the LoRA target modules; () if the row does not say."""
+    """Return the LoRA target modules; () if the row does not say. Refused for names that are not known."""
     names = row.part("layout").get("lora_targets")
     if names is None:
         return ()
@@ -123,7 +123,8 @@ RECOMPUTATIONS = ("", "none", "selective", "full", OPERATIONS, "other")
 
 
 def stated_recompute(row: RowFields) -> str:
-    """Return none, selective, full, operations or other; "" if the row does not say, or names a recipe alone."""
+    """Return none, selective, full, operations or other; "" if the row does not say, or names a recipe alone. Refused
+    for other words."""
     kind = row.text("layout.recompute_kind")
     if kind not in RECOMPUTATIONS:
         raise NapkinError(f"the recomputation {kind[:40]} is not known")
@@ -174,7 +175,7 @@ def chunked_loss(row: RowFields, framework: Framework) -> str:
 
 
 def kernel_of(row: RowFields, framework: Framework) -> str:
-    """Return the attention kernel, as the row says it, else the framework's."""
+    """Return the attention kernel, as the row says it, else the framework's. Refused for a name that is not known."""
     named = row.text("layout.attention")
     if named and named not in KERNELS.values():
         raise NapkinError(f"the attention kernel {named[:40]} is not known")
@@ -182,7 +183,8 @@ def kernel_of(row: RowFields, framework: Framework) -> str:
 
 
 def schedule_of(row: RowFields, chunks: int) -> str:
-    """Return the pipeline schedule, as the row says it; interleaved where its stages hold several chunks."""
+    """Return the pipeline schedule, as the row says it; interleaved where its stages hold several chunks. Refused for
+    one that is not modeled, or without its chunks."""
     stated = row.text("layout.schedule")
     if stated and stated not in SCHEDULES.values():
         raise NapkinError(f"the pipeline's schedule {stated[:40]} is not modeled")
@@ -193,7 +195,7 @@ def schedule_of(row: RowFields, chunks: int) -> str:
 
 
 def sequence_of(row: RowFields, step: StepRow, framework: Framework) -> int:
-    """Return the tokens of a sequence where memory is largest."""
+    """Return the tokens of a sequence where memory is largest. Refused if it is not stated."""
     seq = step.seq or row.count("model.longest_sample") or 0
     if not seq:
         raise NapkinError("the sequence length is not stated")
@@ -203,7 +205,7 @@ def sequence_of(row: RowFields, step: StepRow, framework: Framework) -> int:
 
 
 def micro_of(row: RowFields, step: StepRow) -> int:
-    """Return the sequences of a micro-batch, from the global batch if only that is stated."""
+    """Return the sequences of a micro-batch, from the global batch if only that is stated. Refused if neither is."""
     sums = row.count("layout.grad_accum")
     micro = int(step.micro_batch or 0)
     if not micro and sums and step.global_batch and row.number("layout.global_batch"):
@@ -237,7 +239,7 @@ def refuse_layout(row: RowFields, step: StepRow) -> None:
 
 
 def offload_of(row: RowFields, step: StepRow, framework: Framework) -> tuple[str, ...]:
-    """Return what is offloaded to the host: optimizer, activations, parameters."""
+    """Return what is offloaded to the host: optimizer, activations, parameters. Refused for what is not modeled."""
     offload: tuple[str, ...] = ("optimizer",) if row.flag("layout.optimizer_offload") else ()
     if row.flag("layout.activation_offload"):
         offload = (*offload, "activations")

@@ -172,7 +172,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 def quantity_of(row: RowFields) -> str:
-    """Return the quantity that a row prints: memory_allocated, memory_reserved, memory_used or memory_unstated."""
+    """Return the quantity that a row prints: memory_allocated, memory_reserved, memory_used or memory_unstated. Raises
+    the row's error for other words."""
     what = row.text("memory.what") or "unstated"
     if what not in ("allocated", "reserved", "used", "unstated"):
         raise row.wrong("memory.what", "is none of allocated, reserved, used")
@@ -180,8 +181,9 @@ def quantity_of(row: RowFields) -> str:
 
 
 def room_of(row: RowFields) -> float | None:
-    """Return the bytes that the row's accelerator holds; None if it is not stated. A source's own words for it may
-    be unknown, unless the question is whether the run fits."""
+    """Return the bytes that the row's accelerator holds; None if it is not stated. A source's own words for it may be
+    unknown, unless the question is whether the run fits. Raises NapkinError for accelerators whose allocator is not
+    modeled."""
     name = accelerator_of(row)
     if not name:
         return None
@@ -221,7 +223,8 @@ class Guess:
 def guess(
     row: RowFields, likely: Sequence[Framework], others: Sequence[Framework] = (), width: Width | None = None
 ) -> Guess:
-    """Return the likely bytes under the frameworks `likely`, with ends that `others` widen."""
+    """Return the likely bytes under the frameworks `likely`, with ends that `others` widen. Raises NapkinError if a run
+    that ran exceeds its accelerator."""
     room, model, quantity = room_of(row), described(row), quantity_of(row)
     first = [(one, readings(row, model, one, quantity, room, width)) for one in likely]
     rest = [(one, readings(row, model, one, quantity, room)) for one in others]

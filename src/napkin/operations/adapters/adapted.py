@@ -33,8 +33,8 @@ class Parted(Protocol):
 def linear(
     run: Lowering, part: LinearPart, x: Tensor, *, d_out: Number = 0, label: str = "", once: bool = True
 ) -> Tensor:
-    """Run a linear layer of the reference class, and its adapter where LoRA's targets name it. `d_out`: that of this
-    rank, if its outputs are divided."""
+    """Run a linear layer of the reference class, and its adapter where LoRA's targets name it. d_out: that of this
+    rank, if its outputs are divided; once: autocast casts the weight once a step, not in each call."""
     tape, tuning = run.tape, run.implementation.tuning
     d_out = d_out or part.d_out
     rank = adapter_width(part, tuning)
@@ -47,8 +47,8 @@ def linear(
 
 
 def pair(run: Lowering, x: Tensor, d_in: Number, d_out: Number, rank: int, copies: Number = 1) -> Tensor:
-    """Run LoRA's two matrices after dropout; each of `copies` experts has its own. Their input is first cast to their
-    type, which autocast undoes."""
+    """Run LoRA's two matrices d_in → rank → d_out after dropout; each of `copies` experts has its own. Their input is
+    first cast to their type, which autocast undoes."""
     tape, tuning = run.tape, run.implementation.tuning
     assert tuning is not None
     outer, tape.frozen = tape.frozen, False

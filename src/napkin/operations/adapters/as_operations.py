@@ -117,7 +117,7 @@ class BiasAdapter(Ordinary):
         return self.gemms(work)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is added to each pair's score."""
+        """Return 0 bytes: `scores` counts what is added to each pair's score."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:
@@ -205,7 +205,7 @@ class MergedAdapter(Ordinary):
         return ()
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `time` counts the sum with the weights."""
+        """Return 0 bytes: `time` counts the sum with the weights."""
         return 0, 0
 
     def time(self, timer: Timer) -> None:

@@ -36,7 +36,7 @@ class BandAttention(Ordinary):
         )
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is between its products."""
+        """Return 0 bytes: `scores` counts what is between its products."""
         return 0, 0
 
     def depends_on_shapes(self, length: int) -> bool:

@@ -115,7 +115,7 @@ class RunIndexer(Module):
         return ONLY_FORWARD
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is between its products."""
+        """Return 0 bytes: `scores` counts what is between its products."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:
@@ -188,7 +188,7 @@ class BlockIndexer(Module):
         return ONLY_FORWARD
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is between its products."""
+        """Return 0 bytes: `scores` counts what is between its products."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:

@@ -43,7 +43,7 @@ class TableMatmul(Module):
         return (gemm(self.name, rows, self.d_in, self.d_out),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: its GEMMs move their operands."""
+        """Return 0 bytes: its GEMMs move their operands."""
         return 0, 0
 
     def linear_parts(self, implementation: Implementation) -> tuple[LinearPart, ...]:
@@ -93,7 +93,7 @@ class RelativeScores(Ordinary):
         return POSITION_SCORES
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts those of pairs."""
+        """Return 0 bytes: `scores` counts those of pairs."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:

@@ -30,8 +30,8 @@ def folded(run: Lowering, x: Tensor, heads: Number) -> Tensor:
 
 
 def batched(run: Lowering, x: Tensor, y: Tensor, heads: Number, count: Number, what: str) -> Tensor:
-    """Multiply two matrices for each head. The arguments of the matmul, as autocast casts them, live until it returns,
-    and so do copies from folding."""
+    """Multiply two matrices for each head, with `count` elements in all products. The arguments of the matmul, as
+    autocast casts them, live until it returns, and so do copies from folding."""
     x, y = run.tape.lowered(x), run.tape.lowered(y)
     out = run.tape.matmul(folded(run, x, heads), folded(run, y, heads), count, what)
     run.tape.hold(x, y)
@@ -39,7 +39,8 @@ def batched(run: Lowering, x: Tensor, y: Tensor, heads: Number, count: Number, w
 
 
 def eager(run: Lowering, op: AttentionCost, qkv: tuple[Tensor, ...], heads: Number, kv_heads: Number) -> Tensor:
-    """softmax(q·kᵀ)·v in elementary operations."""
+    """Run softmax(q·kᵀ)·v in elementary operations. qkv: query, key and value; kv_heads: heads of the latter
+    two."""
     tape, implementation = run.tape, run.implementation
     q, k, v = qkv
     scores_count = run.b * heads * run.own * keys_of(run, op)

@@ -91,7 +91,7 @@ class Indexer(Module):
         return True
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is between its products."""
+        """Return 0 bytes: `scores` counts what is between its products."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:

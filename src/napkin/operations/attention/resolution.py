@@ -55,7 +55,7 @@ class ResolutionAttention(Ordinary):
         )
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is between its products."""
+        """Return 0 bytes: `scores` counts what is between its products."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:

@@ -34,7 +34,7 @@ class DistanceKeys(Module):
         return (gemm(self.name, work.sequences * self.distances(work.length), self.d_in, self.d_out),)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: its GEMMs move their operands."""
+        """Return 0 bytes: its GEMMs move their operands."""
         return 0, 0
 
     def lower(self, run: Lowering) -> Value:
@@ -124,7 +124,7 @@ class ShiftedAttention(Ordinary):
         return tuple(gemm(name, work.length, k, n, batch, weight=False) for name, k, n in shapes)
 
     def traffic(self) -> tuple[Number, Number]:
-        """Nothing: `scores` counts what is between its products."""
+        """Return 0 bytes: `scores` counts what is between its products."""
         return 0, 0
 
     def scores(self, work: Work) -> Number:

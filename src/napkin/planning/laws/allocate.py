@@ -69,7 +69,8 @@ def at_compute(
 
 
 def suited(law: ScalingLaw, aims: Aims, params: float | None, tokens: float | None) -> float:
-    """Return the compute for which a size, or a number of tokens, is optimal; both grow with compute."""
+    """Return the compute for which a size, or a number of tokens, is optimal; both grow with compute. Raises
+    NapkinError (1) if none does."""
 
     def short(log_c: float) -> float:
         compute = leaf("flops/total", math.exp(log_c), "FLOP")

@@ -119,7 +119,8 @@ class FineExperts:
     dimensions = (Dimension("experts", (1, 16, 64), "64"), Dimension("granularity", tuple(range(1, 257))))
 
     def law_at(self, law: ScalingLaw, values: tuple[int, ...]) -> ScalingLaw:
-        """Return the law for an expansion rate, and a granularity; without one, that of each compute's lowest loss."""
+        """Return the law for an expansion rate, and a granularity; without one, that of each compute's lowest loss.
+        Raises NapkinError for a granularity without experts."""
         experts, *finer = values
         if experts == 1 and finer:
             raise NapkinError("--granularity: a dense model has no experts to split", "leave it out, or --experts 64")
