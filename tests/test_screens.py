@@ -88,3 +88,17 @@ def test_plan_says_whether_its_layout_fits_next_to_the_verdict_on_a_limit(napkin
 def test_markdown_has_the_table_of_the_screen(napkin: Napkin) -> None:
     out = napkin("optimizer --markdown").out
     assert "| adamw | 8 | 4 | step, exp_avg, exp_avg_sq |" in out
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("--gpus 16 --tp 2 --ep 16 --etp 1", "1/2, experts 1/16 per GPU"),  # expert-parallel ranks have whole experts
+        ("--gpus 16 --tp 2 --ep 4 --etp 2", "1/2, experts 1/8 per GPU"),
+        ("--gpus 16 --pp 2 --ep 8", "1/2, experts 1/16 per GPU"),
+        ("--gpus 8 --tp 4 --ep 4 --etp 1", "1/4 per GPU"),
+    ],
+)
+def test_a_share_of_the_experts_is_that_of_the_ranks_that_divide_them(napkin: Napkin, layout: str, said: str) -> None:
+    found = napkin(f"memory qwen3-30b-a3b --hardware h100 --framework megatron-core {layout}").out
+    assert f"bf16; {said}\n" in found

@@ -228,8 +228,9 @@ def _split(setup: Setup, stage: int) -> str:
     """Return how a kind of state is sharded, in words; stage: the ZeRO stage that shards it."""
     layout = setup.layout
     over = int(layout.tp * layout.pp * (setup.shards if layout.zero >= stage else 1))
-    apart = layout.ep > 1 and stage > layout.zero
-    shares = ([f"1/{over:,}"] if over > 1 else []) + ([f"experts 1/{over * int(layout.ep):,}"] if apart else [])
+    experts = int(layout.ep * layout.etp * layout.pp)  # tensor-parallel ranks divide them only where they are its own
+    apart = layout.ep > 1 and stage > layout.zero and experts != over
+    shares = ([f"1/{over:,}"] if over > 1 else []) + ([f"experts 1/{experts:,}"] if apart else [])
     return f"; {', '.join(shares)} per GPU" if shares else ""
 
 
