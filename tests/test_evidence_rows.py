@@ -297,6 +297,7 @@ def test_the_framework_of_a_row_of_memory(layout: dict[str, Any], name: str) -> 
         ({"framework": "Colossal-AI, HybridParallelPlugin", "zero": 1}, "colossalai"),
         ({"framework": "verl", "zero": 3}, "deepspeed"),
         ({"framework": "NeMo RL"}, "megatron-core"),
+        ({"framework": "OneFlow 0.3.5"}, "oneflow"),
         ({"framework": "our own", "zero": 2}, ""),
     ],
 )

@@ -15,7 +15,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     'LitGPT resource tables': {'name': 'LitGPT resource tables', 'pages': ['LitGPT resource tables'], 'layout': {'framework': 'litgpt'}},
     'nanotron': {'name': 'nanotron', 'pages': ['nanotron benchmark summary (best configuration per model size and node count)'], 'layout': {'framework': 'nanotron'}},
     'megatron-tests': {'name': 'Megatron-LM functional tests', 'pages': ['Megatron-LM functional tests'], 'layout': {'framework': 'megatron-core', 'framework_version': 202608, 'gradient_accumulation_fusion': False}},
-    'dlperf': {'name': 'OneFlow DLPerf', 'pages': ['OneFlow DLPerf GPT benchmark report 2021-05-12']},
+    'dlperf': {'name': 'OneFlow DLPerf', 'pages': ['OneFlow DLPerf GPT benchmark report 2021-05-12'], 'layout': {'framework': 'oneflow'}},
     'paddle': {'name': 'FlagPerf, PaddlePaddle', 'pages': ['FlagPerf training results, PaddlePaddle cases']},
     'simumax': {'name': 'SimuMax, Megatron-LM on B200', 'pages': ['SimuMax v1.2 validation of Megatron-LM on B200'], 'layout': {'framework': 'megatron-core', 'framework_version': 202510}},
     'megatron-tutorials': {'name': 'megatron-tutorials', 'pages': ['megatron-tutorials by vuiseng9, Megatron-LM core 0.14 on H100'], 'layout': {'framework': 'megatron-core', 'framework_version': 202510}},

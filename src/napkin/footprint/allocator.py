@@ -61,6 +61,13 @@ EXPANDABLE = Figure(
     "segments that grow (PyTorch c10/cuda/CUDACachingAllocator.cpp, ExpandableSegment): freed neighbors join, "
     "so that no size has blocks of its own; assumed: gaps of at most 6 %",
 )
+PLANNED = Figure(
+    1.0,
+    1.0,
+    1.06,
+    "addresses that a compiler assigns for a whole step, the best of several orders of placement (Oneflow-Inc/oneflow "
+    "core/job/intra_job_mem_sharing_util.cpp); assumed: gaps of at most 6 %",
+)
 VARIED = Figure(
     2.0,
     1.16,
@@ -107,6 +114,7 @@ class Flow:
     groups    communicators: one for all ranks, one for each parallel degree among them, and one for the exchanges of
               context- and expert-parallel ranks, whose gradients are reduced over another
     peers     GPUs of the same server with which it exchanges what a layer keeps or routes
+    planned   a compiler assigned the addresses: there is no cache
     workspaces  of matrix products
     streams   bytes kept for other streams than that of the passes
     """
@@ -117,6 +125,7 @@ class Flow:
     workspaces: Number = THREADS * int(WORKSPACE.value)
     streams: Number = 0
     peers: Number = 0
+    planned: bool = False
 
     def gaps(self, end: str) -> Number:
         """Return the gaps as a share of the passing bytes: the likely one (`value`), or an end (`low`, `high`)."""
@@ -183,13 +192,14 @@ def reported(
     expandable  the allocator's segments grow
     bounds      which ends of the intervals to compute; the other end is a copy"""
     flow = flow or Flow(0, live.value, where(gpus == 1, 0, 1))
-    if expandable:
+    joined = PLANNED if flow.planned else EXPANDABLE if expandable else None
+    if joined is not None:
         flow = replace(flow, standing=0)
 
     def caching(end: str) -> Number:
-        return EXPANDABLE.beyond(end) if expandable else flow.gaps(end)
+        return flow.gaps(end) if joined is None else joined.beyond(end)
 
-    usual = GAPS if is_zero(flow.streams) else GAPS_BESIDE
+    usual = joined or (GAPS if is_zero(flow.streams) else GAPS_BESIDE)
     rounding = _share("memory/rounding", live, _leaf("rounding", ROUNDING, "1"))
     workspace = leaf("memory/workspace", flow.workspaces, "byte", SEEN, WORKSPACE.source)
     allocated = add("memory/allocated", live, rounding, workspace)
@@ -201,8 +211,7 @@ def reported(
         SEEN,
         "what the step holds and the passes' peak lacks",
     )
-    source = EXPANDABLE.source if expandable else usual.source
-    gaps = _share("memory/cache/gaps", passing, leaf("caching", caching("value"), "1", SEEN, source))
+    gaps = _share("memory/cache/gaps", passing, leaf("caching", caching("value"), "1", SEEN, usual.source))
     kept_for = [] if is_zero(flow.streams) else [_streams(flow.streams)]
     cache = add("memory/cache", apart, *kept_for, gaps)
     reserved = add("memory/reserved", allocated, cache)

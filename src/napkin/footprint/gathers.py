@@ -51,18 +51,31 @@ def gathered_bytes(
     in_flight: int = BLOCKS_IN_FLIGHT,
     ends: bool = True,
 ) -> Number:
-    """Return the bytes of parameters that FSDP (ZeRO-3) holds gathered: the root (embedding and head), and the blocks
-    in use and prefetched.
+    """Return the bytes of parameters in the format of the layers: what a compiler has cast, or what FSDP (ZeRO-3) holds
+    gathered, the root (embedding and head) and the blocks in use and prefetched.
 
     parts      the weights of a rank as (count, weights of one): embedding, each type of layer, head
     in_flight  most blocks that are gathered at once
     ends       an embedding or a head that is a unit of its own is one of them"""
     setup = step.setup
+    if setup.framework.autocasts and setup.precision.autocast:
+        return cast_bytes(step, stage, parts)
     root, block, every = _gathered_units(step, stage, parts)
     in_use = (root if ends or not setup.framework.ends_apart else 0) + in_flight * block
     if setup.framework.keeps_stage:
         in_use = where(setup.layout.pp > 1, every, in_use)
     return where(setup.layout.zero >= 3, in_use, 0)
+
+
+def cast_bytes(step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]]) -> Number:
+    """Return the bytes of 16-bit copies of fp32 weights that live from a forward pass to the backward pass. The cast is
+    an operation of its layer: a checkpointed layer casts again, one layer at a time (Oneflow-Inc/oneflow core/
+    job_rewriter/auto_mixed_precision.cpp, a cast has the scope of its variable; checkpointing_pass.cpp)."""
+    again = [part.all for _, part in parts[1 : 1 + len(step.run.layers)]]
+    cast_again = list(zip(stage.checkpointed, again, strict=True))
+    kept = total(n * part.all for n, part in parts) - total(n * one for n, one in cast_again)
+    at_once = maximum(0, *(where(n > 0, one, 0) for n, one in cast_again))
+    return (kept + at_once) * sized(1, step.setup.precision.compute)
 
 
 def stream_bytes(step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]]) -> Number:

@@ -131,7 +131,7 @@ def states_of(mine: LocalWeights, setup: Setup) -> tuple[Number, Number, tuple[t
     gradients = sharded(mine.dense * grad + more, mine.expert * grad, layout.zero >= 2)
     if setup.framework.keeps_stage:  # summed whole over a pipeline's micro-batches, reduced after the last
         gradients = where((layout.pp > 1) & (layout.zero >= 2), mine.all * grad, gradients)
-    gradients = gradients + setup.framework.accumulator * mine.all
+    gradients = gradients + setup.accumulator * mine.all
     counted = () if setup.optimizer.paged else mine.states  # the allocator sees no managed memory
     states = [(name, sharded(dense, expert, layout.zero >= 1)) for name, dense, expert in counted]
     if precision.master is not None:

@@ -27,7 +27,7 @@ def optimizer_temporaries(step: PreparedStep, rank: Rank) -> Number:
     updated = ceil_div(rank.weights.all, shards)
     if framework.step_most:
         updated = where(setup.layout.zero >= 3, minimum(updated, framework.step_most), updated)
-    own = framework.step_bytes * updated
+    own = setup.step_bytes * updated
     width = int(sized(1, setup.precision.state))
     kinds = list(tensor_sizes(step)) if setup.form != FUSED else []  # one kernel updates all in place
     found: Number = own

@@ -168,6 +168,14 @@ class Rank:
         parts = parts + where(layout.cp > 1, 1, 0) + where(layout.ep > 1, 1, 0)
         products = workspaces(setup, self.weights.expert > 0)
         groups = where(layout.gpus > 1, 1 + parts, 0)
+        if setup.framework.planned:
+            groups = total(where(degree > 1, 1, 0) for degree in (layout.tp, layout.dp))
         return Flow(
-            step.live, passing, groups, products, self.streams, peers_of(layout, setup.implementation.gathers_keys)
+            step.live,
+            passing,
+            groups,
+            products,
+            self.streams,
+            peers_of(layout, setup.implementation.gathers_keys),
+            setup.framework.planned,
         )

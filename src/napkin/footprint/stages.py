@@ -116,7 +116,7 @@ def stage_of(step: PreparedStep, index: Number) -> Stage:
         tuple(checkpointed),
         (index == 0) * 1,
         (index == p - 1) * 1,
-        *in_flight(step.setup.layout, index),
+        *in_flight(step.setup.layout, index, step.setup.framework.planned),
         step.run.kinds,
     )
 
@@ -187,14 +187,17 @@ def _runs(model: Model, order: Order, setup: Setup) -> list[_Run]:
     return [(least + 1, 0, more, seen - ahead), (least, more, p, more + seen - ahead)]
 
 
-def in_flight(layout: Layout, index: Number) -> tuple[Number, Number, Number]:
+def in_flight(layout: Layout, index: Number, planned: bool = False) -> tuple[Number, Number, Number]:
     """Return the model chunks whose activations a stage holds at once, the chunks of a micro-batch, and the
-    micro-batches whose weight gradients are delayed.
+    micro-batches whose weight gradients are delayed. planned: buffers of 2p micro-batches hold what the backward pass
+    needs, on all stages but the last (Oneflow-Inc/oneflow core/job_rewriter/pipeline_buffer_pass.cpp).
 
     1F1B holds min(p − i, m) micro-batches; interleaved with v chunks each, 2(p − i − 1) + (v − 1)p + 1 chunks; GPipe m
     (Narayanan et al. 2021). Zero-bubble (ZB-H1) is like 1F1B, and stage i delays the weight gradients of i
     micro-batches, so that all stages have p in flight (Qi et al. 2023, arXiv:2401.10241, section 2)."""
     p, v, m = layout.pp, layout.vp, layout.micro_batches
+    if planned:
+        return where((p > 1) & (m > 1) & (index < p - 1), 2 * p, 1) * v, v, 0
     if layout.schedule == "gpipe":
         return m, 1, 0
     ahead = minimum(p - index, m)

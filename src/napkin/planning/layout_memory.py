@@ -13,7 +13,6 @@ import numpy as np
 from napkin.autograd.control_flow import BranchesDifferError, same_branches
 from napkin.elementwise import Number, is_array, maximum
 from napkin.footprint import memory
-from napkin.footprint.allocator import Flow
 from napkin.footprint.rank import waiting_bytes
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import in_flight, places_of
@@ -207,16 +206,23 @@ class _Stages:
         step = self.tape.step(replace(self.setup, layout=layout), self.bases.rows[some.bases])
         rank = memory.holding(step, some.place)
         alone = rank.alone()
-        flight = in_flight(cells_of(self.setup.layout, cells).replaced(**deep), of_cells(some.place))
+        planned = self.setup.framework.planned
+        flight = in_flight(cells_of(self.setup.layout, cells).replaced(**deep), of_cells(some.place), planned)
         waiting = waiting_bytes(of_cells(rank.each), of_cells(rank.delayed), *flight)
         least = spread(of_cells(alone.least) + waiting, (len(zero), len(cells)))
         fit = np.flatnonzero((least * ROUNDING <= capacity).any(axis=0))
         if FEW * len(fit) > len(cells):
             alone = memory.with_moments(step, alone)
             flow = alone.flow(step.setup)
-            standing, passing = of_cells(flow.standing), of_cells(flow.passing) + waiting
-            beyond = (flow.groups, flow.workspaces, flow.streams, flow.peers)
-            flow = Flow(standing, passing, *map(of_cells, beyond))
+            flow = replace(
+                flow,
+                standing=of_cells(flow.standing),
+                passing=of_cells(flow.passing) + waiting,
+                groups=of_cells(flow.groups),
+                workspaces=of_cells(flow.workspaces),
+                streams=of_cells(flow.streams),
+                peers=of_cells(flow.peers),
+            )
             live = maximum(of_cells(alone.in_passes) + waiting, flow.standing)
             copies = of_cells(narrow_copies(self.setup, alone))
             found = figures_of(self.setup, live, flow, self.width, copies, bounds=("high",))

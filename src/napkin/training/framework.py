@@ -89,6 +89,10 @@ class Framework:
     host_step     it has a kernel of its own that updates states on the host
     interleaves   ZeRO-3 copies a full bucket, so that each rank's parts lie together, before it reduces and scatters it
     wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
+    autocasts     a compiler inserts casts of fp32 weights into the layers: gradients are 16-bit, as what it casts to
+    wide_copies   bytes per element of copies of all 16-bit gradients that the optimizer step makes before it updates
+    planned       a compiler assigns addresses to the tensors of a whole step when it is compiled, without a
+                  cache; communicators are made as operations need them, and stages pass tensors on without one
     gathers       parameters are sharded in fp32 and cast as they are gathered: layers run in the compute dtype
     ends_apart    embedding and head are separate FSDP units, gathered one at a time, and neither while layers run
                   backward
@@ -159,6 +163,9 @@ class Framework:
     host_step: bool = False
     interleaves: bool = False
     wide_gradients: bool = False
+    autocasts: bool = False
+    wide_copies: int = 0
+    planned: bool = False
     gathers: bool = False
     ends_apart: bool = False
     root_last: bool = False
@@ -229,11 +236,12 @@ class Framework:
         return replace(base, **changes)
 
     def formats(self, policy: Precision) -> Precision:
-        """Return a policy with fp32 master weights with the framework's formats: sharded fp32 parameters that are cast
-        when gathered need no copy; or fp32 gradients with 16-bit parameters."""
-        if policy.master is None:
+        """Return a policy with fp32 weights with the framework's formats: fp32 parameters that are cast, when gathered
+        or in each step, need no master copy; or fp32 gradients with 16-bit parameters."""
+        if policy.master is None and not (self.autocasts and policy.autocast):
             return policy
-        if self.gathers:
+        if self.gathers or self.autocasts:
             compute = policy.compute if policy.compute in ("bf16", "fp16") else "bf16"
-            return replace(policy, param="fp32", grad="fp32", compute=compute, master=None)
+            grad = compute if self.autocasts else "fp32"
+            return replace(policy, param="fp32", grad=grad, compute=compute, master=None)
         return replace(policy, grad="fp32") if self.wide_gradients else policy

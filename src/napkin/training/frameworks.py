@@ -107,6 +107,25 @@ FRAMEWORKS: dict[str, Framework] = {
             unit_of_layer=True,
         ),
         Framework(
+            "oneflow",
+            "OneFlow's compiled jobs, single_client",
+            "Oneflow-Inc/oneflow at 75f11b825 (14 May 2021): core/job/intra_job_mem_sharing_util.cpp; core/graph/"
+            "task_graph.cpp, IsSpecialOpNotConsiderMergeInChain; core/job_rewriter/auto_mixed_precision.cpp (fp32 "
+            "variables and their casts), fuse_cast_scale_pass.cpp, autograd.cpp (ClipGradientByGlobalNorm), "
+            "pipeline_buffer_pass.cpp; user/kernels/sparse_softmax_cross_entropy_kernel.cu; Oneflow-Inc/"
+            "OneFlow-Benchmark LanguageModeling/GPT/oneflow_gpt: dropout 0.1, no fused attention",
+            pads=128,
+            implementation="megatron-2022",
+            attention="eager",
+            dropout=0.1,
+            divides=Divisions(zero=(0, 1), context=(), heads=()),
+            autocasts=True,
+            wide_copies=4,
+            planned=True,
+            program=True,
+            differs=(("loss", "compiled"),),
+        ),
+        Framework(
             "nanotron",
             "nanotron",
             "huggingface/nanotron src/nanotron/helpers.py create_table_log, models/llama.py get_block_compute_costs, "

@@ -150,7 +150,8 @@ class Setup:
         compute dtype."""
         if self.precision.frozen:
             return self.precision.network
-        if not self.framework.gathers or self.precision.compute not in ("bf16", "fp16"):
+        casts = self.framework.gathers or self.framework.autocasts
+        if not casts or self.precision.compute not in ("bf16", "fp16"):
             return self.precision
         return replace(self.precision, param=self.precision.compute)
 
@@ -174,7 +175,32 @@ class Setup:
         if self.framework.accumulator > 0 or self.framework.wide_gradients:
             return True
         several: Flag = self.layout.micro_batches > 1
-        return several
+        return self.copies_apart if self.wide_copies else several
+
+    @property
+    def wide_copies(self) -> int:
+        """Bytes per element of copies of the gradients that the optimizer step makes: none of fp32 ones."""
+        return self.framework.wide_copies if self.precision.grad in ("bf16", "fp16") else 0
+
+    @property
+    def copies_apart(self) -> Flag:
+        """Whether a plan gives the copies of all gradients memory of their own. Where tensor- or pipeline-parallel
+        ranks communicate in the stream of the passes, the optimizer's operations are a part of the same chain, in which
+        tensors that do not live at the same time share memory, if they run as often: once a step (Oneflow-Inc/oneflow
+        core/graph/task_graph.cpp, IsSpecialOpNotConsiderMergeInChain and TraverseConnectedSubGraphMergeInThisChain)."""
+        layout = self.layout
+        apart: Flag = (layout.tp * layout.pp == 1) | (layout.micro_batches > 1)
+        return apart
+
+    @property
+    def accumulator(self) -> Number:
+        """Bytes per element of buffers next to the gradients, which live through the step."""
+        return self.framework.accumulator + self.wide_copies * where(self.copies_apart, 1, 0)
+
+    @property
+    def step_bytes(self) -> Number:
+        """Bytes per element that the optimizer step allocates for its own shard."""
+        return self.framework.step_bytes + self.wide_copies * where(self.copies_apart, 0, 1)
 
     @property
     def lets_go(self) -> Flag:

@@ -68,6 +68,7 @@ FRAMEWORK_WORDS: tuple[tuple[str, str], ...] = (
     ("fsdp", "fsdp"),
     ("foundry", "fsdp"),
     ("colossal", "colossalai"),
+    ("oneflow", "oneflow"),
 )
 """The same for the framework whose memory is modeled (training/frameworks.py)."""
 LIBRARIES = (

@@ -35,6 +35,7 @@ class Scripts:
     eager_context    its CUDA context has all kernels (CUDA before 11.7)
     own_batches      each GPU has micro-batches of its own, if a run does not say how its GPUs divide the work
     may_shard        the ZeRO stage that a run which states none may have had, 0 if it had none
+    whole_states     optimizer states are divided only where a run says so, though several GPUs could
     lone_stages      its ZeRO stages are on where one rank divides nothing
     fused_losses     its fused cross entropies by whose they are (operations/losses.py)
     chunked          its own cross entropy in parts of the tokens, "" if it has none
@@ -61,6 +62,7 @@ class Scripts:
     eager_context: bool = False
     own_batches: bool = False
     may_shard: int = 0
+    whole_states: bool = False
     lone_stages: bool = False
     fused_losses: tuple[tuple[str, str], ...] = ()
     chunked: str = ""
@@ -75,6 +77,8 @@ hparams/finetuning_args.py; swift/arguments/tuner_args.py)."""
 SCRIPTS = {
     # from before sequence parallelism (Korthikanti et al. 2022)
     "megatron": Scripts(recompute="none", sequence_parallel=()),
+    # Oneflow-Inc/oneflow core/job/job_conf.proto: optimizer_placement_optimization_mode has no default
+    "oneflow": Scripts(recompute="none", sequence_parallel=(), whole_states=True),
     "megatron-deepspeed": Scripts(recompute="none", sequence_parallel=(), step_bytes=4, eager_context=True),
     # NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/lora.py: LoRA of rank 32 on all linear layers;
     # NVIDIA/Megatron-LM use_distributed_optimizer; core/transformer/dot_product_attention.py, of transformer_impl local

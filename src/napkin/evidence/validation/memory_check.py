@@ -113,7 +113,7 @@ def layouts(row: RowFields, setup: Setup) -> Iterator[Setup]:
         sp = scripts.sequence_parallel or sp
     zero: Sequence[Number] = (layout.zero,)
     if row.count("layout.zero", least=0) is None and not layout.zero and layout.dp > 1:
-        zero = (3,) if setup.framework.zero == 3 else (0, 1)
+        zero = (3,) if setup.framework.zero == 3 else (0,) if scripts_of(setup.framework).whole_states else (0, 1)
     tables = (False, True) if setup.optimizer.unquantized and setup.implementation.tuning is None else (False,)
     optional = scripts.ends_apart and setup.implementation.tuning is not None and layout.dp > 1
     for parallel, stage, wide, apart in product(sp, zero, tables, (False, True) if optional else (None,)):
