@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.lengths import RowLengths, lengths_of
@@ -18,6 +19,9 @@ from napkin.training.layout import Layout
 from napkin.training.recomputation import Recompute, recompute
 
 DEGREES = ("tp", "pp", "cp", "ep")
+SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")
+ON_ONE_GPU = re.compile(r"(cuda|gpu|\{ ?(''|\"\") ?:)")
+"""What a device_map may be: a way to spread the layers, or a GPU for all of them (`{'': local_rank}`)."""
 MOST_TOGETHER = 4
 """Sequences of a pass if a row says nothing of them: one, to this many. Assumed."""
 
@@ -36,6 +40,7 @@ def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
     micro-batches than there are GPUs, as many as possible of those that share one divide tensors within a node."""
     if _is_spread(row):
         stated = [name for name in DEGREES if (row.count(f"layout.{name}") or 1) > 1]
+        stated += ["zero"] if row.count("layout.zero", least=0) else []
         if stated:
             raise NapkinError(f"device_map spreads the layers, beside which {stated[0]} is not understood")
         return 1, _gpus_of(row) // (row.count("layout.dp") or 1), 1, 1
@@ -50,8 +55,14 @@ def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
 
 def _is_spread(row: RowFields) -> bool:
     """Return whether each process spreads the layers over several GPUs, which run one after the other: the device_map
-    of transformers and accelerate (docs/source/en/usage_guides/big_modeling.md)."""
-    return row.text("layout.device_map") not in ("", "none", "false") and _gpus_of(row) > 1
+    of transformers and accelerate (docs/source/en/usage_guides/big_modeling.md). One that names a GPU holds all layers
+    there."""
+    said = row.text("layout.device_map").partition(" (")[0].lower()
+    if _gpus_of(row) == 1 or said in ("", "none", "false") or ON_ONE_GPU.match(said):
+        return False
+    if said not in SPREADS:
+        raise NapkinError(f"device_map {said[:40]} is not understood")
+    return True
 
 
 def _per_node(row: RowFields) -> int:
