@@ -107,5 +107,5 @@ def test_a_plan_without_a_layout_names_the_adapters_that_it_did_not_search() -> 
     line += " --samples-per-prompt 8 --global-batch 64"
     refused = run_line(line)
     assert refused.status == 1
-    assert "hint: --lora-rank 16, which was not searched" in refused.err
+    assert "hint: --lora-rank 16 (not searched), more --gpus" in refused.err
     assert run_line(f"{line} --lora-rank 16").status == 0

@@ -51,6 +51,15 @@ def test_an_unknown_key_hides_no_bad_value(napkin: Napkin, tmp_path: pathlib.Pat
     assert [one.split(": ")[1] for one in told] == ["gpuz", "zero", "seq"]
 
 
+def test_an_unknown_key_hides_no_unknown_name(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("command: memory\nmodel: llama9\nhardware: h1000\noptimizer: adamx\ngpuz: 64\n")
+    told = errors(napkin(f"memory --run {path}").err)
+    assert [one.split(": ")[0].rpartition(":")[2] for one in told] == ["5", "2", "3", "4"]
+    path.write_text("command: plan\nmodel: llama3-8b\nhardware: any\ntokens: 1B\ngpuz: 64\n")
+    assert len(errors(napkin(f"plan --run {path}").err)) == 1
+
+
 def test_settings_are_no_log(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     """A log of keys and values is one, and a run file that states an MFU is none."""
     run, log = tmp_path / "run.yaml", tmp_path / "train.log"

@@ -147,8 +147,8 @@ def _is_count(value: object) -> bool:
 def accepted(
     command: Signature, options: Mapping[str, object], origin: str, where: Callable[[str], str], shared: bool = False
 ) -> dict[str, OptionText]:
-    """Return options, given in any spelling, as OptionText by canonical name. All unknown names, and all values of
-    other options that cannot be read, are reported at once.
+    """Return options, given in any spelling, as OptionText by canonical name. All unknown options, and all values of
+    others that cannot be read or are names that nothing has, are reported at once.
 
     shared: the options are for several commands, so options of other commands are kept
     """
@@ -174,8 +174,11 @@ def accepted(
             continue
         result[name] = OptionText(value, origin, where(str(key)), shared)
     if problems:
+        from napkin.commands.places import at_their_places
+        from napkin.commands.unknown_names import read_all_unknown
+
         try:
-            Inputs(command, result)
+            problems += [at_their_places(one, result) for one in read_all_unknown(Inputs(command, result))]
         except NapkinError as unreadable:
             problems += unreadable.errors
         raise problems[0] if len(problems) == 1 else Problems(problems)

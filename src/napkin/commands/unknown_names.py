@@ -29,7 +29,7 @@ READERS: dict[str, Callable[[Inputs], object]] = {
 def read_unknown_names(problem: NapkinError, inputs: Inputs) -> NapkinError:
     """Return a problem with the errors about the question's other names that nothing has, if it is itself about one;
     each with its place where a file gives the name."""
-    given = [name for name in READERS if name in inputs and isinstance(inputs.peek(name), str)]
+    given = _read_given(inputs)
     if not any(_read_whether_named(one, inputs, name) for one in problem.errors for name in given):
         return problem
     told = [_read_place(one, inputs, given) for one in problem.errors]
@@ -37,6 +37,16 @@ def read_unknown_names(problem: NapkinError, inputs: Inputs) -> NapkinError:
         if not any(other.message.endswith(one.message) for other in told):
             told.append(one)
     return told[0] if len(told) == 1 else Problems(told)
+
+
+def read_all_unknown(inputs: Inputs) -> list[NapkinError]:
+    """Return the errors about the question's names that nothing has, each with its place where a file gives it."""
+    return list(_read_unknown(inputs, _read_given(inputs)))
+
+
+def _read_given(inputs: Inputs) -> list[str]:
+    """Return the options whose names are given as text."""
+    return [name for name in READERS if name in inputs and isinstance(inputs.peek(name), str)]
 
 
 def _read_unknown(inputs: Inputs, given: Iterable[str]) -> Iterator[NapkinError]:

@@ -131,7 +131,7 @@ def run_plan(inputs: Inputs) -> Answer:
         whole = layouts.request.setup.implementation.tuning is None
         raise NapkinError(
             f"{name} on {gpus:,} × {layouts.hardware.name}: no layout and engine fit together",
-            f"{'--lora-rank 16, which was not searched, ' if whole else ''}more --gpus, or --min gpus",
+            f"{'--lora-rank 16 (not searched), ' if whole else ''}more --gpus, or --min gpus",
             BROKEN,
         )
     fitting = [one for one in ways if one.fit.verdict != NOT]
