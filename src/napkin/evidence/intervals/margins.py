@@ -2,7 +2,7 @@
 
 A framework with enough measured rows has the errors on those rows. Every other has the errors on held-out frameworks:
 each framework's rows, predicted as if it were not named (frameworks.py, unnamed). A framework with unknown code also
-has those of sources on such frameworks (OneFlow, PaddlePaddle)."""
+has those of sources on such frameworks (PaddlePaddle)."""
 
 from __future__ import annotations
 
