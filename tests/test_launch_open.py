@@ -128,3 +128,11 @@ def test_a_word_that_its_framework_does_not_know_is_an_error(text: str, key: str
     """Each was read as the framework's default, or as another word."""
     with pytest.raises(NapkinError, match=rf"{key}: '\w+' is not (one of|a number)"):
         read(text)
+
+
+@pytest.mark.parametrize(("on", "refused"), [("true", ["use_kt"]), ("false", [])])
+def test_experts_that_are_computed_on_the_host_are_refused(on: str, refused: list[str]) -> None:
+    """LLaMA-Factory, hparams/model_args.py: KTransformers' AMX backend of mixtures of experts."""
+    text = f"stage: sft\nfinetuning_type: lora\nmodel_name_or_path: Qwen/Qwen3-30B-A3B\nuse_kt: {on}\n"
+    _, reading = read(f"{text}kt_config:\n  kt_backend: AMXBF16\n")
+    assert [one.key for one in reading.refused] == refused

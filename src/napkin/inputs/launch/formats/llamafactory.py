@@ -277,6 +277,7 @@ FORMAT = LaunchFormat(
         overwrite_cache new_special_tokens compute_accuracy   data_shared_file_system
         dataset_dir tool_format ignore_pad_token_for_loss val_size {IDLE_FSDP}""",
     not_modelled={
+        "kt_*": "settings of KTransformers",
         NAMED_FSDP: WHY_FSDP,
         "max_samples": "the maximum number of samples per data set",
         "lora_target_parameters": "adapters on parameters outside linear layers",
@@ -299,6 +300,7 @@ FORMAT = LaunchFormat(
         "use_badam badam_*": "BAdam trains blocks alternately, which napkin does not model",
         "use_adam_mini": "Adam-mini shares second moments, which napkin does not model",
         "use_llama_pro": "trains only added blocks",
+        "use_kt": "KTransformers keeps the experts on the host and computes them there",
         "mixture_of_depths": "tokens skip layers",
         "oft_*": "OFT adapters, not LoRA",
     },
