@@ -10,7 +10,7 @@ import pytest
 from napkin import term
 from napkin.evidence.rates.constants import constants
 from napkin.evidence.rates.machines import bridged, machine
-from napkin.evidence.rates.of_step import SYNCHRONOUS, early_of, names, picker, rates
+from napkin.evidence.rates.of_step import SYNCHRONOUS, constant_names, early_of, picker, rates
 from napkin.evidence.rows.words import kernel_of_torch
 from napkin.evidence.software import stacks
 from napkin.inputs import hardware
@@ -28,7 +28,7 @@ PCIE_4 = 31.507692e9
 def rates_of(card: str, **changed: float) -> Rates:
     """Return an accelerator's rates in a loop of PyTorch's own layers; changed: constants."""
     at, stack, known = machine(hardware.find(card), "bf16"), stacks.stack("fsdp-eager"), constants()
-    used = names(at, stack, "flash", "rdma", SYNCHRONOUS, "", False, known)
+    used = constant_names(at, stack, "flash", "rdma", SYNCHRONOUS, "", False, known)
     return rates(picker({**known, **changed}, used), at, early_of(stack), 0, 0)
 
 

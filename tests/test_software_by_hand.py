@@ -9,7 +9,7 @@ import pytest
 from napkin.evidence.predictions.step_inputs import gathered_bytes
 from napkin.evidence.rates.constants import constants
 from napkin.evidence.rates.machines import machine
-from napkin.evidence.rates.of_step import SYNCHRONOUS, Asynchronous, early_of, names
+from napkin.evidence.rates.of_step import SYNCHRONOUS, Asynchronous, constant_names, early_of
 from napkin.evidence.rates.priors import PRIORS
 from napkin.evidence.rows.fields import accelerator_of
 from napkin.evidence.rows.row import RowFields
@@ -123,7 +123,7 @@ def test_what_recomputation_skips_under_a_software() -> None:
     """In one program the recomputed last product of a block is dead code, whole."""
     at = machine(hardware.find("H100 SXM"), "bf16")
     skipped = {
-        name: names(at, stacks.stack(name), "flash", "rdma", SYNCHRONOUS, "", False, ())["stops_early"]
+        name: constant_names(at, stacks.stack(name), "flash", "rdma", SYNCHRONOUS, "", False, ())["stops_early"]
         for name in ("fsdp-compiled", "xla", "megatron-core")
     }
     assert skipped == {"fsdp-compiled": "stops_early", "xla": "one", "megatron-core": "zero"}
@@ -139,12 +139,14 @@ def test_what_recomputation_skips_under_a_software() -> None:
 )
 def test_what_a_run_overlaps_beyond_its_software(asynchronous: Asynchronous, tensor: str, expert: str) -> None:
     at = machine(hardware.find("H100 SXM"), "bf16")
-    used = names(at, stacks.stack("megatron-core"), "cudnn", "rdma", asynchronous, "", False, ())
+    used = constant_names(at, stacks.stack("megatron-core"), "cudnn", "rdma", asynchronous, "", False, ())
     assert (used["tensor_exposed"], used["expert_exposed"]) == (tensor, expert)
 
 
 @pytest.mark.parametrize(("stated", "expert"), [(None, "expert_exposed/async"), (False, "one")])
 def test_a_run_may_not_overlap_what_its_software_does(stated: bool | None, expert: str) -> None:
     at = machine(hardware.find("H100 SXM"), "bf16")
-    used = names(at, stacks.stack("megatron-core-2026"), "cudnn", "rdma", Asynchronous(experts=stated), "", False, ())
+    used = constant_names(
+        at, stacks.stack("megatron-core-2026"), "cudnn", "rdma", Asynchronous(experts=stated), "", False, ()
+    )
     assert used["expert_exposed"] == expert

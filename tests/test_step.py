@@ -17,7 +17,7 @@ from napkin.elementwise import Number
 from napkin.evidence.fit.generic import decoder
 from napkin.evidence.rates import constants
 from napkin.evidence.rates.machines import Machine
-from napkin.evidence.rates.of_step import SYNCHRONOUS, early_of, names, picker, rates
+from napkin.evidence.rates.of_step import SYNCHRONOUS, constant_names, early_of, picker, rates
 from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.evidence.software import stacks
 from napkin.planning.schedule import interleaved
@@ -41,7 +41,7 @@ H100 = Machine("hopper", "H100 SXM 80GB", 989.4e12, 989.4e12, 3.35e12, 450e9, 50
 def reached(at: Machine = H100, stack: str = "megatron-core", kernel: str = "flash") -> Rates:
     known = stacks.stack(stack)
     every = constants.constants()
-    used = names(at, known, kernel, "rdma", SYNCHRONOUS, "", autocast=False, known=every)
+    used = constant_names(at, known, kernel, "rdma", SYNCHRONOUS, "", autocast=False, known=every)
     return rates(picker(every, used), at, early_of(known), False, False)
 
 

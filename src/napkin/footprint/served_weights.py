@@ -110,18 +110,18 @@ def repeated(model: Model, ranks: int) -> int:
     return found
 
 
-def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
+def weights(model: Model, stored: StoredWeights, ranks: int) -> Term:
     """Return the bytes of the weights on one of `ranks` tensor-parallel ranks: `memory/parameters`."""
     split, whole = divided(model)
     again = repeated(model, ranks)
     split = split + again
-    each = leaf("bytes_of_a_weight", how.each, "byte/param", TRUE, how.name)
+    each = leaf("bytes_of_a_weight", stored.each, "byte/param", TRUE, stored.name)
     over = constant("tensor_parallel_ranks", ranks)
-    if how.each == how.rest:
+    if stored.each == stored.rest:
         here = ceil_divide("weights/divided", leaf("weights/sharded", split, "param", TRUE), over)
         return multiply("memory/parameters", add("weights", here, leaf("weights/whole", whole, "param", TRUE)), each)
-    narrow = in_matrices(model, how.kept) + again
-    wide = leaf("bytes_of_another_weight", how.rest, "byte/param", TRUE, "16 bits: tables, head, norms and biases")
+    narrow = in_matrices(model, stored.kept) + again
+    wide = leaf("bytes_of_another_weight", stored.rest, "byte/param", TRUE, "16 bits: tables, head, norms and biases")
     return add(
         "memory/parameters",
         multiply(
@@ -140,10 +140,10 @@ def weights(model: Model, how: StoredWeights, ranks: int) -> Term:
 
 
 @remembered
-def expert_bytes(model: Model, how: StoredWeights) -> float:
+def expert_bytes(model: Model, stored: StoredWeights) -> float:
     """Return the bytes of all routed experts."""
     return sum(
-        weight.count * _of_layers(model, how, stack, kind, count, op, weight)
+        weight.count * _of_layers(model, stored, stack, kind, count, op, weight)
         for stack in model.stacks
         for kind, count, layer in stack.kinds()
         for op in layer.operations
@@ -153,21 +153,21 @@ def expert_bytes(model: Model, how: StoredWeights) -> float:
 
 
 def _of_layers(
-    model: Model, how: StoredWeights, stack: Stack, kind: str, count: int, op: Operation, weight: Weight
+    model: Model, stored: StoredWeights, stack: Stack, kind: str, count: int, op: Operation, weight: Weight
 ) -> float:
     """Return the bytes of an element of a weight, summed over all `count` layers of one type."""
-    narrow = _narrow(model, how.kept, stack, kind, count, op) if len(weight.shape) > 1 else 0
-    return narrow * how.each + (count - narrow) * how.rest
+    narrow = _narrow(model, stored.kept, stack, kind, count, op) if len(weight.shape) > 1 else 0
+    return narrow * stored.each + (count - narrow) * stored.rest
 
 
 @remembered
-def end_bytes(model: Model, how: StoredWeights, ranks: int) -> tuple[float, float]:
+def end_bytes(model: Model, stored: StoredWeights, ranks: int) -> tuple[float, float]:
     """Return the bytes of the weights before and after the layers, on one of `ranks` ranks; a tied head is also on the
     last stage."""
     first, last = model.stacks[0], model.stacks[-1]
     before = sum(w.count for op in first.before for w in op.weights())
     after = sum(w.count for op in last.after for w in op.owner().weights())
-    return before * how.rest / ranks, after * how.rest / ranks
+    return before * stored.rest / ranks, after * stored.rest / ranks
 
 
 # --- what a pass reads -----------------------------------------------------------------------------------------------
@@ -185,11 +185,11 @@ class ReadWeights:
         return self.experts + self.others
 
 
-def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool = False) -> ReadWeights:
+def weights_read(model: Model, tokens: Number, stored: StoredWeights, encodes: bool = False) -> ReadWeights:
     """Return the bytes that a pass of `tokens` tokens reads: every matrix once, and only rows of an embedding (counted
     as 0). Of E equally likely experts with k chosen per token, E·(1 − (1 − k/E)^tokens) are expected to be read: k for
     one token. encodes: the encoder runs as well."""
-    others, routed = _read_at_most(model, how, encodes)
+    others, routed = _read_at_most(model, stored, encodes)
     experts: Number = 0
     for share, held in routed.items():
         experts = experts + held * (1 - (1 - share) ** tokens)
@@ -197,7 +197,7 @@ def weights_read(model: Model, tokens: Number, how: StoredWeights, encodes: bool
 
 
 @remembered
-def _read_at_most(model: Model, how: StoredWeights, encodes: bool) -> tuple[Number, dict[float, Number]]:
+def _read_at_most(model: Model, stored: StoredWeights, encodes: bool) -> tuple[Number, dict[float, Number]]:
     """Return the bytes of the weights that every pass reads, and by the share of the experts that a token chooses, the
     bytes of all experts."""
     others: Number = 0
@@ -209,7 +209,7 @@ def _read_at_most(model: Model, how: StoredWeights, encodes: bool) -> tuple[Numb
                 if op.embeds():
                     continue
                 for weight in op.owner().weights():
-                    width = _of_layers(model, how, stack, kind, count, op, weight) if kind else how.rest
+                    width = _of_layers(model, stored, stack, kind, count, op, weight) if kind else stored.rest
                     each = weight.each * width
                     if weight.used == weight.copies:
                         others = others + each * weight.copies

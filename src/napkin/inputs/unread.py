@@ -134,15 +134,15 @@ def _near(field: str, read: Mapping[str, Any], config: Config) -> str | None:
     return None
 
 
-def distance(one: str, other: str, most: int) -> int:
+def distance(word: str, other: str, most: int) -> int:
     """Return how many letters to add, remove, change or swap with their neighbor; more than `most` is `most` + 1."""
     before: list[int] = []
     row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
+    for i, letter in enumerate(word, 1):
         older, before, row = before, row, [i]
         for j, wanted in enumerate(other, 1):
             cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == wanted:
                 cost = min(cost, older[j - 2] + 1)
             row.append(cost)
         if min(row) > most:

@@ -139,45 +139,45 @@ class EngineRanks:
     ep: int = 1
 
 
-def passes_time(name: str, one: EnginePasses, groups: EngineRanks, rates: GenerationRates) -> Term:
+def passes_time(name: str, passes: EnginePasses, groups: EngineRanks, rates: GenerationRates) -> Term:
     """Return the seconds of an engine's passes: products and attention at their rooflines, activations, launches and
     exchanges."""
     kind, reached = name.rpartition("/")[2], rates.reached
-    read = term.leaf(f"{kind}/weights_of_a_pass", one.read, "byte", term.TRUE, DECODE)
+    read = term.leaf(f"{kind}/weights_of_a_pass", passes.read, "byte", term.TRUE, DECODE)
     linear = _roofline(
         f"{name}/linear",
-        term.multiply(f"{kind}/weights", one.count, read),
-        term.leaf(f"{kind}/linear/flops", one.linear, "FLOP", term.TRUE),
+        term.multiply(f"{kind}/weights", passes.count, read),
+        term.leaf(f"{kind}/linear/flops", passes.linear, "FLOP", term.TRUE),
         _reached("weights", rates.bandwidth, reached.weights, "byte/s", reached.source),
         _reached("matmul", rates.peak, reached.matmul, "FLOP/s", reached.source),
     )
     attention = _roofline(
         f"{name}/attention",
-        term.leaf(f"{kind}/cache", one.cached, "byte", term.TRUE),
-        term.leaf(f"{kind}/attention/flops", one.attention, "FLOP", term.TRUE),
+        term.leaf(f"{kind}/cache", passes.cached, "byte", term.TRUE),
+        term.leaf(f"{kind}/attention/flops", passes.attention, "FLOP", term.TRUE),
         _reached("cache", rates.bandwidth, reached.cache, "byte/s", reached.source),
         _reached("attention", rates.wide, reached.attention, "FLOP/s", reached.source),
     )
     parts = [linear, attention]
-    if one.streamed:
-        moved = term.leaf(f"{kind}/activations", one.streamed, "byte", term.TRUE, "between the products")
+    if passes.streamed:
+        moved = term.leaf(f"{kind}/activations", passes.streamed, "byte", term.TRUE, "between the products")
         stream = _reached("activations", rates.bandwidth, reached.memory, "byte/s", reached.source)
         parts.append(term.divide(f"{name}/activations", moved, stream))
     if reached.layer:
         of_layers = term.multiply(
             f"{kind}/launches_of_layers",
-            term.leaf("layers_of_a_stage", one.layers, "1", term.TRUE),
+            term.leaf("layers_of_a_stage", passes.layers, "1", term.TRUE),
             term.leaf("launch/layer", reached.layer, "second", term.SEEN, reached.source),
         )
-        if one.routed_layers:
+        if passes.routed_layers:
             of_routed = term.multiply(
                 f"{kind}/launches_of_routing",
-                term.leaf("routed_layers_of_a_stage", one.routed_layers / groups.pp, "1", term.TRUE),
+                term.leaf("routed_layers_of_a_stage", passes.routed_layers / groups.pp, "1", term.TRUE),
                 term.leaf("launch/routing", reached.routed, "second", term.SEEN, reached.source),
             )
             of_layers = term.add(f"{kind}/launches_of_a_pass", of_layers, of_routed)
-        parts.append(term.multiply(f"{name}/launches", one.count, of_layers))
-    return term.add(name, *parts, *_exchanges(name, one, groups, rates))
+        parts.append(term.multiply(f"{name}/launches", passes.count, of_layers))
+    return term.add(name, *parts, *_exchanges(name, passes, groups, rates))
 
 
 def _roofline(name: str, moved: Term, flops: Term, memory: Term, compute: Term) -> Term:

@@ -65,14 +65,14 @@ class Rollout:
     tokens: int = 0
 
 
-def generation_time(one: Rollout, rates: GenerationRates) -> Term:
+def generation_time(rollout: Rollout, rates: GenerationRates) -> Term:
     """Return the seconds of a step's generation: prefill and decode, or, where that is longer, as for small models, the
     host's work for each token, which runs beside them."""
     name = "step/generation"
-    passes = {"prefill": one.prefill, "decode": one.decode, "last": one.last}
-    parts = (passes_time(f"{name}/{kind}", of, one.groups, rates) for kind, of in passes.items() if of is not None)
+    passes = {"prefill": rollout.prefill, "decode": rollout.decode, "last": rollout.last}
+    parts = (passes_time(f"{name}/{kind}", of, rollout.groups, rates) for kind, of in passes.items() if of is not None)
     found = term.add(name, *parts)
-    host = term.multiply(f"{name}/host", term.leaf("tokens_of_an_engine", one.tokens, "1", term.TRUE), OF_A_TOKEN)
+    host = term.multiply(f"{name}/host", term.leaf("tokens_of_an_engine", rollout.tokens, "1", term.TRUE), OF_A_TOKEN)
     return found if host.value <= found.value else term.largest(name, found.renamed(f"{name}/passes"), host)
 
 

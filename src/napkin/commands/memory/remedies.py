@@ -175,7 +175,7 @@ def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace
 
 
 def suggestion(
-    one: Remedy,
+    remedy: Remedy,
     used: int,
     line: str,
     host: Mapping[str, int],
@@ -187,8 +187,8 @@ def suggestion(
 
     used: bytes of a GPU; line: the command that asks it; host: bytes of a node's host, and its size; time: ratio to the
     time of the question with its interval, or why it is not timed; trains_all: the question trains every weight"""
-    row: dict[str, Cell] = {"change": one.change, "used": used, "costs": list(one.costs), "command": line, **host}
-    if trains_all and "lora-rank" in one.options:
+    row: dict[str, Cell] = {"change": remedy.change, "used": used, "costs": list(remedy.costs), "command": line, **host}
+    if trains_all and "lora-rank" in remedy.options:
         row["trains"] = TRAINS_LORA
     if isinstance(time, str):
         return {**row, "untimed": time}

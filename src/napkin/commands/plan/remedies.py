@@ -74,22 +74,22 @@ class _Changed:
         given = {name: one for name, one in self.asked.given.items() if name in TAKES["memory"]}
         return read_memory(Inputs(find("memory"), given), self.question.layouts.request.model)
 
-    def row(self, one: Remedy) -> Row:
+    def row(self, remedy: Remedy) -> Row:
         """Return one suggestion: the changes, the memory per GPU, and the time of the recommended layout."""
         row: dict[str, Cell] = {
-            "change": one.change,
-            "used": int(one.fit.reported.used.value),
+            "change": remedy.change,
+            "used": int(remedy.fit.reported.used.value),
         }
-        if "lora-rank" in one.options and self.question.layouts.request.setup.implementation.tuning is None:
+        if "lora-rank" in remedy.options and self.question.layouts.request.setup.implementation.tuning is None:
             row["trains"] = of_memory.TRAINS_LORA
-        if "offload" in one.options:
-            row |= of_memory.on_host(self.in_memory(), one, self.question.layouts.hardware)
-        changes = tuple(one.options.items())
+        if "offload" in remedy.options:
+            row |= of_memory.on_host(self.in_memory(), remedy, self.question.layouts.hardware)
+        changes = tuple(remedy.options.items())
         if changes in self.untimed:
-            line = of_memory.command_line(self.in_memory(), one)
+            line = of_memory.command_line(self.in_memory(), remedy)
             return {**row, "command": line, "untimed": self.untimed[changes]}
         changed, chosen = self.best[changes]
-        given = changed.asked.given if keeps(one.fit.step.setup) else changed.asked.without("host-memory")
+        given = changed.asked.given if keeps(remedy.fit.step.setup) else changed.asked.without("host-memory")
         line = Inputs(changed.asked.command, given).command_line("plan", {})
         speed = {"step/time": chosen.time.value, "tokens_per_second_per_gpu": 1 / chosen.token}
         run = run_of(changed, self.gpus, chosen.token)

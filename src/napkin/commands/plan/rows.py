@@ -60,12 +60,12 @@ class Standing:
     recommended: bool = False
 
 
-def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str, Cell]:
+def row_of(question: PlanQuestion, scored: Scored, standing: Standing) -> dict[str, Cell]:
     """Return a layout as a row. time, low and high are calendar times of the entire run if --tokens is given, else
     times of a step."""
-    seconds, rank = one.time.value, standing.rank
-    half, apart = half_of(question.layouts, one), question.layouts.apart(int(one.layout.gpus))
-    shown = degrees(one.layout)
+    seconds, rank = scored.time.value, standing.rank
+    half, apart = half_of(question.layouts, scored), question.layouts.apart(int(scored.layout.gpus))
+    shown = degrees(scored.layout)
     row: dict[str, Cell] = {
         "rank": rank,
         **shown,
@@ -74,23 +74,23 @@ def row_of(question: PlanQuestion, one: Scored, standing: Standing) -> dict[str,
         "step/time": seconds,
         "step/low": seconds / math.exp(half),
         "step/high": seconds * math.exp(half),
-        "mfu": one.mfu,
-        "tokens_per_second_per_gpu": 1 / one.token,
-        "memory": one.used,
-        "memory/total": one.used,
-        "memory/headroom": question.layouts.hardware.capacity - one.used,
-        "fit": one.fit,
-        "step/communication": one.part("step/communication"),
-        "step/bubble": one.part("step/bubble"),
-        "tie": rank > 1 and one.token <= standing.best.token * math.exp(2 * apart),
+        "mfu": scored.mfu,
+        "tokens_per_second_per_gpu": 1 / scored.token,
+        "memory": scored.used,
+        "memory/total": scored.used,
+        "memory/headroom": question.layouts.hardware.capacity - scored.used,
+        "fit": scored.fit,
+        "step/communication": scored.part("step/communication"),
+        "step/bubble": scored.part("step/bubble"),
+        "tie": rank > 1 and scored.token <= standing.best.token * math.exp(2 * apart),
         "pareto": standing.on_front,
         "recommended": standing.recommended,
-        "command": command_line(question, one.layout),
+        "command": command_line(question, scored.layout),
     }
     if question.layouts.request.sharded:
-        row["framework"] = question.layouts.setup(one.layout).framework.name
-    run = whole_run(question, one)
-    time, wide = (run["time"], run_half(question, half, int(one.layout.gpus))) if run else (seconds, half)
+        row["framework"] = question.layouts.setup(scored.layout).framework.name
+    run = whole_run(question, scored)
+    time, wide = (run["time"], run_half(question, half, int(scored.layout.gpus))) if run else (seconds, half)
     row |= {"time": time, "low": time / math.exp(wide), "high": time * math.exp(wide)}
     return {**row, **run, "misses": missed(question, run)}
 

@@ -93,26 +93,26 @@ class _Changed:
             return None, problem.message
         return (float(found[0].time.value), *spanned(found, asked.confidence, asked.stack_named)["step/time"]), ""
 
-    def _line(self, one: Remedy, held: _Held) -> str:
+    def _line(self, remedy: Remedy, held: _Held) -> str:
         """Return the question with a suggestion applied, as a command line."""
         kept = self.inputs.given if held.host is not None else self.inputs.without("host-memory")
-        return Inputs(self.inputs.command, kept).command_line("memory", one.options)
+        return Inputs(self.inputs.command, kept).command_line("memory", remedy.options)
 
-    def row(self, one: Remedy) -> Row:
+    def row(self, remedy: Remedy) -> Row:
         """Return one suggestion: the changes, the memory per GPU, and the extra time of a step."""
-        held = self.held[tuple(one.options.items())]
+        held = self.held[tuple(remedy.options.items())]
         host = {}
-        if held.host is not None and "offload" in one.options:
+        if held.host is not None and "offload" in remedy.options:
             host = {"host": int(held.host.value)} | ({} if held.room is None else {"host_capacity": int(held.room)})
-        after, why = self._seconds(one.options, held.fit)
+        after, why = self._seconds(remedy.options, held.fit)
         time: tuple[float, float, float] | str = why or self.why
         if self.before is not None and after is not None:
             ratio, low, high = (seconds / self.before[0] for seconds in after)
             time = ratio, low, high
         return suggestion(
-            one,
+            remedy,
             int(held.fit.total.value),
-            self._line(one, held),
+            self._line(remedy, held),
             host,
             time,
             trains_all=self.question.setup.implementation.tuning is None,

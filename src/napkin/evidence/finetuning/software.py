@@ -288,7 +288,7 @@ def _copies_logits(row: RowFields) -> bool:
     return is_before("transformers", row.text("layout.versions"), SHIFTS_LABELS)
 
 
-def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str, ...]:
+def offload_of(row: RowFields, trainer: Trainer, recomputed: Recompute) -> tuple[str, ...]:
     """Return what is kept in host memory. Refused for words that are not understood."""
     text = row.text("layout.offload").replace(" (fraction 1)", "")
     said = (name.strip() for name in text.split(",")) if text else ()
@@ -300,4 +300,4 @@ def offload_of(row: RowFields, trainer: Trainer, again: Recompute) -> tuple[str,
         names = tuple(dict.fromkeys((*names, "activations")))
     words = f"{row.text('layout.kernels')} {checkpoints}".lower()  # LLaMA-Factory and ms-swift take another library's
     named = next((one for one in TRAINERS.values() if one.offloads and one.name in words), trainer)
-    return named.moves(again, names)
+    return named.moves(recomputed, names)

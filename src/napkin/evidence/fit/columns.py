@@ -17,7 +17,7 @@ from napkin.evidence.fit.generic import decoders
 from napkin.evidence.predictions.step_inputs import gathered_bytes, reduced_bytes
 from napkin.evidence.rates.chips import factors
 from napkin.evidence.rates.machines import Machine, bridged, machine
-from napkin.evidence.rates.of_step import Asynchronous, Early, names, rates
+from napkin.evidence.rates.of_step import Asynchronous, Early, constant_names, rates
 from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.evidence.rows.steps import StepRow
 from napkin.evidence.software import stacks
@@ -193,7 +193,7 @@ class Columns:
             apart = widens(row, stack)
             kernel = kernel_of(row, stack, at.generation)
             asynchronous = Asynchronous(row.async_tp, row.async_ep)
-            used = names(at, stack, kernel, row.fabric, asynchronous, row.loss, apart, factors())
+            used = constant_names(at, stack, kernel, row.fabric, asynchronous, row.loss, apart, factors())
             for name in used.values():
                 if name not in number:
                     number[name] = len(number)

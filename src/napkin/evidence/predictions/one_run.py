@@ -10,7 +10,16 @@ from napkin.evidence.intervals.steps import HOST_SPREAD, SLOT_SPREAD, UNKNOWN_SP
 from napkin.evidence.predictions.step_inputs import plan_of
 from napkin.evidence.rates import constants as shipped
 from napkin.evidence.rates.machines import Machine, is_given, machine
-from napkin.evidence.rates.of_step import STAGED_BUS, SYNCHRONOUS, Asynchronous, early_of, names, on_host, picker, rates
+from napkin.evidence.rates.of_step import (
+    STAGED_BUS,
+    SYNCHRONOUS,
+    Asynchronous,
+    constant_names,
+    early_of,
+    on_host,
+    picker,
+    rates,
+)
 from napkin.evidence.rates.profile_shares import measured_shares
 from napkin.evidence.software import stacks
 from napkin.footprint.local_weights import weights_of
@@ -107,7 +116,7 @@ def timed(
     """Return the layout and rates of a step; the layout's numbers may be arrays. without: a source that is held out."""
     layout = setup.layout
     known = shipped.constants(without)
-    used = names(at, stack, kernel, "rdma", asynchronous, "", setup.precision.network.autocast, known)
+    used = constant_names(at, stack, kernel, "rdma", asynchronous, "", setup.precision.network.autocast, known)
     reached = rates(
         picker(known, used),
         at,
@@ -127,7 +136,7 @@ def newer_kernel(
     if not other:
         return None
     known = shipped.constants(without)
-    used = names(at, stack, other, "rdma", Asynchronous(), "", setup.precision.network.autocast, known)
+    used = constant_names(at, stack, other, "rdma", Asynchronous(), "", setup.precision.network.autocast, known)
     newer = rates(picker(known, used), at, early_of(stack), False, False)
     return newer.attention, newer.small_head
 

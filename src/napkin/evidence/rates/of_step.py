@@ -54,7 +54,7 @@ class Asynchronous:
 SYNCHRONOUS = Asynchronous()
 
 
-def names(
+def constant_names(
     at: Machine,
     stack: SoftwareStack,
     kernel: str,
@@ -197,7 +197,7 @@ AS_THEY_STAND = """
 
 
 def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number, sharded: Number) -> Rates:
-    """Return the rates of a run. `pick(field)` gives the constant for a field of `names`.
+    """Return the rates of a run. `pick(field)` gives the constant for a field of `constant_names`.
 
     early    what data parallelism overlaps with the passes
     pure     1 where gradients are 16-bit and added in place
