@@ -35,9 +35,9 @@ def run(inputs: Inputs) -> Answer:
 
 def answer(question: TrainTimeQuestion) -> Answer:
     """Answer with the time, FLOPs, cost and energy of the run, and with the quantities that were solved for."""
-    known, hardware, price = question.known, question.hardware, question.price
+    known = question.known
     if question.confidence is None:
-        found = time.solve(known, question.peak, question.budget, price, question.goodput)
+        found = time.solve(known, question.peak, question.budget, question.price, question.goodput)
         if question.measured:
             found = {**found, "mfu": question.goodput.whole_run(known["mfu"])}
         answer = _answer_from(question, found)
@@ -45,19 +45,9 @@ def answer(question: TrainTimeQuestion) -> Answer:
     else:
         from napkin.commands.train_time.estimated import add_estimate, estimated
 
-        run = estimated(
-            known,
-            hardware,
-            question.peak,
-            question.budget,
-            price,
-            question.confidence,
-            question.goodput,
-            question.step,
-            question.excess,
-        )
+        run = estimated(question, question.confidence)
         answer = _answer_from(question, run.found)
-        add_estimate(answer, known, hardware, price is not None, run, question.confidence, question.goodput)
+        add_estimate(answer, question, run, question.confidence)
         if question.solved is not None and question.solved.ends is not None:
             answer.intervals["gpus"] = question.solved.ends
     _judge(question, answer, _weigh(question, answer))

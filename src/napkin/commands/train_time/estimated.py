@@ -14,11 +14,11 @@ from napkin.inputs.hardware import Hardware
 from napkin.record import record
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term
-from napkin.timing.goodput import Goodput
 
 TYPE_CHECKING = False  # mypy takes it as true; these are loaded if a step is predicted
 if TYPE_CHECKING:
     from napkin.commands.question.step_model import StepQuestion
+    from napkin.commands.train_time.question import TrainTimeQuestion
 
 
 @record
@@ -30,43 +30,32 @@ class Estimated:
     step: StepEstimate | None
 
 
-def estimated(
-    known: Mapping[str, Term],
-    hardware: Hardware,
-    peak: Term,
-    budget: Term | None,
-    price: Term | None,
-    confidence: float,
-    goodput: Goodput,
-    step: StepQuestion | None,
-    most: float,
-) -> Estimated:
-    """Solve a run with an MFU estimated from published runs or from the step of a layout, whose interval ends at
-    `most`."""
-    stepped = _of_step(step, known, confidence, goodput, most) if step is not None else None
-    of = stepped.estimate if stepped is not None else None
-    found, estimate = solved(known, hardware, peak, budget, price, confidence, goodput, of)
+def estimated(question: TrainTimeQuestion, confidence: float) -> Estimated:
+    """Solve a run with an MFU estimated from published runs, or from the step of its layout."""
+    stepped = _of_step(question, question.step, confidence) if question.step is not None else None
+    found, estimate = solved(
+        question.known,
+        question.hardware,
+        question.peak,
+        question.budget,
+        question.price,
+        confidence,
+        question.goodput,
+        stepped.estimate if stepped is not None else None,
+    )
     return Estimated(found, estimate, stepped)
 
 
-def add_estimate(
-    answer: Answer,
-    known: Mapping[str, Term],
-    hardware: Hardware,
-    priced: bool,
-    run: Estimated,
-    confidence: float,
-    goodput: Goodput,
-) -> None:
-    """Add the intervals and the basis of the estimate to the answer; priced: a price was given."""
-    found, estimate = run.found, run.estimate
+def add_estimate(answer: Answer, question: TrainTimeQuestion, run: Estimated, confidence: float) -> None:
+    """Add the intervals and the basis of the estimate to the answer."""
+    found, estimate, hardware, goodput = run.found, run.estimate, question.hardware, question.goodput
     answer.inputs["mfu"] = Shown(found["mfu"].value, None, "evidence")
     if run.step is not None:
         answer.notes.append(
             f"MFU from the step model ({run.step.seconds:.3g} s a step) times the goodput; "
             f"near: {', '.join(run.step.near)}"
         )
-    answer.intervals |= intervals(known, found, answer.terms, estimate)
+    answer.intervals |= intervals(question.known, found, answer.terms, estimate)
     answer.terms = (*answer.terms, found["mfu/while_running"])
     if goodput.spread:
         answer.intervals["goodput"] = goodput.ends(deviations(confidence))
@@ -79,7 +68,7 @@ def add_estimate(
             "this is what published runs reached, whatever their layout; napkin plan with the same model, GPUs and "
             "tokens takes the best layout, and is mostly shorter for it"
         )
-    if not priced:
+    if question.price is None:
         answer.notes += _price(hardware)
     same = runs.published(float(found["flops"].value), float(found["tokens"].value), hardware)
     answer.extra["published_runs"] = [
@@ -93,13 +82,18 @@ def add_estimate(
     ]
 
 
-def _of_step(
-    step: StepQuestion, known: Mapping[str, Term], confidence: float, goodput: Goodput, most: float
-) -> StepEstimate:
-    """Return the estimate of the step model for the layout."""
-    per_token = known["per_token"].value
-    layout = step.setup.layout
-    return of_step(layout, step.prediction, step.hardware, per_token, confidence, step.stack_named, goodput, most)
+def _of_step(question: TrainTimeQuestion, step: StepQuestion, confidence: float) -> StepEstimate:
+    """Return the estimate of the step model for the layout of that step."""
+    return of_step(
+        step.setup.layout,
+        step.prediction,
+        step.hardware,
+        question.known["per_token"].value,
+        confidence,
+        step.stack_named,
+        question.goodput,
+        question.excess,
+    )
 
 
 def _remarks(estimate: runs.Estimate, low: Number, high: Number, mfu: float) -> list[str]:
