@@ -223,6 +223,7 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"recompute": "full (default of XTuner)"}, "", {"recompute_kind": "full"}),
         ({"recompute": "no activation checkpointing"}, "", {"recompute_kind": "none"}),
         ({"batch_tokens": "0.5M"}, "", {"batch_tokens": 2**19}),
+        ({"batch_tokens": "1.2.3M"}, "", {"batch_tokens": None}),
     ],
 )
 def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict[str, Any]) -> None:

@@ -231,6 +231,7 @@ def test_degrees_that_a_row_leaves_open_are_those_of_the_fastest_layout_that_fit
         ("memory_gib: 55.3", "measured.memory_gib: not read; measured takes peak_bytes"),
         ("runs: 3", "nothing is measured; measured takes peak_bytes"),
         ("peak_bytes: much", "'much' is not a number"),
+        ("peak_bytes: 3e10, what: used, derived: 0.5", "rows.0.measured.derived: 0.5 is not a list of names"),
     ],
 )
 def test_a_row_that_nothing_is_read_of_says_why_and_leaves_the_others(

@@ -96,7 +96,7 @@ def batch_tokens_of(row: RowFields) -> dict[str, Fact]:
     said = row.part("layout").get("batch_tokens")
     if not isinstance(said, str):
         return {}
-    tokens = re.fullmatch(r"([\d.]+)M", said)
+    tokens = re.fullmatch(r"(\d+(?:\.\d+)?)M", said)
     return {"batch_tokens": float(tokens[1]) * 2**20 if tokens else None}
 
 

@@ -59,6 +59,14 @@ class RowFields:
             raise self.wrong(path, f"{printable(repr(value), 60)} is not a text")
         return "" if value is None else printable(str(value), 400)
 
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the texts of a list, or a text that stands alone; () if there is none."""
+        value = self._at(path)
+        listed = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(isinstance(one, str) for one in listed):
+            raise self.wrong(path, f"{printable(repr(value), 60)} is not a list of names")
+        return tuple(listed)
+
     def number(self, path: str, least: float = 0.0, most: float = 1e30) -> float | None:
         value = self._at(path)
         if value is None:

@@ -111,12 +111,12 @@ def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
 
 def targets_of(row: RowFields) -> tuple[str, ...]:
     """Return the LoRA target modules; () if the row does not say. Refused for names that are not known."""
-    names = row.part("layout").get("lora_targets")
-    if names is None:
+    if row.part("layout").get("lora_targets") is None:
         return ()
+    names = row.names("layout.lora_targets")
     if not names or any(name not in LORA_TARGETS.values() for name in names):
-        raise NapkinError(f"LoRA on {', '.join(map(str, names))[:60]}: not modeled")
-    return tuple(names)
+        raise NapkinError(f"LoRA on {', '.join(names)[:60]}: not modeled")
+    return names
 
 
 RECOMPUTATIONS = ("", "none", "selective", "full", OPERATIONS, "other")
