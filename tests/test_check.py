@@ -184,3 +184,12 @@ def test_a_run_file_chooses_the_form_and_names_no_other(napkin: Napkin, tmp_path
     assert outcome.status == 2
     assert "nested.yaml" in outcome.err
     assert "run: a run file names no other" in outcome.err
+
+
+def test_a_command_that_is_no_name_is_not_sent_to_check(tmp_path: pathlib.Path, napkin: Napkin) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("command: [memory]\nmodel: gpt2\nlimits:\n  memory/used: 10GiB\n")
+    found = napkin(f"check {file}")
+    assert found.status == 2
+    assert "command: is not the name of a command" in found.errors[0]
+    assert "napkin check" not in found.err

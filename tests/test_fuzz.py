@@ -243,6 +243,16 @@ def test_a_pipe_is_read_as_a_file(tmp_path: pathlib.Path) -> None:
     assert json.loads(done.stdout)["values"]["params/total"] > 0
 
 
+@pytest.mark.parametrize("content", ["", '{"model_type": "gpt2"}', "zz"])
+def test_a_pipe_with_an_error_is_not_opened_again(tmp_path: pathlib.Path, content: str) -> None:
+    """A second opening waits for a second writer, which never comes."""
+    (tmp_path / "content").write_text(content)
+    line = "mkfifo f; export -f napkin; cat content > f & timeout 60 bash -c 'napkin params f'"
+    done = shell(line, tmp_path)
+    assert done.returncode in (2, 3)  # 124: it waited
+    assert done.stderr.startswith(b"error: f:")
+
+
 @pytest.mark.parametrize("value", ["", "x", "1", "complete_bash", "source_zsh"])
 def test_a_stray_completion_variable_changes_no_answer(
     napkin: Napkin, monkeypatch: pytest.MonkeyPatch, value: str

@@ -203,3 +203,24 @@ def test_a_name_that_ends_with_a_slash_is_a_folder(napkin: Napkin) -> None:
 def test_a_figure_is_typed_once(napkin: Napkin) -> None:
     outcome = napkin("memory gpt2 --hardware h100 --measured reserved=1GiB,used=2GiB,reserved=3GiB")
     assert (outcome.status, outcome.errors[0]) == (2, "error: --measured: reserved is given twice")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        ("[[10, 5], [10, 6]]", "histogram.1: the length 10 appears twice"),
+        ("[[-3, 5]]", "histogram.0: the length -3 is not between 1 and 1,000,000,000"),
+        ("[[10, 0]]", "histogram.0: the count 0 is not between 1 and"),
+        ("[[10.5, 1]]", "histogram.0: the length 10.5 is not a whole number"),
+        ('[["10", 1]]', "histogram.0: the length '10' is not a whole number"),
+        ("[[10, true]]", "histogram.0: the count True is not a whole number"),
+        ("[[10, null]]", "histogram.0: the count None is not a whole number"),
+        ("[[10]]", "histogram.0: is not a pair of a length and a count"),
+    ],
+)
+def test_what_is_wrong_with_a_histogram_is_named(tmp_path: pathlib.Path, napkin: Napkin, pairs: str, says: str) -> None:
+    file = tmp_path / "lengths.json"
+    file.write_text(f'{{"histogram": {pairs}}}')
+    found = napkin(f"train-time gpt2 --gpus 1 --hardware a100 --mfu 0.4 --epochs 1 --lengths {file}")
+    assert found.status == 2
+    assert f"lengths.json:1: {says}" in found.errors[0]

@@ -12,7 +12,7 @@ from napkin.commands.question.setup import read_optimizer
 from napkin.commands.question.software import read_framework, read_named_trainer
 from napkin.errors import NapkinError, Problems
 from napkin.inputs.hardware import find
-from napkin.inputs.load import STDIN
+from napkin.inputs.load import STDIN, is_pipe
 from napkin.training.precision import precision
 
 READERS: dict[str, Callable[[Inputs], object]] = {
@@ -24,6 +24,8 @@ READERS: dict[str, Callable[[Inputs], object]] = {
     "precision": lambda inputs: precision(inputs.text("precision")),
 }
 """Option → what reads its name, with an error if nothing has it."""
+FILES = {"hardware": ("hardware-file",)}
+"""Option → options with files that its reader reads."""
 
 
 def read_unknown_names(problem: NapkinError, inputs: Inputs) -> NapkinError:
@@ -54,6 +56,8 @@ def _read_unknown(inputs: Inputs, given: Iterable[str]) -> Iterator[NapkinError]
     others = ("-", STDIN, *TAKES.get(inputs.command.name, ()))
     for name in given:
         if name == "model" and str(inputs.peek(name)).strip().lower() in others:
+            continue
+        if any(is_pipe(str(inputs.peek(one))) for one in (name, *FILES.get(name, ())) if one in inputs):
             continue
         try:
             READERS[name](inputs)

@@ -22,6 +22,8 @@ LONGEST_LINE = 64 * 10**6
 """Bytes of one sample."""
 LONGEST = 10**9
 """Tokens of one sample."""
+MOST = 10**15
+"""Samples of one length."""
 UNTOKENIZED = "text is not tokenized here: a field of token ids, or of their number, as a tokenizer's map adds"
 """The hint for samples of text."""
 COUNTED_BY = "napkin data lengths {} --tokens-field input_ids --json -o lengths.json"
@@ -174,8 +176,19 @@ def read_lengths(path: str) -> SampleLengths:
         raise NapkinError(f"{document.name}: has no histogram of lengths", hint)
     counts: dict[int, int] = {}
     for at, pair in enumerate(pairs):
-        whole = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and one > 0 for one in pair)
-        if not whole or pair[0] > LONGEST or pair[1] > 10**15 or pair[0] in counts:
-            raise NapkinError(f"{document.place('histogram', at)}: is not a pair of a length and a count", FORM)
+        if wrong := _wrong(pair, counts):
+            raise NapkinError(f"{document.place('histogram', at)}: {wrong}", FORM)
         counts[pair[0]] = pair[1]
     return SampleLengths(tuple(sorted(counts.items())))
+
+
+def _wrong(pair: object, counts: Mapping[int, int]) -> str:
+    """Return what is wrong with a pair of a histogram, behind the pairs before it; "" if nothing is."""
+    if not isinstance(pair, list) or len(pair) != 2:
+        return "is not a pair of a length and a count"
+    for value, name, most in zip(pair, ("length", "count"), (LONGEST, MOST), strict=True):
+        if type(value) is not int:
+            return f"the {name} {printable(repr(value), 40)} is not a whole number"
+        if not 1 <= value <= most:
+            return f"the {name} {value} is not between 1 and {most:,}"
+    return f"the length {pair[0]} appears twice" if pair[0] in counts else ""

@@ -92,6 +92,14 @@ def with_bytes(path: str, read: Callable[[BinaryIO], T]) -> T:
         raise NapkinError(f"{name}: is not a path", "check the path") from None
 
 
+def is_pipe(path: str) -> bool:
+    """Return whether a path is a pipe, which can be read once."""
+    try:
+        return path == "-" or stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 _FROM_STDIN: list[tuple[object, bytes]] = []
 """Standard input, and what was read from it: a command that asks a question several times reads it once."""
 

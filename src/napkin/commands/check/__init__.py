@@ -188,8 +188,9 @@ def _command_of(document: Document, data: dict[str, Any], prefix: tuple[object, 
     """Return the command that one mapping checks."""
     name, place = data.get("command"), document.place(*prefix, "command")
     if not isinstance(name, str):
-        what = "is not the name of a command" if name is not None else "is missing"
-        raise NapkinError(f"{place}: {what}", other_role(data) or "add command: train-time, for example")
+        if name is not None:
+            raise NapkinError(f"{place}: is not the name of a command", "for example command: train-time")
+        raise NapkinError(f"{place}: is missing", other_role(data) or "add command: train-time, for example")
     try:
         command = find(name)
     except NapkinError as problem:

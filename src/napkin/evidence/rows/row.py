@@ -79,7 +79,7 @@ class RowFields:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.wrong(path, f"{printable(repr(value), 60)} is not a number")
         if not least <= value <= most:
-            raise self.wrong(path, f"{value!r} is out of range")
+            raise self.wrong(path, f"{printable(str(self._at(path)), 60)} is out of range")
         return value
 
     def positive(self, path: str, most: float = 1e30) -> float | None:
