@@ -69,10 +69,12 @@ class MomentSums(Moment):
 
 def peers_of(layout: Layout, gathers_keys: bool = False) -> Number:
     """Return the GPUs of its server that a rank sends to within a layer: all others that hold experts or heads, or both
-    neighbors in a ring, unless it gathers keys and values from all. Tensor-parallel ranks are next to each other."""
+    neighbors in a ring, unless it gathers keys and values from all. Tensor-parallel ranks are next to each other. None
+    where the group is of several servers: NCCL takes the fewest channels that any two of its GPUs have (src/graph/
+    paths.cc, ncclTopoComputeP2pChannels), which over a network are two."""
 
     def others(ranks: Number, apart: Number) -> Number:
-        return minimum(ranks, maximum(SERVER // apart, 1)) - 1
+        return where(ranks * apart > SERVER, 0, ranks - 1)
 
     context = others(layout.cp, layout.tp)
     context = where(layout.ulysses, context, 0 if gathers_keys else minimum(context, 2))
