@@ -193,3 +193,11 @@ def test_a_command_that_is_no_name_is_not_sent_to_check(tmp_path: pathlib.Path, 
     assert found.status == 2
     assert "command: is not the name of a command" in found.errors[0]
     assert "napkin check" not in found.err
+
+
+def test_a_file_without_limits_is_told_its_other_mistakes_too(tmp_path: pathlib.Path, napkin: Napkin) -> None:
+    path = write(tmp_path, "run.yaml", "command: train-time\nparamz: 70B\n")
+    found = napkin(f"check {path}")
+    assert found.status == 2
+    assert "limits: a mapping from path to condition is missing" in found.err
+    assert "run.yaml:2: paramz: train-time has no such option" in found.err

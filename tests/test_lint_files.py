@@ -261,3 +261,12 @@ def test_warm_up_and_saves_of_a_file(napkin: Napkin, recipe: Path) -> None:
     lost = [write / every + every / 2 / 86400 for every in (9 * step, best)]
     assert rows["N302"]["change"] == f"--save-steps {round(best / step)}"
     assert rows["N302"]["time"] == pytest.approx(min(lost[0], 1) - lost[1], rel=1e-6)
+
+
+def test_every_unknown_name_of_a_file_is_told_with_its_line(napkin: Napkin, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("model: llama3-8bb\nhardware: h1000\noptimizer: adamww\ngpus: 8\n")
+    found = napkin(f"lint {path}")
+    assert found.status == 2
+    for line, said in enumerate(("model: no model is called", "hardware: unknown accelerator", "optimizer: unknown")):
+        assert f"run.yaml:{line + 1}: {said}" in found.err

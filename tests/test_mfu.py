@@ -265,3 +265,12 @@ def test_an_mfu_with_a_window_is_judged_without_what_it_leaves_out(seq: int, rat
     limits = {"fair": (0.23, 0.40), "poor": (0.05, 0.23)}[verdict]
     assert limits[0] <= judged < limits[1]
     assert found.data["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("dtype", "policy"), [("fp8", "--precision fp8-mixed "), ("fp32", "--precision fp32 "), ("int8", "")]
+)
+def test_the_next_step_has_a_policy_that_computes_in_the_peak_s_format(dtype: str, policy: str) -> None:
+    """None computes in int8: the step's own default then, not fp32, which is the farthest from it."""
+    out = run_line(f"mfu llama3-8b --dtype {dtype} --hardware h100 --gpus 8 --tokens-per-second 10000").out
+    assert f"next: napkin step llama3-8b {policy}--hardware h100 --gpus 8" in out

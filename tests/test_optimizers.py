@@ -266,3 +266,9 @@ def test_other_names_lead_to_optimizers_that_exist() -> None:
     assert not set(SPELLINGS) & set(OPTIMIZERS)  # a name of one's own has no second meaning
     assert set(names.OPTIMIZERS) <= set(OPTIMIZERS)
     assert not set(names.ADAMW) & set(SPELLINGS)
+
+
+def test_the_answer_says_which_part_of_an_optimizer_is_not_modeled() -> None:
+    """Q-GaLore's paper keeps weights in int8; its optimizer alone does not."""
+    assert "q-galore-adamw-8bit with its weights not in int8" in run_line("memory gpt2 --optimizer q-galore").out
+    assert "not in int8" not in run_line("memory gpt2 --optimizer galore-adamw-8bit").out

@@ -48,12 +48,12 @@ def test_a_plan_without_means_is_what_step_and_memory_answer() -> None:
         assert found[name]["memory/total"] == pytest.approx(step[name]["memory/total"], rel=1e-6)
 
 
-def test_what_does_not_fit_is_followed_by_its_plan() -> None:
-    """The line below an answer that does not fit leads to a layout that does."""
+def test_what_does_not_fit_is_followed_by_what_does() -> None:
+    """The line below an answer that does not fit is a suggestion, which was evaluated."""
     said = run_line(f"memory {LINE.replace('--zero 3 --recompute full', '--zero 0')}").out
     assert "DOES NOT FIT" in said
     following = " ".join(said.split("next: napkin ")[1].replace("\\", " ").split())
-    assert following.startswith("plan ")
+    assert following.startswith("memory ")
     assert run_line(f"{following} --json").data["verdict"] == "fits"
 
 

@@ -102,10 +102,21 @@ def test_a_suggestion_on_one_data_parallel_rank_leaves_out_the_sharding() -> Non
         assert (outcome.status, outcome.data["verdict"]) == (0, "fits"), one["command"]
 
 
-def test_a_plan_without_a_layout_names_the_adapters_that_it_did_not_search() -> None:
+def test_a_plan_without_a_layout_names_the_command_that_tries_other_changes() -> None:
     line = "plan qwen2.5-7b --task grpo --gpus 2 --hardware rtx4090 --prompt-tokens 300 --response-tokens 1000"
     line += " --samples-per-prompt 8 --global-batch 64"
     refused = run_line(line)
     assert refused.status == 1
-    assert "hint: --lora-rank 16 (not searched), more --gpus" in refused.err
+    hint = refused.err.split("hint: napkin ")[1].partition(" says what would fit")[0]
+    found = run_line(f"{hint} --json").data["suggestions"]
+    assert any("--lora-rank 16" in one["change"] for one in found)
     assert run_line(f"{line} --lora-rank 16").status == 0
+
+
+def test_memory_that_does_not_fit_is_followed_by_a_command_that_fits() -> None:
+    """70B of GRPO on 8 GPUs: `plan` has no layout for it, so the next command is one of the verified suggestions."""
+    line = "memory llama3-70b --task grpo --gpus 8 --hardware h100 --prompt-tokens 300 --response-tokens 1000"
+    out = run_line(f"{line} --samples-per-prompt 8 --global-batch 128").out
+    assert "DOES NOT FIT" in out
+    following = " ".join(out.split("next: napkin ")[1].replace("\\", " ").split())
+    assert run_line(f"{following} --json").data["verdict"] == "fits"

@@ -312,6 +312,9 @@ def test_a_run_is_its_steps() -> None:
     assert found["cost"] == pytest.approx(100 * step * 8 / 3600 * 2)
     epochs = values(f"train-time {LINE} --samples 6400 --epochs 2 --goodput 1")
     assert epochs["steps"] == pytest.approx(100)
+    partial = values(f"train-time {LINE} --samples 6401 --epochs 2 --goodput 1")  # 12,802 prompts, 128 a step
+    assert partial["steps"] == 101
+    assert partial["time"] == pytest.approx(101 * step)
 
 
 def test_a_few_models_spread_as_students_t_does() -> None:

@@ -375,3 +375,13 @@ def test_plan_runs_on_the_framework_that_is_named(napkin: Napkin) -> None:
         found = napkin(f"plan llama3.1-8b --gpus 8 --hardware h100 --framework {framework} --json").data
         assert found["inputs"]["stack"]["value"] == "fsdp-eager"
         assert {row["pp"] for row in found["rows"]} == {1}
+
+
+@pytest.mark.parametrize("command", ["memory", "plan"])
+def test_host_memory_is_noted_where_no_offload_is_enough(command: str) -> None:
+    """A step that no GPU of the machine holds keeps nothing on a host, whatever its size; `plan` and `memory` take the
+    size alike."""
+    line = f"{command} deepseek-v3 --gpus 8 --hardware h100 --json"
+    plain, sized = run_line(line), run_line(f"{line} --host-memory 2000GB")
+    assert sized.status == plain.status
+    assert sized.values == plain.values

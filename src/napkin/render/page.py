@@ -64,7 +64,8 @@ def next_pieces(following: Next | str, answer: Answer) -> list[str]:
     if keep is not None and "dtype" in given and "dtype" not in keep and "precision" in keep:
         from napkin.training.usual_policy import usual_policy
 
-        given = {"precision": usual_policy(str(given["dtype"])), **given}  # the same matmuls in the other command
+        policy = usual_policy(str(given["dtype"]))
+        given = {"precision": policy, **given} if policy else given  # the same matmuls in the other command
     return pieces_of(following.command or answer.command, given, following.changes, keep)
 
 

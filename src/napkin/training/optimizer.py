@@ -48,6 +48,7 @@ class Optimizer:
     paged          states are in managed memory, which the driver moves and torch's allocator does not count
     accesses       memory accesses of its step in elementwise kernels, None: those of a fused one
     unquantized    the same optimizer with fp32 states, if its own are in 8 bits
+    unmodeled      in a few words, what of its own software is not modeled
     """
 
     name: str
@@ -64,6 +65,7 @@ class Optimizer:
     paged: bool = False
     accesses: Accesses | None = None
     unquantized: str = ""
+    unmodeled: str = ""
 
     def moved(self, form: str) -> Accesses | None:
         """Return the memory accesses of a step in that form; None for a fused one."""

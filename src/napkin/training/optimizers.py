@@ -107,9 +107,9 @@ def _projected(
     projection: str = PROJECTION,
     random: bool = False,
     rest: str = "adamw",
-    remark: str = "",
     any_rank: bool = True,
     unquantized: str = "",
+    unmodeled: str = "",
 ) -> Optimizer:
     """Return an optimizer with states of the gradient projected to that rank.
 
@@ -121,7 +121,7 @@ def _projected(
     kept.append(State("ortho_matrix", projection, size=rank))
     if random:
         kept.append(State("scaled_grad", ONE))
-    note = f"{_MATRICES}{remark}" + ("" if random else f"; {_ONE_STEP}")
+    note = _MATRICES + (f", {unmodeled}" if unmodeled else "") + ("" if random else f"; {_ONE_STEP}")
     return Optimizer(
         name,
         tuple(kept),
@@ -134,11 +134,12 @@ def _projected(
         note=f"{note}; rank {rank}: {name}:N takes another" if any_rank else note,
         update=elementwise_update(forloop=((1, 0),) if random else ((4, 0),)),
         unquantized=unquantized,
+        unmodeled=unmodeled,
     )
 
 
 _IN_8_BITS = partial(_projected, moments=LOW_RANK_BLOCKS, rest="adamw-8bit")
-_INT4 = partial(_IN_8_BITS, projection=PROJECTION_INT4, remark=", weights are not quantized as in its paper")
+_INT4 = partial(_IN_8_BITS, projection=PROJECTION_INT4, unmodeled="its weights not in int8")
 PROJECTED: dict[str, Callable[[int], Optimizer]] = {
     "galore-adamw": partial(_projected, "galore-adamw", _GALORE),
     "galore-adamw-8bit": partial(_IN_8_BITS, "galore-adamw-8bit", _GALORE, unquantized="galore-adamw"),

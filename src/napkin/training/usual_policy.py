@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from napkin.units import number_format
 
-MIXED = {
+POLICIES = {
+    "fp32": "fp32",
+    "tf32": "fp32",
     "fp16": "fp16-mixed",
     "bf16": "bf16-mixed",
     "fp8": "fp8-mixed",
@@ -12,9 +14,9 @@ MIXED = {
     "nvfp4": "nvfp4-mixed",
     "fp4": "nvfp4-mixed",
 }
-"""Number format of the matmuls → the policy that trains in it; fp32 in others."""
+"""Number format of the matmuls → the policy that trains in it. In others, such as int8, no policy computes."""
 
 
 def usual_policy(form: str) -> str:
-    """Return the name of the usual policy with matmuls in a number format."""
-    return MIXED.get(number_format(form), "fp32")
+    """Return the name of the usual policy with matmuls in a number format; "" if no policy has them."""
+    return POLICIES.get(number_format(form), "")

@@ -200,21 +200,26 @@ def _command_of(document: Document, data: dict[str, Any], prefix: tuple[object, 
     return command
 
 
-def _limits_of(document: Document, data: dict[str, Any], prefix: tuple[object, ...]) -> dict[str, Any]:
-    """Return the limits of one mapping: path → condition."""
+def _without_limits(document: Document, data: dict[str, Any], prefix: tuple[object, ...]) -> NapkinError | None:
+    """Return the error that one mapping has no limits; None if it has some: path → condition."""
     limits = data.get("limits")
-    if not isinstance(limits, dict) or not limits:
-        raise NapkinError(
-            f"{document.place(*prefix, 'limits')}: a mapping from path to condition is missing",
-            'limits: {time: "<= 150d"}',
-        )
-    return limits
+    if isinstance(limits, dict) and limits:
+        return None
+    where = f"{document.place(*prefix, 'limits')}: a mapping from path to condition is missing"
+    return NapkinError(where, 'limits: {time: "<= 150d"}')
 
 
 def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, ...], found: Checked) -> None:
     """Answer one mapping and check its limits against the answer."""
-    command, limits = _command_of(document, data, prefix), _limits_of(document, data, prefix)
-    options = runfile.options_of(document, data, prefix, command)
+    command = _command_of(document, data, prefix)
+    missing = _without_limits(document, data, prefix)
+    try:
+        options = runfile.options_of(document, data, prefix, command)
+    except NapkinError as problem:
+        raise problem if missing is None else Problems([missing, *problem.errors]) from None
+    if missing is not None:
+        raise missing
+    limits = data["limits"]
     for writes in ("output", "plot", "run"):
         if writes in options:
             raise NapkinError(f"{document.place(*prefix, writes)}: is not for check", f"leave out {writes}")

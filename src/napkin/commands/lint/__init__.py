@@ -54,7 +54,14 @@ def run(inputs: Inputs) -> Answer:
         started = time.perf_counter()
         try:
             for read in read_target(inputs, target):
-                one = _read_linted(inputs, read, wanted)
+                try:
+                    one = _read_linted(inputs, read, wanted)
+                except NapkinError as problem:
+                    from napkin.commands.places import at_their_places
+                    from napkin.commands.unknown_names import read_unknown_names
+
+                    told = read_unknown_names(problem, read.inputs)
+                    raise at_their_places(told, read.inputs.given) from None
                 found.append(replace(one, seconds=time.perf_counter() - started))
                 started = time.perf_counter()
         except NapkinError as problem:

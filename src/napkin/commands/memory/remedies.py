@@ -4,10 +4,10 @@ step model of `napkin step`."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.memory.host import holds, host_of, keeps, read_node, read_save
+from napkin.commands.memory.host import holds, host_of, keeps, read_node, read_save, read_whether_kept
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.question.layout import read_whether_alone
 from napkin.commands.question.setup import read_setup
@@ -50,7 +50,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     here, more = read_found(question.asked, search, advice(search) if tuned else remedies(search))
     before, why = _pace(question, {}, hardware, question.setup)
     rows = [_row(question, hardware, one, before, why) for one in here]
-    question.asked.depends(("host-memory",), search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
+    read_host_of(question.asked, search, rows)
     if not tuned:
         rows.sort(key=extra)
     if more is not None:
@@ -62,6 +62,14 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
             "nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, parallelism, 8-bit "
             "states, offloading, shorter sequences and more GPUs, each and all together"
         )
+
+
+def read_host_of(asked: Inputs, search: RemedySearch, rows: Sequence[Row]) -> None:
+    """Read whether the suggestions depend on the size of host memory. If offloading was tried and no suggestion keeps
+    anything there, the size is only noted: it would matter on a larger GPU."""
+    if any("offload" in options for axis in search.axes for options in axis.levels):
+        asked.minor.add("host-memory")
+    read_whether_kept(asked, search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
 
 
 def read_found(asked: Inputs, search: RemedySearch, found: Iterable[Remedy]) -> tuple[list[Remedy], Remedy | None]:

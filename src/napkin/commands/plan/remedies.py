@@ -6,7 +6,7 @@ from napkin._tables.takes import TAKES
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory import remedies as of_memory
-from napkin.commands.memory.host import keeps, read_whether_kept
+from napkin.commands.memory.host import keeps
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.memory.question import read as read_memory
 from napkin.commands.plan.question import PlanQuestion, read
@@ -15,7 +15,7 @@ from napkin.commands.question.layout import degrees
 from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
 from napkin.planning.layouts import Scored, chosen_on
-from napkin.planning.remedies import ADVICE, HOST_TOO_SMALL, TOO_LARGE, Remedy, RemedySearch, advice, remedies
+from napkin.planning.remedies import ADVICE, TOO_LARGE, Remedy, RemedySearch, advice, remedies
 from napkin.planning.remedy_axes import Options
 from napkin.planning.verdicts import Fit, evaluate
 from napkin.render.answer import Cell, Row
@@ -32,8 +32,7 @@ def suggest(question: PlanQuestion, gpus: int) -> tuple[list[Row], list[str]]:
     found = of_memory.read_axes(question.asked, question.layouts.request.model, setup, hardware)
     search = RemedySearch([axis for axis in found if axis.name in TRIED], tried.evaluated)
     rows = [tried.row(one) for one in (advice(search) if setup.tunes else remedies(search))]
-    matters = search.met(HOST_TOO_SMALL) or any("host" in row for row in rows)
-    read_whether_kept(question.asked, matters)
+    of_memory.read_host_of(question.asked, search, rows)
     return rows, list(dict.fromkeys(name for axis in search.axes for options in axis.levels for name in options))
 
 

@@ -173,7 +173,9 @@ def check_dtype(inputs: Inputs) -> None:
         from napkin.training.usual_policy import usual_policy
 
         word = str(inputs.peek("dtype")).strip().lower()
-        raise NapkinError(f"--dtype {word[:40]}: training takes a policy", f"--precision {usual_policy(word)}")
+        policy = usual_policy(word)
+        hint = f"--precision {policy}" if policy else "no policy computes in it; for example --precision bf16-mixed"
+        raise NapkinError(f"--dtype {word[:40]}: training takes a policy", hint)
     if inputs.has("dtype"):  # of a peak that was read before
         inputs.record("dtype", inputs.peek("dtype"), "derived")
 

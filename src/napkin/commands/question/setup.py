@@ -184,6 +184,8 @@ def _read_optimizer_form(inputs: Inputs, tp: int) -> tuple[Optimizer, str]:
         inputs.default("optimizer-form", form)
     if optimizer.paged or optimizer.whole:
         inputs.note(f"{optimizer.name} {optimizer.note}")
+    if optimizer.unmodeled:
+        inputs.assume(f"{optimizer.name} with {optimizer.unmodeled}")
     if optimizer.whole and tp > 1:
         raise NapkinError(f"--optimizer {optimizer.name} works on whole matrices, which --tp {tp} divides", "--tp 1")
     return optimizer, form

@@ -5,12 +5,12 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.planning.rollouts import RolloutLengths
-from napkin.term import TRUE, Term, constant, divide, leaf, multiply
+from napkin.term import TRUE, Term, ceil_divide, constant, divide, leaf, multiply
 from napkin.timing.goodput import Goodput
 
 
 def read_steps(inputs: Inputs, lengths: RolloutLengths) -> Term:
-    """Return the steps: as given, or all prompts of all epochs divided by the prompts of a step."""
+    """Return the steps: as given, or those in which all prompts of all epochs come; the last may be a partial one."""
     if inputs.has("steps"):
         inputs.because(("samples", "epochs"), "--steps says how much is trained on", "leave out one of the two")
         return leaf("steps", inputs.integer("steps"), "1", TRUE)
@@ -22,7 +22,7 @@ def read_steps(inputs: Inputs, lengths: RolloutLengths) -> Term:
         leaf("samples", inputs.integer("samples"), "1", TRUE),
         leaf("epochs", float(inputs.number("epochs")), "1", TRUE),
     )
-    return divide("steps", prompts, leaf("prompts_of_a_step", lengths.prompts, "1", TRUE))
+    return ceil_divide("steps", prompts, leaf("prompts_of_a_step", lengths.prompts, "1", TRUE))
 
 
 def run_of(steps: Term, step: Term, gpus: int, goodput: Goodput, price: Term | None) -> list[Term]:

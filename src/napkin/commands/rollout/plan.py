@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin._tables.takes import TAKES
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import read_node
 from napkin.commands.plan.question import read_given
@@ -127,11 +128,11 @@ def run_plan(inputs: Inputs) -> Answer:
     ways = plan.search.on(gpus)
     use = chosen(ways)
     if use is None:
-        name, layouts = plan.search.model.name, plan.search.layouts
-        whole = layouts.request.setup.implementation.tuning is None
+        line = " ".join(pieces_of("memory", plan.given, {"gpus": str(gpus)}, TAKES["memory"]))
         raise NapkinError(
-            f"{name} on {gpus:,} × {layouts.hardware.name}: no layout and engine fit together",
-            f"{'--lora-rank 16 (not searched), ' if whole else ''}more --gpus, or --min gpus",
+            f"{plan.search.model.name} on {gpus:,} × {plan.search.layouts.hardware.name}: no layout and engine fit "
+            "together",
+            f"{line} says what would fit; or --min gpus",
             BROKEN,
         )
     fitting = [one for one in ways if one.fit.verdict != NOT]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import holds, host_of, read_host
-from napkin.commands.memory.remedies import extra, read_found, read_given, suggestion
+from napkin.commands.memory.remedies import extra, read_found, read_given, read_host_of, suggestion
 from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.rollout.seconds import spanned
 from napkin.errors import NapkinError
@@ -47,7 +47,7 @@ def suggest(answer: Answer, question: RolloutQuestion, fit: RolloutFit) -> None:
     search = RemedySearch(found, tried.evaluated)
     here, more = read_found(question.asked, search, remedies(search))
     rows = sorted(map(tried.row, here), key=extra) + ([] if more is None else [tried.row(more)])
-    question.asked.depends(("host-memory",), search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
+    read_host_of(question.asked, search, rows)
     answer.extra["suggestions"] = rows
     if not rows:
         answer.notes.append(

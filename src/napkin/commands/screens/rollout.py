@@ -9,7 +9,7 @@ from napkin.commands.rollout.question import RolloutQuestion
 from napkin.commands.rollout.seconds import RolloutSeconds
 from napkin.commands.screens.memory import categories
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
-from napkin.commands.screens.suggestions import host_line, would_fit
+from napkin.commands.screens.suggestions import first_command, host_line, would_fit
 from napkin.errors import DOES_NOT_FIT
 from napkin.planning.rollout_memory import RolloutFit
 from napkin.render.answer import Answer, suggested
@@ -83,8 +83,10 @@ def of_memory(question: RolloutQuestion, answer: Answer, found: RolloutFit) -> S
         remarks.append("Nothing that napkin tries makes it fit: ZeRO, recomputation, LoRA, more GPUs, …")
     ends = interval(answer.intervals["memory/total"], total, "byte", question.confidence)
     head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
-    following = _after(question, answer.verdict == DOES_NOT_FIT)
-    more = would_fit(suggested(answer), REMEDIES)
+    remedies = suggested(answer)
+    too_large = answer.verdict == DOES_NOT_FIT
+    following = first_command(remedies) if too_large and remedies else _after(question, too_large)
+    more = would_fit(remedies, REMEDIES)
     return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, more, next=following)
 
 
@@ -99,10 +101,12 @@ def _owners(phase: Term) -> str:
 
 
 def _after(question: RolloutQuestion, too_large: bool) -> Next:
-    """Return the next command: the step's time, or the layouts that fit. It assumes the means of lengths whose maxima
-    are given, and takes the same likely means of others."""
+    """Return the next command: the step's time, or the fewest GPUs on which a layout fits. It assumes the means of
+    lengths whose maxima are given, and takes the same likely means of others."""
     changes = dict(question.unbounded)
-    return under("plan", changes, (*FREE, "rollout", "rollout-tp")) if too_large else under("step", changes)
+    if not too_large:
+        return under("step", changes)
+    return under("plan", {**changes, "gpus": None, "min": "gpus"}, (*FREE, "rollout", "rollout-tp"))
 
 
 def of_step(question: RolloutQuestion, answer: Answer, found: RolloutSeconds, fit: str) -> Screen:
