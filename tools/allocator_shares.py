@@ -58,7 +58,7 @@ def learned(rows: list[RowFields]) -> str:
         alone, grows = memory_check.is_alone(row), row.flag("layout.expandable_segments")
         rounds = what == "memory_allocated" and alone and not row.flag("layout.recipe_defaults")
         caches = what in CACHED and not grows
-        if framework is None or not measured or row.text("suspect") or not (rounds or caches):
+        if framework is None or framework.planned or not measured or row.text("suspect") or not (rounds or caches):
             continue
         try:
             one = Ledger(row, measured)

@@ -2,7 +2,7 @@
 
 A framework with enough measured rows has the errors on those rows. Every other has the errors on held-out frameworks:
 each framework's rows, predicted as if it were not named (frameworks.py, unnamed). A framework with unknown code also
-has those of sources on such frameworks (PaddlePaddle)."""
+has those of sources on such frameworks (PaddlePaddle), and of a compiler's plan (OneFlow), which is unlike torch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def never_seen() -> Margin:
     """Return the same for an unmeasured framework whose flags are all stated: errors on the frameworks' rows that
     say what is recomputed, as if the framework were not named."""
     return _margin(
-        ((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says and name in FRAMEWORKS), LEVEL
+        ((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says and _is_torch(name)), LEVEL
     )
 
 
@@ -79,10 +79,15 @@ def outside(level: float = LEVEL, without: str = "", known: bool = True) -> Marg
         (
             (name, beyond)
             for _, name, _, _, beyond in table.UNNAMED
-            if name != without and (name in FRAMEWORKS or not known)
+            if name != without and (_is_torch(name) or not known)
         ),
         level,
     )
+
+
+def _is_torch(name: str) -> bool:
+    """Return whether a source of errors is a framework whose code is known and whose memory torch's allocator holds."""
+    return name in FRAMEWORKS and not FRAMEWORKS[name].planned
 
 
 def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
