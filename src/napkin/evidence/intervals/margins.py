@@ -67,9 +67,7 @@ def nearest(framework: str, alone: bool, level: float = LEVEL, without: str = ""
 def never_seen() -> Margin:
     """Return the same for an unmeasured framework whose flags are all stated: errors on the frameworks' rows that
     say what is recomputed, as if the framework were not named."""
-    return _margin(
-        ((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says and _is_torch(name)), LEVEL
-    )
+    return _margin(((name, abs(error)) for _, name, says, error, _ in table.UNNAMED if says and _is_torch(name)), LEVEL)
 
 
 def outside(level: float = LEVEL, without: str = "", known: bool = True) -> Margin:
