@@ -96,6 +96,8 @@ REFUSED = (
     ("--trainer trl --framework megatron-core", "--trainer trl does not run on --framework megatron-core", "fsdp"),
     ("--trainer accelerate --framework fsdp --tp 2", "on fsdp version 1 has no tensor-parallel", "--fsdp-version 2"),
     ("--trainer trl --framework fsdp --fsdp-version 1 --cp 2", "on fsdp version 1 has no context", "--fsdp-version 2"),
+    ("--framework oneflow --zero 3", "--zero 3: --framework oneflow has no such stage", "--zero 0 or 1"),
+    ("--framework oneflow --cp 2", "--cp 2: --framework oneflow has no context-parallel ranks", "--cp 1"),
     ("--trainer trl --zero 3 --tp 2 --lora-rank 8", "has no tensor-parallel ranks with ZeRO-3", "--framework fsdp"),
 )
 

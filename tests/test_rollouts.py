@@ -90,16 +90,6 @@ def test_the_last_responses_are_decoded_in_passes_of_their_own() -> None:
     assert rollout_of(engine, replace(lengths, longest=99), capacity).last is None
 
 
-def test_the_host_of_an_engine_bounds_small_models() -> None:
-    """256 prompts of 8 responses of 300 tokens on one GPU, 50 μs a token: longer than a model of 0.5B parameters takes;
-    not than one of 8B."""
-    lengths = "--prompt-tokens 100 --response-tokens 300 --samples-per-prompt 8 --global-batch 256"
-    setup = "--task grpo --gpus 1 --hardware a100 --micro-batch 1 --recompute full --precision bf16-pure"
-    small = values(f"step qwen2.5-0.5b {setup} {lengths}")
-    assert small["step/generation"] == pytest.approx(SLOWER * 2048 * 300 * 50e-6)
-    assert values(f"step {LINE}")["step/generation"] > SLOWER * 128 * 1000 * 50e-6
-
-
 def test_weights_are_broadcast_to_other_gpus_and_gathered_on_the_same() -> None:
     """5.2 GB over a link of 1 GB/s of which half is reached: half of them to each of two ranks on the same GPUs, all
     of them to others; in nodes of 8 over eight cards of 0.1 GB/s; 0.7 ms a tensor. A library's own rate is all that is

@@ -316,7 +316,6 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
         decode=passes(full, every - late, before),
         last=passes(last, late, later) if last else None,
         groups=engine.setup.groups,
-        tokens=answers * lengths.response,
     )
 
 

@@ -38,17 +38,6 @@ TO_HOST_AND_BACK = term.leaf(
     "the same, what its total has besides: 7.5, 21.8 and 9.6 s for 16 bytes a parameter on 16, 64 and 16 GPUs",
 )
 """Bytes of a GPU's states that are moved to the host before responses are generated, and back, in a second."""
-
-
-OF_A_TOKEN = term.leaf(
-    "generation/host/token",
-    50e-6,
-    "second",
-    term.SEEN,
-    "Qwen2.5-0.5B on one A100 with verl and vLLM: 114 s for 1.65 million tokens, 69 μs each, of which published "
-    "steps' factor of about 1.3 is counted apart (a benchmark of Gaudi 2 and A100)",
-)
-"""Seconds in which an engine's host schedules, samples with its log-probability and returns one token."""
 LENT, LENT_SOURCE = 0.4, "verl docs/advance/v1_async_trainer.md, switch_threshold_ratio"
 """Share of a step's responses that a trainer that switches waits for by default, while it lends its GPUs."""
 
@@ -56,24 +45,20 @@ LENT, LENT_SOURCE = 0.4, "verl docs/advance/v1_async_trainer.md, switch_threshol
 @record
 class Rollout:
     """The work of one engine in a step: its prompts, each once for all its responses because prefixes are cached; its
-    responses with a full batch; and the last ones, None if all have one length. tokens: of all its responses."""
+    responses with a full batch; and the last ones, None if all have one length."""
 
     prefill: EnginePasses
     decode: EnginePasses
     last: EnginePasses | None
     groups: EngineRanks
-    tokens: int = 0
 
 
 def generation_time(rollout: Rollout, rates: GenerationRates) -> Term:
-    """Return the seconds of a step's generation: prefill and decode, or, where that is longer, as for small models, the
-    host's work for each token, which runs beside them."""
+    """Return the seconds of a step's generation: prefill and decode."""
     name = "step/generation"
     passes = {"prefill": rollout.prefill, "decode": rollout.decode, "last": rollout.last}
     parts = (passes_time(f"{name}/{kind}", of, rollout.groups, rates) for kind, of in passes.items() if of is not None)
-    found = term.add(name, *parts)
-    host = term.multiply(f"{name}/host", term.leaf("tokens_of_an_engine", rollout.tokens, "1", term.TRUE), OF_A_TOKEN)
-    return found if host.value <= found.value else term.largest(name, found.renamed(f"{name}/passes"), host)
+    return term.add(name, *parts)
 
 
 def decoding_steps(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.tasks import read_whether_rollout
+from napkin.commands.question.usual_stack import PLANS_ON
 from napkin.errors import HELD, IMPOSSIBLE, OK, NapkinError
 from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
@@ -125,7 +126,7 @@ COMMAND = Command(
         "implementation": "megatron",
         "attention": "flash",
         "dropout": "0",
-        "stack": "megatron-core",
+        "stack": PLANS_ON,
         "confidence": "90",
     },
     examples=(

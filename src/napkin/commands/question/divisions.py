@@ -19,10 +19,10 @@ DEGREES = ("tp", "cp")
 
 
 def check_layout(inputs: Inputs, framework: Framework, layout: Layout) -> None:
-    """Reject a layout that the named library does not have on its framework. A framework without a library may wrap a
-    module that is divided already."""
+    """Reject a layout that the named library does not have on its framework, or a training program by itself. Another
+    framework without a library may wrap a module that is divided already."""
     trainer = read_named_trainer(inputs)
-    if trainer is None:
+    if trainer is None and not framework.program:
         return
     _check_stage(trainer, framework, int(layout.zero))
     for name in DEGREES:
@@ -37,9 +37,9 @@ def check_search(
     inputs: Inputs, frameworks: Iterable[Framework], only: Mapping[str, int], ulysses: bool = False
 ) -> None:
     """Reject a search for given degrees of which the named library has none on any of its frameworks, or none next to
-    other ranks."""
+    other ranks; and those of which a training program has none."""
     trainer, found = read_named_trainer(inputs), list(frameworks)
-    if trainer is None:
+    if trainer is None and not found[0].program:
         return
     stage, gpus = only.get("zero", 0), inputs.peek("gpus")
     _check_stage(trainer, found[0], stage)
@@ -68,9 +68,10 @@ def read_degrees(inputs: Inputs) -> tuple[str, ...]:
     return tuple(name for name, there in has.items() if there)
 
 
-def _check_stage(trainer: Trainer, framework: Framework, stage: int) -> None:
+def _check_stage(trainer: Trainer | None, framework: Framework, stage: int) -> None:
     if stage not in framework.divides.zero:
-        others = [f"--framework {one.framework}" for one in trainer.backends if stage in one.divides.zero]
+        backends = () if trainer is None else trainer.backends
+        others = [f"--framework {one.framework}" for one in backends if stage in one.divides.zero]
         raise NapkinError(
             f"--zero {stage}: {_on(trainer, framework)} has no such stage",
             ", or ".join(others) or f"--zero {_or(framework.divides.zero)}",
@@ -78,9 +79,9 @@ def _check_stage(trainer: Trainer, framework: Framework, stage: int) -> None:
 
 
 def _read_lack(
-    inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool, stage: int
+    inputs: Inputs, trainer: Trainer | None, framework: Framework, name: str, ulysses: bool, stage: int
 ) -> NapkinError:
-    """Return the error about ranks that the library does not have, with what has them as the hint."""
+    """Return the error about ranks that the library or program does not have, with what has them as the hint."""
     stages = framework.divides.of(name, ulysses)
     ways = [f"--zero {_or(stages)}"] if stages else []
     ways += _read_backends_with(inputs, trainer, framework, name, ulysses)
@@ -91,7 +92,9 @@ def _read_lack(
     )
 
 
-def _read_others(inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool) -> NapkinError:
+def _read_others(
+    inputs: Inputs, trainer: Trainer | None, framework: Framework, name: str, ulysses: bool
+) -> NapkinError:
     """Return the error about ranks next to others of a library that has them only by themselves."""
     others = _read_backends_with(inputs, trainer, framework, name, ulysses)
     ranks = inputs.integer(name)
@@ -102,10 +105,13 @@ def _read_others(inputs: Inputs, trainer: Trainer, framework: Framework, name: s
 
 
 def _read_backends_with(
-    inputs: Inputs, trainer: Trainer, framework: Framework, name: str, ulysses: bool
+    inputs: Inputs, trainer: Trainer | None, framework: Framework, name: str, ulysses: bool
 ) -> Iterator[str]:
     """Yield the options that name another framework, or the second version of FSDP, on which the library has ranks of a
-    degree next to others, with stages that it has them with if the one that is given is none of these."""
+    degree next to others, with stages that it has them with if the one that is given is none of these. None without
+    a library."""
+    if trainer is None:
+        return
     stage = read_stage(inputs) if "zero" in inputs or "distributed-optimizer" in inputs else None
     version = inputs.text_or_none("fsdp-version") or str(trainer.version)
     for one in trainer.backends:
@@ -125,7 +131,9 @@ def _or(stages: tuple[int, ...]) -> str:
     return " or ".join(map(str, stages))
 
 
-def _on(trainer: Trainer, framework: Framework) -> str:
+def _on(trainer: Trainer | None, framework: Framework) -> str:
+    if trainer is None:
+        return f"--framework {framework.name}"
     differs = any(one.framework == framework.name and one.divides_in(1) != one.divides for one in trainer.backends)
     version = " version 1" if differs and framework.fsdp == 1 else ""
     return f"--trainer {trainer.name}" + ("" if framework.name == PLAIN.name else f" on {framework.name}{version}")

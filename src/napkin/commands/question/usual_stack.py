@@ -26,9 +26,8 @@ def read_usual_stack(inputs: Inputs, setup: Setup) -> str:
 
 
 def read_whose_model(inputs: Inputs, setup: Setup, stack: str = "") -> None:
-    """Say that memory is counted on transformers' model where that is the default and steps of such a layout were
-    measured on software that runs its own, as `plan` takes for both. stack: that software; "": what the layout
-    suggests."""
+    """Say that memory is counted on transformers' model where that is the default and `plan` counts such a layout on
+    software that runs its own. stack: that software; "": what the layout suggests."""
     layout, named = setup.layout, inputs.has("trainer") or inputs.has("framework")
     stack = stack or ("" if named else read_usual_stack(inputs, setup))
     if not named and "stack" not in inputs and stack in FSDP and layout.tp * layout.pp * layout.ep > 1:
@@ -38,6 +37,6 @@ def read_whose_model(inputs: Inputs, setup: Setup, stack: str = "") -> None:
         return
     inputs.assume(f"{taken} implementation")
     inputs.note(
-        f"memory is that of the {taken} implementation, the default, and steps of such a layout ran on {stack}, whose "
-        f"model keeps other tensors: --implementation {own}, as napkin plan takes it, or --framework {stack}"
+        f"memory is that of the {taken} implementation, the default; napkin plan counts such a layout on {stack}, "
+        f"whose model keeps other tensors: --implementation {own}, or --framework {stack}"
     )
