@@ -8,7 +8,9 @@ import pytest
 
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
+from napkin.evidence.serving.generation import UNKNOWN, rates_on
 from napkin.footprint.served_weights import stored, weights_read
+from napkin.inputs.hardware import find
 from napkin.operations.model import Model
 from napkin.planning.generation import (
     ServingSetup,
@@ -18,6 +20,7 @@ from napkin.planning.generation import (
     decode_passes,
     moved_by_sequence,
     prefill_flops,
+    prefill_passes,
 )
 from napkin.planning.service import hold, serve
 from napkin.record import fields, replace
@@ -36,7 +39,7 @@ from napkin.timing.generation import (
 LLAMA, TABLE = 8_030_261_248, 128_256 * 4096
 LAYER = 4096 * (4096 + 1024 + 1024 + 4096 + 3 * 14336)
 """Weights in the linear layers of a layer of Llama 3 8B."""
-SHARES = EngineShares(*(1.0,) * 7, layer=0.0, routed=0.0)
+SHARES = EngineShares(*(1.0,) * 7, layer=0.0, routed=0.0, host=0.0)
 RATES = GenerationRates(peak=1.0, wide=1.0, bandwidth=1.0, link=1.0, network=1.0, node=8, reached=SHARES)
 H100 = GenerationRates(989.4e12, 989.4e12, 3.35e12, 450e9, 50e9, 8, SHARES)
 
@@ -69,6 +72,23 @@ def test_kernels_between_the_products_move_their_bytes_at_their_own_share() -> N
     halved = replace(RATES, reached=replace(SHARES, memory=0.5))
     assert float(passes_time("t", passes(streamed=10), EngineRanks(), RATES).value) == 32 + 10
     assert float(passes_time("t", passes(streamed=10), EngineRanks(), halved).value) == 32 + 20
+
+
+def test_a_host_that_schedules_in_python_handles_each_sequence_of_a_pass() -> None:
+    """2 seconds for each of 6 sequences, after what the device does; 4 sequences of one step are 4, and those of 3
+    stages that pass them on count once."""
+    hosted = replace(RATES, reached=replace(SHARES, host=2.0))
+    assert float(passes_time("t", passes(sequences=6), EngineRanks(), hosted).value) == 32 + 12
+    assert float(passes_time("t", passes(sequences=6), EngineRanks(), RATES).value) == 32
+    for stages in (1, 4):
+        one = decode_passes(setup("llama3-8b", pp=stages), Tokens(100, 20), constant("n", 1), 4, 4)
+        assert one.sequences == 4
+    assert prefill_passes(setup("llama3-8b"), 5, 100).sequences == 5
+
+
+@pytest.mark.parametrize(("engine", "hosted"), [("vllm", True), ("sglang", True), ("tensorrt-llm", False), ("", False)])
+def test_only_engines_that_schedule_in_python_wait_for_their_host(engine: str, hosted: bool) -> None:
+    assert (rates_on(find("h100"), "bf16", engine or UNKNOWN).reached.host > 0) is hosted
 
 
 def test_ranks_wait_and_exchange() -> None:

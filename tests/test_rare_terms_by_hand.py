@@ -247,7 +247,7 @@ def test_what_a_layout_and_an_engine_do_not_state_is_nothing() -> None:
     passes = EnginePasses(term.constant("count", 1), 1, 1, 1, 1, 1)
     assert (passes.streamed, passes.exchanged, passes.routed, passes.routed_layers) == (0, 0, 0, 0)
     assert (
-        EngineShares(1, 1, 1, 1, 1, 1, 1, 1, 1).hop
+        EngineShares(1, 1, 1, 1, 1, 1, 1, 1, 1, 1).hop
         == Goodput(term.constant("g", 1)).spread
         == Goodput(term.constant("g", 1)).own
         == 0

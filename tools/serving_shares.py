@@ -33,7 +33,7 @@ from napkin.term import Term
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "configs" / "evidence" / "serving.yaml"
 TABLE = ROOT / "src" / "napkin" / "_tables" / "serving_shares.py"
-SPREADS = {"layer": 0.7, "routed": 0.7, "latency": 0.7}
+SPREADS = {"layer": 0.7, "routed": 0.7, "latency": 0.7, "host": 0.7}
 SPREAD = 0.25
 """assumed: σ of an effect before any row, in ln: of seconds, and of shares."""
 NOISE = 0.15

@@ -88,6 +88,7 @@ def decode_passes(setup: ServingSetup, tokens: Tokens, steps: Term, decoded: Num
         exchanged=on_path * model.hidden * STREAM,
         routed=on_path * routed_width(model) * STREAM / _ranks(groups),
         routed_layers=routed_layers(model),
+        sequences=on_path,
     )
 
 
@@ -115,6 +116,7 @@ def prefill_passes(setup: ServingSetup, prompts: Number, prompt: int) -> EngineP
         exchanged=path * total * model.hidden * STREAM,
         routed=path * total * routed_width(model) * STREAM / _ranks(groups),
         routed_layers=routed_layers(model),
+        sequences=path * prompts,
     )
 
 

@@ -9,6 +9,7 @@ each times the share s that is reached:
     attention     = max( C / (β·s), A / (π·s) )
     activations   = M / (β·s), M the bytes that kernels between matmuls read and write
     launches      = n · (layers · seconds of a layer + routed layers · seconds of routing)
+    host          = sequences of all passes · seconds of a sequence: scheduling, sampling, what is returned of each
     exchange      = tensor-parallel all-reduces, the experts' all-to-all, and the hops between pipeline stages
 
 and a pass takes their sum, because they run in sequence in every layer (Pope et al. 2022, arXiv:2211.05102).
@@ -70,6 +71,7 @@ class EngineShares:
     latency             seconds of one collective within a node
     hop                 additional seconds for each doubling of its nodes
     layer, routed       seconds to launch a layer, and extra seconds for routing to experts
+    host                seconds in which the host handles one sequence of a pass, while the device waits
     source              source of these figures
     """
 
@@ -82,6 +84,7 @@ class EngineShares:
     latency: Number
     layer: Number
     routed: Number
+    host: Number
     source: str = ""
     hop: Number = 0.0
 
@@ -116,6 +119,7 @@ class EnginePasses:
     streamed   bytes that kernels between matmuls move over all passes
     exchanged  bytes of the residual stream of all passes, over all ranks: tokens · width · 2
     routed     those bytes times experts per token over all routed layers: the one-way traffic of the all-to-all
+    sequences  of all passes: a sequence counts once for each pass that it is in
     """
 
     count: Term
@@ -128,6 +132,7 @@ class EnginePasses:
     exchanged: Number = 0
     routed: Number = 0
     routed_layers: int = 0
+    sequences: Number = 0
 
 
 @record
@@ -140,8 +145,8 @@ class EngineRanks:
 
 
 def passes_time(name: str, passes: EnginePasses, groups: EngineRanks, rates: GenerationRates) -> Term:
-    """Return the seconds of an engine's passes: products and attention at their rooflines, activations, launches and
-    exchanges."""
+    """Return the seconds of an engine's passes: products and attention at their rooflines, activations, launches, the
+    host's work and exchanges."""
     kind, reached = name.rpartition("/")[2], rates.reached
     read = term.leaf(f"{kind}/weights_of_a_pass", passes.read, "byte", term.TRUE, DECODE)
     linear = _roofline(
@@ -177,6 +182,10 @@ def passes_time(name: str, passes: EnginePasses, groups: EngineRanks, rates: Gen
             )
             of_layers = term.add(f"{kind}/launches_of_a_pass", of_layers, of_routed)
         parts.append(term.multiply(f"{name}/launches", passes.count, of_layers))
+    if reached.host and passes.sequences:
+        handled = term.leaf(f"{kind}/sequences", passes.sequences, "1", term.TRUE, "one for each pass that it is in")
+        each = term.leaf("host/sequence", reached.host, "second", term.SEEN, reached.source)
+        parts.append(term.multiply(f"{name}/host", handled, each))
     return term.add(name, *parts, *_exchanges(name, passes, groups, rates))
 
 

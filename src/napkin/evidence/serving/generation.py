@@ -19,9 +19,14 @@ from napkin.timing.generation import EngineShares, GenerationRates
 
 UNKNOWN = "unknown"
 """The engine with only the effects that all engines share."""
-LAYER, LATENCY = 30e-6, 12e-6
+LAYER, LATENCY, HOST = 30e-6, 12e-6, 10e-6
 """assumed, before any row: seconds to launch the kernels of a layer (six, of about 5 μs), of its routing to experts as
-many, and of one collective."""
+many, of one collective, and of the work for one sequence of a pass of a host that schedules in Python."""
+SCHEDULED_IN_PYTHON = ("vllm", "sglang", "tgi")
+"""Families of engines whose host loops over all sequences in Python after each pass (vLLM v1/core/sched/scheduler.py,
+update_from_output; SGLang srt/managers/scheduler_output_processor_mixin.py, process_batch_result_decode; TGI
+server/text_generation_server/models/flash_causal_lm.py, generate_token). TensorRT-LLM and llama.cpp do it in C++, and
+gpt-fast has one sequence."""
 
 
 def rates_on(hardware: Hardware, compute: str, engine: str = UNKNOWN, without: str = "") -> GenerationRates:
@@ -64,7 +69,8 @@ def names(bits: int, kind: str, engine: str) -> dict[str, tuple[str, ...]]:
         return common
     found = {share: (*parts, f"{share}/{engine}") for share, parts in common.items() if share != "routed"}
     by_memory = {share: (*found[share], f"{share}/{engine}/{kind}") for share in ("weights", "matmul")}
-    return {**common, **found, **by_memory}
+    hosted = {"host": ("host",)} if engine in SCHEDULED_IN_PYTHON else {}
+    return {**common, **found, **by_memory, **hosted}
 
 
 def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, float]) -> EngineShares:
@@ -85,6 +91,7 @@ def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, 
         latency=LATENCY * of["latency"],
         layer=LAYER * of["layer"],
         routed=LAYER * of["routed"],
+        host=HOST * of["host"] if "host" in of else 0.0,
         source="published rows of serving, over the shares of training steps",
         hop=known["data_latency"],
     )
