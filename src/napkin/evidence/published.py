@@ -90,7 +90,7 @@ def read(path: str) -> Published:
             if schema == STEPS:
                 found.steps.append(step_row(recognized(with_preset(row), of_step)))
             elif schema == MEMORY:
-                found.memory.append(recognized(with_preset(row), of_memory))
+                found.memory.append(recognized(with_preset(row, named=True), of_memory))
             elif schema == RUNS:
                 found.runs.append(run_row(row))
             elif schema == SERVING:
@@ -121,9 +121,10 @@ def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
     names.add(name)
 
 
-def with_preset(row: RowFields) -> RowFields:
+def with_preset(row: RowFields, named: bool = False) -> RowFields:
     """Return a row whose model names a preset, or has the name of one and states no shape, with the preset's
-    dimensions, under those that it states itself. Raises the row's error for an unknown preset."""
+    dimensions, under those that it states itself. Raises the row's error for an unknown preset. named: one that a table
+    of dimensions does not describe is known by its name; otherwise it is refused."""
     stated = row.part("model")
     name = row.text("model.preset")
     if not name and not stated.keys() & {"layers", "hidden"}:
@@ -134,7 +135,12 @@ def with_preset(row: RowFields) -> RowFields:
         return row
     if not is_preset(name):
         raise row.wrong("model.preset", f"{name[:60]!r} is not a preset")
-    dims = {key: value for key, value in dimensions_of(name).items() if value is not None}
+    try:
+        dims = {key: value for key, value in dimensions_of(name).items() if value is not None}
+    except NapkinError:
+        if not named:
+            raise
+        return RowFields(row.document, row.index, {**row.fields, "model": {**stated, "name": name}})
     if stated.keys() & dims.keys() - {"vocab", "params"}:
         dims.pop("params")
     return RowFields(row.document, row.index, {**row.fields, "model": {"name": name, **dims, **stated}})

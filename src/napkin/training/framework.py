@@ -38,7 +38,12 @@ class Earlier:
     source: str
 
 
-COMPILED: tuple[tuple[str, object], ...] = (("norms", "fused"), ("swiglu", "fused"), ("prunes", True))
+COMPILED: tuple[tuple[str, object], ...] = (
+    ("norms", "fused"),
+    ("swiglu", "fused"),
+    ("written", False),
+    ("prunes", True),
+)
 """Fields of an `Implementation` under torch.compile, which recomputes elementwise chains in the backward pass from the
 inputs of matmuls and norms (torch/_functorch/partitioners.py, min_cut_rematerialization_partition)."""
 

@@ -19,6 +19,7 @@ from napkin.evidence.rows.recomputation import RECIPE, recomputation
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.words import (
     BINARY,
+    EDITION_WORDS,
     FIGURES,
     FRAMEWORK_WORDS,
     FULL_TRAINING,
@@ -26,6 +27,7 @@ from napkin.evidence.rows.words import (
     LORA_TARGETS,
     MEMORY_STACKS,
     QUANTIZED,
+    TORCH,
     UNITS,
     fused_loss,
     library_of,
@@ -47,14 +49,25 @@ def of_memory(row: RowFields) -> Facts:
 
 
 def framework_of(row: RowFields) -> str:
-    """Return the framework that the words of the row's source name, "" if none. A library that trains Hugging Face's
-    classes, named alone, shards by DeepSpeed where it says a stage of ZeRO."""
-    words = words_of_source(row)
-    named = next((name for word, name in FRAMEWORK_WORDS if word in words), "")
-    library = TRAINERS.get(library_of(row.text("layout.framework")))
+    """Return the framework that a row names, else the one that its source's title or place does, "" if none. Titles of
+    some papers name an edition of it, which counts first. torch itself is one loop around the model, or its FSDP where
+    ZeRO-2 or 3 divides that. A library that trains Hugging Face's classes, named alone, shards by DeepSpeed where it
+    says a stage of ZeRO."""
+    said, words = row.text("layout.framework").lower(), words_of_source(row)
+    stage = row.count("layout.zero", least=0) or 0
+    named = _first(EDITION_WORDS, words) or _first(FRAMEWORK_WORDS, said)
+    if not named and TORCH.search(said):
+        return "fsdp" if stage > 1 else PLAIN.name
+    named = named or _first(FRAMEWORK_WORDS, words)
+    library = TRAINERS.get(library_of(said))
     if named or library is None or library.implementation != "hf":
         return named
-    return "deepspeed" if row.count("layout.zero", least=0) else PLAIN.name
+    return "deepspeed" if stage else PLAIN.name
+
+
+def _first(table: tuple[tuple[str, str], ...], words: str) -> str:
+    """Return what the first word of a table that occurs names, "" if none does."""
+    return next((name for word, name in table if word in words), "")
 
 
 def _memory_layout(row: RowFields) -> dict[str, Fact]:

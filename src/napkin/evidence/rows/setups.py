@@ -20,7 +20,7 @@ from napkin.training.framework import FRONT, SLOTS, Framework
 from napkin.training.frameworks import FRAMEWORKS, unnamed
 from napkin.training.kernels import LIGER
 from napkin.training.layout import Layout
-from napkin.training.precision import POLICIES, Precision
+from napkin.training.precision import Precision, precision
 from napkin.training.recomputation import OPERATIONS, Recompute
 from napkin.training.setup import Setup
 
@@ -75,13 +75,15 @@ def adapted(framework: Framework, row: RowFields) -> Framework:
 
 
 def precision_of(row: RowFields, framework: Framework) -> Precision:
-    """Return the number formats of the framework: FSDP shards fp32 parameters and casts them; the others have 16-bit
-    parameters with fp32 master copies. 8-bit matmuls do not change memory. Refused for a policy that is not known."""
+    """Return the number formats that a row states part by part, else those of the framework: FSDP shards fp32
+    parameters and casts them; the others have 16-bit parameters with fp32 master copies. 8-bit matmuls do not change
+    memory. Refused for a policy that is not known."""
     stated = row.text("layout.policy") or "bf16-mixed"
-    if stated not in POLICIES:
-        raise NapkinError(f"the policy {stated[:40]} is not known")
-    policy = POLICIES[stated]
-    if policy.state in ("bf16", "fp16") or policy.autocast or policy.compute == "fp32":
+    try:
+        policy = precision(stated, "layout.policy")
+    except NapkinError:
+        raise NapkinError(f"the policy {stated[:40]} is not known") from None
+    if "=" in stated or policy.state in ("bf16", "fp16") or policy.autocast or policy.compute == "fp32":
         return policy
     compute = "fp16" if policy.compute == "fp16" else "bf16"
     return framework.formats(Precision("master", compute, compute, compute, "fp32", "fp32"))
@@ -140,7 +142,7 @@ def recompute_of(row: RowFields, step: StepRow, framework: Framework) -> str:
         raise NapkinError(f"recomputes single operations ({words[:60] or kind}): not modeled")
     if kind == "selective":
         return scripts.selective
-    if scripts.sharded_recompute and kind in ("", "none") and step.gpus > 1:
+    if scripts.sharded_recompute and not kind and step.gpus > 1:
         return scripts.sharded_recompute
     return kind or ("full" if row.flag("layout.recipe_defaults") else scripts.recompute or "none")
 

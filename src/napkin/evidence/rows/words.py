@@ -51,10 +51,13 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("lora", "fsdp-eager"),
 )
 """Words of a framework, title or place, and the software stack that they name; the first that occurs holds."""
-FRAMEWORK_WORDS: tuple[tuple[str, str], ...] = (
+EDITION_WORDS: tuple[tuple[str, str], ...] = (
     ("korthikanti", "megatron"),
     ("bigscience", "megatron-deepspeed"),
     ("bloom", "megatron-deepspeed"),
+)
+"""Words of a paper or project whose edition of a framework has a memory of its own (training/frameworks.py)."""
+FRAMEWORK_WORDS: tuple[tuple[str, str], ...] = (
     ("megatron-deepspeed", "megatron-deepspeed"),
     ("megatron bridge", "megatron-core"),
     ("nemo", "megatron-core"),
@@ -70,7 +73,7 @@ FRAMEWORK_WORDS: tuple[tuple[str, str], ...] = (
     ("colossal", "colossalai"),
     ("oneflow", "oneflow"),
 )
-"""The same for the framework whose memory is modeled (training/frameworks.py)."""
+"""Words of a framework, title or place, and the framework whose memory is modeled; the first that occurs holds."""
 LIBRARIES = (
     ("unsloth", "unsloth"),
     ("axolotl", "axolotl"),
@@ -95,6 +98,8 @@ def library_of(words: str) -> str:
     return next((name for spelling, name in LIBRARIES if re.search(rf"\b({spelling})\b", words.lower())), "")
 
 
+TORCH = re.compile(r"^(?!.*\bxla\b).*\b(pytorch|torch|ddp)\b")
+"""Words of a framework that is torch itself, on its own allocator."""
 MEMORY_STACKS = {"fsdp-eager": "fsdp", "fsdp-compiled": "torchtitan", "lean": "plain"}
 """Stacks whose memory is that of a framework of another name."""
 CUDNN_9_4 = (24, 10)

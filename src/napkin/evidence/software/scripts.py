@@ -19,7 +19,7 @@ class Scripts:
 
     recompute        what they recompute; "" if it is not known, so that a run may have recomputed or not
     selective        what a row means by selective recomputation, "" where its own is of entire layers
-    sharded_recompute  what they recompute on several GPUs, whatever a row says of none; "" if as on one
+    sharded_recompute  what they recompute on several GPUs; "" if as on one
     sequence_parallel  whether it may be on under tensor parallelism, each possibility; () if the framework has none
     ends_apart       embedding and head of adapted networks may be FSDP units of their own, or not
     global_batch     sequences of a step; 0 if the row's batch decides
