@@ -317,3 +317,16 @@ def test_the_environments_defaults_are_defaults() -> None:
     assert "$BATCH" in reading.inputs["micro-batch"].where
     assert reading.value_of("grad-accum") is None
     assert reading.value_of("precision") == "amp-bf16"
+
+
+def test_a_length_that_the_program_keeps_for_itself_is_asked() -> None:
+    """transformers' Trainer has no length: the program's own tokenization decides it. TRL's default is 1,024."""
+    program = (
+        'model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.1-8B", torch_dtype=torch.bfloat16)\n'
+        'tokens = tokenizer(text, max_length=341, padding="max_length")\n'
+        "args = {config}(per_device_train_batch_size=4)\ntrainer = {trainer}(model=model, args=args)\n"
+    )
+    own = reading_of(source_of(program.format(config="TrainingArguments", trainer="Trainer"), "train.py"))
+    assert own.inputs["seq"].value is None
+    trl = reading_of(source_of(program.format(config="SFTConfig", trainer="SFTTrainer"), "train.py"))
+    assert (trl.inputs["seq"].value, trl.inputs["seq"].origin) == (1024, "default")

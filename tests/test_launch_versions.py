@@ -265,6 +265,8 @@ def test_nemos_adapters_and_its_other_models() -> None:
     """attention_qkv is q, k and v in one linear; a vision tower or Griffin has a decoder's sizes and is none."""
     found = read(NEMO.format(name="llama_lora"))
     assert (found["lora-targets"], found["seq"], found["lora-rank"]) == ("q,k,v,o", 2048, 32)
+    longer = NEMO.format(name="llama").replace("restore", "encoder_seq_length: 1024\n  restore")
+    assert read(longer)["seq"] == 2048  # the data set's pads and truncates, in gpt_sft_dataset.py
     for text in (NEMO.format(name="griffin_sft"), NEMO.format(name="a") + "  mm_cfg: {llm: {freeze: true}}\n"):
         assert len(reading_of(source_of(text, "file")).refused) == 1
 

@@ -12,9 +12,29 @@ from napkin.inputs.launch.values import flag, product, whole
 BLOCKS = {"language_model.num_moe_experts": "num_experts", "language_model": "", "model_parallel": ""}
 """Blocks and a key of Megatron-LM's --yaml-cfg (megatron/training/yaml_arguments.py) → the arguments' names."""
 
+FLAGSCALE = ("system", "model", "data")
+"""Blocks of FlagScale's train configurations; each of their inmost keys is an argument (flagscale/runner/utils.py,
+flatten_dict_to_args)."""
+OF_RUNNER = {"experiment.runner.nnodes": "nnodes", "experiment.runner.nproc_per_node": "nproc_per_node"}
+
 
 def _flat(source: LaunchFile) -> LaunchFile:
-    return source.renamed(BLOCKS) if source.has_all("language_model.num_layers", "model_parallel") else source
+    if source.has_all("language_model.num_layers", "model_parallel"):
+        return source.renamed(BLOCKS)
+    if source.has_all("train.system", "train.model.num_layers"):
+        entry = str(source.plain("experiment.task.entrypoint") or "")
+        source = source.renamed({"train": ""} | OF_RUNNER)
+        source.command = (entry,) if entry else ()
+    if source.has_all("system", "model.num_layers"):
+        return source.renamed(_inmost(source))
+    return source
+
+
+def _inmost(source: LaunchFile) -> dict[str, str]:
+    """Return FlagScale's keys → their last names. Of several with one name the last wins, as on a command line."""
+    keys = [key for block in FLAGSCALE for key in source.inside(block)]
+    last = {key.rpartition(".")[2]: key for key in keys}
+    return {key: name if last[name := key.rpartition(".")[2]] == key else f"overridden.{key}" for key in keys}
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -43,6 +63,8 @@ def _program(reading: Reading) -> None:
     name = reading.source.program
     if any(word in name for word in ("bert", "t5", "vision", "retro", "vlm", "_vl", "llava", "_ict", "multimodal")):
         reading.refuse(name, "not a decoder-only model; napkin builds only decoders from sizes")
+    if "rwkv" in name:
+        reading.refuse(name, "builds recurrent layers, whose sizes the options do not give", "model")
     if model.names_family(name) and not reading.source.has_any(*model.OF_KIND):
         reading.refuse(name, "builds a decoder of its own, whose kind the options do not tell", "model")
     tower = next((key for key in OF_TOWERS if key in reading.source), None)
@@ -159,8 +181,12 @@ FORMAT = LaunchFormat(
         ),
     ),
     ignored=core.IGNORED
-    + " m module master_addr node_rank log_dir redirects tee rdzv_id standalone max_restarts sbatch",
+    + " m module master_addr node_rank log_dir redirects tee rdzv_id standalone max_restarts sbatch experiment action"
+    + " overridden",
     not_modelled=core.NOT_MODELLED,
-    refused={},
+    refused={
+        "peft_type": "FlagScale's adapters",
+        "enable_hetero": "pipeline stages on different accelerators",
+    },
     translated=_flat,
 )

@@ -153,8 +153,8 @@ def _model(reading: Reading) -> None:
 def _inside(reading: Reading) -> None:
     """Read the model block: sizes, sequence length, recomputation, optimizer and adapters."""
     _take_size(reading)
-    if reading.value_of("seq") is None and not reading.open_among("encoder_seq_length", "seq_length"):
-        reading.inputs.pop("seq", None)
+    if reading.find("data.train_ds.max_seq_length") is not None:
+        # of fine-tuning data, whatever encoder_seq_length says (gpt_sft_dataset.py, collate_fn)
         reading.take("seq", "data.train_ds.max_seq_length", whole)
     core.take_sp(reading)
     core.take_recompute(

@@ -54,6 +54,8 @@ def seq(reading: Reading) -> None:
         reading.ask("seq", "max_length")
     elif is_trl(reading):
         reading.default("seq", 1024, "max_length")
+    else:  # the program's own, which it does not name
+        reading.ask("seq", "max_length")
 
 
 def _has_decoder(model: object) -> bool:

@@ -194,11 +194,12 @@ def take_decoder(reading: Reading, kind: str, *names: str) -> None:
     kind   the key of the tokenizer's type     names  keys of its repository or path
     """
     take_vocabulary(reading, kind, *names)
-    reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern")
-    flags = {
-        key.replace("_", "-"): str(value.value)
+    stated = {
+        key: str(value.value)
         for key, value in reading.source.values.items()
         if key in SHAPE.split() and value.value not in (None, False)
     }
+    reading.describe("num_layers", "hidden_size", "num_attention_heads", "hybrid_layer_pattern", *stated)
+    flags = {key.replace("_", "-"): value for key, value in stated.items()}
     flags |= derived_flags(reading)
     reading.build(lambda: config_of(flags | vocabulary_flag(reading), reading.value_of("seq")))
