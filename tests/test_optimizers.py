@@ -272,3 +272,14 @@ def test_the_answer_says_which_part_of_an_optimizer_is_not_modeled() -> None:
     """Q-GaLore's paper keeps weights in int8; its optimizer alone does not."""
     assert "q-galore-adamw-8bit with its weights not in int8" in run_line("memory gpt2 --optimizer q-galore").out
     assert "not in int8" not in run_line("memory gpt2 --optimizer galore-adamw-8bit").out
+
+
+def test_names_of_libraries_and_what_is_not_modeled() -> None:
+    """bitsandbytes' RMSprop keeps one fp32 state whatever the weights' type; a name that is known and not modeled says
+    why, with status 3."""
+    assert find("FusedAdam")[0] is OPTIMIZERS["adamw"]
+    assert find("adamw_torch_npu_fused")[0] is OPTIMIZERS["adamw"]
+    assert find("rmsprop_bnb")[0] is OPTIMIZERS["rmsprop-32bit"]
+    assert kept("rmsprop-32bit", (96, 64), 2) == {"state1": 4 * 96 * 64}
+    with pytest.raises(Refused, match="second, slower average"):
+        find("ademamix")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.errors import NapkinError, did_you_mean
-from napkin.options.optimizer_spellings import SPELLINGS
+from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.options.optimizer_spellings import SPELLINGS, UNMODELED
 from napkin.training.optimizer import FORMS, Optimizer
 from napkin.training.optimizers import MOST_RANK, OPTIMIZERS, PROJECTED, RANK
 from napkin.units import plain
@@ -52,6 +52,10 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
         if chosen is None or not 0 < chosen <= MOST_RANK:
             raise NapkinError(f"{where}: {rank[:20]!r} is not a rank", f"{word}:{RANK} projects to rank {RANK}")
         return _formed(PROJECTED[word](chosen), named, form, where, text)
+    if word in UNMODELED:
+        raise Refused(
+            f"{where}: napkin does not model {word}, which {UNMODELED[word]}", "napkin optimizer lists others"
+        )
     if word not in OPTIMIZERS or colon:
         shown = "".join(c for c in text.strip()[:40] if c.isprintable())
         raise NapkinError(

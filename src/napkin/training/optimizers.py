@@ -303,6 +303,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
         _four_bit("adamw-4bit"),
         _eight_bit("sgd-momentum-8bit", "state1"),
         _eight_bit("rmsprop-8bit", "state1"),
+        Optimizer("rmsprop-32bit", (State("state1", fp32=True),), _BITSANDBYTES, forms=("fused",)),
         _eight_bit("adagrad-8bit", "state1"),
         _eight_bit("lion-8bit", "state1"),
         _paged("paged-adamw", "state1", "state2", eight=False),

@@ -114,15 +114,20 @@ def take_environment(reading: Reading, visible: Sequence[str] = EACH_VISIBLE) ->
 
 def check_gpus(reading: Reading, *keys: str) -> None:
     """Report a contradiction if the file's parallel degrees do not divide its GPU count."""
-    sizes = {name: reading.value_of(name) or 1 for name in ("tp", "pp", "cp", "ep", "gpus")}
-    if reading.value_of("gpus") is None:
+    gpus = reading.value_of("gpus")
+    if gpus is None:
         return
-    gpus, dense = sizes["gpus"], product([sizes[name] for name in ("tp", "pp", "cp")])
-    needed = max(dense, product([sizes["pp"], sizes["ep"], reading.value_of("etp") or 1]))
-    words = " × ".join(f"{name} {sizes[name]}" for name in ("tp", "pp", "cp", "ep") if sizes[name] > 1)
+    (dense, layers), (spread, experts) = _ranks(reading, "tp", "pp", "cp"), _ranks(reading, "pp", "ep", "etp")
+    needed, words = (dense, layers) if dense >= spread else (spread, experts)
     if gpus < needed or gpus % dense:
-        what = f", but {words} needs {needed}" if gpus < needed else f" are not a multiple of {words}"
+        what = f", but {words} needs {needed}" if gpus < needed else f" are not a multiple of {layers}"
         reading.contradict(keys[0] if keys else "gpus", f"{gpus} GPUs{what}", *GPUS)
+
+
+def _ranks(reading: Reading, *names: str) -> tuple[int, str]:
+    """Return the ranks that these degrees take together, and the product in words."""
+    sizes = {name: int(reading.value_of(name) or 1) for name in names}
+    return product(list(sizes.values())), " × ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
 
 
 def check_batch(reading: Reading, key: str) -> None:

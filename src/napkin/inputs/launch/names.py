@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from napkin.inputs.launch.low_rank import take_projected
 from napkin.inputs.launch.values import Open, names
 from napkin.inputs.presets import base_of, is_preset, preset
 from napkin.inputs.republished import republished
-from napkin.options.optimizer_spellings import SPELLINGS
+from napkin.options.optimizer_spellings import SPELLINGS, UNMODELED
 from napkin.options.training import FROZEN_FORMATS
 
 TYPE_CHECKING = False
@@ -20,8 +21,7 @@ MEGATRON = "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32"
 """Megatron-LM's bf16: fp32 gradient buffers (arguments.py, accumulate_allreduce_grads_in_fp32)."""
 
 ADAMW = {
-    **dict.fromkeys(("adam", "fusedadam", "fused-adam", "deepspeedcpuadam", "distributed-fused-adam"), None),
-    **dict.fromkeys(("decoupled-adamw", "adam-pax", "mcore-distributed-optim", "adamw-apex-fused"), None),
+    **dict.fromkeys(("adam", "adam-pax", "mcore-distributed-optim", "adamw-apex-fused"), None),
     "adamw-torch-fused": "fused",
 }
 """What launch files alone call AdamW → the form of torch's step if the name implies one: transformers
@@ -30,7 +30,7 @@ in DeepSpeed, apex and Megatron-LM; the states are the same either way."""
 OPTIMIZERS = (
     *("adamw", "adamw-8bit", "adamw-4bit", "paged-adamw", "paged-adamw-8bit", "adam-8bit", "adafactor", "lion"),
     *("lion-8bit", "paged-lion", "paged-lion-8bit", "muon", "sgd", "adagrad", "rmsprop"),
-    *("lamb", "sophia", "came", "nadam", "radam"),
+    *("lamb", "sophia", "came", "nadam", "radam", "adam-mini", "rmsprop-32bit", "rmsprop-8bit"),
 )
 """Optimizers that launch files name as napkin does, or by another spelling."""
 
@@ -46,9 +46,16 @@ def take_optimizer(reading: Reading, *keys: str) -> None:
     if isinstance(value.value, Open):
         reading.ask("optimizer", key)
         return
+    if take_projected(reading, key, word):
+        return
+    if word == "lomo":  # no state: SGD whose step follows each gradient
+        reading.assume("optimizer", "sgd", key)
+        reading.put("optimizer-in-backward", True, key)
+        return
     if known not in OPTIMIZERS:
         reading.ask("optimizer", key)
-        reading.refuse(key, f"napkin does not support optimizer {str(value.value)[:40]!r}")
+        why = f", which {UNMODELED[known]}" if known in UNMODELED else ""
+        reading.refuse(key, f"napkin does not support optimizer {str(value.value)[:40]!r}{why}")
         return
     reading.put("optimizer", known, key)
     form = ADAMW.get(word)

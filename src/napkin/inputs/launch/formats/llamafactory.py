@@ -6,6 +6,7 @@ from napkin.inputs.launch.checks import refuse_prediction
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf.accelerate_line import take_accelerate
 from napkin.inputs.launch.lora import take_adapter_dropout, take_saved
+from napkin.inputs.launch.low_rank import take_switched
 from napkin.inputs.launch.names import MASTER, MEGATRON, PURE, take_model, take_optimizer, take_targets
 from napkin.inputs.launch.precisions import adapters, take_fp8
 from napkin.inputs.launch.reading import Reading
@@ -20,6 +21,7 @@ from napkin.inputs.launch.shared import (
     take_liger,
 )
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.towers import take_towers
 from napkin.inputs.launch.values import Open, calculated, degree, flag, natural, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
@@ -34,6 +36,9 @@ CORE = (
 UPCAST = "amp-bf16"
 
 
+OPTIMIZERS = {"use_adam_mini": "adam-mini", "use_muon": "muon"}
+SWITCHED = ("use_galore", "use_apollo", "use_badam", *OPTIMIZERS)
+"""Switches of an optimizer, in the order in which LLaMA-Factory asks for them."""
 OWN = ("template", "cutoff_len", "lora_target", "dataset_dir", "quantization_bit", "freeze_trainable_layers")
 """Options of LLaMA-Factory that tell its launch lines from those of a program of one's own with --finetuning_type."""
 
@@ -138,6 +143,13 @@ def _quantized(reading: Reading, bits: int) -> None:
     reading.put("quantized", "int4" if kind != "nf4" else "nf4" if double is False else "nf4-dq", *keys)
 
 
+TOWERS = ("freeze_vision_tower", "freeze_multi_modal_projector", "freeze_language_model")
+
+
+def _towers(reading: Reading) -> None:
+    take_towers(reading, *TOWERS)
+
+
 def _framework(reading: Reading) -> None:
     core = [key for key in CORE if key in reading.source]
     if core:
@@ -203,6 +215,29 @@ def _precision(reading: Reading) -> None:
         reading.derive("precision", policy, *keys)
 
 
+def _optimizer(reading: Reading) -> None:
+    """Read the optimizer: a switch of LLaMA-Factory's own goes before optim (trainer_utils.py,
+    create_custom_optimizer)."""
+    on = next((key for key in SWITCHED if reading.read(key, flag)), None)
+    if on in ("use_galore", "use_apollo"):
+        bits = "8bit" in str(reading.source.plain("optim")) and on == "use_galore"
+        factored = str(reading.source.plain("optim")) == "adafactor" and on == "use_galore"
+        base = "adafactor" if factored else "adamw-8bit" if bits else "adamw"
+        take_switched(reading, on.removeprefix("use_"), base)
+        reading.told("optim")
+    elif on in OPTIMIZERS:
+        reading.put("optimizer", OPTIMIZERS[on], on)
+        reading.told("optim")
+    elif on is not None:
+        reading.ask("optimizer", on)
+        reading.refuse(on, "BAdam trains blocks alternately, which napkin does not model", "optimizer")
+    elif left := reading.open_among(*SWITCHED):
+        reading.ask("optimizer", *left)
+    else:
+        take_optimizer(reading, "optim")
+        reading.default("optimizer", "adamw", "optim")
+
+
 def _others(reading: Reading) -> None:
     refuse_prediction(reading)
     if reading.value_of("recompute") is None and reading.value_of("framework") != "megatron-core":
@@ -211,14 +246,7 @@ def _others(reading: Reading) -> None:
             reading.put("recompute", "none" if off else "full", "disable_gradient_checkpointing")
         else:
             reading.default("recompute", "full", "disable_gradient_checkpointing")
-    own = ("use_galore", "use_apollo", "use_badam", "use_adam_mini")
-    if reading.read("use_muon", flag):
-        reading.put("optimizer", "muon", "use_muon")
-    elif not any(reading.read(key, flag) for key in own):
-        take_optimizer(reading, "optim")
-        reading.default("optimizer", "adamw", "optim")
-    else:
-        reading.ask("optimizer", *[k for k in own if k in reading.source])
+    _optimizer(reading)
     kernel = {"fa2": "flash", "fa3": "cudnn", "sdpa": "flash", "disabled": "eager", "auto": "flash", "true": "flash"}
     found = reading.read("flash_attn", word(kernel))
     if found:
@@ -256,6 +284,7 @@ FORMAT = LaunchFormat(
             "LoRA of rank 8 on all linear layers; 4-bit is nf4 with double quantization",
             _adapter,
         ),
+        KeyRule(" ".join(TOWERS), "freeze", "tower and projector are frozen by default", _towers),
         KeyRule(
             "deepspeed fsdp fsdp_config use_distributed_optimizer tensor_model_parallel_size "
             "pipeline_model_parallel_size expert_model_parallel_size context_parallel_size sequence_parallel "
@@ -266,8 +295,9 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("bf16 fp16 pure_bf16 fp8", "precision", "trained weights in fp32 unless pure_bf16 or ZeRO 3", _formats),
         KeyRule(
-            "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_liger_kernel use_unsloth",
-            "recompute optimizer attention loss kernels trainer",
+            "disable_gradient_checkpointing optim flash_attn enable_liger_kernel use_liger_kernel use_unsloth "
+            f"{' '.join(SWITCHED)} galore_rank galore_layerwise apollo_rank apollo_layerwise",
+            "recompute optimizer optimizer-in-backward attention loss kernels trainer",
             "full recomputation by default",
             _others,
         ),
@@ -284,6 +314,7 @@ FORMAT = LaunchFormat(
         "moe_* overlap_* bias_activation_fusion apply_rope_fusion recompute_method recompute_num_layers "
         "variable_seq_lengths": "Megatron-core settings",
         "group_by_length": "length grouping reduces padding",
+        "galore_* apollo_* badam_*": "settings of the optimizer",
         "image_max_pixels video_max_pixels image_min_pixels video_maxlen freeze_vision_tower "
         "freeze_multi_modal_projector "
         "freeze_language_model": "image tokens, and the trained parts of a multimodal model",
@@ -295,10 +326,6 @@ FORMAT = LaunchFormat(
         "fsdp_config": WHY_FSDP,
     },
     refused={
-        "use_galore galore_*": "GaLore's low-rank optimizer states, which napkin does not model",
-        "use_apollo apollo_*": "APOLLO's low-rank optimizer states, which napkin does not model",
-        "use_badam badam_*": "BAdam trains blocks alternately, which napkin does not model",
-        "use_adam_mini": "Adam-mini shares second moments, which napkin does not model",
         "use_llama_pro": "trains only added blocks",
         "use_kt": "KTransformers keeps the experts on the host and computes them there",
         "mixture_of_depths": "tokens skip layers",

@@ -31,6 +31,7 @@ from napkin.inputs.launch.rollouts import of_trl, take_other_model
 from napkin.inputs.launch.shared import take_amount, take_liger
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, FROM_FILE
+from napkin.inputs.launch.towers import take_towers
 from napkin.inputs.launch.values import degree, flag, whole
 
 RLHF = ("dpo", "orpo", "simpo", "kto", "rm", "ppo", "grpo", "gkd")
@@ -187,10 +188,19 @@ def _others(reading: Reading) -> None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")
     reading.default("recompute", "full", "gradient_checkpointing")
     take_liger(reading, "use_liger_kernel")
-    frozen = [key for key in ("freeze_llm", "freeze_parameters", "trainable_parameters") if reading.source.states(key)]
+    frozen = [key for key in ("freeze_parameters", "trainable_parameters") if reading.source.states(key)]
     for key in frozen:
         if not reading.value_of("adapter") and reading.source.plain(key) is not False:
             reading.refuse(key, "only part of the weights is trained", "freeze-layers")
+
+
+TOWERS = ("freeze_vit", "freeze_aligner", "freeze_llm")
+
+
+def _towers(reading: Reading) -> None:
+    take_towers(reading, *TOWERS)
+    if reading.value_of("model") is None and reading.read("freeze_llm", flag):
+        reading.refuse("freeze_llm", "the language model is frozen; only the other parts are trained", "freeze")
 
 
 FORMAT = LaunchFormat(
@@ -221,6 +231,7 @@ FORMAT = LaunchFormat(
             "LoRA of rank 8 on all linear layers; full training with Megatron",
             _adapter,
         ),
+        KeyRule(" ".join(TOWERS), "freeze", "tower and aligner are frozen by default", _towers),
         KeyRule(
             f"num_generations {ANSWER} use_vllm vllm_mode beta",
             "samples-per-prompt max-prompt-tokens max-response-tokens rollout rollout-tp reference",
@@ -243,7 +254,7 @@ FORMAT = LaunchFormat(
         KeyRule("torch_dtype dtype bf16 fp16 fp8_format", "precision", "the weights' dtype, default bf16", _precision),
         KeyRule(
             "max_steps num_train_epochs max_epochs train_iters optim optimizer attn_impl attention_backend "
-            "gradient_checkpointing use_liger_kernel freeze_llm freeze_parameters trainable_parameters",
+            "gradient_checkpointing use_liger_kernel freeze_parameters trainable_parameters",
             "steps epochs optimizer attention recompute loss kernels",
             "recomputes by default; Megatron: selective",
             _others,
@@ -257,7 +268,7 @@ FORMAT = LaunchFormat(
         bnb_4bit_compute_dtype bnb_4bit_quant_type check_model loss_scale stream m no_initialization columns
         node_rank master_addr master_port cached_dataset cached_val_dataset load_args ignore_args_error""",
     not_modelled={
-        "freeze_vit freeze_aligner vit_gradient_checkpointing vit_lr aligner_lr": "settings of other towers",
+        "freeze_vit freeze_aligner freeze_llm vit_gradient_checkpointing vit_lr aligner_lr": "settings of other towers",
         "vllm* use_vllm sleep_level offload_model offload_optimizer offload_bridge async_generate move_model_batches "
         "teacher* reward* steps_per_generation num_iterations generation_batch_size dynamic_sample max_turns "
         "multi_turn_scheduler": "sample generation and scoring",
