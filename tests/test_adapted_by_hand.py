@@ -422,6 +422,7 @@ def test_each_matrix_that_is_gathered_by_itself_waits_for_the_host() -> None:
     assert launch("host_unit", gathers_layers=1, gathers_adapters=1) == pytest.approx(2 + 2 * 2 * 2)
     assert launch("host_unit", gathers_adapters=1) == pytest.approx(2 * 2 * 2)
     assert launch("host_unit", gathers_adapters=1, layers_recomputed=1) == pytest.approx(2 * 2 * 3)
+    assert launch("host_unit", gathers_adapters=1, layers_recomputed=1, gathers_again=0) == pytest.approx(2 * 2 * 2)
     assert launch("host_module", gathers_modules=1) == pytest.approx((7 + 4) * 2)
 
 

@@ -186,6 +186,24 @@ def test_a_row_states_a_bridge(tmp_path: pathlib.Path) -> None:
     assert bridge < slots == said
 
 
+def test_a_row_states_what_joins_its_gpus(tmp_path: pathlib.Path) -> None:
+    """Without NVLink, GPUs gather weights over PCIe; two nodes of one GPU gather them over their network."""
+
+    def seconds(hardware: str, chip: str = "H100 SXM 80GB") -> float:
+        file = tmp_path / "row.yaml"
+        row = ROW.replace("stack: fsdp", "stack: fsdp, zero: 3").replace("RTX 3090", chip)
+        file.write_text(row.replace("per_node: 2INTERCONNECT", hardware))
+        found: float = run_line(f"validate {file} --json").data["rows"][0]["predicted"]
+        return found
+
+    joined = seconds("per_node: 2")
+    assert seconds("per_node: 2, interconnect: NVLink") == joined
+    assert seconds("per_node: 2, interconnect: 'PCIe, no NVLink'") > 1.2 * joined
+    assert seconds("per_node: 2, interconnect: no NVLink bridge", "RTX 3090") == seconds("per_node: 2", "RTX 3090")
+    usual, slow = (seconds(f"per_node: 1{words}") for words in ("", ", interconnect: 25 Gbit/s"))
+    assert joined < usual < slow
+
+
 @pytest.mark.parametrize(
     ("words", "versions", "wanted"),
     [

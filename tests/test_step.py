@@ -418,3 +418,15 @@ def test_the_screen_says_how_the_mfu_is_counted(policy: str, peak: str) -> None:
     line = f"llama3-8b --gpus 64 --hardware h100 --zero 3 --precision {policy}"
     assert f"counted by operation, of {peak}" in run_line(f"step {line}").out
     assert "by 6nd, × goodput" in run_line(f"train-time {line} --tokens 1T").out
+
+
+def test_units_of_fsdp_wait_for_the_host_in_fewer_passes_where_they_stay_gathered() -> None:
+    """FSDP gathers each layer in the forward pass, reduces in the backward pass, and gathers once more to recompute
+    only where it let go: three passes under FULL_SHARD, two under SHARD_GRAD_OP, none of DeepSpeed's ZeRO-2."""
+    line = "step qwen2.5-0.5b --gpus 4 --hardware h100 --seq 128 --micro-batch 1 --recompute full --json"
+
+    def host(choice: str) -> float:
+        return float(run_line(f"{line} --framework {choice}").data["values"]["step/overhead/host"])
+
+    stays, goes, none = host("fsdp --zero 2"), host("fsdp --zero 3"), host("deepspeed --zero 2")
+    assert (goes - none) / (stays - none) == pytest.approx(3 / 2, rel=0.02)

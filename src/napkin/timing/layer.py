@@ -126,7 +126,7 @@ def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches
     ]
     plain, adapters = (ahead * (1 + again) + back for ahead, back in passes)
     every, ahead = plain + adapters, sum(one for one, _ in passes)
-    gathered = 1 + any(op.learning.runs for op in operations) + again
+    gathered = 1 + any(op.learning.runs for op in operations) + layout.gathers_again * again
     matrices = [sum(len(op.weights()) for op in added), sum(1 for op in own if op.weights())]
     units = (layout.gathers_layers + layout.gathers_adapters * matrices[0]) * gathered
     modules = layout.gathers_modules * sum(matrices) * gathered

@@ -7,9 +7,9 @@ import re
 from napkin.architectures import build
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.words import within
-from napkin.evidence.rates.machines import bridged
+from napkin.evidence.rates.machines import bridged, by_slots, gpus_per_node
 from napkin.evidence.rows.fields import accelerator_of
-from napkin.evidence.rows.networks import states_bridge
+from napkin.evidence.rows.networks import network_of, states_bridge, states_slots
 from napkin.evidence.rows.row import RowFields
 from napkin.footprint.submodels import PROJECTOR, VISION
 from napkin.inputs import hardware
@@ -18,6 +18,7 @@ from napkin.inputs.launch import names as names_of_files
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
+from napkin.record import replace
 from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, Task
 
 REFERENCES = {
@@ -102,12 +103,24 @@ def card_of(row: RowFields) -> Hardware | None:
     if not text:
         return None
     try:
-        card = hardware.find(text)
-        return bridged(card) if states_bridge(row) else card
+        return _in_its_node(hardware.find(text), row)
     except NapkinError:
         if SIZE.match(text):
             return None
         raise
+
+
+def _in_its_node(card: Hardware, row: RowFields) -> Hardware:
+    """Return an accelerator with what a row says of its node: how many it holds, what joins them, and the network."""
+    if states_slots(row):
+        card = by_slots(card)
+    elif states_bridge(row):
+        card = bridged(card)
+    stated = row.count("hardware.per_node")
+    if stated:
+        card = replace(card, devices_per_node=gpus_per_node(card, stated))
+    network = network_of(row).get("network")
+    return replace(card, nic_bandwidth=float(network)) if network else card
 
 
 SIZE = re.compile(r"(\d{1,4}) ?Gi?B?\b")

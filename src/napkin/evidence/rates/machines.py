@@ -139,6 +139,13 @@ def bridged(hardware: Hardware) -> Hardware:
     return replace(hardware, kinds={**(hardware.kinds or {}), "link_bandwidth": GIVEN})
 
 
+def by_slots(hardware: Hardware) -> Hardware:
+    """Return the accelerator without its fast link: its slot joins it with the others of its node."""
+    slot = SLOTS.get(hardware.generation)
+    rate = find_link(slot).bandwidth if slot else LINKLESS
+    return replace(hardware, link_bandwidth=rate, link_name="PCIe", optional_link=False)
+
+
 def link_of(hardware: Hardware) -> tuple[float, bool]:
     """Return byte/s one way of the link between the GPUs of a node, and whether it is PCIe. A bridge for two cards
     counts where a rate is given that slots do not have."""

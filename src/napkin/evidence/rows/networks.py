@@ -24,6 +24,7 @@ PORTS = re.compile(r"\b(?:EDR|HDR|NDR|XDR)\d*\b")
 """Generations of InfiniBand, which name the rate of a port: of one card, where no number of cards is stated."""
 PER_NODE = re.compile(r"\bnodes?\b|\bserver\b|\btotal\b|\baggregate\b", re.IGNORECASE)
 NVLINK = re.compile(r"nvlink|nv ?bridge", re.IGNORECASE)
+NO_NVLINK = re.compile(r"\b(?:no|not|without|lacks?)\b[^,;()]*(?:nvlink|nv ?bridge)|pcie only", re.IGNORECASE)
 ETHERNET = re.compile(r"(?<!over converged )\bethernet\b", re.IGNORECASE)
 TCPX_CARDS = 4 * 200
 """Gbit/s of a node of Google's A3 machines, whose four network cards TCPX drives."""
@@ -48,7 +49,12 @@ def network_of(row: RowFields) -> dict[str, float | str]:
 
 def states_bridge(row: RowFields) -> bool:
     """Return whether a row says that NVLink joins its GPUs, which on cards for slots a bridge does."""
-    return bool(NVLINK.search(row.text("hardware.interconnect")))
+    return bool(NVLINK.search(row.text("hardware.interconnect"))) and not states_slots(row)
+
+
+def states_slots(row: RowFields) -> bool:
+    """Return whether a row says that no NVLink joins its GPUs, which then reach each other by their slots."""
+    return bool(NO_NVLINK.search(row.text("hardware.interconnect")))
 
 
 def _has_ports(row: RowFields) -> bool:
