@@ -16,6 +16,7 @@ worker:
     global_batch_size: 128
     micro_batch_size_per_device_for_update: 4
     dynamic_batching: false
+    padding_free: true
     model: {model_path: Qwen/Qwen2.5-7B-Instruct, lora: {rank: 0, target_modules: all-linear}}
     fsdp: {enable_full_shard: true, torch_dtype: bf16}
     offload: {offload_params: true, offload_optimizer: true}
@@ -50,6 +51,7 @@ def test_a_file_states_prompts_of_an_update() -> None:
         "rollout": "colocated:0.7",
         "rollout-tp": 2,
         "reference": "none",
+        "padding": False,
         "recompute": "full",
     }
     assert {name: found.get(name) for name in expected} == expected

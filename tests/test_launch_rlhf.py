@@ -238,3 +238,19 @@ def test_on_policy_distillation_of_nemo_rl_is_no_grpo() -> None:
     reading = reading_of(source_of(text, "opd.yaml"))
     assert reading.inputs["task"].value is None
     assert [one.key for one in reading.refused] == ["grpo.adv_estimator.name"]
+
+
+@pytest.mark.parametrize(
+    ("line", "padded"),
+    [
+        (VERL.format(64, "actor_rollout_ref.model.use_remove_padding=False"), True),
+        (VERL.format(64, "actor_rollout_ref.model.use_remove_padding=True"), False),
+        (VERL.format(64, ""), None),
+        (OPENRLHF.format("train_ppo_ray", "--packing_samples"), False),
+        (OPENRLHF.format("train_ppo_ray", ""), None),
+    ],
+)
+def test_a_line_says_whether_sequences_are_padded(line: str, padded: bool | None) -> None:
+    options, reading = read(line)
+    assert options.get("padding") is padded
+    assert not any("padding" in one.key or "packing" in one.key for one in reading.not_modelled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.option import Option
+from napkin.options.option import Option, flag
 
 GROUP = "Reinforcement learning"
 
@@ -56,10 +56,11 @@ OPTIONS = (
     Option(
         "rollout-tp", units.degree, "Tensor-parallel ranks of the generation engine", metavar="N", default="as needed"
     ),
+    flag("padding", "Sequences are padded to one length, or --no-padding; default: as the library does"),
     Option("reward", units.words, "Reward model, or none", metavar="MODEL", default="none"),
     Option("critic", units.words, "Value model, or none", metavar="MODEL", default="as the policy, in PPO"),
 )
 
 LENGTHS = ("prompt-tokens", "max-prompt-tokens", "response-tokens", "max-response-tokens", "samples-per-prompt")
-ROLLOUT = (*LENGTHS, "updates", "off-policy-steps", "rollout", "rollout-tp", "reward", "critic")
+ROLLOUT = (*LENGTHS, "updates", "off-policy-steps", "rollout", "rollout-tp", "padding", "reward", "critic")
 """What reinforcement learning takes in addition to a step."""

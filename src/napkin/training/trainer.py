@@ -10,6 +10,9 @@ from napkin.training.versions import is_before, is_since
 
 PENALIZED = ("rloo", "ppo")
 """Tasks that compare responses with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
+MICRO_BATCH, RANK, LIMIT = "micro-batch", "rank", "limit"
+"""What sequences of reinforcement learning are padded to, where they are: the longest of their micro-batch, the longest
+of all responses of their rank, or the longest allowed."""
 UNCAST = ("int4",)
 """Formats next to which peft's prepare_model_for_kbit_training casts nothing: GPTQ's (utils/other.py)."""
 
@@ -65,7 +68,8 @@ class Trainer:
     sleeps    the engine frees its memory during training
     away      what it offloads to the host while a colocated engine generates
     joins     frameworks on which the rows of a micro-batch of samples are one sequence without padding by default
-    unpads    micro-batches of reinforcement learning have no padding
+    unpads    micro-batches of reinforcement learning have no padding by default
+    pads      what their sequences are padded to where they have: MICRO_BATCH, RANK or LIMIT
     packs     default tokens of such a micro-batch, 0 if it packs none     longest  the same in multiples of the longest
               sequence, as its recipes or guides have it
     micro     default sequences of such a micro-batch if it packs none
@@ -120,6 +124,7 @@ class Trainer:
     penalizes: tuple[str, ...] = PENALIZED
     joins: tuple[str, ...] = ()
     unpads: bool = False
+    pads: str = MICRO_BATCH
     packs: int = 0
     longest: tuple[int, ...] = ()
     micro: int = 1
@@ -130,6 +135,11 @@ class Trainer:
     units: tuple[int, ...] = (1,)
     version: int = 2
     software: str = "fsdp-eager"
+
+    @property
+    def padded(self) -> str:
+        """What sequences of reinforcement learning are padded to, "" if they are not."""
+        return "" if self.unpads else self.pads
 
     def has(self, framework: str) -> bool:
         """Return whether the library runs on the framework of this name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from napkin.errors import NapkinError, did_you_mean
 from napkin.record import replace
 from napkin.training.framework import Divisions
-from napkin.training.trainer import PENALIZED, Backend, Trainer
+from napkin.training.trainer import LIMIT, PENALIZED, RANK, Backend, Trainer
 
 UNDIVIDED = Divisions(zero=(0,), tensor=(), context=(), heads=(), staged=False)
 """Every rank holds a whole model and whole sequences."""
@@ -74,9 +74,11 @@ TRAINERS: dict[str, Trainer] = {
             "chunked_nll since b58947c7e (14 June 2026, release 1.7); "
             "grpo_config.py: vllm_gpu_memory_utilization 0.3, vllm_enable_sleep_mode off, num_generations 8, "
             "generation_batch_size: the micro-batches of all ranks; grpo_trainer.py and rloo_trainer.py, "
-            "logits_to_keep: the completion's; trl/accelerate_configs: zero3.yaml is DeepSpeed's, fsdp2.yaml FSDP's",
+            "logits_to_keep: the completion's, _generate_and_score_completions: a rank's are padded to one length; "
+            "trl/accelerate_configs: zero3.yaml is DeepSpeed's, fsdp2.yaml FSDP's",
             backends=TRANSFORMERS,
             group=8,
+            pads=RANK,
             scores=("grpo", "rloo"),
             full="amp-bf16",
             loads="fp32",
@@ -212,6 +214,7 @@ TRAINERS: dict[str, Trainer] = {
             engine="vllm",
             ranks=2,
             unpads=True,
+            pads=LIMIT,
             packs=16384,
             longest=(2,),
             broadcast=2.6e9,

@@ -10,6 +10,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.figures.response_lengths import TokenRange, answers_within, prompts_within
 from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
+from napkin.training.trainer import Trainer
 
 SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("responses", answers_within)}
 """Option of a mean length → what it measures, and the range of means for a given maximum (--max-…)."""
@@ -47,6 +48,12 @@ def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
         inputs.assume(" and ".join(said))
     lengths = read_lengths(inputs, timed=True, known=tuple(spans))
     return _at_each(lengths, spans)
+
+
+def read_padding(inputs: Inputs) -> Trainer:
+    """Return the library, with or without padding as --padding says."""
+    trainer = read_trainer(inputs)
+    return replace(trainer, unpads=not inputs.flag("padding")) if "padding" in inputs else trainer
 
 
 def _read_model_type(inputs: Inputs) -> str:

@@ -11,11 +11,10 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.layout import degrees
 from napkin.commands.question.nodes import read_gpus
-from napkin.commands.question.tasks import read_trainer
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
 from napkin.commands.rollout.engine import read_away, read_form, read_offload_of_passes, read_place, read_shares
-from napkin.commands.rollout.lengths import read_spans
+from napkin.commands.rollout.lengths import read_padding, read_spans
 from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
 from napkin.commands.screens.rollout_plan import screen
 from napkin.errors import BROKEN, NapkinError
@@ -98,7 +97,7 @@ def read(inputs: Inputs) -> RolloutPlan:
 
 def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
     """Return the options of the engine that are to be searched."""
-    trainer = read_trainer(inputs)
+    trainer = read_padding(inputs)
     place = read_place(inputs, trainer)
     if place.word == "none":
         raise NapkinError("--rollout none: a plan is of a step that generates", "leave it out")
@@ -114,7 +113,7 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
         family=trainer.engine,
         broadcast=trainer.broadcast,
         scores=trainer.scores,
-        unpads=trainer.unpads,
+        padded=trainer.padded,
         host=host,
         form=read_form(inputs, trainer),
         shared=read_shares(inputs, trainer),

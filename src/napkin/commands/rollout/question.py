@@ -12,18 +12,19 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
-from napkin.commands.question.tasks import read_task, read_trainer
+from napkin.commands.question.tasks import read_task
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.engine import read_away, read_engine, read_offload_of_passes, read_place
-from napkin.commands.rollout.lengths import read_lengths, read_means_below, read_spans, read_unbounded
+from napkin.commands.rollout.lengths import read_lengths, read_means_below, read_padding, read_spans, read_unbounded
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.errors import NapkinError
 from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
+from napkin.planning.padding import as_run
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import RolloutLengths, gathered, over, packed, scored, unpadded
+from napkin.planning.rollouts import RolloutLengths, gathered, packed, scored, unpadded
 from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -103,7 +104,7 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
     hardware = read_hardware(inputs, (*(RATES if timed else ()), "memory-size"))
     read_gpus(inputs)
     total = inputs.integer("gpus", default="1")
-    trainer = read_trainer(inputs)
+    trainer = read_padding(inputs)
     inputs.default("rollout", f"colocated:{trainer.share:g}")
     place = read_place(inputs, trainer)
     if place.gpus >= total:
@@ -176,10 +177,10 @@ def _read_passes(
     if timed:
         read_untimed(asked)
     setup = read_setup(asked, model)
-    trainer = read_trainer(asked)
+    trainer = read_padding(asked)
     if "micro-batch" not in inputs:
         setup = gathered(setup, lengths, trainer.micro)
-    setups = [over(packed(setup, one, tokens) if tokens else setup, one.mean) for one, tokens in passes]
+    setups = [as_run(packed(setup, one, tokens) if tokens else setup, one, trainer.padded) for one, tokens in passes]
     predictions = [read_prediction(asked, model, one, hardware) for one in setups if timed]
     if "micro-batch" not in inputs:
         packs = passes[0][1]

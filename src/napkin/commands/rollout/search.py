@@ -12,8 +12,9 @@ from napkin.errors import NapkinError
 from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
+from napkin.planning.padding import as_run
 from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, over, ranks_needed, scored, unpadded
+from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, ranks_needed, scored, unpadded
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
@@ -35,7 +36,7 @@ class Freedom:
     ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends all weights to them
     scores   whether logits are computed only for the responses
-    unpads   whether sequences of its micro-batches have no padding
+    padded   what sequences of its micro-batches are padded to, "" if they are not
     host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of a colocated engine, and whether it shares the trainer's
     """
@@ -49,7 +50,7 @@ class Freedom:
     family: str
     broadcast: float
     scores: tuple[str, ...]
-    unpads: bool
+    padded: str
     host: float | None
     form: str
     shared: bool
@@ -178,7 +179,7 @@ class RolloutSearch:
         implementation, times = self.layouts.request.implementation, widening(self.confidence)
         first, *rest = (
             weigh(self.model, one, implementation, sharing, self.capacity, times=times)
-            for one in unpadded(setup, spans, self.freedom.unpads)
+            for one in unpadded(setup, spans, not self.freedom.padded)
         )
         fit = spanned(first, rest, self.capacity)
         if not self._hosted(hosted_between(fit.terms, sharing.away), layout):
@@ -196,8 +197,8 @@ class RolloutSearch:
         return there is None or joined * sum(float(one.value) for one in kept.values()) <= there
 
     def _prediction(self, setup: Setup, lengths: RolloutLengths) -> StepPrediction:
-        """Return the prediction of an optimizer step of a layout, over sequences of mean length."""
-        mean = over(setup, lengths.mean)
+        """Return the prediction of an optimizer step of a layout, over sequences as they run in the mean."""
+        mean = as_run(setup, lengths, self.freedom.padded)
         plan, rates = self.layouts.timed(mean)
         at = replace(self.prediction.at, gpus=math.log(int(setup.layout.gpus)), seq=math.log(int(mean.layout.seq)))
         return replace(self.prediction, passes=mean.passes(self.model), plan=plan, rates=rates, at=at)

@@ -13,10 +13,10 @@ from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
 from napkin.commands.validate.rollout_memory import held_in, memory_of
 from napkin.commands.validate.rollout_question import AskedStep
-from napkin.commands.validate.rollout_setup import degrees_of, setup_of
+from napkin.commands.validate.rollout_setup import degrees_of, setup_of, trainer_in
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.models import BYTES, card_of, is_judged, model_of, room_of
-from napkin.evidence.finetuning.software import offload_of, trainer_of
+from napkin.evidence.finetuning.software import offload_of
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.machines import gpus_per_node, machine
 from napkin.evidence.rows.fields import title_of
@@ -163,7 +163,7 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
         held,
         places[0].apart,
         math.inf if judged else hardware.capacity,
-        trainer_of(row).timer,
+        trainer_in(row).timer,
     )
 
 
@@ -175,14 +175,14 @@ def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
 def _tokens_of(row: RowFields, lengths: RolloutLengths) -> tuple[int, ...]:
     """Return the tokens of a micro-batch as the library packs them, the likely number first; none if the row states its
     sequences, or the library packs none."""
-    return () if row.count("layout.micro_batch") else trainer_of(row).micro_batches(lengths.most)
+    return () if row.count("layout.micro_batch") else trainer_in(row).micro_batches(lengths.most)
 
 
 def _asked(
     row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places, tokens: int
 ) -> AskedStep:
     """Return a step with these lengths as a question. tokens: of a micro-batch, 0 where its sequences are given."""
-    trainer = trainer_of(row)
+    trainer = trainer_in(row)
     setup = _fitting(row, model, hardware, lengths, places, tokens)
     said = row.text("rl.engine")
     if said in OWN:
@@ -201,7 +201,7 @@ def _fitting(
 ) -> Setup:
     """Return the trainer's setup; on a framework with pipeline stages, where the row states no degrees, with the first
     on which its step may fit, as a run did that is not judged by whether it fits."""
-    trainer, gpus = trainer_of(row), places.trainer
+    trainer, gpus = trainer_in(row), places.trainer
     setups = (
         setup_of(row, model, trainer, lengths, gpus, _narrow(hardware), tokens, degrees)
         for degrees in degrees_of(row, model, gpus, min(gpus_per_node(hardware), gpus))
@@ -235,7 +235,7 @@ def _ranks_of(
         return min(stated, places.engine)
     node = min(int(machine(hardware, "bf16").node), places.engine)
     needed = ranks_needed(model, hardware.capacity, share, lengths.most, node)
-    return min(max(needed, trainer_of(row).ranks), places.engine)
+    return min(max(needed, trainer_in(row).ranks), places.engine)
 
 
 @record

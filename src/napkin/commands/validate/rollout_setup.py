@@ -6,7 +6,7 @@ from napkin.architectures import build, implementation_of
 from napkin.commands.validate.rollout_lengths import streams
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.adapters import adapters_of, check_kind
-from napkin.evidence.finetuning.software import framework_of, precision_of
+from napkin.evidence.finetuning.software import framework_of, precision_of, trainer_of
 from napkin.evidence.intervals.margins import Asked, widths_of
 from napkin.evidence.rows.optimizers import optimizer_of
 from napkin.evidence.rows.row import RowFields
@@ -15,6 +15,7 @@ from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
+from napkin.planning.padding import as_run
 from napkin.planning.rollouts import RolloutLengths, gathered, packed
 from napkin.record import replace
 from napkin.training.framework import Framework
@@ -38,6 +39,12 @@ from napkin.training.trainer import Trainer
 
 COPY, OFF = "copy", "switched off"
 """Words for a separate reference model, and for the model with its adapters switched off."""
+
+
+def trainer_in(row: RowFields) -> Trainer:
+    """Return the library of a row, with or without padding as the row states."""
+    trainer, free = trainer_of(row), row.flag("layout.padding_free")
+    return trainer if free is None else replace(trainer, unpads=free)
 
 
 Degrees = tuple[int, int]
@@ -88,9 +95,9 @@ def setup_of(
         ),
         widths=widths_of(framework.name, Asked(adapted, precision.compute, True, origin_of(row))),
     )
-    if row.count("layout.micro_batch"):
-        return setup
-    return packed(setup, lengths, tokens) if tokens else gathered(setup, lengths, trainer.micro)
+    if not row.count("layout.micro_batch"):
+        setup = packed(setup, lengths, tokens) if tokens else gathered(setup, lengths, trainer.micro)
+    return as_run(setup, lengths, trainer.padded)
 
 
 def _takes_logprobs(row: RowFields) -> bool:

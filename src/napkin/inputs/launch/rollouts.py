@@ -36,6 +36,14 @@ def take_updates(reading: Reading, generated: int, trained: int, *keys: str) -> 
         reading.derive("updates", generated // trained, *keys)
 
 
+def take_padding(reading: Reading, *keys: str) -> None:
+    """Read whether sequences are padded, from the key that says that their padding is removed."""
+    name = reading.named(*keys)
+    free = reading.read(name, flag)
+    if free is not None:
+        reading.derive("padding", not free, name)
+
+
 def of_verl(reading: Reading) -> None:
     """Read verl's rollout: a step generates train_batch_size prompts, an update uses ppo_mini_batch_size."""
     source = reading.source
@@ -61,6 +69,7 @@ def of_verl(reading: Reading) -> None:
         reading.default("samples-per-prompt", 1, f"{R}.n")
     take_updates(reading, drawn or 1024, prompts, "data.train_batch_size", mini)
     take_longest(reading, "data.max_prompt_length", "data.max_response_length", (512, 512))
+    take_padding(reading, "actor_rollout_ref.model.use_remove_padding")
     share = reading.read(f"{R}.gpu_memory_utilization", number)
     if share:
         reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
@@ -122,6 +131,7 @@ def of_openrlhf(reading: Reading) -> None:
     take_updates(reading, drawn * samples, trained, "rollout.batch_size", "rollout_batch_size", *keys[:2])
     if reading.source.has_any("prompt_max_len", "generate_max_len"):
         take_longest(reading, "prompt_max_len", "generate_max_len", (0, 0))
+    take_padding(reading, "ds.packing_samples", "packing_samples")
     share = reading.read("vllm.gpu_memory_utilization|vllm_gpu_memory_utilization", number)
     shared = reading.read("train.colocate_all|colocate_all_models", flag)
     engines = reading.read("vllm.num_engines|vllm_num_engines", natural)

@@ -6,7 +6,7 @@ from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, take_model, take_optimizer, take_targets
 from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.rollouts import take_longest, take_updates
+from napkin.inputs.launch.rollouts import take_longest, take_padding, take_updates
 from napkin.inputs.launch.shared import linked_path
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
@@ -145,6 +145,7 @@ def _engine(reading: Reading) -> None:
     else:
         reading.default("rollout", "colocated:0.6", f"{R}.gpu_memory_utilization")
     reading.take("rollout-tp", f"{R}.tensor_parallel_size", degree)
+    take_padding(reading, f"{A}.padding_free")
     off = reading.read("algorithm.disable_kl", flag)
     used = "adapters-off" if reading.value_of("lora-rank") else "same"
     if off is not None:
@@ -188,8 +189,8 @@ FORMAT = LaunchFormat(
             _others,
         ),
         KeyRule(
-            f"{R}.gpu_memory_utilization {R}.tensor_parallel_size algorithm.disable_kl",
-            "rollout rollout-tp reference",
+            f"{R}.gpu_memory_utilization {R}.tensor_parallel_size algorithm.disable_kl {A}.padding_free",
+            "rollout rollout-tp reference padding",
             "colocated",
             _engine,
         ),

@@ -276,8 +276,8 @@ FORMAT = LaunchFormat(
         KeyRule(
             "rollout.batch_size rollout.n_samples_per_prompt vllm.num_engines vllm.tensor_parallel_size "
             "vllm.gpu_memory_utilization algo.kl.init_coef reward.model_name_or_path critic.model_name_or_path "
-            "teacher_model",
-            "samples-per-prompt updates rollout rollout-tp reference reward critic",
+            "teacher_model ds.packing_samples|packing_samples",
+            "samples-per-prompt updates rollout rollout-tp padding reference reward critic",
             "GRPO and PPO: prompts per step; colocated with colocate_all",
             _rollout,
         ),

@@ -231,10 +231,10 @@ FORMAT = LaunchFormat(
             _others,
         ),
         KeyRule(
-            f"{R}.n {R}.gpu_memory_utilization {R}.tensor_model_parallel_size {A}.use_kl_loss "
+            f"{R}.n {R}.gpu_memory_utilization {R}.tensor_model_parallel_size {A}.use_kl_loss {M}.use_remove_padding "
             "algorithm.use_kl_in_reward critic.model.path reward_model.model.path",
-            "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp reference critic "
-            "reward",
+            "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp padding reference "
+            "critic reward",
             "colocated; maximum lengths of prompts and responses; give mean lengths for times",
             _rollout,
         ),

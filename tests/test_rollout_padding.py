@@ -1,0 +1,63 @@
+"""The tokens that a trainer of reinforcement learning runs for a sequence that it pads, by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from napkin.planning.padding import longest_of, run_tokens
+from napkin.planning.rollouts import LengthSpread, RolloutLengths
+from napkin.training.layout import Layout
+from napkin.training.trainers import find
+from tests.conftest import written
+
+HALF = LengthSpread(100, math.log(2))
+"""Half of the responses reach the limit of 100 tokens."""
+STEP = (
+    "step qwen2.5-1.5b --task grpo --gpus 8 --hardware h100 --prompt-tokens 100 --max-prompt-tokens 200 "
+    "--response-tokens 500 --max-response-tokens 1000 --samples-per-prompt 8 --global-batch 64 --micro-batch 32"
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "longest"),
+    [(1, 100 / math.log(2) * 1 / 2), (2, 100 / math.log(2) * (1 / 2 + 1 / 8)), (500, 100.0)],
+)
+def test_the_longest_of_several_responses(count: int, longest: float) -> None:
+    """∫ 1 − (1 − 2^(−t/100))ⁿ from 0 to 100: 72.1 tokens of one, 90.2 of two, the limit of many."""
+    assert longest_of(HALF, count) == pytest.approx(longest, rel=1e-6)
+
+
+def test_responses_of_one_length_are_that_long() -> None:
+    assert longest_of(LengthSpread(300, 0.0), 8) == 300
+
+
+@pytest.mark.parametrize(
+    ("trainer", "unpads"), [("verl", True), ("nemo-rl", True), ("trl", False), ("openrlhf", False)]
+)
+def test_what_libraries_pad(trainer: str, unpads: bool) -> None:
+    assert (find(trainer).padded == "") is unpads
+
+
+def test_a_sequence_has_the_length_that_its_group_is_padded_to() -> None:
+    """64 responses on 2 ranks, micro-batches of 1: their own length; the longest of 32; the longest allowed."""
+    lengths = RolloutLengths(prompt=10, response=round(longest_of(HALF, 1)), longest=100, answers=8, prompts=8)
+    layout = Layout(seq=82, micro=1, micro_batches=32, dp=2)
+    assert run_tokens(layout, lengths, "") == 10 + 72
+    assert run_tokens(layout, lengths, "micro-batch") in (10 + 72, 10 + 73)
+    assert run_tokens(layout, lengths, "rank") == 10 + 100
+    assert run_tokens(layout, lengths, "limit") == 10 + 100
+
+
+def test_passes_over_padding_take_as_many_times_longer() -> None:
+    """Sequences of 600 tokens padded to 1,200: twice the products, and the generation is the same."""
+    free, padded = (
+        json.loads(written(f"{STEP} --trainer verl {more}", "json"))["values"] for more in ("--no-padding", "--padding")
+    )
+    parts = ("generation", "update", "logprobs")
+    ratio = {name: padded[f"step/{name}"] / free[f"step/{name}"] for name in parts}
+    assert ratio["generation"] == pytest.approx(1, rel=1e-9)
+    assert 1.5 < ratio["update"] < 2.5
+    assert 1.5 < ratio["logprobs"] < 2.5
