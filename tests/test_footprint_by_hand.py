@@ -20,9 +20,11 @@ from napkin.footprint.allocator import (
     GAPS,
     GAPS_BESIDE,
     VARIED,
+    VARIED_BETWEEN_GRADIENTS,
     WORKSPACE,
     Flow,
     Reported,
+    held_by_lengths,
     reported,
     within,
     workspaces,
@@ -70,13 +72,14 @@ def test_figures_of_libraries_in_bytes() -> None:
     assert WORKSPACE.value == WORKSPACE.low == 2 * 4096 * 1024 + 8 * 16 * 1024
     assert WORKSPACE.high == 8 * 4096 * 1024
     assert CONTEXT_EAGER.value == pytest.approx(1271 * MIB, rel=0.003)
-    for one in (CONTEXT, CONTEXT_EAGER, COMMUNICATION, GAPS, GAPS_BESIDE, VARIED):
+    for one in (CONTEXT, CONTEXT_EAGER, COMMUNICATION, GAPS, GAPS_BESIDE, VARIED, VARIED_BETWEEN_GRADIENTS):
         assert one.low < one.value < one.high
     assert (CONTEXT_EAGER.low, CONTEXT_EAGER.high) == (1.0e9, 1.4e9)
     assert (CONTEXT.low, CONTEXT.high) == (287e6, 1.33e9)
     assert (COMMUNICATION.low, COMMUNICATION.high) == (0.5e9, 3e9)
     assert (GAPS.low, GAPS.high) == (1.08, 1.25)
     assert (VARIED.low, VARIED.value, VARIED.high) == (GAPS.value, 2.0, 3.5)
+    assert VARIED_BETWEEN_GRADIENTS.low == VARIED.low
 
 
 def test_from_live_bytes_to_what_the_driver_shows() -> None:
@@ -90,6 +93,23 @@ def test_from_live_bytes_to_what_the_driver_shows() -> None:
     assert found.reserved.value == found.allocated.value + cache
     assert found.used.value == found.reserved.value + 450_000_000 + 3 * 1_300_000_000
     assert found.overhead.value == found.used.value - live
+
+
+@pytest.mark.parametrize(
+    ("varied", "freed", "divided", "trained", "held"),
+    [
+        (10, 3, False, False, 10 + 3),  # as much again with frozen weights, and all that the step frees
+        (10, 3, False, True, 17 + 3),  # 1.7 times as much around gradients
+        (10, 90, False, True, 17 + 17),  # no more of what the step frees than activations came in the way of
+        (10, 90, True, True, 17 + 90),  # shards of gradients are another stream's
+    ],
+)
+def test_what_the_cache_holds_where_lengths_vary(
+    varied: int, freed: int, divided: bool, trained: bool, held: int
+) -> None:
+    assert held_by_lengths(varied, freed, divided, trained, "value") == pytest.approx(held)
+    low, high = (held_by_lengths(varied, freed, divided, trained, end) for end in ("low", "high"))
+    assert low < held < high
 
 
 def test_buffers_of_exchanges_between_gpus_of_a_server() -> None:

@@ -11,7 +11,7 @@ from napkin.evidence.finetuning.adapters import OTHER_MEMORY
 from napkin.evidence.finetuning.rows import FineTuning
 from napkin.evidence.validation.memory_check import EXCEEDS
 from napkin.footprint import memory
-from napkin.footprint.allocator import VARIED
+from napkin.footprint.allocator import held_by_lengths
 from napkin.footprint.prepared import prepare
 from napkin.planning.verdicts import FITS, NOT, Fit, evaluate
 from napkin.record import replace
@@ -42,12 +42,18 @@ def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
 
 
 def _gaps(fit: Fit, setup: Setup, end: str) -> float:
-    """Return the bytes that the cache holds because no two micro-batches are as long: of what the passes free, beyond
-    the usual gaps, and of what the optimizer step frees. A buffer of gradients is never freed."""
-    rank = fit.rank
-    freed = 0 if setup.framework.wide_gradients else rank.gradients
-    flow, varied = rank.flow(setup), VARIED.beyond(end)
-    return (varied - float(flow.gaps(end))) * float(flow.passing) + varied * float(freed + rank.moments[-1].passing)
+    """Return the bytes that the cache holds because no two micro-batches are as long, beyond the usual gaps. Gathered
+    weights are as large each time, and a buffer of gradients is never freed."""
+    rank, framework = fit.rank, setup.framework
+    *passes, step = rank.moments
+    longest = max(passes, key=lambda moment: float(moment.passing))
+    gathered = dict(longest.made.get("temporaries", ())).get("gathered", 0)
+    flow = rank.flow(setup)
+    freed = (0 if framework.wide_gradients else rank.gradients) + step.passing
+    divided = int(setup.layout.zero) >= 2 and not framework.experts_apart
+    trained = setup.implementation.tuning is None
+    held = held_by_lengths(float(flow.passing - gathered), float(freed), divided, trained, end)
+    return held - float(flow.gaps(end)) * float(flow.passing)
 
 
 def _while_loading(asked: FineTuning, setup: Setup) -> float:
