@@ -19,6 +19,7 @@ from napkin.operations.backward_parts import Learning
 from napkin.operations.experts import Experts
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HF
+from napkin.operations.roles import ADAPTER
 from napkin.operations.trained import as_trained
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
@@ -360,6 +361,30 @@ def test_tensor_parallel_ranks_divide_the_tokens_of_adapters_next_to_experts(tp:
     own.elementwise((pair,))
     (moved,) = own.forward["elementwise"]
     assert float(moved.value) == pytest.approx(10 * EF * T * K / tp)
+
+
+def test_bytes_of_adapters_by_their_format() -> None:
+    """Of H elements read and F made. In fp32 under autocast: x cast up and down (6 each), dropped in fp32 (4 + 4 + 1),
+    and so its gradient, which is added (6). Without autocast A reads 4 bytes and B writes 4 (2 more each), then scaled
+    (8), added to 16 bits (2 + 4 + 4) and cast back (6); the gradient is cast (6), scaled (8), read by two matmuls, and
+    x's is written (2 more each, as x is read), cast and added. One function adds in place: 2."""
+    kept = Adapter("a", ("x",), H, R, R, F)
+    assert kept.traffic() == (10 * F, 4 * F + 6 * H)
+    narrowed = replace(kept, wide=True, narrowed=True)
+    assert narrowed.traffic() == (10 * F + 12 * H, 4 * F + 18 * H)
+    dropped = replace(narrowed, drops=True)
+    assert dropped.traffic() == (10 * F + 21 * H, 4 * F + 27 * H)
+    full = replace(kept, wide=True)
+    assert full.traffic() == (26 * F + 8 * H, 18 * F + 16 * H)
+    assert replace(narrowed, joined=True).traffic() == (2 * F, 2 * H)
+
+
+def test_what_adapters_move_is_counted_kernel_by_kernel() -> None:
+    """The factor on the elementwise work of a layer does not hold for them."""
+    pair = Adapter("up/lora", ("x",), H, R, R, F, role=ADAPTER)
+    own = LayerClock(Clock(replace(UNIT, elementwise=3.0), StepLayout(sequence=S, micro_batch=B, micro_batches=1)), "x")
+    own.elementwise((pair,))
+    assert float(own.forward["elementwise"][0].value) == pytest.approx(10 * F * T)
 
 
 def test_adapters_launch_kernels_of_their_own() -> None:

@@ -239,6 +239,8 @@ def _adapters(
     assert tuning is not None
     learning = Learning(1, int(inputs))
     name, drops = f"{op.name}/lora", tuning.dropout > 0
+    wide = tuning.kept_in == "fp32"
+    narrowed = wide and tuning.autocast
     module = module_of(op)  # another run of a module runs its adapter again
     linear = module.linear()
     if linear is not None:
@@ -256,6 +258,9 @@ def _adapters(
                 drops,
                 role=ADAPTER,
                 magnitude=tuning.magnitude,
+                wide=wide,
+                narrowed=narrowed,
+                joined=tuning.joined and not drops and not tuning.magnitude,
                 used=linear.vectors,
                 learning=learning,
             )
@@ -273,6 +278,8 @@ def _adapters(
             rank,
             d_out,
             drops=drops,
+            wide=wide,
+            narrowed=narrowed,
             copies=copies,
             used=1 if routed is None else routed.top_k,
             role=ADAPTER,

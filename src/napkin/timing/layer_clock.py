@@ -18,7 +18,7 @@ from napkin.operations.facts import (
     ThinPair,
 )
 from napkin.operations.rewrite import FusedLinear, divided_outputs
-from napkin.operations.roles import COLUMN, HEADS, ROW, TABLES
+from napkin.operations.roles import ADAPTER, COLUMN, HEADS, ROW, TABLES
 from napkin.operations.work import Work
 from napkin.record import replace
 from napkin.term import Term
@@ -244,8 +244,9 @@ class LayerClock(Timer):
             if op.embeds() in TABLES:  # each rank has its rows for all tokens
                 ranks = ONE
             several = holds_for_all(clock.layout.elementary > 0) and any(is_array(n) or n for n in op.elementary())
+            counted = several or op.role == ADAPTER  # kernel by kernel
             traffic = op.elementary() if several else op.traffic()
-            for parts, way, each in zip(exact if several else moved, ("forward", "backward"), traffic, strict=True):
+            for parts, way, each in zip(exact if counted else moved, ("forward", "backward"), traffic, strict=True):
                 if (is_array(each) or each) and (way == "forward" or op.learning.runs):
                     name = f"{self.kind}/{op.name}/{way}/bytes"
                     in_stream = op.normalizes() or op.residual() is not None

@@ -18,6 +18,8 @@ from napkin.operations.shapes import Value
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
 
+CAST = 6
+"""Bytes of an element that is cast between 16 and 32 bits: read and written."""
 WITHIN = "an adapter runs within the operation that it adapts"
 
 
@@ -30,6 +32,9 @@ class Adapter(Ordinary):
     drops       dropout before A         looked_up  A is an embedding, looked up by token ids
     shard       the linear layer's, which says how A and B are divided (`adapter_shards`)
     magnitude   DoRA: the weight's norm is computed in each forward pass, and both results are multiplied
+    wide        its matrices are kept in fp32 next to a network in 16 bits, so that what they read is cast
+    narrowed    autocast casts that on to 16 bits again; else its matmuls run in fp32
+    joined      one function adds its output in place, with the linear layer's
     copies      pairs of matrices, one per expert module, of which a token passes through `used`; for a single pair,
     `used` is the number of times"""
 
@@ -41,6 +46,9 @@ class Adapter(Ordinary):
     drops: bool = False
     looked_up: bool = False
     magnitude: bool = False
+    wide: bool = False
+    narrowed: bool = False
+    joined: bool = False
     copies: int = 1
     used: int = 1
 
@@ -74,11 +82,21 @@ class Adapter(Ordinary):
         """Forward: the result scaled (read, written) and added (two read, one written); dropout reads, writes, and
         writes a mask of bytes. Backward: scaled again; through dropout; the input's two gradients added (peft 0.21,
         tuners/lora/layer.py, Linear.forward: `result + lora_B(lora_A(dropout(x))) * scaling`). DoRA multiplies both
-        results and adds them: 4 + 4 + 6 bytes an element of the output; backward their gradients, and the vector's."""
-        dropped = 5 * self.d_in * self.drops
-        inputs = self.learning.inputs * (6 * self.d_in * (not self.looked_up) + dropped)
+        results and adds them: 4 + 4 + 6 bytes an element of the output; backward their gradients, and the vector's.
+        Matrices in fp32 cast x to it (2 read, 4 written) and its gradient back, drop in it, and under autocast cast
+        both once more; without, matmuls read and write it, and the result is in it until the sum is cast back. In
+        place (unsloth kernels/utils.py, matmul_lora: addmm_), what is added to is read once."""
+        if self.joined:
+            return self.used * 2 * self.d_out, self.used * 2 * self.d_in * self.learning.inputs
+        full = self.wide and not self.narrowed
+        cast = CAST * (self.wide + self.narrowed)
+        dropped = (9 if self.wide else 5) * self.drops
+        inputs = self.learning.inputs * (not self.looked_up) * (6 + cast + 4 * full) + self.learning.inputs * dropped
         ahead, back = (24, 20) if self.magnitude else (10, 4)
-        return self.used * (ahead * self.d_out + dropped), self.used * (back * self.d_out + inputs)
+        if full:
+            ahead, back = ahead + 10 + CAST, back + 8 + CAST
+        forward = ahead * self.d_out + (cast + 2 * full + dropped) * self.d_in
+        return self.used * forward, self.used * (back * self.d_out + inputs * self.d_in)
 
     def launch_counts(self) -> tuple[int, int]:
         """Count A, B with the scaled result, the sum, and dropout; of DoRA the norm's three and both scaled results.
