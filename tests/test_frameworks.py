@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from napkin.architectures import implementation_of
+from napkin.architectures import build, implementation_of
 from napkin.evidence.prose.memory import of_memory
 from napkin.evidence.rows.row import RowFields
+from napkin.footprint.memory import weights_of_all
+from napkin.footprint.prepared import prepare
+from napkin.footprint.rows import Rows
 from napkin.inputs.load import Document
+from napkin.inputs.model_file import load_config
 from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.layout import Layout
+from napkin.training.optimizers import OPTIMIZERS
+from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
 
 from .conftest import run_line
 
@@ -108,3 +116,18 @@ def test_what_fully_shard_holds_at_the_loss_and_while_layers_run_backward() -> N
     assert terms["memory/at/loss/temporaries"]["value"] == 2 * head + 2 * logits + 2 * 2
     assert terms["memory/at/backward/temporaries/gathered"]["value"] == 2 * 2 * block
     assert terms["memory/at/backward/temporaries/reduced_gradients"]["value"] == 4 * head
+
+
+def test_litgpt_s_head_is_a_weight_of_its_own() -> None:
+    """Llama 3.2 1B ties its head: 128,256 · 2,048 weights, of which LitGPT holds two, in one layout and in arrays."""
+    line = "llama3.2-1b --micro-batch 1 --seq 512 --precision bf16-pure --json --framework"
+    held = [run_line(f"memory {line} {name}").data["values"]["memory/parameters"] for name in ("plain", "litgpt")]
+    assert held[1] - held[0] == 2 * 128_256 * 2_048
+    model = build(load_config("llama3.2-1b"))
+    implementation = replace(implementation_of("litgpt", model.family), loss="")
+    for own in (False, True):
+        setup = Setup(
+            replace(implementation, own_head=own), Layout(seq=512), POLICIES["bf16-pure"], OPTIMIZERS["adamw"], "fused"
+        )
+        assert Rows(model, setup).model.tied == prepare(model, setup).model.tied == (not own)
+        assert weights_of_all(model, setup).all == 1_235_814_400 + own * 128_256 * 2_048

@@ -9,7 +9,15 @@ from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint.local_weights import LocalWeights
-from napkin.footprint.prepared import PreparedStep, order_of_run, pass_of, stack_of_step, step_of, table_gradient
+from napkin.footprint.prepared import (
+    PreparedStep,
+    as_held,
+    order_of_run,
+    pass_of,
+    stack_of_step,
+    step_of,
+    table_gradient,
+)
 from napkin.footprint.rank_weights import Weights, weights_on_a_rank
 from napkin.footprint.replays import AFTER, Replays, chosen, replayed
 from napkin.footprint.sections import Pass, Section
@@ -35,13 +43,13 @@ class Rows:
     """The pass of every row, whose setup has arrays with one entry per row."""
 
     def __init__(self, model: Model, setup: Setup) -> None:
-        self.model, self.setup = model, setup
-        self.stack = stack_of_step(model, setup)
+        self.model, self.setup = as_held(model, setup), setup
+        self.stack = stack_of_step(self.model, setup)
         self.run = pass_of(model, self.stack, setup)
         self._replays = Replays(self.run)
         self._known: dict[tuple[int, bool, bool, bool, bool], tuple[Replay, Replay]] = {}
         self._known_weights: dict[bool, Weights] = {}
-        self.table = table_gradient(model, setup, self._held(True))
+        self.table = table_gradient(self.model, setup, self._held(True))
 
     def step(self, setup: Setup, index: object) -> PreparedStep:
         """Return the step of layouts; index: the row of each."""

@@ -52,7 +52,10 @@ _LITGPT = replace(
     shifted=False,
     loss="held",
     qkv="joined",
+    own_head=True,
 )
+"""Lightning-AI/litgpt litgpt/model.py, GPT: wte and lm_head are two modules; scripts/convert_hf_checkpoint.py copies a
+tied head's weight, and finetune/*.py load both (tie_embeddings is an argument of pretrain.py alone)."""
 FRAMEWORKS: dict[str, Implementation] = {
     "nanogpt": _NANOGPT,
     "megatron": _MEGATRON,

@@ -200,6 +200,7 @@ class Implementation:
     head_is_layer  the class names another module than the head as the one with its output: peft's `all-linear` takes
                  the head too
     tuning       what is trained of a frozen network; None: everything
+    own_head     the head has a weight of its own, also where a model's config ties it to the embedding
 
     What is allocated around the operations
     buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
@@ -285,6 +286,7 @@ class Implementation:
     gathers_keys: bool = False
     head_is_layer: bool = False
     tuning: Tuning | None = None
+    own_head: bool = False
     buffers: tuple[tuple[str, str], ...] = (ROTARY,)
     fp32_weights: tuple[str, ...] = ()
     fp16_excepts: tuple[str, ...] = ()
