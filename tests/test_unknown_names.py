@@ -87,3 +87,11 @@ def test_the_next_command_keeps_the_number_format(napkin: Napkin, dtype: str, po
         "train-time llama3-8b --tokens 1T --gpus 64 --hardware h100",
     ):
         assert f"--precision {policy} " in napkin(f"{line} --dtype {dtype}").out.partition("next: ")[2]
+
+
+def test_an_unknown_option_hides_no_unknown_name(napkin: Napkin) -> None:
+    found = napkin("memory llama9-8b --hardwre h100 --hardware h1000 --gpus 8")
+    assert found.status == 2
+    assert errors(found.err)[0] == "memory has no option --hardwre"
+    assert len(errors(found.err)) == 3
+    assert all(f"'{word}'" in found.err for word in ("llama9-8b", "h1000"))

@@ -218,3 +218,13 @@ def test_from_python(log: pathlib.Path) -> None:
     answer = napkin.watch(log, "llama3-8b", gpus=8, hardware="h100", seq=8192)
     assert answer["progress/step"] == 100
     assert json.dumps(answer.to_dict())
+
+
+def test_a_run_file_without_a_command_is_no_log(tmp_path: pathlib.Path) -> None:
+    """Its keys are options, each once, and name what a log does not; a log may have lines of options too."""
+    path = tmp_path / "run.yaml"
+    path.write_text("gpus: 64\nmodel: llama3-8b\nmfu: 0.4\n")
+    refused = run_line(["watch", str(path), "--once"])
+    assert (refused.status, "is not a log" in refused.err) == (2, True)
+    path.write_text("mfu: 0.4\n")
+    assert run_line(["watch", str(path), "--once"]).status == 0

@@ -23,6 +23,7 @@ class Line(OtherTools):
     def __init__(self, command: Command, words: Sequence[str], megatron: bool = False) -> None:
         super().__init__(command, words, megatron)
         self._after_flags: dict[str, str] = {}
+        self.surplus = False
         self._read()
 
     def _read(self) -> None:
@@ -113,6 +114,7 @@ class Line(OtherTools):
         for word in plain:
             from napkin.cli.refusals import unexpected_word
 
+            self.surplus = True
             self.problems.append(unexpected_word(self.command, word, self.given, self._after_flags.get(word, "")))
 
     def _second_model(self, word: str) -> None:
@@ -197,17 +199,22 @@ def read(command: Command, words: Sequence[str]) -> Line:
         from napkin.cli.refusals import refuse_trainer_line
 
         refuse_trainer_line(command, words)
-        found = [*line.problems, *_unreadable(command, line.given)]
+        found = [*line.problems, *_unreadable(command, line.given, line.surplus)]
         raise found[0] if len(found) == 1 else Problems(found)
     return line
 
 
-def _unreadable(command: Command, given: dict[str, OptionText]) -> Sequence[NapkinError]:
-    """Return the errors of the given values."""
+def _unreadable(command: Command, given: dict[str, OptionText], surplus: bool) -> Sequence[NapkinError]:
+    """Return the errors of the given values, or of names that nothing has.
+
+    surplus: a word is left, which a name that nothing has may lack
+    """
+    from napkin.commands.unknown_names import read_all_unknown
+
     try:
-        Inputs(command, given)
+        inputs = Inputs(command, given)
+        return [] if surplus else read_all_unknown(inputs)
     except Problems as several:
         return several.problems
     except NapkinError as one:
         return (one,)
-    return ()

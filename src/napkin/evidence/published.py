@@ -72,10 +72,8 @@ def read(path: str) -> Published:
         raise NapkinError(f"{document.name}: has no list of rows", told)
     schema = data.get("schema")
     if not isinstance(schema, str) or schema not in MAIN:
-        raise NapkinError(
-            f"{document.place('schema')}: unknown schema {printable(repr(schema), 60)}",
-            f"one of {', '.join(MAIN)}",
-        )
+        what = "is missing" if schema is None else f"unknown schema {printable(repr(schema), 60)}"
+        raise NapkinError(f"{document.place('schema')}: {what}", f"one of {', '.join(MAIN)}")
     if not data["rows"]:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
     found = Published(schema, [], [], [], [], [], [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from napkin.errors import NapkinError
 
@@ -44,6 +44,19 @@ def refuse_settings(start: bytes, name: str) -> None:
     keys = [key for key, colon, value in pairs if colon and " " not in key and value[:1] in ("", " ")]
     if len(keys) < len(pairs) - (len(start) >= BEGIN):
         return
-    told = other_role(dict.fromkeys(keys))
+    told = other_role(dict.fromkeys(keys)) or _run_file(keys)
     if told is not None:
         raise NapkinError(f"{name}: is not a log", told)
+
+
+OF_RUNS = ("model", "params", "hardware")
+"""Options that a run file has and a log does not."""
+
+
+def _run_file(keys: Sequence[str]) -> str | None:
+    """Return how a run file without a command is given; None if the keys are not its options, each once."""
+    from napkin.options.registry import OPTIONS
+
+    names = [key.replace("_", "-") for key in keys]
+    own = len(set(names)) == len(names) and all(name in OPTIONS for name in names)
+    return "it is a run file: give it with --run" if own and any(name in OF_RUNS for name in names) else None
