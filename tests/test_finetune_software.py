@@ -343,3 +343,26 @@ def test_unsloth_keeps_the_inputs_of_blocks_on_the_host() -> None:
     checkpoint = 16_384 * 4_096 * 2
     assert 26 * checkpoint <= moved["memory/host/activations"] < 32 * checkpoint
     assert kept["memory/live"] - moved["memory/live"] == moved["memory/host/activations"]
+
+
+def test_a_policy_by_name_says_whether_adapters_run_under_autocast() -> None:
+    """A plain loop has no autocast unless the row names it, in the policy or in its field; the field wins."""
+
+    def computes(layout: str, trainer: str = "none") -> str:
+        fields = {
+            "id": "a",
+            "task": "sft",
+            "model": {"preset": "llama3-8b"},
+            "method": {"kind": "lora", "lora_rank": 8, "lora_targets_canonical": "q,v"},
+            "layout": {"micro_batch": 1, "seq": 512, "trainer": trainer, "stack": "none", **_pairs(layout)},
+        }
+        return fine_tuning(RowFields(Document("row.yaml", {}, {}), 0, fields)).setup.precision.compute
+
+    assert computes("precision=amp-bf16") == "bf16"
+    assert computes("precision=amp-fp16") == "fp16"
+    assert computes("precision=bf16-pure") == computes("precision=amp-bf16,autocast=") == "fp32"
+
+
+def _pairs(text: str) -> dict[str, object]:
+    """Return `name=value,…` as fields; an empty value is an explicit no."""
+    return {name: value or False for name, _, value in (one.partition("=") for one in text.split(","))}

@@ -103,6 +103,8 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
         trainer = replace(trainer, full=LOOP.full)
     if kind == "full":
         return trainer.policy_of_all(framework, narrow, autocast)
+    if autocast is None and word in POLICIES and word.startswith("amp-"):
+        autocast = True
     if framework.program and word.endswith("-mixed"):  # Lightning's: autocast over fp32 weights
         return replace(POLICIES["amp-bf16"], name=f"amp-{narrow}", compute=narrow)
     if framework.program:  # all in the dtype of its recipe
