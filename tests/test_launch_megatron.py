@@ -311,3 +311,10 @@ def test_ends_that_count_as_a_layer() -> None:
 )
 def test_what_a_variable_decides_is_asked_for(words: str, option: str) -> None:
     assert launch(f"--micro-batch-size 4 {words}").inputs[option].value is None
+
+
+def test_the_batch_of_a_rank_under_its_older_name() -> None:
+    """Megatron-LM 1 has no other batch: `--batch-size` is what --micro-batch-size is now (arguments.py)."""
+    line = GPT.replace("--global-batch-size 64", "--batch-size 4 --model-parallel-size 2")
+    found = reading_of(source_of(f"torchrun --nproc_per_node 8 pretrain_gpt2.py {line} --train-iters 10\n", "train.sh"))
+    assert (found.inputs["micro-batch"].value, found.inputs["tp"].value) == (4, 2)

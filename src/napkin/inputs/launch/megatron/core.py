@@ -20,7 +20,7 @@ LAYOUT = (
         "decoder_first_pipeline_num_layers|num_layers_in_first_pipeline_stage", "first-stage-layers", whole, silent=True
     ),
     Key("decoder_last_pipeline_num_layers|num_layers_in_last_pipeline_stage", "last-stage-layers", whole, silent=True),
-    Key("micro_batch_size", "micro-batch", whole),
+    Key("micro_batch_size|batch_size", "micro-batch", whole),
     Key("global_batch_size", "global-batch", whole),
     Key("seq_length|encoder_seq_length", "seq", whole),
     Key("train_iters", "steps", whole, silent=True),
