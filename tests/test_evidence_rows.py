@@ -231,6 +231,54 @@ def test_what_is_read_in_prose(layout: dict[str, Any], source: str, wanted: dict
     assert of_step(row)["layout"] == wanted
 
 
+@pytest.mark.parametrize(
+    ("chip", "count", "stack"),
+    [
+        ("GB200 (per GPU)", 64, "megatron-core-2026"),  # a rack's link joins 72
+        ("GB300 (per GPU)", 256, "megatron-core-2026"),
+        ("B300 SXM 288GB", 8, "megatron-core-2026"),  # one node
+        ("B300 SXM 288GB", 64, "megatron-core"),
+        ("", 8, "megatron-core-2026"),
+        ("", 16, "megatron-core"),
+    ],
+)
+def test_whose_recipes_capture_an_iteration(chip: str, count: int, stack: str) -> None:
+    """NVIDIA-NeMo/Megatron-Bridge v0.5.0, scripts/performance/configs: cuda_graph_impl."""
+    fields = {
+        "hardware": {"chip": chip, "count": count},
+        "layout": {"precision": "mxfp8"},
+        "source": {"title": "NVIDIA Megatron Bridge, container 26.06"},
+    }
+    assert of_step(RowFields(Document("rows.yaml", None), 0, fields))["layout"]["stack"] == stack
+
+
+EXPERTS = {"count": 128, "top_k": 4, "ffn": 2880}
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        (
+            {"name": "gpt-oss 120B", "layers": 36, "hidden": 2880, "experts": EXPERTS},
+            {"experts": {**EXPERTS, "bias": 1, "clamp": 1}, "window": 128},
+        ),
+        (
+            {"name": "openai/gpt-oss-120b", "layers": 36, "hidden": 2880, "experts": {**EXPERTS, "bias": 0}},
+            {"experts": {**EXPERTS, "bias": 0, "clamp": 1}, "window": 128},
+        ),
+        ({"name": "gpt-oss 120B", "layers": 18, "hidden": 2880, "experts": EXPERTS}, {}),  # another depth
+        ({"name": "mine 120B", "layers": 36, "hidden": 2880, "experts": EXPERTS}, {}),
+        (
+            {"name": "Qwen3 30B-A3B", "layers": 48, "hidden": 2048, "experts": EXPERTS},
+            {"experts": {**EXPERTS, "bias": 0, "clamp": 0}},
+        ),
+        ({"name": "Llama 3.1 8B", "layers": 32, "hidden": 4096}, {}),
+    ],
+)
+def test_what_tables_do_not_print_is_the_named_presets(model: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert of_step(RowFields(Document("rows.yaml", None), 0, {"model": model}))["model"] == wanted
+
+
 def test_offloads_in_memory_are_read_by_their_names() -> None:
     row = RowFields(Document("rows.yaml", None), 0, {"layout": {"offload": "optim, params", "loss": "chunked"}})
     assert (

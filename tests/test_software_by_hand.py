@@ -143,6 +143,23 @@ def test_what_a_run_overlaps_beyond_its_software(asynchronous: Asynchronous, ten
     assert (used["tensor_exposed"], used["expert_exposed"]) == (tensor, expert)
 
 
+@pytest.mark.parametrize(
+    ("stack", "dtype", "kernel", "masked", "clamped"),
+    [
+        ("megatron-core", "fp8", "cudnn", "zero", "one"),  # attention in 16 bits; clamps are kernels of their own
+        ("megatron-core-2026", "fp8", "cudnn", "one", "zero"),  # attention in 8 bits; clamps in the grouped kernel
+        ("megatron-core-2026", "bf16", "cudnn", "zero", "zero"),
+        ("megatron-core-2026", "fp8", "flash", "zero", "zero"),
+        ("megatron-mlperf", "fp8", "cudnn", "zero", "zero"),
+        ("fsdp-eager", "bf16", "flash", "zero", "zero"),
+    ],
+)
+def test_whose_kernels_mask_and_clamp(stack: str, dtype: str, kernel: str, masked: str, clamped: str) -> None:
+    at = machine(hardware.find("GB200"), dtype)
+    used = constant_names(at, stacks.stack(stack), kernel, "rdma", Asynchronous(), "", False, ())
+    assert (used["masked_backward"], used["clamps_apart"]) == (masked, clamped)
+
+
 @pytest.mark.parametrize(("stated", "expert"), [(None, "expert_exposed/async"), (False, "one")])
 def test_a_run_may_not_overlap_what_its_software_does(stated: bool | None, expert: str) -> None:
     at = machine(hardware.find("H100 SXM"), "bf16")

@@ -175,6 +175,17 @@ def test_attention_in_a_window_and_with_small_heads() -> None:
     assert parts(changed={"small_head": 0.5})["step/compute/attention"] == parts()["step/compute/attention"]
 
 
+def test_a_backward_pass_that_computes_what_a_window_masks() -> None:
+    """Forward the window's pairs, backward all causal ones; without a window the same as ever."""
+    window = 128
+    pairs = window * (window + 1) / 2 + (S - window) * window
+    whole, part = (2 * B * each * HEADS * 2 * D for each in (PAIRS, pairs))
+    masked = {"masked_backward": 1.0}
+    found = parts(replace(DENSE, window=window), masked)["step/compute/attention"]
+    assert found == pytest.approx(L / 2 * (3.5 * whole + part + 2.5 * whole))
+    assert parts(changed=masked)["step/compute/attention"] == parts()["step/compute/attention"]
+
+
 def core(op: AttentionCore, **layout: Any) -> float:
     """The fused kernel's forward FLOPs of one core."""
     clock = Clock(UNIT, StepLayout(**{"sequence": 512, "micro_batch": B, "micro_batches": 1, **layout}))

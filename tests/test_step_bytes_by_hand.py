@@ -298,6 +298,20 @@ def test_biases_of_experts() -> None:
     assert more["backward"] == pytest.approx(36 * T * K * H + 2 * T * K * 2 * EF)
 
 
+def test_clamps_of_experts() -> None:
+    """Megatron-LM core_v0.16.0, weighted_bias_quick_geglu_impl, and torch's derivative of clamp. Forward gate and up
+    are each read and written (4), and joined (4). Backward a comparison of the gate (2 + 1) chooses its gradient
+    (1 + 2 + 2); of up two comparisons (6) are joined to one mask (3) that chooses (5); both are joined (4)."""
+    rates = {"clamps_apart": 1.0}
+    found, bare = (parts(shape, rates) for shape in (replace(MOE, expert_clamp=True), MOE))
+    more = {way: found[f"moe/experts/elementwise/{way}"] - bare[f"moe/experts/elementwise/{way}"] for way in WAYS}
+    gate, up = (2 + 1) + (1 + 2 + 2), 2 * (2 + 1) + (1 + 1 + 1) + (1 + 2 + 2)
+    assert more["forward"] == pytest.approx((4 + 4) * T * K * 2 * EF)
+    assert more["backward"] == pytest.approx((gate + up + 2 * 4) * T * K * EF)
+    fused = parts(replace(MOE, expert_clamp=True), {"clamps_apart": 0.0})
+    assert fused["step/time"] == parts(MOE, {"clamps_apart": 0.0})["step/time"]
+
+
 def test_casts_of_experts() -> None:
     """Inputs of both products, hidden and inner, for each row that is routed."""
     found = parts(MOE, {"cast_bytes": 3.0}, low=1)["step/memory_bound/casts"]

@@ -49,6 +49,10 @@ _UNITS = {
     "flop_per_clock_per_sm": "FLOP",
 }
 
+RACK = 8
+"""Devices above which a link joins a rack: more than a node, also one that a published row states (NVL72, a TPU's
+torus)."""
+
 
 @record
 class Hardware:

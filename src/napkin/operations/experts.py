@@ -55,6 +55,11 @@ class Experts(Module):
     limited: bool = False
     normed: bool = False
 
+    @property
+    def clamped(self) -> bool:
+        """Return whether gate and up are clamped, by themselves or in the activation."""
+        return self.limited or self.function == "swiglu_oai"
+
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k
         first = ("gate_up", (2 * f, h)) if self.gated else ("up", (f, h))  # one tensor each for all experts

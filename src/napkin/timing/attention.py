@@ -6,8 +6,9 @@ from napkin import term
 from napkin.elementwise import holds_for_all, where
 from napkin.operations.facts import AttentionCost
 from napkin.operations.primitives import PAIRS
+from napkin.record import replace
 from napkin.term import Term
-from napkin.timing.clock import BYTE, MULTIPLY_ADD, ONE, TWO, Clock, size
+from napkin.timing.clock import BYTE, MULTIPLY_ADD, ONE, STACK, TWO, Clock, size
 from napkin.timing.efficiency import alignment, depth, halvings
 
 KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, appendix: 2as²b + 2as²b + as²b saved"
@@ -60,9 +61,22 @@ def pairs_of(clock: Clock, op: AttentionCost, name: str, exact: bool) -> Term:
 
 
 def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
-    """Return the time of the fused kernel: only the allowed pairs; backward has 2.5 × the FLOPs at a lower rate. The
-    inner loop of a query tile runs over the keys that it reads on this rank; with few keys the rate is lower, as with a
-    short inner loop of a GEMM."""
+    """Return the time of the fused kernel: only the allowed pairs; backward has 2.5 × the FLOPs at a lower rate, and
+    where the kernel says so all pairs that a window masks."""
+    forward = pass_time(clock, op, name)
+    masked = clock.rates.masked_backward
+    again = forward
+    if op.window is not None and not holds_for_all(masked <= 0):
+        all_of_them = pass_time(clock, replace(op, window=None), f"{name}/unmasked")
+        again = term.choose(f"{name}/again", clock.rate(f"{name}/masked", masked, "1", STACK), all_of_them, forward)
+    slower = clock.rate(f"{name}/backward_slowness", clock.rates.attention_backward)
+    return forward, term.multiply(f"{name}/fused/backward", BACKWARD_FLOPS, slower, again)
+
+
+def pass_time(clock: Clock, op: AttentionCost, name: str) -> Term:
+    """Return the time of the fused kernel's forward pass over the pairs that the mask allows. The inner loop of a query
+    tile runs over the keys that it reads on this rank; with few keys the rate is lower, as with a short inner loop of a
+    GEMM."""
     rates = clock.rates
     pairs = pairs_of(clock, op, f"{name}/pairs", True)
     flops = pair_flops(clock, op, f"{name}/flops", pairs)
@@ -75,9 +89,7 @@ def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
         depth(f"{name}/filled", keys, clock.rate("half_keys", rates.half_keys)),
         clock.rate("head_size", slow_small),
     )
-    forward = term.divide(f"{name}/fused/forward", flops, term.multiply(f"{name}/rate", clock.peak_wide, share))
-    slower = clock.rate(f"{name}/backward_slowness", rates.attention_backward)
-    return forward, term.multiply(f"{name}/fused/backward", BACKWARD_FLOPS, slower, forward)
+    return term.divide(f"{name}/fused/forward", flops, term.multiply(f"{name}/rate", clock.peak_wide, share))
 
 
 def eager_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:

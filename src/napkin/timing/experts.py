@@ -7,7 +7,7 @@ from napkin import term
 from napkin.elementwise import holds_for_all, where
 from napkin.operations.facts import RoutedExperts
 from napkin.term import Term
-from napkin.timing.clock import BYTE, ONE, TWO, WIDE_BYTES, Clock, size
+from napkin.timing.clock import BYTE, ONE, STACK, TWO, WIDE_BYTES, Clock, size
 from napkin.timing.collectives import distinct_nodes, in_one_node
 
 THREE = term.constant("3", 3)
@@ -19,6 +19,12 @@ PERMUTED_FORWARD, PERMUTED_BACKWARD = 0.4, 0.6
 BIAS_FORWARD, BIAS_BACKWARD = 28 / 64, 36 / 64
 """Of the second bias's traffic: its product with the score in fp32, the sum, its copy and its cast write and read 28
 bytes an element, backward 36 (NVIDIA/Megatron-LM core_v0.15.0, megatron/core/transformer/moe/experts.py)."""
+CLAMPED_FORWARD, CLAMPED_BACKWARD = 8, 15
+"""Bytes per element of gate and up, for 16-bit tensors, where kernels of their own clamp them before the activation
+(NVIDIA/Megatron-LM core_v0.16.0, megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl). Forward
+each is read and written, and again as both are joined. Backward the gate's gradient is masked by one comparison (3 for
+the mask, 5 for the choice), that of up, cut at both ends, by two (6, 3 for their conjunction, 5): torch 2.13
+torch/csrc/autograd/FunctionsManual.cpp, clamp_backward; and both are joined (4)."""
 CAST_FORWARD, CAST_BACKWARD = 0.4, 0.6
 """The split between the passes of traffic that was calibrated for both together. Assumed: no source measured the passes
 separately."""
@@ -44,6 +50,7 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
         f"{name}/permuted", clock.rate("permutation_bytes", rates.permutation_bytes, BYTE), routed, hidden_size
     )
     biased, of_first = bias_bytes(clock, op, name, routed)
+    clamped, masked = clamp_bytes(clock, op, name, routed)
     of_weights = stacked_bytes(clock, op, name)
     cast = term.multiply(
         f"{name}/cast",
@@ -56,8 +63,8 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     exchange = exchange_time(clock, op, name, per_rank, routed)
     found: list[dict[str, Term]] = []
     for way, products, each, share, cast_share, bias_share, more in (
-        ("forward", gemms[0], 0, PERMUTED_FORWARD, CAST_FORWARD, BIAS_FORWARD, ()),
-        ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD, BIAS_BACKWARD, (*of_first, *of_weights)),
+        ("forward", gemms[0], 0, PERMUTED_FORWARD, CAST_FORWARD, BIAS_FORWARD, clamped),
+        ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD, BIAS_BACKWARD, (*of_first, *masked, *of_weights)),
     ):
         per_element = term.constant(f"bytes_{way}", (GATED_BYTES if op.gated else PLAIN_BYTES)[each], BYTE)
         moved = term.add(
@@ -98,8 +105,26 @@ def bias_bytes(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tupl
         return (), ()
     each = clock.rate("expert_bias_bytes", clock.rates.expert_bias_bytes, BYTE)
     second = term.multiply(f"{name}/biased", each, routed, size(f"{name}/d_model", op.d_model))
-    width = size(f"{name}/first_width", (2 if op.gated else 1) * op.d_ff)
-    return (second,), (term.multiply(f"{name}/bias_gradient", WIDE_BYTES, routed, width),)
+    return (second,), (term.multiply(f"{name}/bias_gradient", WIDE_BYTES, routed, first_width(op, name)),)
+
+
+def clamp_bytes(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+    """Return the traffic of kernels that clamp gate and up, forward and backward, in bytes of terms to add up; none for
+    experts that clamp nothing. routed: rows that the rank's experts get."""
+    if not op.clamped or holds_for_all(clock.rates.clamps_apart <= 0):
+        return (), ()
+    apart = clock.rate(f"{name}/clamps_apart", clock.rates.clamps_apart, "1", STACK)
+    elements = term.multiply(f"{name}/clamped", apart, routed, first_width(op, name))
+    ahead, back = (
+        (term.multiply(f"{name}/clamped/{way}", term.constant(f"bytes_clamped_{way}", each, BYTE), elements),)
+        for way, each in (("forward", CLAMPED_FORWARD), ("backward", CLAMPED_BACKWARD))
+    )
+    return ahead, back
+
+
+def first_width(op: RoutedExperts, name: str) -> Term:
+    """Return the width of the first matmul's output: gate and up, or up alone."""
+    return size(f"{name}/first_width", (2 if op.gated else 1) * op.d_ff)
 
 
 def stacked_bytes(clock: Clock, op: RoutedExperts, name: str) -> tuple[Term, ...]:

@@ -21,6 +21,7 @@ class Rates:
     matmul, matmul_wide share of the peak that a large matrix product sustains
     attention, attention_backward
                         share of the peak of the fused forward kernel; how much slower its backward runs per FLOP
+    masked_backward     1 where its backward pass computes also the pairs that a sliding window masks
     half_keys           keys of a query that leave half of that share
     small_head          share of it that heads of at most 64 reach
     core, core_odd      share of `matmul_wide` that unfused attention's batched products reach; of that, with heads of
@@ -43,6 +44,7 @@ class Rates:
     interference        slow-down of everything else by FSDP's collectives, per second of link time
     grouped             share of an ordinary product's rate that products of many experts in one kernel reach
     expert_bias_bytes   traffic of the second bias per routed token and hidden element
+    clamps_apart        1 where kernels of their own clamp gate and up of experts
     permutation_bytes   traffic of permuting per routed token and hidden element
     dispatch            time of the all-to-all relative to bytes/bandwidth
     host_layer, host_experts
@@ -71,6 +73,7 @@ class Rates:
     matmul_wide: Number
     attention: Number
     attention_backward: Number
+    masked_backward: Number
     half_keys: Number
     small_head: Number
     core: Number
@@ -98,6 +101,7 @@ class Rates:
     interference: Number
     grouped: Number
     expert_bias_bytes: Number
+    clamps_apart: Number
     permutation_bytes: Number
     dispatch: Number
     host_layer: Number

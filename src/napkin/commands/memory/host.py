@@ -8,7 +8,7 @@ from napkin._tables.takes import TAKES
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.footprint.saving import FULL, SHARDED
-from napkin.inputs.hardware import Hardware
+from napkin.inputs.hardware import RACK, Hardware
 from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply
@@ -60,7 +60,7 @@ def read_whether_kept(inputs: Inputs, kept: bool) -> None:
 def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[int, float | None]:
     """Return the GPUs of a node, and its host memory in bytes if given."""
     given = inputs.number_or_none("host-memory")
-    from napkin.evidence.rates.machines import NODE, RACK, gpus_per_node  # only if something is kept there
+    from napkin.evidence.rates.machines import NODE, gpus_per_node  # only if something is kept there
 
     stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
     joined = stated if hardware is None else gpus_per_node(hardware)

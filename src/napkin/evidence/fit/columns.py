@@ -43,7 +43,7 @@ UNSTATED_VOCABULARY = 51200
 
 Structure = tuple["int | bool", ...]
 """The structure that rows must share to be stacked: flags, the window, and optional parts."""
-_STRUCTURE = ("gated", "tied", "window", "expert_bias")
+_STRUCTURE = ("gated", "tied", "window", "expert_bias", "expert_clamp")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 _FORMS = ("host", "elementary", "exchanges")
 """What of a step's layout decides which terms there are; rows must share it too."""

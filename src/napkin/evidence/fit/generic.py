@@ -114,6 +114,7 @@ def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
                 dims.experts,
                 dims.top_k,
                 bias=like.expert_bias,
+                limited=like.expert_clamp,
             ),
         ]
         out = "experts"

@@ -20,6 +20,8 @@ Fields filled for a training step:
     layout.batch_tokens         tokens of a global batch
     hardware.network            byte/s per accelerator to other nodes        hardware.fabric   its kind
     model.window                sliding window of every other layer, in tokens
+    model.experts.bias, model.experts.clamp
+                                1 where experts of the preset that a row names have biases, and clamp gate and up
     source.key                  source of the evidence that the page is of
     convention.rule             how FLOPs are counted: narayanan, full or causal attention
 and for memory:
@@ -48,7 +50,7 @@ from napkin.evidence.rows.words import (
     fuses_loss,
 )
 
-Fact = str | float | bool | list[str] | None
+Fact = str | float | bool | list[str] | Mapping[str, object] | None
 """The canonical value of a field; None: not stated."""
 Facts = dict[str, dict[str, Fact]]
 """Section of a row → field → value; "": of the row itself."""

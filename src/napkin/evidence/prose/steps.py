@@ -15,6 +15,8 @@ from napkin.evidence.prose.recognize import (
     window_of,
     words_of_source,
 )
+from napkin.evidence.rows.fields import known_accelerator
+from napkin.evidence.rows.models import preset_of
 from napkin.evidence.rows.networks import network_of
 from napkin.evidence.rows.recomputation import PARTS_RECOMPUTED, RECIPE, recomputation, share_of_layers
 from napkin.evidence.rows.row import RowFields
@@ -33,6 +35,7 @@ from napkin.evidence.rows.words import (
     library_of,
     timed_kernel,
 )
+from napkin.inputs.hardware import RACK
 from napkin.training.framework import FSDP
 from napkin.training.precision import POLICIES
 from napkin.training.trainers import TRAINERS
@@ -58,10 +61,30 @@ def of_step(row: RowFields) -> Facts:
     return {
         "layout": stated(layout),
         "hardware": {**network_of(row)},
-        "model": window_of(row),
+        "model": {**unprinted(row), **window_of(row)},
         "convention": {"rule": rule_of(formula)} if formula else {},
         "source": {"key": row.text("source.key") or source_of(row.text("source.title"))},
     }
+
+
+def unprinted(row: RowFields) -> dict[str, Fact]:
+    """Return what tables do not print of the preset that a row names: the window of every other layer, and whether
+    experts have biases and clamp gate and up."""
+    printed, preset = row.part("model").get("experts"), preset_of(row)
+    if preset is None or len(preset.stacks) > 1:
+        return {}
+    operations = [(count, op) for _, count, layer in preset.stacks[0].kinds() for op in layer.operations]
+    found: dict[str, Fact] = {}
+    routed = next((one for _, op in operations if (one := op.routed()) is not None), None)
+    if routed is not None and isinstance(printed, dict):
+        found["experts"] = {"bias": int(routed.bias), "clamp": int(routed.clamped), **printed}
+    windows: dict[int, int] = {}
+    for count, op in operations:
+        if (core := op.attends()) is not None:
+            windows[core.window or 0] = windows.get(core.window or 0, 0) + count
+    if len(windows) == 2 and windows.get(0) == preset.stacks[0].depth / 2:
+        found["window"] = max(windows)
+    return found
 
 
 def policy_of(precision: str) -> str:
@@ -147,9 +170,16 @@ def edition(stack: str, words: str, row: RowFields) -> str:
         return stack
     found = (int(release[1]), int(release[2]))
     policy = row.text("layout.policy") or policy_of(row.text("layout.precision"))
-    if found >= FUSED_EXPERTS and policy == "mxfp8-mixed":
+    if found >= FUSED_EXPERTS and policy == "mxfp8-mixed" and is_joined(row):
         return f"{stack}-2026"
     return f"{stack}-2024" if found < CUDNN_9_4 else stack
+
+
+def is_joined(row: RowFields) -> bool:
+    """Return whether a run's accelerators are on one link, or in racks that one joins."""
+    card = known_accelerator(row)
+    joined = (card.devices_per_node if card else None) or row.count("hardware.per_node") or RACK
+    return joined > RACK or (row.count("hardware.count") or 1) <= joined
 
 
 COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled\b")

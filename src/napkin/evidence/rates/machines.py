@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.elementwise import Number, where
 from napkin.errors import Refused
 from napkin.formats import COMPUTE_BITS
-from napkin.inputs.hardware import Hardware, find_link
+from napkin.inputs.hardware import RACK, Hardware, find_link
 from napkin.record import record, replace
 from napkin.term import GIVEN
 
@@ -109,10 +109,6 @@ NODE = 8
 """GPUs of a node if neither the source nor the accelerator's entry says."""
 SLOWEST_NETWORK = 12.5e9
 """byte/s a GPU if neither the source nor the accelerator's entry states the network: one 100 Gbit/s card."""
-
-
-RACK = 8
-"""GPUs above which a link joins more than the node that a published row states (NVL72, a TPU's torus)."""
 
 
 def gpus_per_node(hardware: Hardware, stated: int | None = None) -> int:

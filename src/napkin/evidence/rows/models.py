@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from napkin.architectures import build
 from napkin.counting.params import params
@@ -108,17 +109,30 @@ def depth_from(row: RowFields, stages: int) -> int | None:
     return max(round((size - embeddings) / block / stages), 1) * stages
 
 
+def preset_of(row: RowFields) -> Model | None:
+    """Return the preset that a row names, whoever's copy of it ran, if the depth and the width that it states are the
+    preset's."""
+    name = row.text("model.name").rpartition("/")[2]
+    preset = _preset(name) if is_preset(name) else None
+    if preset is None:
+        return None
+    depth = preset.stacks[-1].depth
+    same = (row.count("model.layers") or depth, row.count("model.hidden") or preset.hidden)
+    return preset if same == (depth, preset.hidden) else None
+
+
+@cache
+def _preset(name: str) -> Model:
+    return build(load_config(name))
+
+
 def described(row: RowFields) -> Model:
     """Return the row's model: the preset of that name, whoever's copy of it ran, else a decoder of the dimensions that
     the row states. Refused where a dimension is missing, or they contradict the parameters that it states."""
-    name = row.text("model.name").rpartition("/")[2]
+    preset = preset_of(row)
+    if preset is not None:
+        return preset
     layers, hidden = row.count("model.layers"), row.count("model.hidden")
-    if is_preset(name):
-        preset = build(load_config(name))
-        if (layers or preset.stacks[-1].depth) == preset.stacks[-1].depth and (
-            hidden or preset.hidden
-        ) == preset.hidden:
-            return preset
     if layers is None:
         layers = depth_from(row, row.count("layout.pp") or 1)
     if layers is None or hidden is None:

@@ -36,6 +36,7 @@ class PrintedDecoder:
     v_dim: int = 0
     window: int = 0
     expert_bias: bool = False
+    expert_clamp: bool = False
 
 
 @record
@@ -93,6 +94,7 @@ def printed_decoder(row: RowFields) -> PrintedDecoder | None:
         of(mla, "v_head_dim"),
         row.count("model.window") or 0,
         bool(of(experts, "bias")),
+        bool(of(experts, "clamp")),
     )
 
 

@@ -108,7 +108,8 @@ CUDNN_9_4_MLPERF = (4, 1)
 """The first round of MLPerf training after it, of November 2024."""
 FUSED_EXPERTS = (26, 6)
 """The container of Megatron Bridge, (year, month), from which on its recipes in MXFP8 capture a whole iteration
-(NVIDIA-NeMo/Megatron-Bridge v0.5.0, scripts/performance/configs: cuda_graph_impl="full_iteration"), and no others."""
+(NVIDIA-NeMo/Megatron-Bridge v0.5.0, scripts/performance/configs: cuda_graph_impl="full_iteration"), and no others:
+those for racks that one link joins (GB200, GB300) and for one node of B300; others capture parts of a layer at most."""
 
 PRECISIONS = (
     (("nvfp4", "fp4"), "nvfp4-mixed"),

@@ -40,6 +40,8 @@ class SoftwareStack:
     experts_apart   the host handles each expert by itself (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams).
                     Elsewhere one kernel runs all (transformers 5 integrations/moe.py: torch._grouped_mm; scattermoe)
+    clamps_apart    kernels of their own clamp gate and up of experts (timing/experts.py, CLAMPED_FORWARD), unless they
+                    are fused. What other software does for each element is in its factor of elementwise kernels
     adapters_apart  adapters exchange what they read and make over tensor-parallel ranks by themselves, next to the
                     layers' own overlapped exchange (NVIDIA/NeMo r2.0.0 nemo/collections/nlp/modules/common/megatron/
                     adapters/parallel_adapters.py, ParallelLinearAdapter; NVIDIA-NeMo/Megatron-Bridge
@@ -55,6 +57,9 @@ class SoftwareStack:
                     October 2025 (its pull request 1776)
     early_cudnn     its cuDNN is older than 9.4 of September 2024, from which on attention is 5 to 30 % faster on Hopper
                     (its release notes, docs.nvidia.com/deeplearning/cudnn)
+    narrow_attention   attention runs in 8 bits, with a cuDNN whose backward kernel also computes the pairs that a
+                    window masks: with 128 keys its time grows as the square of the length, in 16 bits as the length
+                    (NVIDIA/cudnn-frontend at 3929da2, benchmark/sdpa_benchmark_training/results/gpt_oss, cuDNN 9.22)
     selective       what its selective recomputation runs again: attention (its core) or matmuls (every second one)
     """
 
@@ -77,6 +82,7 @@ class SoftwareStack:
     fused_experts: bool = False
     async_experts: bool = False
     experts_apart: bool = False
+    clamps_apart: bool = False
     adapters_apart: bool = False
     fused_casts: bool = False
     fused_chains: bool = False
@@ -86,6 +92,7 @@ class SoftwareStack:
     attention_since_blackwell: str = ""
     open_kernel: bool = False
     early_cudnn: bool = False
+    narrow_attention: bool = False
     selective: str = "matmuls"
 
     def kernel(self, generation: str) -> str:
@@ -117,6 +124,7 @@ MEGATRON_CORE = SoftwareStack(
     fused_chains=True,
     fused_casts=True,
     experts_apart=True,
+    clamps_apart=True,
     adapters_apart=True,
     fused_loss=True,
     overlap=True,
@@ -168,9 +176,10 @@ STACKS = {
         replace(
             MEGATRON_CORE,
             name="megatron-core-2026",
-            says="Megatron Bridge from container 26.06 on, in MXFP8: one graph, experts fused and overlapped",
+            says="Megatron Bridge from container 26.06 on, in MXFP8: one graph, fused experts, 8-bit attention",
             fused_experts=True,
             async_experts=True,
+            narrow_attention=True,
         ),
         MEGATRON_MLPERF,
         replace(
