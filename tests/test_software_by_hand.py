@@ -160,6 +160,15 @@ def test_whose_kernels_mask_and_clamp(stack: str, dtype: str, kernel: str, maske
     assert (used["masked_backward"], used["clamps_apart"]) == (masked, clamped)
 
 
+def test_matmuls_in_4_bits_have_their_own_peak() -> None:
+    """NVIDIA's datasheets, dense: GB200 10 and 5 PFLOP/s in 4 and 8 bits, GB300 15 and 5, three times as fast."""
+    found = {
+        chip: (machine(hardware.find(chip), "fp4"), machine(hardware.find(chip), "fp8")) for chip in ("GB200", "GB300")
+    }
+    assert [float(one.peak) for one in found["GB200"]] == [10e15, 5e15]
+    assert [float(one.peak) for one in found["GB300"]] == [15e15, 5e15]
+
+
 @pytest.mark.parametrize(("stated", "expert"), [(None, "expert_exposed/async"), (False, "one")])
 def test_a_run_may_not_overlap_what_its_software_does(stated: bool | None, expert: str) -> None:
     at = machine(hardware.find("H100 SXM"), "bf16")

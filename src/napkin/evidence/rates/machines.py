@@ -164,8 +164,8 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     if wide not in hardware.peaks or compute in WIDE:  # fp32 runs attention and head in fp32 too
         wide = compute if compute in WIDE else hardware.default_dtype
     bits = COMPUTE_BITS.get(compute, 16)
-    if bits == 4:  # training's 4-bit matmuls scale every block: no GPU reaches more than twice its 8-bit rate
-        peak = min(hardware.peak("fp4"), 2 * hardware.peak("fp8"))
+    if bits == 4:
+        peak = hardware.peak("fp4")
     elif bits == 8:
         peak = hardware.peak("int8" if compute == "int8" else "fp8")
     elif compute in ("fp16", "bf16"):  # the same rate; V100 has fp16 alone
