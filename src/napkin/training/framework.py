@@ -139,7 +139,8 @@ class Framework:
     reference_first  a reference model's passes over all micro-batches of a step run before those of the trained model
                      (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
     engine        linear layers are TransformerEngine's, which has a workspace of its own
-    prints        the figure of memory that its scripts print, if a row does not say which
+    prints        the figure of memory that its scripts print, if a row does not say which: allocated or reserved; "" if
+                  they print none or several
     reported      the rank whose memory its log prints: the worst, the first stage, the larger of both ends
     program       it is a training program itself; no other library runs on it
     software      the stack whose measured steps are most like its own (evidence/software/stacks.py), or ""

@@ -86,7 +86,9 @@ FRAMEWORKS: dict[str, Framework] = {
             "Colossal-AI's ZeRO and Gemini around a Hugging Face model",
             "hpcaitech/ColossalAI colossalai/zero/low_level/low_level_optim.py, step: fp32 copies of the own part's "
             "gradients; booster/plugin/hybrid_parallel_plugin.py: zero_bucket_size_in_m 12; shardformer/layer/loss.py: "
-            "logits without the last token's, torch's cross entropy",
+            "logits without the last token's, torch's cross entropy; examples/language/llama/benchmark.py and "
+            "applications/Colossal-LLaMA/train.py: Max CUDA memory usage, max_memory_allocated",
+            prints="allocated",
             software="fsdp-eager",
             step_bytes=4,
             bucket=12 * 2**20,
@@ -141,8 +143,10 @@ FRAMEWORKS: dict[str, Framework] = {
         Framework(
             "torchtitan",
             "torchtitan: FSDP2 with bf16 compute, fp32 shards",
-            "pytorch/torchtitan torchtitan/parallelisms/parallelize_llama.py, train.py, metrics.py (December 2024); "
+            "pytorch/torchtitan torchtitan/parallelisms/parallelize_llama.py, train.py, metrics.py (December 2024): "
+            "a step's line has memory, max_reserved_gib; "
             "config_manager.py: data_parallel_shard_degree -1, all ranks",
+            prints="reserved",
             software="fsdp-compiled",
             zero=3,
             implementation="torchtitan",

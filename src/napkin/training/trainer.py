@@ -87,6 +87,7 @@ class Trainer:
               wrapped, as the first version only (delay_optimizer_creation, transformers 4.57 and 5.24 trainer.py).
               fully_shard of a block holds its adapters with its other weights, unless the library calls it for each
     version   FSDP's version by default: the second in transformers 5 (training_args.py, _process_fsdp_args)
+    prints    the figure of memory that it logs, as a framework's (framework.py); "" if it logs none or several
     software  the stack whose measured steps are most similar (evidence/software/stacks.py)
     source    citation of its code
     """
@@ -134,6 +135,7 @@ class Trainer:
     defers: bool = False
     units: tuple[int, ...] = (1,)
     version: int = 2
+    prints: str = ""
     software: str = "fsdp-eager"
 
     @property
@@ -164,12 +166,17 @@ class Trainer:
 
     def on(self, framework: Framework) -> Framework:
         """Return a framework as the library runs it."""
-        found = (one.divides_in(framework.fsdp) for one in self.backends if one.framework == framework.name)
-        divides = next(found, framework.divides)
+        degrees = (one.divides_in(framework.fsdp) for one in self.backends if one.framework == framework.name)
+        divides = next(degrees, framework.divides)
         defers = framework.defers or (self.defers and framework.gathers)
         unit = framework.unit_of_adapter if framework.program else framework.fsdp in self.units
         zero = self.stage(framework) or framework.zero
-        return replace(framework, defers=defers, unit_of_adapter=unit, zero=zero, divides=divides)
+        found = replace(framework, defers=defers, unit_of_adapter=unit, zero=zero, divides=divides)
+        return self.logged(found)
+
+    def logged(self, framework: Framework) -> Framework:
+        """Return a framework with the figure of memory that the library logs, or its own."""
+        return replace(framework, prints=self.prints or framework.prints)
 
     def on_none(self, loop: Framework) -> Framework:
         """Return torch's own loop as the library runs it in a run that names no framework, with the ZeRO stages that

@@ -132,7 +132,9 @@ TRAINERS: dict[str, Trainer] = {
             "swift/trainers/rlhf_trainer/grpo_trainer.py, logits_to_keep; swift/arguments/base_args/quant_args.py; "
             "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of "
             "core_attn; swift/arguments/sft_args.py: deepspeed zero0 to zero3, deepspeed_autotp_size; "
-            "sequence_parallel_size: heads are exchanged, or keys passed on",
+            "sequence_parallel_size: heads are exchanged, or keys passed on; swift/trainers/patcher.py and "
+            "swift/megatron/callbacks/print.py: memory(GiB) is max_memory_reserved",
+            prints="reserved",
             nested=True,
             joins=("megatron-core",),
             backends=(
@@ -156,7 +158,8 @@ TRAINERS: dict[str, Trainer] = {
             "bnb_4bit_use_double_quant; unsloth-zoo temporary_patches/moe_utils_bnb4bit.py (since May 2026), "
             "gpt_oss.py, GptOssExpertsBnb4bit: experts are quantized too; unsloth.ai/docs, multi-GPU training: DDP, "
             "and what a script sets up by itself; LLaMA-Factory src/llamafactory/hparams/parser.py: incompatible with "
-            "ZeRO-3",
+            "ZeRO-3; unslothai/notebooks: peak reserved memory, max_memory_reserved",
+            prints="reserved",
             backends=(
                 Backend("plain", UNDIVIDED),
                 Backend("deepspeed", replace(UNDIVIDED, zero=(0, 1, 2))),

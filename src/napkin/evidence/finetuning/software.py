@@ -51,7 +51,7 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
         return FRAMEWORKS[trainer.implementation]
     implied = "" if stack else trainer.implied(row.count("layout.zero", least=0) or 0)
     if not implied and stack in UNDIVIDED:
-        return PLAIN
+        return trainer.logged(PLAIN)
     if (implied or stack) not in FRAMEWORKS:
         raise NapkinError(f"the framework {stack[:40]} is not modeled")
     framework = FRAMEWORKS[implied or stack]

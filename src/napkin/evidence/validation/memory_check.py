@@ -29,6 +29,8 @@ from napkin.training.frameworks import MOST
 from napkin.training.recomputation import Recompute
 from napkin.training.setup import EXACT, Setup, Width
 
+UNSTATED = "memory_unstated"
+"""The quantity of a row that does not say which of the three figures it prints."""
 STATE_BYTES = 18
 """Bytes a parameter of Korthikanti et al. 2022, figure 1: fp16 weights, fp32 gradients, master copy and moments."""
 ALLOCATORS = ("NVIDIA", "AMD")
@@ -180,6 +182,14 @@ def quantity_of(row: RowFields) -> str:
     return f"memory_{what}"
 
 
+def printed_by(row: RowFields, named: Sequence[Framework]) -> str:
+    """Return the quantity that a row's figure is: where the row does not say which, that which the scripts of its
+    framework print, if they print a single one."""
+    quantity, figures = quantity_of(row), {one.prints for one in named}
+    figure = figures.pop() if quantity == UNSTATED and len(figures) == 1 else ""
+    return f"memory_{figure}" if figure else quantity
+
+
 def room_of(row: RowFields) -> float | None:
     """Return the bytes that the row's accelerator holds; None if it is not stated. A source's own words for it may be
     unknown, unless the question is whether the run fits. Raises NapkinError for accelerators whose allocator is not
@@ -225,7 +235,7 @@ def guess(
 ) -> Guess:
     """Return the likely bytes under the frameworks `likely`, with ends that `others` widen. Raises NapkinError if a run
     that ran exceeds its accelerator."""
-    room, model, quantity = room_of(row), described(row), quantity_of(row)
+    room, model, quantity = room_of(row), described(row), printed_by(row, likely)
     first = [(one, readings(row, model, one, quantity, room, width)) for one in likely]
     rest = [(one, readings(row, model, one, quantity, room)) for one in others]
     drawn = bool(row.flag("memory.analytic"))
@@ -241,7 +251,7 @@ def guess(
     points = [mean([one.value for one in fit]) for of, found in first if (fit := possible(of, found.likely))]
     if not points or all(one.least >= bound for one in every):
         raise NapkinError(EXCEEDS)
-    most = max(one.used for one in every) if quantity == "memory_unstated" and not drawn else 0.0
+    most = max(one.used for one in every) if quantity == UNSTATED and not drawn else 0.0
     return Guess(
         min(mean(points), bound),
         min(one.low for one in every),
@@ -263,13 +273,14 @@ def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
     try:
         return _by_framework(row, level)
     except WrongRow as problem:
-        return Compared(row.text("id"), "memory_unstated", None, None, None, None, "", problem.message, wrong=True)
+        return Compared(row.text("id"), UNSTATED, None, None, None, None, "", problem.message, wrong=True)
 
 
 def _by_framework(row: RowFields, level: float) -> Compared:
     """Return the comparison under the row's framework, or under what any framework may do. A framework of which rows
     measured another figure has that figure's error in its live bytes, and the allocator's ranges beyond."""
-    named, quantity, alone = framework_of(row), quantity_of(row), is_alone(row)
+    named, alone = framework_of(row), is_alone(row)
+    quantity = printed_by(row, () if named is None else (named,))
     margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
     if named is not None and margin is not None:
         return replace(_compared(row, margin, (named,)), evidence=MEASURED)
