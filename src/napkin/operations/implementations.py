@@ -190,7 +190,8 @@ class Implementation:
     grouped_linears  the experts' weights are those of linear layers, gate and up in one, which have adapters as others
 
     Layouts and tuning
-    gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward
+    gather_again with sequence parallelism a column-parallel linear keeps its own part and gathers again in backward;
+                 LoRA's pair on it keeps the tokens of all ranks
     gathers_keys  context-parallel ranks gather the keys and values of all, and merge in fp32 what they make of each
                  rank's: torch's context_parallel as accelerate and torchtitan set it (ParallelismConfig, "allgather")
     gathers_heads  tensor-parallel ranks that are a multiple of the key/value heads gather the fused projection's result

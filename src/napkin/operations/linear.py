@@ -77,8 +77,9 @@ class Matmul(Module):
         d_out: Number = self.d_out
         t = run.split.tensor
         column = self.shard in (COLUMN, VOCABULARY)
+        again = column and not x.gathered and run.implementation.gather_again and not self._is_adapted(run)
         if column:
-            if not run.implementation.gather_again and not x.gathered:
+            if not x.gathered and not again:
                 tensor = run.gather_sequence(x)
             d_out, divided, gathered = d_out // t, True, True
         elif self.shard == ROW:
@@ -99,12 +100,20 @@ class Matmul(Module):
             out = self.product(run, tensor, d_in, d_out)
             if tuning is not None:
                 out = self.adapted(run, tensor, out, d_in, d_out, tuning)
-        if column and run.implementation.gather_again and not x.gathered:
+        if again:
             out.count = factor * run.split.sequence * d_out
             out.storage.size = out.size
         if self.shard == ROW:
             out = run.reduce_scatter(out)
         return Value(out, self.d_out, divided, gathered)
+
+    def _is_adapted(self, run: Lowering) -> bool:
+        """Return whether LoRA's pairs read what the layer reads. A is not divided next to a column-parallel layer, so
+        that it reads the tokens of all sequence-parallel ranks and keeps them, where the frozen layer keeps nothing
+        (NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/utils.py, get_adapter_attributes_from_linear:
+        return_layernorm_output_gathered; ParallelLinearAdapter.forward; pull request 4581)."""
+        tuning = run.implementation.tuning
+        return tuning is not None and lora_pairs(self, run.program.operations, run.implementation, tuning)[0] > 0
 
     def _joins(self, run: Lowering, tuning: Tuning) -> bool:
         """Return whether the layer and its adapter are one function."""
