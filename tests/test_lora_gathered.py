@@ -1,4 +1,4 @@
-"""What LoRA's pairs keep of a sequence that tensor-parallel ranks divide, by hand."""
+"""What LoRA's pairs keep in Megatron, by hand: of a sequence that ranks divide, and where no gradient comes from."""
 
 from __future__ import annotations
 
@@ -50,3 +50,18 @@ def test_a_pair_on_a_row_parallel_layer_reads_what_the_layer_before_made() -> No
     or without."""
     for sp in (False, True):
         assert saved("o_proj,down_proj", 2, sp) - saved("o_proj", 2, sp) == 2 * TOKENS * (80 // 2 + RANK)
+
+
+def test_the_first_layer_keeps_what_its_pairs_read_where_gradients_are_added_in_place() -> None:
+    """No gradient reaches the first layer's input, and a linear layer that adds its weight's gradient to the buffer of
+    all makes none: the pair's weights are trained all the same. The layers behind keep the stream, 2·T·h, in addition,
+    and so does the first whose gradients are tensors of their own."""
+    model = model_of(LLAMA)
+    for fuses in (False, True):
+        layers = replace(implementation_of("megatron", model.family), fuses_gradients=fuses)
+        tuning = resolved(Tuning("lora", RANK, 0.0, library="transformers"), ("q_proj",), model, layers)
+        setup = Setup(
+            replace(layers, tuning=tuning), Layout(seq=64, micro=2), POLICIES["bf16-pure"], find("adamw")[0], "fused"
+        )
+        first, other = (section.saved for _, section in prepare(model, setup).run.layers)
+        assert other - first == 2 * TOKENS * HIDDEN + 4 * TOKENS

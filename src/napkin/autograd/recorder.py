@@ -89,6 +89,7 @@ class Recorder:
         *,
         for_weight: Sequence[Tensor] = (),
         weight: Number = 0,
+        trains: bool = False,
         alias: bool = False,
         scratch: Number = 0,
         broadcast: bool = False,
@@ -99,6 +100,7 @@ class Recorder:
         kept        what it saves for backward
         for_weight  what it saves for its weight's gradient only, before those
         weight      bytes of the gradients of weights that are not inputs
+        trains      it has such a weight, though its gradient may be added to one that is there
         alias       passes its gradient on unchanged
         broadcast   a multiplication, whose gradients are summed to the factors' sizes
         scratch, forward_scratch  temporary bytes of its backward and of its forward pass
@@ -107,7 +109,8 @@ class Recorder:
             weight = 0
         else:
             kept = (*for_weight, *kept)
-        output.no_grad = all(t.no_grad for t in inputs) and not is_array(weight) and weight == 0
+        learns = is_array(weight) or weight != 0 or (trains and not self.frozen)
+        output.no_grad = all(t.no_grad for t in inputs) and not learns
         if self.recomputed:
             kept = [t for t in kept if t.storage.kind == WEIGHT_COPY]
         held = () if output.no_grad else self.keep(*kept)

@@ -206,7 +206,7 @@ class Tape(Recorder):
         out = self.new(x.count // d_in * d_out, x.dtype, "output")
         made = 0 if self.fuses_gradients else copies * d_in * d_out
         grads = made * BYTES[stored] + (d_out * BYTES[stored] if bias else 0)
-        self.record("linear", (x,), out, kept, for_weight=(read,), weight=grads)
+        self.record("linear", (x,), out, kept, for_weight=(read,), weight=grads, trains=True)
         if not self.frozen:
             node = self.nodes[-1]
             node.bias = d_out * BYTES[x.dtype] if bias else 0
