@@ -27,6 +27,9 @@ from napkin.timing.clock import Clock, size
 from napkin.timing.layer_clock import LayerClock
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
+from napkin.training.frameworks import FRAMEWORKS, first_version
+from napkin.training.setup import keeps_adapters
+from napkin.training.trainers import TRAINERS
 from tests.conftest import run_line
 from tests.unit_step import (
     ATTENTION,
@@ -377,6 +380,21 @@ def test_bytes_of_adapters_by_their_format() -> None:
     full = replace(kept, wide=True)
     assert full.traffic() == (26 * F + 8 * H, 18 * F + 16 * H)
     assert replace(narrowed, joined=True).traffic() == (2 * F, 2 * H)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "version", "kept", "cast"),
+    [("hf-trainer", 2, "bf16", False), ("hf-trainer", 1, "fp32", True), ("axolotl", 2, "fp32", True)],
+)
+def test_fully_shard_of_a_block_casts_its_adapters(trainer: str, version: int, kept: str, cast: bool) -> None:
+    """To 16 bits, as it gathers them; a matrix that is a unit of its own is read before it is gathered, in fp32."""
+    fsdp = FRAMEWORKS["fsdp"] if version == 2 else first_version(FRAMEWORKS["fsdp"])
+    library = TRAINERS[trainer]
+    framework = library.on(fsdp)
+    policy = replace(library, autocast=True).policy_of_adapters(framework, "")
+    found = keeps_adapters(replace(HF, tuning=Tuning("lora")), policy, framework).tuning
+    assert found is not None
+    assert (found.kept_in, found.autocast) == (kept, cast)
 
 
 def test_what_adapters_move_is_counted_kernel_by_kernel() -> None:

@@ -15,6 +15,10 @@ MICRO_BATCH, RANK, LIMIT = "micro-batch", "rank", "limit"
 of all responses of their rank, or the longest allowed."""
 UNCAST = ("int4",)
 """Formats next to which peft's prepare_model_for_kbit_training casts nothing: GPTQ's (utils/other.py)."""
+CASTS_ADAPTERS = (0, 12)
+"""The release of peft from which on get_peft_model casts adapters to fp32 (mapping.py, autocast_adapter_dtype; pull
+request 1706). Before it they had the dtype of weights in 16 bits that they are next to (0.11.1, tuners/lora/layer.py,
+update_layer: `self.to(weight.device, dtype=weight.dtype)` where that is a floating-point one)."""
 
 
 @record
@@ -47,6 +51,7 @@ class Trainer:
     full      the policy for training all weights if a run states only "16 bits"
     loads     number format in which it loads weights if a run states no dtype; "": the checkpoint's
     adapters  number format of adapters on 16-bit weights      beside_quantized  on quantized ones
+    casts     it casts adapters to fp32 itself; else peft does, in newer releases (CASTS_ADAPTERS)
     dropout   default dropout of the adapters' inputs
     nested    the scales of its 4-bit weights are quantized too by default (bnb_4bit_use_double_quant)
     experts   experts that are one tensor are quantized to 4 bits with the linear layers
@@ -99,6 +104,7 @@ class Trainer:
     loads: str = ""
     adapters: str = "fp32"
     beside_quantized: str = "fp32"
+    casts: bool = False
     dropout: float = 0.0
     nested: bool = False
     experts: bool = False
@@ -201,6 +207,12 @@ class Trainer:
             return ()
         found = (self.packs, *(times * longest for times in self.longest))
         return tuple(dict.fromkeys(max(tokens, longest) for tokens in found))
+
+    def adapters_in(self, versions: str, quantized: str, narrow: str) -> str:
+        """Return the number format of adapters that the versions of a run decide, "" where none does. narrow: the
+        16-bit format of weights that are not quantized."""
+        peft = self.adapters == "fp32" and not self.casts and not quantized
+        return narrow if peft and is_before("peft", versions, CASTS_ADAPTERS) else ""
 
     def recomputes(self, versions: str = "", quantized: bool = False, framework: str = "") -> bool:
         """Return whether every block is checkpointed by default; versions: of software, as a run states them (`trl

@@ -116,6 +116,7 @@ TRAINERS: dict[str, Trainer] = {
             "hparams/model_args.py, double_quantization; src/llamafactory/train/mca/workflow.py: Megatron-core; "
             "examples/deepspeed: ds_z3_config.json, ds_z2_autotp_config.json, ds_z3_alst_config.json",
             nested=True,
+            casts=True,
             backends=(
                 Backend("plain", UNDIVIDED),
                 SHARDED,
@@ -165,6 +166,7 @@ TRAINERS: dict[str, Trainer] = {
                 Backend("deepspeed", replace(UNDIVIDED, zero=(0, 1, 2))),
                 Backend("fsdp", replace(UNDIVIDED, zero=(0, 2, 3))),
             ),
+            casts=True,
             nested=True,
             experts=True,
             checkpoints=True,

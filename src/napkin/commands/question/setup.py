@@ -77,7 +77,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy, kernels), word)
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
-    implementation = keeps_adapters(frozen.implementation, policy)
+    implementation = keeps_adapters(frozen.implementation, policy, framework)
     implementation = implementation if kernels is None else kernels.on(implementation)
     implementation = _read_fused_gradients(inputs, framework, implementation)
     asked = Asked(implementation.tuning is not None, policy.compute, read_task(inputs) is not PRETRAIN)

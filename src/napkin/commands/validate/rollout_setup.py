@@ -74,7 +74,7 @@ def setup_of(
     implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
     if adapted:
         tuning = adapters_of(row, model, implementation, check_kind(row))
-        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
+        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
     said = row.text("rl.reference").lower()
     compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)

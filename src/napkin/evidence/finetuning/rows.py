@@ -139,7 +139,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
     plain = with_loss(row, model, implementation_of(name, model.family), framework)
-    implementation = _as_it_runs(row, model, plain, asked, precision, kind)
+    implementation = _as_it_runs(row, model, plain, asked, precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
     kernel, card = attention_of(row, name), card_of(row)
     setup = Setup(
@@ -189,13 +189,13 @@ def fine_tuning(row: RowFields) -> FineTuning:
 
 
 def _as_it_runs(
-    row: RowFields, model: Model, plain: Implementation, task: Task, precision: Precision, kind: str
+    row: RowFields, model: Model, plain: Implementation, task: Task, precision: Precision, framework: Framework
 ) -> Implementation:
-    """Return the implementation with the task's loss, the row's adapters (none where `kind` is full) and kernels."""
+    """Return the implementation with the task's loss, the row's adapters and kernels."""
     implementation = replace(plain, loss=loss_of(task, plain.loss, precision), holds_logits=holds_logits(row))
-    if kind != "full":
+    if _kind_of(row) != "full":
         tuning = adapters_of(row, model, implementation, check_kind(row))
-        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision)
+        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision, framework)
     return with_kernels(row, implementation)
 
 

@@ -117,6 +117,9 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     kept = stated if stated in ("fp32", "bf16", "fp16") else ""
     said = row.text("method.quantized") or row.text("method.quantised")
     quantized = STORED.get(said, said)
+    if re.search(r"\bc=(?:bf|f16|float16|half)", word):  # jmp's policy: JAX casts the whole model for its passes
+        kept = kept or narrow
+    kept = kept or trainer.adapters_in(row.text("layout.versions"), quantized, narrow)
     found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
     compute = word.removesuffix("-mixed")
     low = framework.engine and f"{compute}-mixed" in POLICIES  # its linear layers multiply in 8 or 4 bits

@@ -14,7 +14,7 @@ import numpy as np
 
 from napkin.errors import NapkinError
 from napkin.evidence.fit.generic import decoders
-from napkin.evidence.predictions.step_inputs import gathered_bytes, reduced_bytes
+from napkin.evidence.predictions.step_inputs import gathered_apart, gathered_bytes, reduced_bytes
 from napkin.evidence.rates.chips import factors
 from napkin.evidence.rates.machines import Machine, bridged, machine
 from napkin.evidence.rates.of_step import Asynchronous, Early, constant_names, rates
@@ -88,7 +88,8 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
         host=FUSED_ON_HOST if row.hosts else 0,
         elementary=1 if stack.eager else 0,
-        gathers_layers=1 if stack.eager and zero == 3 and row.gpus > 1 else 0,
+        gathers_layers=gathered_apart(stack.eager and row.gpus > 1, zero, 2),
+        gathers_again=1 if zero >= 3 else 0,
         exchanges=1 if row.exchanges else 0,
         idle=IDLE.get(row.schedule, 1),
     )

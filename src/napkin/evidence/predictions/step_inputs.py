@@ -73,10 +73,10 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, 
         exchanges=1 if layout.ulysses else 0,
         etp=layout.etp,
         expert_load=layout.expert_load,
-        gathers_layers=_units(setup.framework.unit_of_layer and setup.shards > 1, layout.zero, 2),
-        gathers_adapters=_units(_has_units_of_adapters(setup), layout.zero, 2),
+        gathers_layers=gathered_apart(setup.framework.unit_of_layer and setup.shards > 1, layout.zero, 2),
+        gathers_adapters=gathered_apart(_has_units_of_adapters(setup), layout.zero, 2),
         adapters_exchange=1 if stack.adapters_apart else 0,
-        gathers_modules=_units(setup.framework.unit_of_module, layout.zero, 3),
+        gathers_modules=gathered_apart(setup.framework.unit_of_module, layout.zero, 3),
         gathers_again=where(layout.zero >= 3, 1, 0),
         elementary=1 if stack.eager and setup.implementation.norms == "reference" else 0,
         looped=1 if setup.implementation.looped else 0,
@@ -107,7 +107,7 @@ def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
         sized(1, network.param), sized(1, network.compute), head is None or head.learning.trained
     )
     parts = ceil_div(tokens, form.parts(tokens, model.logits, model.hidden))
-    alone = _units(not model.tied and setup.framework.unit_of_module, layout.zero, 3)
+    alone = gathered_apart(not model.tied and setup.framework.unit_of_module, layout.zero, 3)
     return {
         "loss_parts": parts,
         "head_copied": copied,
@@ -139,7 +139,7 @@ def _has_units_of_adapters(setup: Setup) -> Number:
     return setup.implementation.tuning is not None and setup.framework.unit_of_adapter and setup.shards > 1
 
 
-def _units(alone: Number, zero: Number, least: int) -> Number:
+def gathered_apart(alone: Number, zero: Number, least: int) -> Number:
     """Return 1 if such a part of a layer is gathered separately, which it is from that stage of ZeRO on: units of FSDP
     also where they stay whole until the gradients are reduced (SHARD_GRAD_OP)."""
     return where(alone, where(zero >= least, 1, 0), 0)
