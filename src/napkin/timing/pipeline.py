@@ -9,6 +9,7 @@ from napkin.elementwise import Number
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, STACK, Clock, size, total, zero
+from napkin.timing.collectives import gathered
 from napkin.timing.layer import LayerTime
 from napkin.timing.layer_clock import GROUPS
 from napkin.timing.slowest_stage import Degrees, LayerRuns, slowest_stage
@@ -115,19 +116,23 @@ def bubble_time(clock: Clock, layers: Layers, stack: Term) -> Term:
 
 def boundary_time(clock: Clock, stages: Stages, width: Number, stack: Term, repeats: Term) -> Term:
     """Return the seconds to send activations and their gradients between stages, for each chunk; with sequence
-    parallelism each rank sends its own part. width: elements of the stream a token; repeats: micro-batches."""
+    parallelism each rank sends its own part, and also where ranks gather the others' on arrival, which nothing hides.
+    width: elements of the stream a token; repeats: micro-batches."""
     layout = clock.layout
     both_ways = term.constant("bytes_both_ways", 4, BYTE, "16 bits of an activation and of its gradient")
     stream = term.multiply(
         "pipeline/stream", both_ways, clock.tokens, size("stream_width", width), size("vp", layout.vp)
     )
-    sent = term.choose(
-        "pipeline/bytes",
-        term.greater("pipeline/several", stages.pp, ONE),
-        term.divide("pipeline/own", stream, clock.stream),
-        term.constant("pipeline/none", 0, BYTE),
-    )
+    several = term.greater("pipeline/several", stages.pp, ONE)
+    splits = term.leaf("pipeline/splits", layout.splits_boundary, "1", term.TRUE, "1 where gathered on arrival")
+    ranks = term.choose("pipeline/ranks", splits, clock.tp, clock.stream)
+    none = term.constant("pipeline/none", 0, BYTE)
+    sent = term.choose("pipeline/bytes", several, term.divide("pipeline/own", stream, ranks), none)
     bandwidth = clock.neighbors("pipeline/bandwidth", clock.groups.stages)
     exposed = clock.rate("pipeline/exposed", clock.rates.pipeline_exposed, source=STACK)
     boundary = clock.transfer("pipeline/boundary", sent, bandwidth, zero("pipeline/latency"))
-    return term.multiply("step/communication/pipeline", stack, repeats, exposed, boundary)
+    arrived = term.multiply("pipeline/gathered", splits, stream, gathered("pipeline/gathered/share", clock.tp))
+    bus = clock.bus("pipeline/gathered/bandwidth", clock.groups.tensor)
+    gathers = clock.transfer("pipeline/gather", term.choose("pipeline/gathered/bytes", several, arrived, none), bus)
+    shown = term.add("pipeline/shown", term.multiply("pipeline/boundary/shown", exposed, boundary), gathers)
+    return term.multiply("step/communication/pipeline", stack, repeats, shown)

@@ -79,6 +79,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         layers_recomputed=layers,
         attention_recomputed=core,
         products_recomputed=matmuls,
+        splits_boundary=1 if stack.splits_boundary and not sp else 0,
         flash=0 if (row.attention or stack.attention) == "eager" else 1,
         low=1 if bits < 16 else 0,
         casts=2 if row.rowwise else 1,
@@ -131,7 +132,9 @@ def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout
         [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
     )
     chunks = [row.vp] if row.vp else [1]
-    if row.vp is None and row.pp > 1 and row.micro_batch is None and row.schedule != "1f1b":
+    if row.vp is None and row.pp > 1 and row.schedule == "interleaved":
+        chunks = [v for v in INTERLEAVES if v > 1 and v * row.pp <= dims.layers]
+    elif row.vp is None and row.pp > 1 and row.micro_batch is None and row.schedule != "1f1b":
         chunks = [v for v in INTERLEAVES if v * row.pp <= dims.layers]
     return [plan_of(row, b, v, bits) for b in micro or [1] for v in chunks or [1]]
 

@@ -48,7 +48,7 @@ def of_step(row: RowFields) -> Facts:
     layout["stack"] = stack
     layout["attention"] = kernel = _kernel_of(row, stack)
     layout["newer_attention"] = _newer_kernel(row, kernel)
-    layout |= _recomputed_in_time(row)
+    layout |= _recomputed_in_time(row) | _micro_batch_of(row)
     precision = row.text("layout.precision")
     if not row.text("layout.policy"):
         layout["policy"] = policy_of(precision)
@@ -111,6 +111,25 @@ def _stack(row: RowFields) -> str:
 TITAN = "torchtitan"
 """Its configurations recompute every second matmul unless they say otherwise (torchtitan/config/job_config.py,
 ActivationCheckpoint: mode selective, selective_ac_option op; train_configs/llama3_8b.toml)."""
+
+
+EACH_STAGE, EACH_CHUNK, SINGLE = "one for each stage", "one for each chunk of a stage", "of one sequence"
+MICRO_BATCHES = ((202504, SINGLE), (202501, EACH_CHUNK), (0, EACH_STAGE))
+"""The month from which on torchtitan splits a rank's batch into so many micro-batches unless a run says otherwise
+(pytorch/torchtitan pull requests 781 of January 2025 and 1073 of April 2025)."""
+
+
+def _micro_batch_of(row: RowFields) -> dict[str, Fact]:
+    """Return the micro-batch of a pipeline of which a row states a rank's batch alone, where its software's default is
+    known."""
+    local, pp, date = row.positive("layout.local_batch"), row.count("layout.pp") or 1, date_of(row)
+    if not local or pp == 1 or row.positive("layout.micro_batch") or not date or TITAN not in words_of_source(row):
+        return {}
+    how = next(each for since, each in MICRO_BATCHES if date >= since)
+    chunks = row.count("layout.vp") if how == EACH_CHUNK else 1
+    if how == SINGLE or chunks is None:
+        return {"micro_batch": 1} if how == SINGLE else {}
+    return {"micro_batch": local / (pp * chunks)} if local % (pp * chunks) == 0 else {}
 
 
 def _recomputed_in_time(row: RowFields) -> dict[str, Fact]:

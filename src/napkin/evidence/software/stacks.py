@@ -25,6 +25,9 @@ class SoftwareStack:
     copies_shards   ZeRO-3's collectives copy in and out of flat buffers (pytorch/pytorch torch/distributed/fsdp/
                     _fully_shard/_fsdp_collectives.py). XLA's write the tensor itself, and Megatron-FSDP's buffers hold
                     the weights (NVIDIA/Megatron-LM docs/user-guide/features/megatron_fsdp.md, Advanced Bucketing)
+    splits_boundary tensor-parallel ranks without sequence parallelism each send their part of what passes between
+                    pipeline stages, and gather the rest on arrival (Narayanan et al. 2021, arXiv:2104.04473, section
+                    4.1: scatter/gather; deepspeed/runtime/pipe/engine.py: is_pipe_partitioned, is_grad_partitioned)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
     fp32_gradient_bytes  the same where a run states that gradients are fp32, None if that changes nothing. DeepSpeed's
                     BF16_Optimizer all-reduces them, which moves each twice (deepspeed/runtime/bf16_optimizer.py,
@@ -74,6 +77,7 @@ class SoftwareStack:
     accumulation: str = "fused"
     stops_early: bool = False
     copies_shards: bool = False
+    splits_boundary: bool = False
     gradient_bytes: int = 4
     fp32_gradient_bytes: int | None = None
     gathers_low: bool = False
@@ -151,6 +155,7 @@ STACKS = {
             "megatron",
             "Megatron-LM of 2019–2022 by its authors",
             reduce_early=False,
+            splits_boundary=True,
             gradient_bytes=2,
             attention="eager",
             selective="attention",
@@ -160,6 +165,7 @@ STACKS = {
             "Megatron-DeepSpeed (BLOOM)",
             fp32_gradient_bytes=8,
             reduce_early=False,
+            splits_boundary=True,
             accumulation="separate",
             gradient_bytes=2,
             zero=1,
