@@ -252,6 +252,26 @@ def test_whose_recipes_capture_an_iteration(chip: str, count: int, stack: str) -
     assert of_step(RowFields(Document("rows.yaml", None), 0, fields))["layout"]["stack"] == stack
 
 
+@pytest.mark.parametrize(
+    ("layout", "micro_batch"),
+    [
+        ({"framework": "torchtitan 2024-12", "local_batch": 32, "pp": 16}, 2),  # one micro-batch a stage
+        ({"framework": "torchtitan 2024-12", "local_batch": 32, "pp": 16, "vp": 2}, 2),
+        ({"framework": "torchtitan 2025-02", "local_batch": 32, "pp": 8, "vp": 2}, 2),  # one a chunk
+        ({"framework": "torchtitan 2025-02", "local_batch": 32, "pp": 8}, None),  # of how many chunks is not stated
+        ({"framework": "torchtitan 2025-06", "local_batch": 32, "pp": 8}, 1),
+        ({"framework": "torchtitan 2024-12", "local_batch": 12, "pp": 8}, None),  # does not divide
+        ({"framework": "torchtitan", "local_batch": 32, "pp": 8}, None),
+        ({"framework": "torchtitan 2025-06", "local_batch": 32}, None),
+        ({"framework": "nanotron 2024-12", "local_batch": 32, "pp": 8}, None),
+    ],
+)
+def test_how_torchtitan_splits_a_rank_s_batch_in_a_pipeline(layout: dict[str, Any], micro_batch: float | None) -> None:
+    """pytorch/torchtitan pull requests 781 and 1073: by stages, then by their chunks, then single sequences."""
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": layout})
+    assert of_step(row)["layout"].get("micro_batch") == micro_batch
+
+
 EXPERTS = {"count": 128, "top_k": 4, "ffn": 2880}
 
 

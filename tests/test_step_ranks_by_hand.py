@@ -128,6 +128,19 @@ def test_what_stages_send_each_other() -> None:
     assert parts()["step/communication/pipeline"] == 0
 
 
+def test_what_stages_send_each_other_in_parts() -> None:
+    """With tp 4 and without sequence parallelism a rank sends a fourth and gathers three fourths from the others, once
+    a chunk and micro-batch (Narayanan et al. 2021, section 4.1: scatter/gather); one rank has nobody to gather from."""
+    once = 4 * T * H
+    parted = {"splits_boundary": 1, "pp": 2}
+    assert parts(tp=4, **parted)["step/communication/pipeline"] == pytest.approx(once / 4 + once * 3 / 4)
+    hidden = parts(tp=4, micro_batches=8, changed={"pipeline_exposed": 0.0}, **parted)
+    assert hidden["step/communication/pipeline"] == pytest.approx(8 * once * 3 / 4)
+    assert parts(tp=4, vp=2, **parted)["step/communication/pipeline"] == pytest.approx(2 * once)
+    assert parts(**parted)["step/communication/pipeline"] == pytest.approx(once)
+    assert parts(tp=4, splits_boundary=1)["step/communication/pipeline"] == 0
+
+
 def test_the_slowest_stage() -> None:
     """⌈L/p⌉ layers on every stage but the last, the rest and the head on the last; the slower of the two counts."""
     forward, backward = linears()

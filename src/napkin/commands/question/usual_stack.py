@@ -30,7 +30,8 @@ def read_whose_model(inputs: Inputs, setup: Setup, stack: str = "") -> None:
     software that runs its own. stack: that software; "": what the layout suggests."""
     layout, named = setup.layout, inputs.has("trainer") or inputs.has("framework")
     stack = stack or ("" if named else read_usual_stack(inputs, setup))
-    if not named and "stack" not in inputs and stack in FSDP and layout.tp * layout.pp * layout.ep > 1:
+    planned = not setup.tunes or layout.tp * layout.pp * layout.ep > 1
+    if planned and not named and "stack" not in inputs and stack in FSDP:
         stack = PLANS_ON
     own, taken = FRAMEWORKS.get(stack, PLAIN).implementation, read_implementation(inputs)
     if own in (PLAIN.implementation, taken) or "implementation" in inputs:
