@@ -132,7 +132,7 @@ def test_what_stages_send_each_other_in_parts() -> None:
     """With tp 4 and without sequence parallelism a rank sends a fourth and gathers three fourths from the others, once
     a chunk and micro-batch (Narayanan et al. 2021, section 4.1: scatter/gather); one rank has nobody to gather from."""
     once = 4 * T * H
-    parted = {"splits_boundary": 1, "pp": 2}
+    parted: dict[str, Any] = {"splits_boundary": 1, "pp": 2}
     assert parts(tp=4, **parted)["step/communication/pipeline"] == pytest.approx(once / 4 + once * 3 / 4)
     hidden = parts(tp=4, micro_batches=8, changed={"pipeline_exposed": 0.0}, **parted)
     assert hidden["step/communication/pipeline"] == pytest.approx(8 * once * 3 / 4)
