@@ -254,3 +254,19 @@ def test_a_line_says_whether_sequences_are_padded(line: str, padded: bool | None
     options, reading = read(line)
     assert options.get("padding") is padded
     assert not any("padding" in one.key or "packing" in one.key for one in reading.not_modelled)
+
+
+@pytest.mark.parametrize(
+    ("more", "micro"),
+    [
+        ("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32", 32),
+        ("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=$N", None),
+        ("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32 "
+         "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_a_line_says_how_many_sequences_a_pass_without_gradients_runs(more: str, micro: int | None) -> None:
+    """Sequences unless it packs tokens (verl/workers/config/rollout.py)."""
+    options, _ = read(VERL.format(64, more))
+    assert options.get("logprob-micro-batch") == micro

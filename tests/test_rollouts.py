@@ -142,6 +142,19 @@ def test_logprobs_are_a_quarter_of_an_update() -> None:
     assert many["step/update"] - few["step/update"] > (128 - 16) * 12 * LLAMA / 3.35e12
 
 
+def test_passes_without_gradients_may_have_micro_batches_of_their_own() -> None:
+    """Those of the update by default; four times as many sequences in one leave a fourth of the passes to launch and
+    to gather weights for, and the update as it was."""
+    same, alike, larger = (
+        values(f"step {LINE} --micro-batch 2 --reference same{more}")
+        for more in ("", " --logprob-micro-batch 2", " --logprob-micro-batch 8")
+    )
+    assert alike["step/time"] == pytest.approx(same["step/time"], rel=1e-12)
+    assert larger["step/update"] == same["step/update"]
+    for name in ("logprobs", "reference"):
+        assert larger[f"step/{name}"] < same[f"step/{name}"]
+
+
 def test_the_longest_answer_and_more_models_take_longer() -> None:
     found = values(f"step {LINE}")
     longer = values(f"step {LINE} --max-response-tokens 8000")

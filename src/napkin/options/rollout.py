@@ -56,11 +56,29 @@ OPTIONS = (
     Option(
         "rollout-tp", units.degree, "Tensor-parallel ranks of the generation engine", metavar="N", default="as needed"
     ),
+    Option(
+        "logprob-micro-batch",
+        units.positive_count,
+        "Sequences per GPU of a pass without gradients, at a time",
+        "sequence",
+        "N",
+        default="the micro-batch",
+    ),
     flag("padding", "Sequences are padded to one length, or --no-padding; default: as the library does"),
     Option("reward", units.words, "Reward model, or none", metavar="MODEL", default="none"),
     Option("critic", units.words, "Value model, or none", metavar="MODEL", default="as the policy, in PPO"),
 )
 
 LENGTHS = ("prompt-tokens", "max-prompt-tokens", "response-tokens", "max-response-tokens", "samples-per-prompt")
-ROLLOUT = (*LENGTHS, "updates", "off-policy-steps", "rollout", "rollout-tp", "padding", "reward", "critic")
+ROLLOUT = (
+    *LENGTHS,
+    "updates",
+    "off-policy-steps",
+    "rollout",
+    "rollout-tp",
+    "logprob-micro-batch",
+    "padding",
+    "reward",
+    "critic",
+)
 """What reinforcement learning takes in addition to a step."""

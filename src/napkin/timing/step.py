@@ -18,7 +18,7 @@ data degrees, m micro-batches of a replica. Where each part is computed:
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import Number, is_array
+from napkin.elementwise import Number, ceil_div, is_array
 from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
 from napkin.term import Term
@@ -52,7 +52,10 @@ def layers_of_passes(passes: Passes, layout: StepLayout, rates: Rates) -> tuple[
 
 
 def _over(layout: StepLayout, one: Passing) -> StepLayout:
-    """Return the layout of a pass without gradients."""
+    """Return the layout of another pass, which runs over all sequences of the step."""
+    if one.micro:
+        sequences = layout.micro_batch * layout.micro_batches
+        layout = replace(layout, micro_batch=one.micro, micro_batches=ceil_div(sequences, one.micro))
     return replace(layout, micro_batch=layout.micro_batch * one.times)
 
 

@@ -5,8 +5,10 @@ Each task is a record of facts from public code: huggingface/trl at f2cd5771.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from napkin.operations.model import Model
-from napkin.record import record
+from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class ForwardPass:
     adapters  the adapters of the trained model run as well
     trained   it is a separate model that is trained as well, forward and backward
     first     it runs before the pass with gradients, when there are no activations yet
+    micro     sequences of its own micro-batches, 0 if they are those of the trained model
     """
 
     name: str
@@ -77,6 +80,7 @@ class ForwardPass:
     trained: bool = False
     first: bool = False
     dtype: str = ""
+    micro: int = 0
 
 
 def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") -> str:
@@ -95,12 +99,14 @@ def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") ->
 @record
 class Passing:
     """Another pass in each micro-batch. model: as the pass runs it; times: sequences per sequence of the micro-batch;
-    trained: forward and backward, else without gradients."""
+    trained: forward and backward, else without gradients; micro: sequences of its own micro-batches, 0 if they are
+    those of the trained model."""
 
     name: str
     model: Model
     times: int = 1
     trained: bool = False
+    micro: int = 0
 
 
 @record
@@ -121,7 +127,7 @@ def passes_of(trained: Model, forwards: tuple[ForwardPass, ...]) -> Passes:
     for one in forwards:
         model = trained if one.model is None else one.model
         run = model if one.trained else forward_only(model, one.adapters)
-        others.append(Passing(one.name, run, one.times, one.trained))
+        others.append(Passing(one.name, run, one.times, one.trained, one.micro))
     return Passes(trained, tuple(others))
 
 
@@ -210,6 +216,11 @@ TASKS: dict[str, Task] = {
         ),
     )
 }
+
+
+def micro_batched(passes: Sequence[ForwardPass], micro: int) -> tuple[ForwardPass, ...]:
+    """Return passes of which those without gradients have micro-batches of this many sequences."""
+    return tuple(one if one.trained else replace(one, micro=micro) for one in passes)
 
 
 def forward_passes(task: Task, reference: str, model: Model | None, first: bool) -> tuple[ForwardPass, ...]:

@@ -11,7 +11,7 @@ from napkin.commands.question.layout import check_divides, read_context, read_la
 from napkin.commands.question.machine import read_generation, read_usual_format, read_usual_policy
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
-from napkin.commands.question.tasks import read_forwards, read_loss, read_sampled, read_task
+from napkin.commands.question.tasks import read_forwards, read_loss, read_micro_batches, read_sampled, read_task
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.intervals.margins import Asked, widths_of
 from napkin.operations.implementations import FLASH, FLASH_2, Implementation
@@ -99,7 +99,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         asleep=frozen.part,
         compiled=compiled,
         task=read_task(inputs),
-        forwards=(*read_sampled(inputs, model), *read_forwards(inputs, framework)),
+        forwards=read_micro_batches(inputs, (*read_sampled(inputs, model), *read_forwards(inputs, framework))),
         generation=read_generation(inputs),
         widths=widths_of(framework.name, asked),
     )

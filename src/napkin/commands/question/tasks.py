@@ -27,6 +27,7 @@ from napkin.training.tasks import (
     Task,
     forward_passes,
     loss_of,
+    micro_batched,
 )
 
 TYPE_CHECKING = False
@@ -139,6 +140,13 @@ def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
     found.append(ForwardPass("values", values, first=True))
     found.append(ForwardPass(CRITIC, values, held=True, trained=True, first=True))
     return tuple(found)
+
+
+def read_micro_batches(inputs: Inputs, passes: tuple[ForwardPass, ...]) -> tuple[ForwardPass, ...]:
+    """Return the passes of a step, those without gradients in micro-batches of their own if the options say so."""
+    if not read_task(inputs).rollout or "logprob-micro-batch" not in inputs:
+        return passes
+    return micro_batched(passes, inputs.integer("logprob-micro-batch"))
 
 
 def read_trainer(inputs: Inputs) -> Trainer:

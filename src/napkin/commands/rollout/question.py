@@ -125,6 +125,8 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
     engine = read_engine(inputs, model, hardware, lengths, place, trainer)
     away = read_away(inputs) or (trainer.away if place.word == "colocated" else ())
     _note(inputs, task.name, away, lengths)
+    if inputs.integer_or_none("logprob-micro-batch") and not timed:
+        inputs.note("the logits of log-probabilities in micro-batches of their own are not counted")
     return RolloutQuestion(
         model=model,
         setups=tuple(one for held in tokens or (0,) for one in unpadded(setup, means, trainer.unpads, held)),

@@ -9,7 +9,7 @@ from napkin.commands.rollout.lengths import read_lengths
 from napkin.errors import NapkinError
 from napkin.options.rollout import LENGTHS
 
-OF_ENGINE = (*LENGTHS, "rollout", "rollout-tp", "updates", "off-policy-steps", "padding")
+OF_ENGINE = (*LENGTHS, "rollout", "rollout-tp", "updates", "off-policy-steps", "logprob-micro-batch", "padding")
 """Options of the engine and its time, and options that the trainer's step is derived from."""
 
 

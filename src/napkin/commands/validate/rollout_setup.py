@@ -34,6 +34,7 @@ from napkin.training.tasks import (
     Task,
     forward_passes,
     loss_of,
+    micro_batched,
 )
 from napkin.training.trainer import Trainer
 
@@ -88,10 +89,13 @@ def setup_of(
         framework=framework,
         in_backward=in_backward,
         task=task,
-        forwards=(
-            *(() if _takes_logprobs(row) else (ForwardPass(LOGPROBS, adapters=True, first=True),)),
-            *_sampled(row, task, model),
-            *forward_passes(task, reference, None, True),
+        forwards=micro_batched(
+            (
+                *(() if _takes_logprobs(row) else (ForwardPass(LOGPROBS, adapters=True, first=True),)),
+                *_sampled(row, task, model),
+                *forward_passes(task, reference, None, True),
+            ),
+            row.count("rl.logprob_micro_batch") or 0,
         ),
         widths=widths_of(framework.name, Asked(adapted, precision.compute, True, origin_of(row))),
     )

@@ -70,6 +70,8 @@ def of_verl(reading: Reading) -> None:
     take_updates(reading, drawn or 1024, prompts, "data.train_batch_size", mini)
     take_longest(reading, "data.max_prompt_length", "data.max_response_length", (512, 512))
     take_padding(reading, "actor_rollout_ref.model.use_remove_padding")
+    if not reading.read(f"{R}.log_prob_use_dynamic_bsz|{A}.use_dynamic_bsz", flag):
+        reading.take("logprob-micro-batch", f"{R}.log_prob_micro_batch_size_per_gpu", whole)
     share = reading.read(f"{R}.gpu_memory_utilization", number)
     if share:
         reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")

@@ -91,6 +91,7 @@ def _batch(reading: Reading) -> None:
         reading.take("micro-batch", micro, whole)
         reading.default("micro-batch", 4, micro)
     mini, drawn = f"{A}.global_batch_size", "data.rollout_batch_size"
+    reading.take("logprob-micro-batch", f"{A}.micro_batch_size_per_device_for_experience", whole)
     prompts = reading.take("global-batch", mini, whole)
     reading.default("global-batch", 256, mini)
     take_updates(reading, reading.read(drawn, whole) or 0, prompts or 0, drawn, mini)
@@ -175,9 +176,11 @@ FORMAT = LaunchFormat(
             _layout,
         ),
         KeyRule(
-            f"{A}.micro_batch_size_per_device_for_update {A}.dynamic_batching {A}.global_batch_size {R}.n "
+            f"{A}.micro_batch_size_per_device_for_update {A}.micro_batch_size_per_device_for_experience "
+            f"{A}.dynamic_batching {A}.global_batch_size {R}.n "
             "data.rollout_batch_size data.max_prompt_length data.max_response_length",
-            "micro-batch global-batch updates samples-per-prompt max-prompt-tokens max-response-tokens seq",
+            "micro-batch logprob-micro-batch global-batch updates samples-per-prompt max-prompt-tokens "
+            "max-response-tokens seq",
             "prompts per update; a dynamic batch counts tokens, so give --micro-batch",
             _batch,
         ),

@@ -120,6 +120,9 @@ def _batch(reading: Reading) -> None:
     batch = reading.take("global-batch", total, whole)
     if reading.value_of("task") in ("grpo", "ppo"):
         _rollout(reading, batch or 0)
+        tokens = (f"{P}.sequence_packing.enabled", f"{P}.dynamic_batching.enabled")
+        if not any(reading.read(key, flag) for key in tokens):  # else it says tokens of a micro-batch
+            reading.take("logprob-micro-batch", f"{P}.logprob_batch_size", whole)
     elif batch:
         check_batch(reading, total)
     if reading.value_of("task") == "sft":
@@ -272,9 +275,9 @@ FORMAT = LaunchFormat(
             f"{G}.vllm_cfg.tensor_parallel_size {G}.colocated.* loss_fn.reference_policy_kl_penalty "
             "grpo.async_grpo.enabled grpo.async_grpo.max_trajectory_age_steps ppo.async_ppo.enabled "
             f"ppo.async_ppo.max_trajectory_age_steps {P}.sequence_packing.enabled "
-            f"{P}.dynamic_batching.enabled",
-            "micro-batch global-batch seq samples-per-prompt updates rollout rollout-tp off-policy-steps reference "
-            "critic packing",
+            f"{P}.dynamic_batching.enabled {P}.logprob_batch_size",
+            "micro-batch logprob-micro-batch global-batch seq samples-per-prompt updates rollout rollout-tp "
+            "off-policy-steps reference critic packing",
             "prompts per update = responses per optimizer step / responses per prompt; the engine and its GPUs",
             _batch,
         ),

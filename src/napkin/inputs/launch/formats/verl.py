@@ -232,9 +232,10 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"{R}.n {R}.gpu_memory_utilization {R}.tensor_model_parallel_size {A}.use_kl_loss {M}.use_remove_padding "
+            f"{R}.log_prob_micro_batch_size_per_gpu {R}.log_prob_use_dynamic_bsz "
             "algorithm.use_kl_in_reward critic.model.path reward_model.model.path",
-            "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp padding reference "
-            "critic reward",
+            "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp padding "
+            "logprob-micro-batch reference critic reward",
             "colocated; maximum lengths of prompts and responses; give mean lengths for times",
             _rollout,
         ),
