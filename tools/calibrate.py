@@ -126,13 +126,16 @@ def _measured(row: RowFields) -> tuple[float, one_run.StepPrediction]:
     asked = fine_tuning(row)
     assert asked.hardware is not None
     layout = asked.setup.layout
-    seconds = measured_seconds(row, float(layout.global_batch * layout.seq) / float(layout.gpus))
+    batch = float(layout.global_batch)
+    seconds = measured_seconds(row, batch, batch * float(layout.seq) / float(layout.gpus))
     return seconds, one_run.asked(asked.model, asked.setup, asked.hardware, asked.software)
 
 
-def measured_seconds(row: RowFields, tokens: float) -> float:
-    """Return the seconds of a step, as measured or from the rate of one GPU, which works on that many tokens."""
-    stated = row.number("measured.step_seconds")
+def measured_seconds(row: RowFields, batch: float, tokens: float) -> float:
+    """Return the seconds of a step, as measured, from those of a run over samples, `batch` of them a step, or from the
+    rate of one GPU, which works on that many tokens."""
+    run, samples = row.number("measured.run_seconds"), row.number("measured.samples")
+    stated = row.number("measured.step_seconds") or (run * batch / samples if run and samples else 0.0)
     return stated or tokens / (row.number("measured.tokens_per_second_per_gpu") or 0.0)
 
 

@@ -54,6 +54,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     'accelerate': {'name': 'Hugging Face Accelerate', 'titles': ['Accelerate documentation, Megatron-LM', 'Accelerate pull request'], 'pages': ['Accelerate documentation, Megatron-LM', 'Accelerate pull request 4022, Qwen3-30B-A3B']},
     'deepspeed': {'name': 'DeepSpeed', 'titles': ['DeepSpeed blog', 'DeepSpeed example'], 'pages': ['DeepSpeed example, SDMA allgather', 'DeepSpeed blog, Azure A100']},
     'fsdp-qlora': {'name': 'Answer.AI FSDP and QLoRA', 'titles': ['Answer.AI, benchmarking QLoRA'], 'pages': ['Answer.AI, benchmarking QLoRA+FSDP']},
+    'soup': {'name': 'Soup', 'titles': ['Soup, H100 validation record'], 'pages': ['Soup, H100 validation record']},
     'philschmid': {'name': 'philschmid.de', 'titles': ['philschmid.de'], 'pages': ['philschmid.de, Fine-tune LLMs in 2025']},
     'optimum-habana': {'name': 'optimum-habana', 'titles': ['optimum-habana'], 'pages': ['optimum-habana test baselines']},
     'trl': {'name': 'TRL', 'titles': ['TRL pull request'], 'pages': ['TRL pull request 6846, training at 1M tokens']},
