@@ -363,6 +363,8 @@ def test_a_policy_by_name_says_whether_adapters_run_under_autocast() -> None:
     assert computes("precision=amp-bf16") == "bf16"
     assert computes("precision=amp-fp16") == "fp16"
     assert computes("precision=p=f32;c=bfloat16") == "bf16"  # jmp's, as Levanter names it: the whole model is cast
+    for program in ("fsdp_qlora train.py", "mistral-finetune", "VectorLM"):  # whose adapters are in bf16 themselves
+        assert computes(f"precision=bf16-pure,framework={program}") == "bf16"
     assert computes("precision=bf16-pure") == computes("precision=amp-bf16,autocast=") == "fp32"
 
 

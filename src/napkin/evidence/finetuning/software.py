@@ -119,6 +119,8 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     quantized = STORED.get(said, said)
     if re.search(r"\bc=(?:bf|f16|float16|half)", word):  # jmp's policy: JAX casts the whole model for its passes
         kept = kept or narrow
+    if not autocast and any(one.narrow for one in plugins_of(row)):
+        kept = kept or narrow
     kept = kept or trainer.adapters_in(row.text("layout.versions"), quantized, narrow)
     found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
     compute = word.removesuffix("-mixed")

@@ -17,6 +17,7 @@ class Plugin:
     unsharded  matrices of adapters on quantized layers stay out of FSDP
     uncast    tensors that are not quantized are loaded in the run's 16 bits, whatever the library casts
     nested    the scales of its 4-bit weights are quantized too
+    narrow    without autocast its adapters are in the run's 16 bits
     kept      model types whose cross entropy it leaves as it is, since a version of transformers
     source    citation of its code
     """
@@ -29,6 +30,7 @@ class Plugin:
     unsharded: bool = False
     uncast: bool = False
     nested: bool = False
+    narrow: bool = False
     kept: tuple[tuple[str, tuple[int, int]], ...] = ()
 
     def spares(self, family: str, versions: str) -> bool:
@@ -66,8 +68,20 @@ PLUGINS = (
     ),
     Plugin(
         "fsdp_qlora",
-        "AnswerDotAI/fsdp_qlora train.py, by the default of bitsandbytes' Linear4bit",
+        "AnswerDotAI/fsdp_qlora train.py, by the default of bitsandbytes' Linear4bit, whose quant_storage is the run's "
+        "dtype: that of adapters next to it (peft 0.9 tuners/lora/layer.py, update_layer)",
         nested=True,
+        narrow=True,
+    ),
+    Plugin(
+        "mistral-finetune",
+        "mistralai/mistral-finetune finetune/wrapped_model.py, load_model: all parameters are in param_dtype",
+        narrow=True,
+    ),
+    Plugin(
+        "vectorlm",
+        "VectorInstitute/vectorlm vectorlm/utils/model_utils.py, get_lora_model_from_base_model: lora_model.bfloat16()",
+        narrow=True,
     ),
 )
 
