@@ -68,7 +68,7 @@ def test_the_fewest_gpus_are_those_below_which_nothing_surely_fits() -> None:
 
 def test_the_batch_of_answers_counts_prompts() -> None:
     said = run_line("step llama3-8b --task grpo --hardware h100 --prompt-tokens 8 --response-tokens 8").err
-    assert "--global-batch N: prompts a step" in said
+    assert "--global-batch N: prompts of an optimizer step" in said
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,12 @@ def test_several_updates_share_what_was_generated() -> None:
     assert 0 < more < 0.1 * found["step/update"]
 
 
+def test_an_answer_tells_for_how_many_prompts_several_updates_generate() -> None:
+    said = "a step generates for 512 prompts: --updates 4 of --global-batch 128 each"
+    assert said in run_line(f"step {LINE} --updates 4 --json").data["notes"]
+    assert "a step generates for" not in " ".join(run_line(f"step {LINE} --json").data["notes"])
+
+
 def test_what_leaves_the_gpu_takes_time() -> None:
     """NeMo RL moves weights and states away; there and back at the published rate, and as much longer as all of it."""
     line = f"llama3-8b --task grpo --gpus 8 --hardware h100 --tp 2 --trainer nemo-rl {LENGTHS}"

@@ -264,10 +264,10 @@ MEANS: dict[str, Mapping[str, str]] = {
         "*": "!--global-batch counts sequences: the tokens of a step over the sequence length"
     },
     "prompts num-prompts n-prompts prompts-per-step num-prompts-per-step prompts-per-batch rollout-batch-size": {
-        "*": "!--global-batch: the prompts of a step, for all GPUs"
+        "*": "!--global-batch: the prompts of an optimizer step, for all GPUs; times --updates are generated"
     },
     "ppo-mini-batch-size num-ppo-epochs ppo-epochs ppo-epoch mini-batches": {
-        "*": "!--updates: optimizer steps on the responses of a step, each on its part of them"
+        "*": "!--updates: optimizer steps on the responses of a step, each on --global-batch prompts of them"
     },
     "beta kl-coef kl-loss-coef init-kl-coef init-kl-coeff kl-beta": {
         "*": "!leave it out; in reinforcement learning 0 is --reference none, as no reference model runs then"

@@ -37,7 +37,10 @@ OPTIONS = (
     ),
     Option("samples-per-prompt", units.positive_count, "Responses per prompt", metavar="N"),
     Option(
-        "updates", units.positive_count, "Optimizer steps per batch of responses, each on a part of it", metavar="N"
+        "updates",
+        units.positive_count,
+        "Optimizer steps per batch of responses, each on --global-batch prompts of it",
+        metavar="N",
     ),
     Option(
         "off-policy-steps",

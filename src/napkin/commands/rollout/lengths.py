@@ -15,7 +15,7 @@ from napkin.training.trainer import Trainer
 SPANS = {"prompt-tokens": ("prompts", prompts_within), "response-tokens": ("responses", answers_within)}
 """Option of a mean length → what it measures, and the range of means for a given maximum (--max-…)."""
 USAGES = {
-    "global-batch": "--global-batch N: prompts a step, for all GPUs",
+    "global-batch": "--global-batch N: prompts of an optimizer step, for all GPUs; times --updates are generated",
     "prompt-tokens": "--prompt-tokens N: mean tokens; or --max-prompt-tokens, and they are assumed",
     "response-tokens": "--response-tokens N: mean tokens; or --max-response-tokens, and they are assumed",
 }

@@ -151,6 +151,11 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
     else:
         inputs.note(f"{task}: generation, log-probabilities and the update follow each other")
     inputs.note("each response is trained on once")
+    if lengths.updates > 1:
+        inputs.note(
+            f"a step generates for {lengths.prompts:,} prompts: --updates {lengths.updates} of "
+            f"--global-batch {lengths.prompts // lengths.updates:,} each"
+        )
     if "compile" in inputs:
         inputs.note("--compile: of the passes that are trained; the engine's are what they are")
     if away:
