@@ -22,11 +22,11 @@ UNKNOWN = "unknown"
 LAYER, LATENCY, HOST = 30e-6, 12e-6, 10e-6
 """assumed, before any row: seconds to launch the kernels of a layer (six, of about 5 μs), of its routing to experts as
 many, of one collective, and of the work for one sequence of a pass of a host that schedules in Python."""
-SCHEDULED_IN_PYTHON = ("vllm", "sglang", "tgi")
-"""Families of engines whose host loops over all sequences in Python after each pass (vLLM v1/core/sched/scheduler.py,
-update_from_output; SGLang srt/managers/scheduler_output_processor_mixin.py, process_batch_result_decode; TGI
-server/text_generation_server/models/flash_causal_lm.py, generate_token). TensorRT-LLM and llama.cpp do it in C++, and
-gpt-fast has one sequence."""
+SCHEDULED_IN_PYTHON = ("vllm", "tgi")
+"""Families of engines whose host loops over all sequences in Python after each pass, while the device waits (vLLM
+v1/core/sched/scheduler.py, update_from_output; TGI server/text_generation_server/models/flash_causal_lm.py,
+generate_token). SGLang's loop runs beside the next pass since 0.4 (lmsys.org/blog/2024-12-04-sglang-v0-4, zero-overhead
+batch scheduler); TensorRT-LLM and llama.cpp have theirs in C++, and gpt-fast has one sequence."""
 
 
 def rates_on(hardware: Hardware, compute: str, engine: str = UNKNOWN, without: str = "") -> GenerationRates:
