@@ -86,7 +86,9 @@ def test_a_host_that_schedules_in_python_handles_each_sequence_of_a_pass() -> No
     assert prefill_passes(setup("llama3-8b"), 5, 100).sequences == 5
 
 
-@pytest.mark.parametrize(("engine", "hosted"), [("vllm", True), ("tgi", True), ("sglang", False), ("tensorrt-llm", False), ("", False)])
+@pytest.mark.parametrize(
+    ("engine", "hosted"), [("vllm", True), ("tgi", True), ("sglang", False), ("tensorrt-llm", False), ("", False)]
+)
 def test_only_engines_that_schedule_in_python_wait_for_their_host(engine: str, hosted: bool) -> None:
     assert (rates_on(find("h100"), "bf16", engine or UNKNOWN).reached.host > 0) is hosted
 
