@@ -132,7 +132,7 @@ class Flip:
 def flip(decide: Decide, now: float, low: float, high: float, whole: bool = False) -> Flip | None:
     """Return the value nearest to `now` (as a factor) between `low` and `high`, all above 0, at which the answer of
     `decide` changes: outwards on a grid, both ways at once and no further than the nearest change, then by bisection,
-    to the integer or to 1e-9 of the value."""
+    to the integer or to a millionth of the value."""
     here = decide(now)
     if here is None:
         return None
@@ -166,7 +166,7 @@ def _next(inside: float, now: float, end: float, whole: bool) -> float:
 
 def _bisected(decide: Decide, here: str, inside: float, outside: float, whole: bool) -> Flip:
     """Bisect between `inside`, with the decision `here`, and `outside`, with another."""
-    while abs(outside - inside) > (1 if whole else 1e-9 * abs(inside)):
+    while abs(outside - inside) > (1 if whole else 1e-6 * abs(inside)):
         middle = (inside + outside) // 2 if whole else (inside + outside) / 2
         word = decide(middle)
         if word is None or word == here:

@@ -254,7 +254,14 @@ def with_more_gpus(search: RemedySearch, fewest: bool) -> Remedy | None:
     for groups in ([(*TRAINER, "gpus")], divided, [everything]):
         strongest = [search.strongest(group) for group in groups]
         found = [search.relaxed(choice, order) for choice in strongest if search.fits(choice)]
+        if any(_only_shards(search, choice) for choice in found):
+            return None  # which every further group would be relaxed to
         larger = [choice for choice in found if choice[at]]
         if larger:
             return search.remedy(min(larger, key=lambda one: one[at]))
     return None
+
+
+def _only_shards(search: RemedySearch, choice: Choice) -> bool:
+    """Return whether a combination changes nothing but the sharding over the given GPUs."""
+    return not any(level for axis, level in zip(search.axes, choice, strict=True) if axis.name != "zero")

@@ -22,7 +22,12 @@ from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import FITS, Fit
 from napkin.record import record, replace
 from napkin.render.answer import Answer, Cell, Row
+from napkin.term import Term
 from napkin.training.setup import Setup
+
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from napkin.evidence.predictions.one_run import StepPrediction
 
 TRAINS_LORA = "LoRA matrices, not all weights"
 """What a suggestion with LoRA trains of a question that trains every weight."""
@@ -33,10 +38,17 @@ UNSHARDED: Options = {"zero": "0", "distributed-optimizer": False}
 
 @record
 class Pace:
-    """Seconds per token of the entire job, by the step model; half: half-width of their interval in log space."""
+    """The step that `napkin step` predicts. token: seconds per token of the entire job; named: whether the software
+    stack is stated."""
 
+    prediction: StepPrediction
+    time: Term
     token: float
-    half: float
+    named: bool
+
+    def half(self, level: float) -> float:
+        """Return the half-width of the interval in log space."""
+        return self.prediction.half_width(level, self.named, self.time)[0]
 
 
 def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> None:
@@ -143,9 +155,8 @@ def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup:
         return None, problem.message
     layout = setup.layout
     found = prediction.step().time
-    half, _ = prediction.half_width(question.confidence, named="stack" in inputs, found=found)
-    seconds = float(found.value)
-    return Pace(seconds / float(layout.global_batch * layout.seq), half), ""
+    token = float(found.value) / float(layout.global_batch * layout.seq)
+    return Pace(prediction, found, token, "stack" in inputs), ""
 
 
 def command_line(question: MemoryQuestion, one: Remedy) -> str:
@@ -170,7 +181,7 @@ def _row(question: MemoryQuestion, hardware: Hardware, one: Remedy, before: Pace
     after, problem = _pace(question, one.options, hardware, one.fit.step.setup)
     extra_time = None
     if before is not None and after is not None:
-        ratio, factor = after.token / before.token, math.exp(after.half)
+        ratio, factor = after.token / before.token, math.exp(after.half(question.confidence))
         extra_time = ratio, ratio / factor, ratio * factor
     return suggestion(
         one,

@@ -1,0 +1,40 @@
+"""The search for what makes a step fit evaluates no combination whose result nothing depends on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import napkin
+from napkin.commands.memory import remedies
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The options of each combination that a search evaluates."""
+    found: list[dict[str, Any]] = []
+    plain = remedies.evaluated
+
+    def counted(question: Any, options: Any, hardware: Any) -> Any:
+        found.append(dict(options))
+        return plain(question, options, hardware)
+
+    monkeypatch.setattr(remedies, "evaluated", counted)
+    return found
+
+
+def test_more_gpus_are_not_tried_where_sharding_over_the_given_ones_is_enough(asked: list[dict[str, Any]]) -> None:
+    """8 B parameters take 16 bytes each, 128 GB; over 8 GPUs 16 GB: ZeRO-3 alone fits into 80 GB."""
+    answer: Any = napkin.memory("llama3-8b", gpus=8, hardware="h100").to_dict()
+    assert "--zero 3" in [one["change"] for one in answer["suggestions"]]
+    assert answer["more_accelerators"] is None
+    assert not [options for options in asked if "gpus" in options]
+
+
+def test_more_gpus_are_tried_where_the_given_ones_need_another_change(asked: list[dict[str, Any]]) -> None:
+    """70 B parameters take 1.1 TB of states, 141 GB on each of 8 GPUs."""
+    answer: Any = napkin.memory("llama3-70b", gpus=8, hardware="h100").to_dict()
+    assert int(answer["more_accelerators"]["command"].split("--gpus ")[1].split()[0]) >= 16
+    assert [options for options in asked if "gpus" in options]
+    assert len(asked) == len({tuple(sorted(options.items())) for options in asked})  # each once
