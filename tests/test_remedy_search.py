@@ -38,3 +38,14 @@ def test_more_gpus_are_tried_where_the_given_ones_need_another_change(asked: lis
     assert int(answer["more_accelerators"]["command"].split("--gpus ")[1].split()[0]) >= 16
     assert [options for options in asked if "gpus" in options]
     assert len(asked) == len({tuple(sorted(options.items())) for options in asked})  # each once
+
+
+def test_one_gpu_is_offered_qlora_on_a_shorter_sequence(asked: list[dict[str, Any]]) -> None:
+    """8 B weights in 4 bits take 5.6 GiB of 12 GB, which the activations of 4,096 tokens do not fit next to. Sharding
+    over one rank saves nothing: no suggestion without offloading or more GPUs has it."""
+    answer: Any = napkin.memory("llama3-8b", hardware="rtx3060").to_dict()
+    changes = [one["change"] for one in answer["suggestions"]]
+    short = [one for one in changes if "--lora-rank" in one]
+    assert short
+    assert all("--quantized nf4" in one and "--seq" in one for one in short)
+    assert not [one for one in changes if "--zero" in one and "--offload" not in one and "--gpus" not in one]

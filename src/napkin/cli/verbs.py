@@ -31,6 +31,10 @@ SAME = {
 """Command → words that mean the same."""
 
 HINTS = {
+    "explain why formula how derive": "napkin REST --explain: each number with its working",
+    "goodput reliability mtbf failures failure interruptions uptime": (
+        "napkin train-time REST: goodput next to the time; napkin checkpoint MODEL --gpus 64: failures, what they cost"
+    ),
     "cost price budget money dollars": "napkin train-time REST --price 2: what a GPU-hour costs",
     "energy power co2 carbon emissions kwh": "napkin train-time REST: energy and CO2 next to the time",
     "best": "napkin optimal --gpus 64 --within 30d --hardware h100: the model and its tokens",
@@ -106,8 +110,8 @@ def _hint(given: str, word: str, rest: Sequence[str]) -> str:
 
     for spellings, hint in HINTS.items():
         if word in spellings.split():
-            if "REST" in hint and len(rest) < 3:  # a model only: the complete question
-                hint = hint.replace("REST", "REST --tokens 1T --gpus 64 --hardware h100") if rest else hint
+            if 0 < len(rest) < 3 and rest[0] not in MODULES:  # a model only: the complete question
+                hint = hint.replace("REST", "REST --tokens 1T --gpus 64 --hardware h100")
             return hint.replace("MODEL", _model_in(rest) or "MODEL").replace("REST", " ".join(rest) or "…")
     if word in ASKS:
         asked = {one.lower().strip("?,.") for one in rest}

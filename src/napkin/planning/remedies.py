@@ -44,6 +44,8 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     (*TRAINER, "pp"),
     (*TRAINER, LORA),
     (*TRAINER, QLORA),
+    (*TRAINER, "seq", LORA),
+    (*TRAINER, "seq", QLORA),
     (*TRAINER, "optimizer", "offload"),
     (*TRAINER, "cp", "seq"),
     (*TRAINER, "seq"),

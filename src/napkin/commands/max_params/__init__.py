@@ -128,6 +128,7 @@ def _read_layout_fit(inputs: Inputs) -> LayoutFit:
         stages=pp * vp if vp > 1 else 1,
         least=inputs.integer_or_none("freeze-layers") or 1,
         part=any(name in inputs and inputs.has(name) for name in FROZEN),
+        recomputed=inputs.text("recompute") != "none",
     )
 
 
@@ -154,7 +155,14 @@ def answer(question: MaxParamsQuestion) -> Answer:
     rest = [term for term in found.terms if term.name != "fits/params"]
     terms = [most, *fitting, total, question.each, *question.each.parts, per_gpu, *shape, *rest]
     answer = _with_verdict(Answer("max-params", terms, notes=[*notes, *found.notes]), found)
-    answer.screen = screen(answer, count, None, question.like, question.layout is not None)
+    answer.screen = screen(
+        answer,
+        count,
+        None,
+        question.like,
+        question.layout is not None,
+        question.layout is not None and question.layout.recomputed,
+    )
     return answer
 
 
@@ -179,7 +187,7 @@ def _answer_trained_part(
             config, found = nearer, other
     answer = _with_verdict(Answer("max-params", [*found.terms, *capacity], notes=[keeps(config), *found.notes]), found)
     setup, _ = layout.setup_for(deep_enough(config, layout.least))
-    answer.screen = screen(answer, count, None, question.like, True, trained_part(setup))
+    answer.screen = screen(answer, count, None, question.like, True, layout.recomputed, trained_part(setup))
     return answer
 
 

@@ -22,6 +22,7 @@ class LayoutFit:
     tp, pp, stages  tensor-parallel ranks, pipeline stages, and stages times chunks that the layers divide by (1: none)
     least           minimum layers of a shape: the frozen ones
     part            whether only a part is trained, so that not every parameter has gradients and optimizer states
+    recomputed      whether activations are recomputed
     """
 
     setup_for: Callable[[Model], tuple[Setup, str]]
@@ -30,6 +31,7 @@ class LayoutFit:
     stages: int
     least: int = 1
     part: bool = False
+    recomputed: bool = False
 
 
 @record

@@ -119,12 +119,21 @@ def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) ->
     asked = question.asked.changed(options)
     try:
         setup = read_setup(asked, question.model)
+        if _shards_alone(setup, options):
+            kept = {name: text for name, text in options.items() if name not in UNSHARDED}
+            return evaluated(question, kept, hardware)
         setup = replace(setup, save=read_save(asked, setup))
         if not setup.offload and least_states(question.model, setup) > hardware.capacity:
             return TOO_LARGE
         return read_within_host(question.evaluate(question.model, setup), asked, hardware, question.source)
     except NapkinError:
         return None
+
+
+def _shards_alone(setup: Setup, options: Options) -> bool:
+    """Return whether these options shard the states of a single data-parallel rank, which holds all of them and would
+    only gather them into further buffers. Offloading depends on the stage."""
+    return "zero" in options and setup.layout.dp * setup.layout.cp == 1 and not setup.offload
 
 
 def read_within_host(found: Fit, asked: Inputs, hardware: Hardware, source: str) -> Fit | str:

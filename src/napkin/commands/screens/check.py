@@ -56,8 +56,8 @@ def words_of(outcome: LimitOutcome) -> str:
     """Return the outcome of a limit in words: `time is 143.9 days: broken, by 43.94 days`."""
     remark = beside(outcome)
     if outcome.path == VERDICT:
-        asked = "as asked" if outcome.status == HOLDS else f"not {outcome.limit}"
-        return f"the verdict is {outcome.value}, {asked}"
+        asked = "as asked" if outcome.status == HOLDS else f"asked for: {outcome.limit}"
+        return f"the verdict is: {outcome.value}, {asked}"
     return f"{outcome.path} is {value_of(outcome)}: {SAID[outcome.status]}{f', {remark}' if remark else ''}"
 
 

@@ -137,6 +137,8 @@ def changes(have: Quantities, get: Quantities, paths: Sequence[str]) -> list[str
 
 
 def _times(a: float, b: float) -> str:
-    """Return the ratio of the second to the first, or nothing if it is out of range."""
+    """Return the ratio of the second to the first, or nothing if it is out of range or one of them is below 0."""
+    if min(a, b) < 0:
+        return ""
     times = float(ratio(b, a))
     return f"{times:.3g} ×" if math.isfinite(times) else ""

@@ -17,13 +17,20 @@ PARTS = {"parameters": "weights", "gradients": "gradients", "master": "master we
 
 
 def screen(
-    answer: Answer, machine: str, weights: str | None, like: str | None, laid_out: bool, part: Sequence[str] = ()
+    answer: Answer,
+    machine: str,
+    weights: str | None,
+    like: str | None,
+    laid_out: bool,
+    recomputed: bool = False,
+    part: Sequence[str] = (),
 ) -> Screen:
     """Return the screen; weights: the number format of inference, like: the model whose proportions the shape keeps;
-    laid_out: whether the shape must fit under a layout; part: the trained part, if not all of it."""
+    laid_out: whether the shape must fit under a layout; recomputed: whether it recomputes activations; part: the
+    trained part, if not all of it."""
     terms = answer.by_path()
     if "params/max" not in terms:
-        return _of_trained_part(answer, machine, str(like), part)
+        return _of_trained_part(answer, machine, str(like), recomputed, part)
     each, capacity = terms["bytes_per_param"].value, terms["memory/capacity"].value
     most = human(terms["params/max"].value, "param")
     head = [most, f"{human(capacity, 'byte').partition(' (')[0]} at {each:g} {'byte' if each == 1 else 'bytes'} each"]
@@ -38,7 +45,7 @@ def screen(
         "",
         quantities(_formats(terms) if weights else _rows(answer), right=False),
         [SERVED if weights else TRAINED],
-        next=_next(weights, like, laid_out),
+        next=_next(weights, like, laid_out, recomputed),
     )
 
 
@@ -51,7 +58,7 @@ def _fitting(answer: Answer) -> list[str]:
     return [f"{found} may fit", f"{amount(surely)} surely" if surely else "none surely"]
 
 
-def _of_trained_part(answer: Answer, machine: str, like: str, part: Sequence[str]) -> Screen:
+def _of_trained_part(answer: Answer, machine: str, like: str, recomputed: bool, part: Sequence[str]) -> Screen:
     """Return the screen of a model of which a part is trained: what fits under the layout, and its shape."""
     found = "fits/params" in answer.by_path()
     return Screen(
@@ -59,7 +66,7 @@ def _of_trained_part(answer: Answer, machine: str, like: str, part: Sequence[str
         _fitting(answer) if found else ["nothing fits under this layout"],
         "",
         quantities(_rows(answer), right=False),
-        next=Next({"explain": True}),
+        next=_next(None, like, True, recomputed),
     )
 
 
@@ -95,10 +102,13 @@ def _shape(terms: dict[str, Term], path: str) -> str:
     return f"{layers:,} layers of {hidden:,}; {heads:,} heads{shared}"
 
 
-def _next(weights: str | None, like: str | None, laid_out: bool) -> Next:
-    """Return the next command: the largest shape, one that fits with its activations, or training."""
+def _next(weights: str | None, like: str | None, laid_out: bool, recomputed: bool) -> Next:
+    """Return the next command: the largest shape, one that fits with its activations, with recomputation, or
+    training."""
     if weights:
         return Next({"inference": None, "dtype": None})
     if like is None:
         return Next({"like": "llama3", "zero": "3", "bytes-per-param": None})
-    return Next({"explain": True}) if laid_out else Next({"zero": "3"})
+    if not laid_out:
+        return Next({"zero": "3"})
+    return Next({"explain": True} if recomputed else {"recompute": "full"})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import driver_of, of_setup, role_of
 from napkin.commands.screens.suggestions import first_command, host_line, would_fit
-from napkin.errors import UNDECIDED
+from napkin.errors import UNDECIDED, listed
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
 from napkin.footprint.saving import FULL
@@ -191,8 +191,7 @@ def _says(name: str, found: Fit, peak: Moment, hardware: Hardware | None) -> str
         tuning = setup.implementation.tuning
         rest = precision.frozen or precision.param
         kinds = dict.fromkeys(((tuning.quantized if tuning else "") or rest, rest, precision.param))
-        kind = " and ".join(kinds)
-        return f"{kind}{_split(setup, 3)}"
+        return f"{listed(list(kinds))}{_split(setup, 3)}"
     if name == "models":
         others = [role_of(setup, one) for one, _ in found.rank.others]
         return f"{', '.join(others)}{_split(setup, 3)}"

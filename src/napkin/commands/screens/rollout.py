@@ -148,6 +148,8 @@ def of_time(question: RolloutQuestion, answer: Answer, fit: str) -> Screen:
         head.insert(1, f"DOES NOT FIT {memory}")
     rows: list[tuple[str, str, str]] = [("steps", human(terms["steps"].value, "1"), "")]
     rows.append(("a step", human(terms["step/time"].value, "second"), ""))
+    if terms["goodput"].value != 1:
+        rows.append(("goodput", human(terms["goodput"].value, "1", 3), "of the time is training"))
     if "cost" in terms:
         rows.append(
             (
