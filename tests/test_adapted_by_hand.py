@@ -369,8 +369,9 @@ def test_tensor_parallel_ranks_divide_the_tokens_of_adapters_next_to_experts(tp:
 def test_bytes_of_adapters_by_their_format() -> None:
     """Of H elements read and F made. In fp32 under autocast: x cast up and down (6 each), dropped in fp32 (4 + 4 + 1),
     and so its gradient, which is added (6). Without autocast A reads 4 bytes and B writes 4 (2 more each), then scaled
-    (8), added to 16 bits (2 + 4 + 4) and cast back (6); the gradient is cast (6), scaled (8), read by two matmuls, and
-    x's is written (2 more each, as x is read), cast and added. One function adds in place: 2."""
+    (8), added to 16 bits (2 + 4 + 4) and cast back (6); the gradient is cast (6), for the frozen layer back (6, unless
+    x needs none), scaled (8), read by two matmuls, and x's is written (2 more each, as x is read), cast and added. One
+    function adds in place: 2."""
     kept = Adapter("a", ("x",), H, R, R, F)
     assert kept.traffic() == (10 * F, 4 * F + 6 * H)
     narrowed = replace(kept, wide=True, narrowed=True)
@@ -378,7 +379,8 @@ def test_bytes_of_adapters_by_their_format() -> None:
     dropped = replace(narrowed, drops=True)
     assert dropped.traffic() == (10 * F + 21 * H, 4 * F + 27 * H)
     full = replace(kept, wide=True)
-    assert full.traffic() == (26 * F + 8 * H, 18 * F + 16 * H)
+    assert full.traffic() == (26 * F + 8 * H, 24 * F + 16 * H)
+    assert replace(full, learning=Learning(1, 0)).traffic() == (26 * F + 8 * H, 18 * F)
     assert replace(narrowed, joined=True).traffic() == (2 * F, 2 * H)
 
 

@@ -131,3 +131,14 @@ def test_litgpt_s_head_is_a_weight_of_its_own() -> None:
         )
         assert Rows(model, setup).model.tied == prepare(model, setup).model.tied == (not own)
         assert weights_of_all(model, setup).all == 1_235_814_400 + own * 128_256 * 2_048
+        assert setup.trained(model).tied == (not own)
+
+
+def test_a_step_updates_litgpt_s_head_too() -> None:
+    """The optimizer's time is that of the bytes of all weights: of 1,235.8 M with a tied head, and 262.7 M more."""
+    line = "llama3.2-1b --hardware h100-sxm --micro-batch 1 --seq 512 --precision bf16-pure --optimizer-form fused"
+    tied, own = (
+        run_line(f"step {line} --json --framework {name}").data["values"]["step/optimizer"]
+        for name in ("fsdp", "litgpt")
+    )
+    assert own / tied == pytest.approx(1 + 128_256 * 2_048 / 1_235_814_400, rel=0.01)

@@ -13,7 +13,7 @@ from napkin.footprint.gathers import stream_bytes
 from napkin.footprint.local_weights import LocalWeights, as_frozen, states_of, sum_weights
 from napkin.footprint.moments import moments_of
 from napkin.footprint.optimizer_buffers import tensor_sizes
-from napkin.footprint.prepared import PreparedStep, as_held, layers_asleep, stack_of_step
+from napkin.footprint.prepared import PreparedStep, layers_asleep, stack_of_step
 from napkin.footprint.rank import Made, Rank
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.footprint.saved_activations import dot, saved_bytes
@@ -70,7 +70,7 @@ def least_states(model: Model, setup: Setup) -> Number:
 def weights_of_all(model: Model, setup: Setup) -> LocalWeights:
     """Return the weights of all pipeline stages together. A tied embedding, which one or two stages hold, counts
     once."""
-    model = as_held(model, setup)
+    model = setup.held(model)
     stack = stack_of_step(model, setup)
     kinds = tuple({id(layer): layer for _, layer in stack.runs}.values())
     held = weights_on_a_rank(model, stack, setup, kinds)

@@ -57,16 +57,11 @@ class PreparedStep:
 
 def prepare(model: Model, setup: Setup) -> PreparedStep:
     """Run the model once on the tape, forward and backward."""
-    held = as_held(model, setup)
+    held = setup.held(model)
     stack = stack_of_step(held, setup)
     run = pass_of(model, stack, setup)
     weights = weights_on_a_rank(held, stack, setup, run.kinds)
     return step_of(held, stack, setup, Replays(run, table_gradient(held, setup, weights)), weights)
-
-
-def as_held(model: Model, setup: Setup) -> Model:
-    """Return the model with the weights that its implementation has: a head of its own where that ties none."""
-    return replace(model, tied=False) if model.tied and setup.implementation.own_head else model
 
 
 def table_gradient(model: Model, setup: Setup, weights: Weights) -> Number:

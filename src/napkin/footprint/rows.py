@@ -11,7 +11,6 @@ from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import (
     PreparedStep,
-    as_held,
     order_of_run,
     pass_of,
     stack_of_step,
@@ -43,7 +42,7 @@ class Rows:
     """The pass of every row, whose setup has arrays with one entry per row."""
 
     def __init__(self, model: Model, setup: Setup) -> None:
-        self.model, self.setup = as_held(model, setup), setup
+        self.model, self.setup = setup.held(model), setup
         self.stack = stack_of_step(self.model, setup)
         self.run = pass_of(model, self.stack, setup)
         self._replays = Replays(self.run)

@@ -108,8 +108,8 @@ class Matmul(Module):
         return Value(out, self.d_out, divided, gathered)
 
     def _is_adapted(self, run: Lowering) -> bool:
-        """Return whether LoRA's pairs read what the layer reads. A is not divided next to a column-parallel layer, so
-        that it reads the tokens of all sequence-parallel ranks and keeps them, where the frozen layer keeps nothing
+        """Return whether LoRA's pairs read what the layer reads. Next to a column-parallel layer A reads
+        the tokens of all sequence-parallel ranks and keeps them, where the frozen layer keeps nothing
         (NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/utils.py, get_adapter_attributes_from_linear:
         return_layernorm_output_gathered; ParallelLinearAdapter.forward; pull request 4581)."""
         tuning = run.implementation.tuning

@@ -123,11 +123,15 @@ class Setup:
         """Return whether gradients pass through frozen layers anyway."""
         return wakes(self.frozen, self.layout.recompute, self.implementation, self.woken)
 
+    def held(self, model: Model) -> Model:
+        """Return the model with the weights that its implementation has: a head of its own where that ties none."""
+        return replace(model, tied=False) if model.tied and self.implementation.own_head else model
+
     def trained(self, model: Model) -> Model:
         """Return the model with frozen operations marked and adapters among its operations."""
         from napkin.operations.trained import as_trained  # a large module, which not every question needs
 
-        return as_trained(model, Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
+        return as_trained(self.held(model), Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
 
     def passes(self, model: Model) -> Passes:
         """Return the passes of a micro-batch, from which the time of a step and its hardware FLOPs follow."""
@@ -138,7 +142,8 @@ class Setup:
         that requires one. Model FLOPs, and so MFU, count these: they do not depend on recomputation."""
         from napkin.operations.trained import as_trained
 
-        return passes_of(as_trained(model, Frozen(self.implementation, self.frozen, self.asleep)), self.forwards)
+        frozen = Frozen(self.implementation, self.frozen, self.asleep)
+        return passes_of(as_trained(self.held(model), frozen), self.forwards)
 
     @property
     def running(self) -> Implementation:

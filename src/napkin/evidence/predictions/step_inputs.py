@@ -108,7 +108,7 @@ def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
         sized(1, network.param), sized(1, network.compute), head is None or head.learning.trained
     )
     parts = ceil_div(tokens, form.parts(tokens, model.logits, model.hidden))
-    alone = gathered_apart(not model.tied and setup.framework.unit_of_module, layout.zero, 3)
+    alone = gathered_apart(not setup.held(model).tied and setup.framework.unit_of_module, layout.zero, 3)
     return {
         "loss_parts": parts,
         "head_copied": copied,

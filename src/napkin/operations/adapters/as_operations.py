@@ -84,8 +84,9 @@ class Adapter(Ordinary):
         tuners/lora/layer.py, Linear.forward: `result + lora_B(lora_A(dropout(x))) * scaling`). DoRA multiplies both
         results and adds them: 4 + 4 + 6 bytes an element of the output; backward their gradients, and the vector's.
         Matrices in fp32 cast x to it (2 read, 4 written) and its gradient back, drop in it, and under autocast cast
-        both once more; without, matmuls read and write it, and the result is in it until the sum is cast back. In
-        place (unsloth kernels/utils.py, matmul_lora: addmm_), what is added to is read once."""
+        both once more; without, matmuls read and write it, and the result is in it until the sum is cast back, whose
+        gradient goes back to both terms, to the frozen layer's in 16 bits. In place (unsloth kernels/utils.py,
+        matmul_lora: addmm_), what is added to is read once."""
         if self.joined:
             return self.used * 2 * self.d_out, self.used * 2 * self.d_in * self.learning.inputs
         full = self.wide and not self.narrowed
@@ -94,7 +95,7 @@ class Adapter(Ordinary):
         inputs = self.learning.inputs * (not self.looked_up) * (6 + cast + 4 * full) + self.learning.inputs * dropped
         ahead, back = (24, 20) if self.magnitude else (10, 4)
         if full:
-            ahead, back = ahead + 10 + CAST, back + 8 + CAST
+            ahead, back = ahead + 10 + CAST, back + 8 + CAST * (1 + self.learning.inputs)
         forward = ahead * self.d_out + (cast + 2 * full + dropped) * self.d_in
         return self.used * forward, self.used * (back * self.d_out + inputs * self.d_in)
 
