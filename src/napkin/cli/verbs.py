@@ -31,7 +31,9 @@ SAME = {
 """Command → words that mean the same."""
 
 HINTS = {
-    "explain why formula derive": "napkin REST --explain: each number with its working",
+    "explain why formula derive": (
+        "--explain after the command that gave the number, e.g. napkin memory MODEL --hardware h100 --explain"
+    ),
     "goodput reliability mtbf failures failure interruptions uptime": (
         "napkin train-time REST: goodput next to the time; napkin checkpoint MODEL --gpus 64: failures, what they cost"
     ),
