@@ -13,7 +13,7 @@ from napkin.errors import NapkinError
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        ("explain memory llama3-8b", "napkin memory llama3-8b --explain"),
+        ("explain memory llama3-8b", "--explain after the command that gave the number, e.g. napkin memory llama3-8b"),
         ("goodput llama3-70b", "napkin train-time llama3-70b --tokens 1T"),
     ],
 )
