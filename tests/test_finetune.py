@@ -112,6 +112,8 @@ def test_a_card_that_is_not_known_is_the_reason(tmp_path: pathlib.Path, chip: st
         ({"model": "no-such-model"}, "no preset has the shape"),
         ({"layout": f"{PLAIN}, ulysses: 4"}, "do not divide 1 GPUs"),
         ({"layout": f"{PLAIN}, device_placement: auto"}, "states layout.device_placement: not modeled"),
+        ({"layout": f"{PLAIN}, gradient_checkpointing: true"}, "states layout.gradient_checkpointing: not modeled"),
+        ({"method": f"{LORA}, load_in_4bit: true"}, "states method.load_in_4bit: not modeled"),
         ({"method": f"{LORA}, experts_targeted: targeted"}, "which tensors of the experts"),
         ({"method": "kind: lora, lora_rank: 16, lora_targets: the usual ones"}, "has no linear layer 'the'"),
         ({"layout": f"{PLAIN}, offload: everything"}, "the offload everything is not modeled"),

@@ -120,10 +120,11 @@ READ = {
 
 
 def check_understood(row: RowFields) -> None:
-    """Reject a row with fields that are not read, except an explicit no."""
+    """Reject a row with fields that are not read, except an explicit no and a degree of 1; True equals 1, and is
+    neither."""
     for part, names in READ.items():
         for name, value in row.part(part).items():
-            if name not in names.split() and value not in (None, False, 1):
+            if name not in names.split() and (value is True or value not in (None, False, 1)):
                 raise NapkinError(f"states {part}.{name}: not modeled")
 
 
