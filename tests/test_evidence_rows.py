@@ -564,12 +564,24 @@ def test_bad_rows_are_named(tmp_path: pathlib.Path, change: tuple[str, str], say
         (("layout: {", "layout: {method: lora, "), "trains adapters"),
         (("layout: {", "layout: {whole_run: true, "), "an average over a whole run"),
         (("H100 SXM 80GB", "Abacus 9000"), "unknown accelerator"),
+        (("tp: 2, ", ""), "the layout is not stated"),  # 32 of 64 accelerators
+        (("tp: 2, pp: 1, dp: 32", "zero: 2"), "the layout is not stated"),
     ],
 )
 def test_what_cannot_be_predicted_says_why(tmp_path: pathlib.Path, change: tuple[str, str], why: str) -> None:
     (one,) = steps(rows_of(tmp_path, ROW.replace(*change)))
     assert one.predicted is None
     assert why in one.why
+
+
+def test_ranks_that_cover_all_accelerators_leave_one_tensor_parallel_rank(tmp_path: pathlib.Path) -> None:
+    for degrees in ("dp: 64", "dp: 64, zero: 2", "pp: 2, dp: 32", "pp: 2, dp: 16, cp: 2"):
+        stated, known = (
+            steps(rows_of(tmp_path, ROW.replace("tp: 2, pp: 1, dp: 32", whole)))[0]
+            for whole in (degrees, f"tp: 1, {degrees}")
+        )
+        assert stated.predicted is not None
+        assert stated.predicted == known.predicted
 
 
 # --- whom a row comes from ---

@@ -9,14 +9,7 @@ from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage
 from napkin.elementwise import Flag, Number, is_array, where
 from napkin.footprint.local_weights import LocalWeights
-from napkin.footprint.prepared import (
-    PreparedStep,
-    order_of_run,
-    pass_of,
-    stack_of_step,
-    step_of,
-    table_gradient,
-)
+from napkin.footprint.prepared import PreparedStep, order_of_run, pass_of, stack_of_step, step_of, table_gradient
 from napkin.footprint.rank_weights import Weights, weights_on_a_rank
 from napkin.footprint.replays import AFTER, Replays, chosen, replayed
 from napkin.footprint.sections import Pass, Section

@@ -57,8 +57,8 @@ class Experts(Module):
 
     @property
     def clamped(self) -> bool:
-        """Return whether gate and up are clamped, by themselves or in the activation."""
-        return self.limited or self.function == "swiglu_oai"
+        """Return whether the activation itself clamps gate and up."""
+        return self.function == "swiglu_oai"
 
     def weights(self) -> tuple[Weight, ...]:
         h, f, e, k = self.d_model, self.d_ff, self.experts, self.top_k

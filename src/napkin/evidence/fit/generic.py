@@ -114,7 +114,7 @@ def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
                 dims.experts,
                 dims.top_k,
                 bias=like.expert_bias,
-                limited=like.expert_clamp,
+                function="swiglu_oai" if like.expert_clamp else "silu",
             ),
         ]
         out = "experts"

@@ -3,6 +3,7 @@ time never reaches the prediction."""
 
 from __future__ import annotations
 
+import math
 import re
 
 from napkin.evidence.rows.fields import accelerator_of, context_ranks, title_of, unread_time
@@ -240,8 +241,10 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
         return "the pipeline's schedule with several chunks and zero bubble is not modeled"
     if why := unread_time(row):
         return why
-    sharded = row.count("layout.zero", 0, 3) == 3 or fsdp
-    if not sharded and row.count("layout.tp") is None and (row.count("hardware.count") or 1) > 1:
+    sharded, gpus = row.count("layout.zero", 0, 3) == 3 or fsdp, row.count("hardware.count") or 1
+    stated = [row.count(f"layout.{name}") for name in ("dp", "pp", "cp")]
+    covered = gpus == 1 or math.prod(one or 1 for one in stated) == gpus
+    if not sharded and row.count("layout.tp") is None and not covered:
         return "the layout is not stated"
     if row.text("hardware.fabric") == "ethernet":
         return "the rate of the Ethernet between its nodes is not stated"

@@ -31,9 +31,7 @@ def take_projected(reading: Reading, key: str, word: str) -> bool:
         reading.ask("optimizer", key, arguments, modules)
     elif not _takes_layers(named):
         reading.ask("optimizer", key, modules)
-        reading.refuse(
-            modules, "projects the gradients of other modules than all linear layers of the blocks", "optimizer"
-        )
+        reading.refuse(modules, OTHER_MODULES, "optimizer")
     elif not _is_usual(reading, stated, arguments):
         reading.ask("optimizer", key, arguments)
     else:
@@ -45,8 +43,8 @@ def take_projected(reading: Reading, key: str, word: str) -> bool:
 
 def _takes_layers(modules: object) -> bool:
     """Return whether module names cover attention and MLP of each block, and nothing else."""
-    words = {word for one in (modules if isinstance(modules, list) else [modules]) for word in
-             re.findall(r"[a-z][a-z_]+", str(one or ""))}  # fmt: skip
+    named = modules if isinstance(modules, list) else [modules]
+    words = {word for one in named for word in re.findall(r"[a-z][a-z_]+", str(one or ""))}
     attention = {"attn", "self_attn", "attention"}
     return words == LINEARS or (bool(words & attention) and "mlp" in words and words <= attention | {"mlp"})
 
