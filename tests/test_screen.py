@@ -273,3 +273,17 @@ def test_a_pipe_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_stream_of_ascii_gets_ascii() -> None:
     assert readable("8 × H100 ██▌··", Stream(True, "ascii")) == "8 x H100 ###.."
     assert readable("8 × H100 ██▌··", Stream(True)) == "8 × H100 ██▌··"
+
+
+@pytest.mark.parametrize(
+    ("width", "kept"),
+    [
+        (60, ["101 s a step", "90%: 80 to 127 s", "FITS 60.6 of 79.2 GiB"]),
+        (40, ["101 s a step", "FITS 60.6 of 79.2 GiB"]),
+        (20, ["101 s a step"]),
+    ],
+)
+def test_a_narrow_headline_keeps_its_verdict_longest(width: int, kept: list[str]) -> None:
+    parts = ["101 s a step", "90%: 80 to 127 s", "FITS 60.6 of 79.2 GiB", "MFU 0.54"]
+    screen = Screen((), parts, "fits")
+    assert page(screen, Display(width))[0].strip().split("   ") == kept

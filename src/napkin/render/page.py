@@ -26,7 +26,7 @@ def page_lines(screen: Screen, answer: Answer, view: Display, listed: Sequence[s
         return _quiet(screen, view, paint)
     lines = [clauses(screen.question, view.width)] if screen.question else []
     if screen.headline:
-        lines.append(_headline(screen, spaced(screen.headline, view.width - len(INDENT)), paint, INDENT))
+        lines.append(_headline(screen, spaced(screen.headline, view.width - len(INDENT), screen.verdict), paint, INDENT))
     if listed is not None:
         lines += listed
     elif screen.table is not None:
@@ -108,13 +108,15 @@ def _headline(screen: Screen, text: str, paint: Paint, indent: str = "") -> str:
     return indent + SPACE.join(paint(part, BOLD, one) for part, one in zip(parts, tones, strict=True))
 
 
-def spaced(parts: Sequence[str], width: int) -> str:
-    """Return the parts separated by three spaces, without the last ones that do not fit."""
-    for count in range(len(parts), 0, -1):
-        text = SPACE.join(parts[:count])
-        if len(text) <= width or count == 1:
-            return text
-    return ""
+def spaced(parts: Sequence[str], width: int, verdict: str = "") -> str:
+    """Return the parts separated by three spaces, without the last ones that do not fit; the part that begins with the
+    verdict is dropped after all others but the first."""
+    kept = list(parts)
+    while len(kept) > 1 and len(SPACE.join(kept)) > width:
+        judged = [bool(verdict) and part.startswith(verdict.upper()) for part in kept]
+        others = [place for place in range(1, len(kept)) if not judged[place]]
+        del kept[others[-1] if others else -1]
+    return SPACE.join(kept)
 
 
 def _assumed(words: Sequence[str], width: int, paint: Paint) -> str:

@@ -81,6 +81,8 @@ def _plan(question: MarketQuestion, offer: Offer) -> PlannedOffer:
     """Return the best layout for each count of an accelerator, or the reason why there is none."""
     spare: dict[str, NapkinError] = {}
     gpus = {"gpus": OptionText(question.gpus)} if question.gpus else {"min": OptionText("gpus")}
+    if "nodes" in question.asked:
+        gpus = {}
     one = {"hardware": OptionText(offer.slug), "price": OptionText(repr(offer.price.middle))}
     named = offer.row
     try:

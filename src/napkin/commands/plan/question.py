@@ -72,6 +72,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     asked = inputs.value("gpus")  # a number, or a list of them
     several = isinstance(asked, list)
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
+    need_machine_or_deadline(inputs)
     _read_objective(inputs, fewest=not counts)
     objective, tokens = inputs.text("objective"), _read_tokens(inputs, layouts.request.seq)
     read_market_price(inputs, layouts.hardware)
@@ -118,6 +119,16 @@ def read_least(inputs: Inputs) -> str | None:
     if least is not None and "objective" in inputs and inputs.text("objective") != least:
         raise NapkinError(f"--min {least} and --objective contradict each other", "leave out --objective")
     return least
+
+
+def need_machine_or_deadline(inputs: Inputs) -> None:
+    """Raise NapkinError (2) if a budget is all that limits the run: it costs nearly the same on any number of GPUs."""
+    fewest = "gpus" in (read_least(inputs), inputs.text("objective") if "objective" in inputs else None)
+    if inputs.has("budget") and not fewest and not any(map(inputs.has, ("gpus", "nodes", "within"))):
+        raise NapkinError(
+            "--budget does not say how many GPUs: a run costs about the same on few GPUs for years and on many for hours",
+            "--within 30d finds the fewest, --gpus 64..512 compares some",
+        )
 
 
 def _read_objective(inputs: Inputs, fewest: bool) -> None:
