@@ -26,7 +26,8 @@ def page_lines(screen: Screen, answer: Answer, view: Display, listed: Sequence[s
         return _quiet(screen, view, paint)
     lines = [clauses(screen.question, view.width)] if screen.question else []
     if screen.headline:
-        lines.append(_headline(screen, spaced(screen.headline, view.width - len(INDENT), screen.verdict), paint, INDENT))
+        line = spaced(screen.headline, view.width - len(INDENT), screen.verdict)
+        lines.append(_headline(screen, line, paint, INDENT))
     if listed is not None:
         lines += listed
     elif screen.table is not None:
