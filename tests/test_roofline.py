@@ -152,3 +152,10 @@ def test_every_kind_of_network_has_a_roofline(napkin: Napkin, model: str) -> Non
     assert outcome.status == 0, outcome.err
     assert all(row["bytes"] > 0 and row["time"] > 0 for row in outcome.data["rows"])
     assert outcome.data["verdict"] in ("memory", "compute")
+
+
+def test_a_link_is_slower_than_memory_by_the_ratio_of_their_rates(napkin: Napkin) -> None:
+    """3,200 / 64 = 50, for any size."""
+    found = napkin("roofline transfer 80GB --link 64GB/s --hardware h100 --memory-bandwidth 3.2TB/s --json").values
+    assert found["time/link"] == pytest.approx(80 / 64)
+    assert found["slower"] == pytest.approx(50)
