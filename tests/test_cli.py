@@ -80,6 +80,11 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
             "has no option --gpus",
             "napkin compare step A --gpus … --against model=B, or hardware=B",
         ),
+        (
+            "compare llama3-8b --params 7B",
+            "has no option --params",
+            "napkin compare train-time --params … --against params=B, or hardware=B",
+        ),
         ("roofline 64x32x16 --hardware h100", "no model is called", "matmul 64x32x16"),
         ("memory gpt2 --dora", "--dora needs --lora-rank", "--lora-rank 8"),
         ("memory gpt2 --unsloth", "no option --unsloth", "--trainer unsloth"),

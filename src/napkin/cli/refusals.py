@@ -66,7 +66,8 @@ def _elsewhere(command: Signature, spelling: str) -> str | None:
     commands = [one for one in asked if name in TAKES.get(one, ())]
     if commands and "against" in command.takes:  # of two names, not of a question with options
         kind = "step" if "step" in commands else commands[0]
-        return f"napkin compare {kind} A --{name} … --against model=B, or hardware=B"
+        who, other = ("", "params") if name == "params" else (" A", "model")  # a count replaces a model
+        return f"napkin compare {kind}{who} --{name} … --against {other}=B, or hardware=B"
     return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
 
 
