@@ -152,7 +152,9 @@ actor_infer: {device_mapping: "list(range(0,16))"}
 """
 
 
-@pytest.mark.parametrize(("modules", "recompute"), [("core_attn,moe", "selective"), ("moe,layernorm", None)])
+@pytest.mark.parametrize(
+    ("modules", "recompute"), [("core_attn,moe", "selective:core_attn+moe"), ("moe,gdp_qkv", None)]
+)
 def test_roll_recomputes_the_modules_that_it_names(modules: str, recompute: str | None) -> None:
     found = reading_of(source_of(ROLL % modules, "roll.yaml"))
     assert found.inputs["recompute"].value == recompute

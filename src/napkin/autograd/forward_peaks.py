@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from napkin.autograd.tensors import INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor
+from napkin.autograd.tensors import INPUT_LABEL, REMADE, WEIGHT_COPY, Node, Storage, Tensor
 from napkin.elementwise import Number, is_zero, maximum, minimum, product
 
 PRODUCTS = ("linear", "frozen", "grouped_mm", "bmm", "matmul", "mul", "gather", "index", "where", "masked_fill")
@@ -104,6 +104,7 @@ def _peak(passes: Sequence[tuple[Node, _Parts, _Parts]], dropped: bool = False) 
         if made or scratch or not is_zero(node.cached):  # else no more is live than before
             peak = maximum(peak, live + node.forward_scratch if scratch else live)
         for weight, storage in gone:
-            stays = 0 if dropped and storage.kind != WEIGHT_COPY else storage.kept
+            gone_early = storage.kind == REMADE or (dropped and storage.kind != WEIGHT_COPY)
+            stays = 0 if gone_early else storage.kept
             live = live - product(storage.size, weight if is_zero(stays) else weight - minimum(stays, weight))
     return peak

@@ -90,6 +90,8 @@ def replays(
         if number == first - 1:
             run.live = run.live + more
         node = nodes[number]
+        for storage in node.remakes:
+            run.live = run.live + product(storage.size, storage.kept)
         before = run.weights
         given = run.step(node)
         if run.weights is not before:

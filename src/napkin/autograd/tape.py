@@ -197,7 +197,10 @@ class Tape(Recorder):
         `copies`: number of weights, each for different rows."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
-        read = self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}") if self.linear_dtype else x
+        read = x
+        if self.linear_dtype:
+            read = self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}")
+            read.storage.narrowed = True
         kept = []
         if self.autocast and not x.no_grad:
             name = weight or "weight"

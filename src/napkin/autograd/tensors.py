@@ -16,6 +16,8 @@ INPUT_LABEL = "x"
 ACTIVATION, WEIGHT, WEIGHT_COPY, INPUT = "activation", "weight", "weight copy", "input"
 MADE_AGAIN = "made again"
 """Of a storage that no backward pass needs: what was in it is computed again, in the place of its gradient."""
+REMADE = "remade"
+"""Of a storage that a part of a layer frees in the forward pass and makes again in backward (recomputed.py)."""
 
 
 def sized(count: Number, dtype: str) -> Number:
@@ -26,9 +28,10 @@ def sized(count: Number, dtype: str) -> Number:
 class Storage:
     """Bytes on the device. `kept`: whether autograd saves it, 0 or 1, or an array of them (one per layout);
     `remembered`: the graph of a tensor that a module refers to after the pass saves it; `earlier`: an earlier layer
-    made it and saves it, unless this one runs again."""
+    made it and saves it, unless this one runs again; `narrowed`: the copy of fewer bits that a linear layer makes of
+    its input."""
 
-    __slots__ = ("earlier", "kept", "kind", "label", "remembered", "shared", "size")
+    __slots__ = ("earlier", "kept", "kind", "label", "narrowed", "remembered", "shared", "size")
 
     def __init__(self, label: str, size: Number, kind: str = ACTIVATION, shared: bool = False) -> None:
         self.label = label
@@ -38,6 +41,7 @@ class Storage:
         self.kept: Number = 0
         self.remembered = False
         self.earlier = False
+        self.narrowed = False
 
     @property
     def saved(self) -> Number:
@@ -122,6 +126,7 @@ class Node:
     elsewhere        nodes of other sections read it as well
     one_copy         they share autocast's copy: gradients are summed in its dtype, and cast when complete
     completes        its gradient is the last of these
+    remakes          what is made again just before its backward pass
     """
 
     __slots__ = (
@@ -138,6 +143,7 @@ class Node:
         "of",
         "one_copy",
         "output",
+        "remakes",
         "scratch",
         "uncast_weight",
         "weight",
@@ -171,6 +177,7 @@ class Node:
         self.elsewhere = False
         self.one_copy = False
         self.completes = True
+        self.remakes: tuple[Storage, ...] = ()
 
     @property
     def summed(self) -> Number:

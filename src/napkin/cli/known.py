@@ -125,7 +125,8 @@ def _sides() -> tuple[str, ...]:
 
 
 def _kinds_of_recomputation() -> tuple[str, ...]:
-    return ("none", "selective", "operations", "full", "every:2", "group:2", "group:sqrt")
+    parts = ("selective", "selective:moe_act+layernorm", "operations")
+    return ("none", *parts, "full", "every:2", "group:2", "group:sqrt")
 
 
 def _regions() -> tuple[str, ...]:

@@ -124,6 +124,10 @@ class OtherTools(Words):
         if means is not None:
             self._mean(head, means, value)
             return True
+        if spelling == "recompute-modules" and "recompute" in self._taken:
+            while (word := self._next()) is not None:
+                self._modules.append(word)
+            return True
         amount = launches.MEGATRON_AMOUNT.get(spelling)
         if amount is not None and "tokens" in self._taken:
             self._value(OPTIONS[amount], head, value)
@@ -148,6 +152,16 @@ class OtherTools(Words):
             return
         if self.given["samples"].where == "--train-samples":
             self.given["sample-tokens"] = OptionText(self.given["seq"].text, where="--train-samples", shared=True)
+
+    def _fill_modules(self) -> None:
+        """Take the modules of a launch as the parts that selective recomputation names; nothing else reads them."""
+        again = self.given.get("recompute")
+        if again is None or again.text != "selective":
+            self.unused.append("--recompute-modules")
+            return
+        self._put(OPTIONS["recompute"], f"selective:{'+'.join(self._modules)}", "--recompute-modules")
+        if "framework" in self._taken and "framework" not in self.given:  # the one that recomputes modules by name
+            self.given["framework"] = OptionText("megatron-core", where="--recompute-modules", shared=True)
 
     def _fill_framework(self) -> None:
         """Take FSDP as the framework if a line states sharding in FSDP's words (`--fsdp full_shard`) and a library for

@@ -46,6 +46,8 @@ class Line(OtherTools):
             self._model_of_shape()
         if self._megatron and "samples" in self.given:
             self._fill_samples()
+        if self._modules:
+            self._fill_modules()
         if {"trainer", "zero"} <= set(self.given):
             self._fill_framework()
         if self._several:

@@ -38,6 +38,7 @@ class Words:
         self._at = 0
         self._megatron = megatron
         self._shape: dict[str, str] = {}
+        self._modules: list[str] = []
         self._several: dict[str, str] = {}
         self._taken = {*command.names, *command.figures}
 

@@ -13,7 +13,9 @@ from napkin.counting.flops import Works
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.operations.base import Operation
-from napkin.operations.model import Model
+from napkin.operations.model import Layer, Model
+from napkin.operations.recomputed_parts import parts_of
+from napkin.options.modules import CORE_ATTENTION
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.training.order import order_of
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS, Recompute
@@ -94,11 +96,14 @@ def repeated_of_parameters(recompute: Recompute) -> Term:
 
 
 def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
-    """Return the recomputed FLOPs of the backward pass: the attention core, every block, each K-th block, or all except
-    attention and every second linear layer. Layers that no gradient reaches are not recomputed."""
+    """Return the recomputed FLOPs of the backward pass: the attention core and other parts of blocks, every block, each
+    K-th block, or all except attention and every second linear layer. Layers that no gradient reaches are not
+    recomputed."""
     path = "flops/recomputed"
     if recompute.kind == "selective":
-        parts = _learning(model, over, flops.is_attention)
+        core = CORE_ATTENTION in recompute.modules
+        again = [op for stack in model.stacks for layer in stack.layers for op in _of_parts(layer, recompute.apart)]
+        parts = _learning(model, over, lambda op: (core and flops.is_attention(op)) or op in again)
     elif recompute.kind == OPERATIONS:
         layers = [op for stack in model.stacks for layer in stack.layers for op in layer.operations]
         linears = _learning(model, over, lambda op: op in layers and op.linear() is not None)
@@ -114,6 +119,12 @@ def recomputed(model: Model, over: Works, recompute: Recompute) -> Term:
     if not parts:
         return constant(path, 0, "FLOP")
     return parts[0].renamed(path) if len(parts) == 1 else add(path, *parts)
+
+
+def _of_parts(layer: Layer, modules: tuple[str, ...]) -> list[Operation]:
+    """Return the operations of a layer of which all runs again, and not the activation within them alone."""
+    names = {name for part in parts_of(layer.operations, modules) if not part.within for name in part.operations}
+    return [op for op in layer.operations if op.name in names]
 
 
 def _learning(model: Model, over: Works, only: Callable[[Operation], bool]) -> list[Term]:

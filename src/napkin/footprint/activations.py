@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.autograd.forward_peaks import forward_peak, forward_peaks
 from napkin.autograd.live import before_recomputation
+from napkin.autograd.recomputed import Again, recompute
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node
 from napkin.elementwise import Number, minimum, total, where
@@ -20,6 +21,7 @@ from napkin.footprint.submodels import SubModel
 from napkin.operations.adapters.lora import in_layer
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Layer, Numbered, Stack
+from napkin.operations.recomputed_parts import RecomputedPart, parts_of
 from napkin.operations.rewrite import Operations, rewrite
 from napkin.operations.roles import MEMORY
 from napkin.operations.shapes import Value
@@ -43,18 +45,18 @@ def forward(
     precision: Precision,
     attention: str,
     dropout: float,
-    selective: bool = False,
+    modules: tuple[str, ...] = (),
     begins: bool = False,
 ) -> Pass:
     """Run a stack once on a tape: the operations before the layers, each layer type once, the head and the loss. Each
     submodel runs over its own sequences.
 
     attention  the kernel                      dropout  the probability, 0 for none
-    selective  the core of attention is recomputed
+    modules    what is recomputed by itself (operations/recomputed_parts.py)
     begins     no gradient reaches what follows the layers"""
     first = submodels[0]
     tape = tape_for(precision, first.implementation.fuses_gradients)
-    lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, selective)
+    lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, modules)
     made = _run_before(lowering, submodels)
     before = section("before", tape, 0, 0, 0)
     looked_up, first_x, last_x = _looked_up(submodels, made)
@@ -175,6 +177,20 @@ def _run_layers(
     return layers, kinds, patterns, width, dtype
 
 
+def _nodes_of(lowering: Lowering, names: list[str], part: RecomputedPart) -> Again:
+    """Return the nodes of a recomputed part of the layer that was run last, of operations `names` in order."""
+    if part.within:
+        first, end, until = lowering.inner[part.operations[0]]
+        return Again(tuple(range(first, end)), until, part.lets_go)
+    begins = [*(lowering.starts[name] for name in names), len(lowering.tape.nodes)]
+    nodes: list[int] = []
+    for place, name in enumerate(names):
+        if name in part.operations:
+            nodes += range(begins[place], begins[place + 1])
+    until = lowering.starts[part.until] if part.until else nodes[-1] + 1 if nodes else 0
+    return Again(tuple(nodes), until, part.lets_go)
+
+
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
     """Return the number of layers of each type, by its index."""
     counts: dict[int, int] = {}
@@ -206,7 +222,11 @@ def one_layer(
     x.tensor.no_grad = layer.begins
     whole = lowering.implementation
     lowering.implementation = in_layer(whole, layer)
-    out = lowering.run(rewrite(layer.operations, lowering.implementation), x)
+    program = rewrite(layer.operations, lowering.implementation)
+    out = lowering.run(program, x)
+    if lowering.modules:
+        parts = parts_of(layer.operations, lowering.modules)
+        recompute(tape, (_nodes_of(lowering, [op.name for op in program.operations], part) for part in parts))
     lowering.tape, lowering.reused, lowering.implementation = outer, {}, whole
     made = section(layer.kind, tape, 0, 0, x.tensor.size, whole.prunes)
     taken = lowering.arguments.values()

@@ -150,7 +150,7 @@ def pass_of(model: Model, stack: Stack, setup: Setup) -> Pass:
         setup.layers_in,
         setup.attention,
         setup.dropout,
-        layout.recompute.kind == "selective",
+        layout.recompute.parts,
         reach,
         setup.wakes,
     )

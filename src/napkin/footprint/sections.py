@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from napkin.autograd.forward_peaks import forward_peaks
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node, Storage, Tensor
+from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, REMADE, WEIGHT_COPY, Node, Storage, Tensor
 from napkin.elementwise import Number, total
 from napkin.operations.model import Layer, Numbered
 from napkin.record import record, replace
@@ -138,7 +138,7 @@ class Pass:
 def section(name: str, tape: Tape, start: int, first: int, input_bytes: Number, prunes: bool = False) -> Section:
     """Return the section that the tape recorded after its first `start` storages and its first `first` nodes. prunes:
     what recomputation by operations saves is what a gradient needs (implementations.py)."""
-    kept = tuple(tape.kept[start:])
+    kept = tuple(s for s in tape.kept[start:] if s.kind != REMADE)
     own = [s for s in kept if not s.shared]
     nodes = tuple(tape.nodes[first:])
     holds = [(number - first, tensor) for number, tensor in tape.holds if number >= first]

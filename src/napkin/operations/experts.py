@@ -148,9 +148,10 @@ class Experts(Module):
         first = inner * (2 if self.gated else 1)
         products = ExpertProducts(run, self)
         up, bias = self.grouped(products, sent, (self.d_model, first), offsets, "up")
+        begin = len(tape.nodes)
         hidden = self._hidden(run, up, rows * inner, stored)
         if run.implementation.scores_inside:
-            return self._scored_inside(run, products, hidden, weight, pick, offsets)
+            return self._scored_inside(run, products, hidden, weight, pick, offsets, begin)
         down, second = self.grouped(products, hidden, (inner, self.d_model), offsets, "down", *bias)
         if self.normed:
             down = scaled_norm(run, down, self.d_model)
@@ -163,15 +164,24 @@ class Experts(Module):
         return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)
 
     def _scored_inside(
-        self, run: Lowering, products: ExpertProducts, hidden: Tensor, weight: Tensor, pick: Tensor, offsets: Tensor
+        self,
+        run: Lowering,
+        products: ExpertProducts,
+        hidden: Tensor,
+        weight: Tensor,
+        pick: Tensor,
+        offsets: Tensor,
+        begin: int,
     ) -> Value:
         """Multiply the hidden elements by the scores, and add what the last product makes of them to each token. A
-        kernel of the gated activation multiplies within itself."""
+        kernel of the gated activation multiplies within itself. begin: the first node of the activation."""
         x, tape = run.read(self), run.tape
         if not (self.gated and run.implementation.swiglu in ONE_KERNEL):
             hidden = tape.cast(tape.multiply(hidden, weight), hidden.dtype)
         inner = self.d_ff // run.split.inner
+        end = len(tape.nodes)
         down, _ = self.grouped(products, hidden, (inner, self.d_model), offsets, "down")
+        run.inner[self.name] = begin, end, len(tape.nodes)
         total = tape.record("index_add", (down,), tape.new(x.tensor.count, down.dtype, "summed"), (pick,))
         products.close()
         return Value(tape.cast(total, x.tensor.dtype), self.d_model, x.divided, x.gathered)

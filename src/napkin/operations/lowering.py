@@ -93,12 +93,16 @@ class Lowering(StackInputs):
         split: Split,
         attention: str,
         dropout: float,
-        selective: bool = False,
+        modules: tuple[str, ...] = (),
     ) -> None:
         super().__init__(tape, implementation, shape, split)
         self.attention = attention
         self.dropout = dropout
-        self.selective = selective
+        self.modules = modules
+        """What is recomputed by itself (recomputed_parts.py)."""
+        self.inner: dict[str, tuple[int, int, int]] = {}
+        """Nodes of the part of an operation that can be, by name: first, one after the last, and one after the last
+        that reads its result."""
         self.tables: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
         self.orders: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self.factor: Tensor | None = None
@@ -158,6 +162,7 @@ class Lowering(StackInputs):
             self.handed = frozenset()
         self.arguments = {}
         self.starts = {}
+        self.inner = {}
         if x is not None and self.encoded is not None:
             self.values[self.memory] = Value(self.encoded, x.width, gathered=True)
             self.takes(self.encoded)

@@ -54,7 +54,7 @@ MEGATRON = """tensor-model-parallel-size pipeline-model-parallel-size expert-mod
     expert-tensor-parallel-size num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank
     use-distributed-optimizer num-query-groups group-query-attention ffn-hidden-size swiglu num-attention-heads
     untie-embeddings-and-output-weights disable-bias-linear position-embedding-type normalization
-    make-vocab-size-divisible-by transformer-impl use-mcore-models recompute-granularity train-iters
+    make-vocab-size-divisible-by transformer-impl use-mcore-models recompute-granularity recompute-modules train-iters
     train-samples moe-router-topk overlap-grad-reduce overlap-param-gather hidden-dropout attention-dropout
     lr-decay-style no-gradient-accumulation-fusion decoder-first-pipeline-num-layers
     decoder-last-pipeline-num-layers account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split

@@ -69,7 +69,7 @@ def _used(request: Request, block: Block, capacity: float, wanted: Array, width:
 
     For many cells, first evaluate the first stage of all, then the other stages of those where it fits; the rest cannot
     fit, because the worst stage needs at least as much."""
-    tapes: dict[bool, Rows] = {}  # the tape is the same for all but `selective`
+    tapes: dict[tuple[str, ...], Rows] = {}  # the tape is the same where the same parts of layers are recomputed
     found = []
     bases = Bases(block)
     for recompute, asked in zip(request.recomputes, wanted, strict=True):
@@ -77,11 +77,10 @@ def _used(request: Request, block: Block, capacity: float, wanted: Array, width:
             found.append((np.zeros(asked.shape), np.zeros(asked.shape)))
             continue
         setup = replace(request.setup, layout=block.layout.replaced(recompute=recompute))
-        selective = recompute.kind == "selective"
-        if selective not in tapes:
+        if recompute.parts not in tapes:
             rows = cells_of(setup.layout, bases.row_cells).replaced(zero=0)
-            tapes[selective] = Rows(request.model, replace(setup, layout=rows))
-        found.append(_Stages(tapes[selective], setup, bases, width).worst(asked, capacity))
+            tapes[recompute.parts] = Rows(request.model, replace(setup, layout=rows))
+        found.append(_Stages(tapes[recompute.parts], setup, bases, width).worst(asked, capacity))
     both = zip(*found, strict=True)
     of_all, ends = (np.stack(one) for one in both)
     return of_all, ends

@@ -63,10 +63,11 @@ class Times:
         return [replace(self._request.setup, layout=layout) for layout in layouts]
 
     def _alike(self) -> list[list[int]]:
-        """Return the recomputations by index, grouped by the layers that gradients reach."""
+        """Return the recomputations by index, grouped by the layers that gradients reach and the parts of layers that
+        run again."""
         found: dict[object, list[int]] = {}
         for number, setup in enumerate(self._setups()):
-            found.setdefault(setup.wakes, []).append(number)
+            found.setdefault((setup.wakes, setup.layout.recompute.apart), []).append(number)
         return list(found.values())
 
     def _kind(self, timed: Timed, which: list[int]) -> _Kind:

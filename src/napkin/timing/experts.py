@@ -89,6 +89,19 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     return found[0], found[1] if op.learning.runs else {}
 
 
+def activation_time(clock: Clock, op: RoutedExperts, name: str) -> Term:
+    """Return the seconds of the activation of routed experts in one forward pass."""
+    routed = term.multiply(f"{name}/routed", tokens_of_rank(clock, name), size(f"{name}/top_k", op.top_k))
+    work = term.multiply(
+        f"{name}/activation/elements",
+        routed,
+        size(f"{name}/d_ff", op.d_ff),
+        clock.rate("elementwise", clock.rates.elementwise),
+    )
+    per_element = term.constant("bytes_forward", (GATED_BYTES if op.gated else PLAIN_BYTES)[0], BYTE)
+    return clock.move(f"{name}/activation", term.multiply(f"{name}/activation/bytes", per_element, work))
+
+
 def tokens_of_rank(clock: Clock, name: str) -> Term:
     """Return the tokens for the experts of the fullest rank."""
     even, load = term.divide(f"{name}/tokens", clock.tokens, clock.tp), clock.layout.expert_load

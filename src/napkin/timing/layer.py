@@ -5,7 +5,7 @@ Seconds are kept in groups until the end, so that the printed breakdown adds up 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, holds_for_all, is_array, where
@@ -13,11 +13,14 @@ from napkin.operations.backward_parts import ALL
 from napkin.operations.base import EXPERT_KERNELS, Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Layer
+from napkin.operations.recomputed_parts import RecomputedPart, parts_of
 from napkin.operations.rewrite import fuse, fuse_linears
 from napkin.operations.roles import ADAPTER, MERGED
+from napkin.options.modules import EXPERT_ACTIVATION
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import PER_PARAM, SECOND, STACK, Clock, size, total, zero
+from napkin.timing.experts import activation_time
 from napkin.timing.layer_clock import GROUPS, LayerClock
 from napkin.timing.layer_collectives import adapter_time, heads_time, ring_time, tensor_time
 from napkin.timing.layer_weights import Held, layer_weights
@@ -76,8 +79,11 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
         clock.rate("accumulation_bytes", rates.accumulation_bytes, PER_PARAM),
         term.add(f"{kind}/all_weights", weights.dense, weights.experts),
     )
-    groups = by_group(own, last, clock.move(f"{kind}/accumulation", accumulated))
-    counted = launches_of(operations, clock.layout)
+    again = parts_of(operations, clock.layout.parts_recomputed) if own.learns else []
+    groups = by_group(
+        own, last, clock.move(f"{kind}/accumulation", accumulated), parts_time(clock, operations, again, kind)
+    )
+    counted = launches_of(operations, clock.layout, again)
     launches = launch_time(clock, kind, operations, counted)
     waits = experts_launched(clock, kind, operations, counted)
     groups["host"] = term.add(f"{kind}/host", host_time(kind, groups, launches), waits)
@@ -99,6 +105,30 @@ def forward_time(own: LayerClock, counted: Launches, launches: Term, waits: Term
     return term.add(f"{kind}/forward/waited", longer, term.multiply(f"{kind}/host/experts/forward", waits, share))
 
 
+def parts_time(
+    clock: Clock, operations: Sequence[Operation], parts: Sequence[RecomputedPart], kind: str
+) -> dict[str, list[Term]]:
+    """Return the seconds by group of the parts of a layer that run again: their operations' forward pass, with its
+    communication, or of experts the activation alone. What several parts have runs once more only."""
+    own = LayerClock(clock, f"{kind}/again")
+    if not parts:
+        return own.forward
+    names = {name for part in parts if not part.within for name in part.operations}
+    chosen = [op for op in operations if op.name in names]
+    for op in chosen:
+        op.time(own)
+    linears = fuse_linears(own.linears)
+    own.fused(linears)
+    own.elementwise(chosen)
+    own.add(*tensor_time(clock, own.kind, residual_width(operations), linears))
+    own.add(*adapter_time(clock, own.kind, own.adapters.values()))
+    for op in operations:
+        within = any(part.module == EXPERT_ACTIVATION and op.name in part.operations for part in parts)
+        if within and op.name not in names and (experts := op.routed()) is not None:
+            own.add({"elementwise": activation_time(clock, experts, f"{own.kind}/{op.name}")}, {})
+    return own.forward
+
+
 @record
 class Launches:
     """Kernel launches of a layer relative to the same layer fully trained without recomputation: its own and those of
@@ -113,19 +143,21 @@ class Launches:
     modules: Number
 
 
-def launches_of(operations: Sequence[Operation], layout: StepLayout) -> Launches:
+def launches_of(operations: Sequence[Operation], layout: StepLayout, parts: Sequence[RecomputedPart] = ()) -> Launches:
     """Return a layer's launches: one for each operation, one for each gradient of inputs and of weights in the backward
-    pass, and those of recomputation."""
+    pass, and those of recomputation, of all or of parts."""
+    repeated = {name for part in parts for name in part.operations}
     added = [op for op in operations if op.role in (ADAPTER, MERGED)]
     own = [op for op in operations if op.role not in (ADAPTER, MERGED)]
     usual = max(sum(sum(replace(op, learning=ALL).launch_counts()) for op in own), 1)
     again = layout.layers_recomputed * any(op.learning.runs for op in operations)
     passes = [
         [sum(_counts_as(op, layout) * op.launch_counts()[way] for op in some) for way in (0, 1)]
+        + [sum(_counts_as(op, layout) * op.launch_counts()[0] for op in some if op.name in repeated)]
         for some in (own, added)
     ]
-    plain, adapters = (ahead * (1 + again) + back for ahead, back in passes)
-    every, ahead = plain + adapters, sum(one for one, _ in passes)
+    plain, adapters = (ahead * (1 + again) + back + more for ahead, back, more in passes)
+    every, ahead = plain + adapters, sum(one for one, *_ in passes)
     gathered = 1 + any(op.learning.runs for op in operations) + layout.gathers_again * again
     matrices = [sum(len(op.weights()) for op in added), sum(1 for op in own if op.weights())]
     units = (layout.gathers_layers + layout.gathers_adapters * matrices[0]) * gathered
@@ -185,9 +217,11 @@ def experts_launched(clock: Clock, kind: str, operations: Sequence[Operation], c
     return term.multiply(f"{kind}/host/experts", local, each, share)
 
 
-def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str, Term]:
+def by_group(
+    own: LayerClock, last: Term | None, accumulation: Term, parts: Mapping[str, Sequence[Term]]
+) -> dict[str, Term]:
     """Return the seconds by group without the host's: forward, backward, and recomputation, which layers that no
-    gradient reaches do not have."""
+    gradient reaches do not have. parts: those of parts of the layer that run again."""
     clock, kind = own.clock, own.kind
     shares = clock.layout if own.learns else replace(clock.layout, **dict.fromkeys(RECOMPUTED, 0))
     every = size("layers_recomputed", shares.layers_recomputed)
@@ -202,17 +236,19 @@ def by_group(own: LayerClock, last: Term | None, accumulation: Term) -> dict[str
             groups[group] = term.add(name, accumulation)
             continue
         forward = total(f"{name}/forward", own.forward[group])
-        parts = [forward, total(f"{name}/backward", own.backward[group])]
-        parts.append(term.multiply(f"{name}/recomputed", every, forward))
+        seconds = [forward, total(f"{name}/backward", own.backward[group])]
+        seconds.append(term.multiply(f"{name}/recomputed", every, forward))
+        if parts[group]:
+            seconds.append(total(f"{name}/parts_recomputed", parts[group]))
         if group in more:
             what, share = more[group]
-            parts.append(term.multiply(f"{name}/{what}", share, forward))
+            seconds.append(term.multiply(f"{name}/{what}", share, forward))
         if group == "matmul" and last is not None:
             skipped = clock.rate("stops_early", clock.rates.stops_early, source="checkpoint stops early")
             early = term.multiply(f"{name}/skipped", every, skipped, last)
-            groups[group] = term.subtract(name, term.add(f"{name}/all", *parts), early)
+            groups[group] = term.subtract(name, term.add(f"{name}/all", *seconds), early)
         else:
-            groups[group] = term.add(name, *parts)
+            groups[group] = term.add(name, *seconds)
     return groups
 
 

@@ -24,6 +24,7 @@ class StepLayout:
     layers_recomputed   share of the layers that are recomputed in backward
     attention_recomputed, products_recomputed
                         1 if the attention core alone runs again; share of the forward matrix products that do
+    parts_recomputed    parts of each layer, besides the attention core, that run again (operations/recomputed_parts.py)
     splits_boundary     1 where each tensor-parallel rank sends its part of what passes between pipeline stages, and
                         gathers the rest on arrival, although the stream between layers is whole on each
     flash               1 for a fused attention kernel, 0 if the scores are written to memory
@@ -81,6 +82,7 @@ class StepLayout:
     layers_recomputed: Number = 0
     attention_recomputed: Number = 0
     products_recomputed: Number = 0
+    parts_recomputed: tuple[str, ...] = ()
     splits_boundary: Number = 0
     flash: Number = 1
     idle: Number = 1

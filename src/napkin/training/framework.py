@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.operations.implementations import Implementation
+from napkin.options.modules import CORE_ATTENTION
 from napkin.record import record, replace
 from napkin.training.precision import Precision
 
@@ -139,6 +140,7 @@ class Framework:
     reference_first  a reference model's passes over all micro-batches of a step run before those of the trained model
                      (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)
     engine        linear layers are TransformerEngine's, which has a workspace of its own
+    recomputes    modules of a layer that its selective recomputation can name (operations/recomputed_parts.py)
     prints        the figure of memory that its scripts print, if a row does not say which: allocated or reserved; "" if
                   they print none or several
     reported      the rank whose memory its log prints: the worst, the first stage, the larger of both ends
@@ -192,6 +194,7 @@ class Framework:
     pads: int = 0
     reference_first: bool = False
     engine: bool = False
+    recomputes: tuple[str, ...] = (CORE_ATTENTION,)
     prints: str = ""
     reported: str = WORST
     program: bool = False

@@ -5,6 +5,7 @@ The formulas of memory.py are the same for all; a record says which tensors exis
 
 from __future__ import annotations
 
+from napkin.options.modules import MODULES
 from napkin.record import replace
 from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Divisions, Earlier, Edition, Framework
 
@@ -44,7 +45,8 @@ FRAMEWORKS: dict[str, Framework] = {
         Framework(
             "megatron-core",
             "Megatron-core, NeMo, Megatron Bridge",
-            "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel.py: fp32 gradients in one buffer",
+            "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel.py: fp32 gradients in one buffer; "
+            "megatron/core/transformer/transformer_config.py, recompute_modules (since 3b141a24 of April 2025)",
             software="megatron-core",
             pads=128,
             implementation="megatron",
@@ -52,6 +54,7 @@ FRAMEWORKS: dict[str, Framework] = {
             masters=True,
             reference_first=True,
             engine=True,
+            recomputes=MODULES,
             differs=(("fuses_gradients", True),),
             earlier=(
                 Earlier(

@@ -10,6 +10,7 @@ from napkin.commands.question.frozen import read_frozen, read_implementation, re
 from napkin.commands.question.layout import check_divides, read_context, read_layout
 from napkin.commands.question.machine import read_generation, read_usual_format, read_usual_policy
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.parts import check_parts
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_micro_batches, read_sampled, read_task
 from napkin.errors import NapkinError, Refused
@@ -66,6 +67,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     policy = _read_formats(inputs, framework, policy)
     word = read_implementation(inputs)
     compiled = inputs.flag("compile")
+    check_parts(inputs, framework, model, layout.recompute)
     implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
     _check_ranks(model, implementation, word, int(layout.tp))
     given = [name for name in EXPERT_LOAD if name in inputs]

@@ -19,10 +19,12 @@ from napkin.evidence.rates.chips import factors
 from napkin.evidence.rates.machines import Machine, bridged, machine
 from napkin.evidence.rates.of_step import Asynchronous, Early, constant_names, rates
 from napkin.evidence.rows.printed import PrintedDecoder
+from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.steps import StepRow
 from napkin.evidence.software import stacks
 from napkin.inputs import hardware
 from napkin.operations.model import Model
+from napkin.options.modules import CORE_ATTENTION
 from napkin.record import fields, record, replace
 from napkin.timing.optimizer import FUSED_ON_HOST
 from napkin.timing.step import StepTime, step
@@ -30,7 +32,7 @@ from napkin.timing.step_layout import IDLE, StepLayout
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
-from napkin.training.recomputation import SECOND_LINEARS
+from napkin.training.recomputation import SECOND_LINEARS, recompute
 
 if TYPE_CHECKING:
     from napkin.evidence.fit.arrays import Floats, Indices, Mask
@@ -45,7 +47,7 @@ Structure = tuple["int | bool", ...]
 """The structure that rows must share to be stacked: flags, the window, and optional parts."""
 _STRUCTURE = ("gated", "tied", "window", "expert_bias", "expert_clamp")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
-_FORMS = ("host", "elementary", "exchanges")
+_FORMS = ("parts_recomputed", "host", "elementary", "exchanges")
 """What of a step's layout decides which terms there are; rows must share it too."""
 
 
@@ -79,6 +81,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         layers_recomputed=layers,
         attention_recomputed=core,
         products_recomputed=matmuls,
+        parts_recomputed=recompute(row.recompute).apart if is_of_parts(row.recompute) else (),
         splits_boundary=1 if stack.splits_boundary and not sp else 0,
         flash=0 if (row.attention or stack.attention) == "eager" else 1,
         low=1 if bits < 16 else 0,
@@ -119,6 +122,8 @@ def recomputed(row: StepRow, stack: stacks.SoftwareStack) -> tuple[float, float,
     """Return the recomputed shares of the layers, of the attention core and of the matmuls."""
     if row.recompute == "full":
         return 1.0, 0.0, 0.0
+    if is_of_parts(row.recompute):
+        return 0.0, float(CORE_ATTENTION in recompute(row.recompute).modules), 0.0
     if row.recompute == "selective" and stack.selective == "attention":
         return 0.0, 1.0, 0.0
     if row.recompute_layers:
@@ -270,12 +275,13 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
         (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
     )
     columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
-    forms = {form: getattr(first.plan, form) for form in _FORMS}
+    forms = {form: getattr(first.plan, form) for form in _FORMS[1:]}
     software = [stacks.stack(one.row.stack or stacks.UNKNOWN) for one in members]
     copies = np.array([one.row.gpus > 1 and s.copies_shards for one, s in zip(members, software, strict=True)])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
-        StepLayout(works=None, **forms, **columns),  # no published step has an optimizer of matrices
+        # no published step has an optimizer of matrices
+        StepLayout(works=None, parts_recomputed=first.plan.parts_recomputed, **forms, **columns),
         Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},

@@ -13,6 +13,7 @@ from napkin.operations.implementations import STACKED
 from napkin.operations.losses import LOSSES, copied_bytes
 from napkin.operations.model import Model
 from napkin.operations.trained import head_of
+from napkin.options.modules import CORE_ATTENTION
 from napkin.timing.optimizer import FUSED_ON_HOST, LOOPED_ON_HOST
 from napkin.timing.step_layout import IDLE, StepLayout
 from napkin.training.assigned_stages import Stages
@@ -27,7 +28,7 @@ def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
     """Return the share of the layers whose forward runs again, and whether only attention's core does."""
     kind, k = setup.layout.recompute.kind, setup.layout.recompute.k
     if kind == "selective":
-        return 0.0, True
+        return 0.0, CORE_ATTENTION in setup.layout.recompute.modules
     if kind == "every":  # blocks 0, K, 2K, …
         return math.ceil(model.depth / k) / model.depth, False
     return (1.0, False) if kind in ("full", "group") else (0.0, False)
@@ -58,6 +59,7 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, 
         layers_recomputed=share,
         attention_recomputed=1 if core else 0,
         products_recomputed=SECOND_LINEARS if layout.recompute.kind == OPERATIONS else 0,
+        parts_recomputed=layout.recompute.apart,
         splits_boundary=where(layout.sp, 0, 1 if stack.splits_boundary else 0),
         flash=0 if kernel == "eager" else 1,
         idle=IDLE.get(layout.schedule, 1),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from napkin.options.modules import MODULES, selective
+from napkin.training.recomputation import recompute
+
 RECIPE = "recipe default"
 """What rows say of flags that are a recipe's, and which their source does not state."""
 NO = frozenset(("none", "no", "off", "false", "disabled", "without"))
@@ -22,9 +25,11 @@ SOME = re.compile(r"layer|block|some|every|except|only|\d+ of |%|per-op|^\d+\)?$
 
 
 def recomputation(words: str) -> str:
-    """Return what words for recomputation mean: none, selective or full; "" if they are not known. A remark in
-    parentheses is ignored if it says where this is from (`full (--checkpoint-activations)`), not if it says how much
-    (`full (10 of 80 layers)`)."""
+    """Return what words for recomputation mean: none, selective, full, or parts of layers by name; "" if they are not
+    known. A remark in parentheses is ignored if it says where this is from (`full (--checkpoint-activations)`), not if
+    it says how much (`full (10 of 80 layers)`)."""
+    if parts := parts_named(words):
+        return parts
     head, opened, remark = words.strip().lower().partition(" (")
     if opened and SOME.search(remark):
         return ""
@@ -37,6 +42,23 @@ def recomputation(words: str) -> str:
     if rest:
         return "full" if rest <= FULL else ""
     return "full" if ACT & set(said) else ""
+
+
+def parts_named(words: str) -> str:
+    """Return what `--recompute` calls the modules of a layer that words name in Megatron-core's way (`selective:
+    moe_act, layernorm`), "" if they name none or say more."""
+    said = set(re.findall(r"[a-z_]+", words.lower()))
+    names = said.intersection(MODULES)
+    stated = {"selective", "modules", "recompute_modules"}
+    others = said - names - stated - NEUTRAL - {"and", "recompute_granularity"}
+    if not names or others or not said & stated or re.search(r"\d", words):
+        return ""
+    return selective(tuple(names))
+
+
+def is_of_parts(kind: str) -> bool:
+    """Return whether a kind of recomputation names parts of layers: `selective:moe_act+layernorm`."""
+    return kind.startswith("selective:") and bool(recompute(kind).parts)
 
 
 COUNTED = re.compile(r"\b(\d+)(?: ?/ ?| (?:out )?of (?:the )?| in )(\d+)\b")

@@ -7,6 +7,7 @@ from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.rows.fields import CPU_OFFLOADS, generation_of, unread_memory
 from napkin.evidence.rows.optimizers import optimizer_of
+from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.steps import StepRow, step_row
 from napkin.evidence.rows.words import KERNELS, LIGER_WORD, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
@@ -21,7 +22,7 @@ from napkin.training.frameworks import FRAMEWORKS, unnamed
 from napkin.training.kernels import LIGER
 from napkin.training.layout import Layout
 from napkin.training.precision import Precision, precision
-from napkin.training.recomputation import OPERATIONS, Recompute
+from napkin.training.recomputation import OPERATIONS, recompute
 from napkin.training.setup import Setup
 
 FULL = ("", "full")
@@ -125,10 +126,10 @@ RECOMPUTATIONS = ("", "none", "selective", "full", OPERATIONS, "other")
 
 
 def stated_recompute(row: RowFields) -> str:
-    """Return none, selective, full, operations or other; "" if the row does not say, or names a recipe alone. Refused
-    for other words."""
+    """Return none, selective, with or without parts of layers, full, operations or other; "" if the row does not say,
+    or names a recipe alone. Refused for other words."""
     kind = row.text("layout.recompute_kind")
-    if kind not in RECOMPUTATIONS:
+    if kind not in RECOMPUTATIONS and not is_of_parts(kind):
         raise NapkinError(f"the recomputation {kind[:40]} is not known")
     return kind
 
@@ -140,6 +141,8 @@ def recompute_of(row: RowFields, step: StepRow, framework: Framework) -> str:
     if kind == "other" or (kind == "selective" and of_layers):
         words = row.text("layout.recompute").lower()
         raise NapkinError(f"recomputes single operations ({words[:60] or kind}): not modeled")
+    if is_of_parts(kind) and set(recompute(kind).apart) - {*framework.recomputes}:
+        raise NapkinError(f"recomputes parts of layers ({kind[:60]}): not modeled in {framework.name}")
     if kind == "selective":
         return scripts.selective
     if scripts.sharded_recompute and not kind and step.gpus > 1:
@@ -297,7 +300,7 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
         sp=1 if step.sp and step.tp > 1 else 0,
         zero=step.zero or 0,
         schedule=schedule_of(row, chunks),
-        recompute=Recompute(recompute_of(row, step, framework)),
+        recompute=recompute(recompute_of(row, step, framework)),
     )
     return Setup(
         code_for(row, framework, model),

@@ -10,6 +10,7 @@ from napkin.evidence.rows.fields import accelerator_of, context_ranks, title_of,
 from napkin.evidence.rows.networks import states_bridge
 from napkin.evidence.rows.optimizers import name_of
 from napkin.evidence.rows.printed import Measured, PrintedDecoder, measured, printed_decoder
+from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.words import FSDP, HYBRID, SCHEDULES, schedule_named
 from napkin.evidence.software.stacks import STACKS
@@ -227,7 +228,7 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
     policy, kind = row.text("layout.policy"), row.text("layout.recompute_kind")
     if policy and policy not in POLICIES:
         return f"the policy {policy[:40]} is not known"
-    if kind not in ("", "none", "selective", "full", "other"):
+    if kind not in ("", "none", "selective", "full", "other") and not is_of_parts(kind):
         return f"the recomputation {kind[:40]} is not known"
     fsdp, optimizer = fsdp_of(row), name_of(row)
     if fsdp and fsdp not in FSDP:

@@ -217,9 +217,7 @@ class AttentionCore(Ordinary):
         if run.implementation.few_heads == "repeated":
             keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
             tensors = (tensors[0], keys, values)
-        if run.selective:  # the core runs again in backward: its inputs are all that is kept for it
-            run.tape.keep(*tensors)
-            run.tape.recomputed = True
+        first = len(run.tape.nodes)
         if kernel == EAGER:
             rows_apart = tuple(not value.heads_first for value in (q, k, v))
             out = self.eager(run, tensors, rows_apart, heads, kv_heads)
@@ -233,7 +231,7 @@ class AttentionCore(Ordinary):
             cut = kernel == FLASH and self.qk_dim % FLASH_HEAD != 0
             if q.heads_first and kernel != EFFICIENT and not cut:  # the result lies as the query does
                 out = select(heads == 1, out, run.tape.copy(out, "tokens first"))
-        run.tape.recomputed = False
+        run.inner[self.name] = first, len(run.tape.nodes), len(run.tape.nodes)
         if run.split.exchanges:
             out = run.tape.record("exchange", (out,), run.tape.new(out.count, out.dtype, "own tokens of all heads"))
         if run.implementation.tuning is not None and run.implementation.tuning.prompted:

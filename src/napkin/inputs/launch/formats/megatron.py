@@ -161,7 +161,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "nnodes nproc_per_node use_distributed_optimizer use_torch_fsdp2 use_megatron_fsdp sequence_parallel "
-            "recompute_activations recompute_granularity recompute_method recompute_num_layers deepspeed "
+            "recompute_activations recompute_granularity recompute_method recompute_num_layers recompute_modules "
+            "deepspeed "
             "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism "
             "moe_expert_capacity_factor moe_pad_expert_input_to_capacity overlap_moe_expert_parallel_comm "
             "num_distributed_optimizer_instances "

@@ -53,9 +53,8 @@ def _recipe(reading: Reading) -> None:
             reading.put("zero", stage, key)
             break
     core.take_async(reading, "comm_overlap.overlap_moe_expert_parallel_comm")
-    kind = reading.source.plain("model.recompute_granularity")
-    if kind is not None:
-        reading.put("recompute", str(kind).lower(), "model.recompute_granularity")
+    if reading.source.plain("model.recompute_granularity") is not None:
+        core.take_recompute(reading, *(f"model.recompute_{name}" for name in core.RECOMPUTE))
     mixed = reading.source.plain("mixed_precision")
     if isinstance(mixed, str):
         reading.ask("precision", "mixed_precision")
@@ -83,7 +82,8 @@ FORMAT = LaunchFormat(
         KeyRule(
             "model.teacher checkpoint.finetune peft model.sequence_parallel dist.use_torch_fsdp2 "
             "dist.use_megatron_fsdp "
-            "ddp.use_distributed_optimizer model.recompute_granularity comm_overlap.overlap_moe_expert_parallel_comm",
+            "ddp.use_distributed_optimizer model.recompute_granularity model.recompute_method "
+            "model.recompute_num_layers model.recompute_modules comm_overlap.overlap_moe_expert_parallel_comm",
             "model task sp zero recompute async-ep",
             "omitted settings are the recipe's",
             _recipe,

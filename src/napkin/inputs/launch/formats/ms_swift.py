@@ -240,7 +240,7 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "deepspeed fsdp sequence_parallel_size deepspeed_autotp_size use_distributed_optimizer sequence_parallel "
-            "recompute_granularity recompute_method recompute_num_layers",
+            "recompute_granularity recompute_method recompute_num_layers recompute_modules",
             "framework zero offload cp tp sp recompute",
             "zero0 to zero3, with or without _offload, or FSDP2; Megatron: the distributed optimizer",
             take_layout,
@@ -280,7 +280,6 @@ FORMAT = LaunchFormat(
         "exp_avg_sq_dtype main_grads_dtype main_params_dtype": "placement and format of optimizer states",
         "mtp_num_layers": "multi-token prediction",
         "fp8_*": "fp8 recipe and layer selection",
-        "recompute_modules": "selection of recomputed layers",
         "zero_hpz_partition_size": "secondary parameter partition (ZeRO++ hpZ)",
         "use_logits_to_keep": "selection of computed logits",
         "device_map max_memory": "layers spread over several GPUs in one process",

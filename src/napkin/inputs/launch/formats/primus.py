@@ -65,7 +65,7 @@ OF_MEGATRON = LaunchFormat(
     rules=(
         KeyRule(
             "use_distributed_optimizer use_torch_fsdp2 sequence_parallel recompute_granularity recompute_method "
-            "recompute_num_layers bf16 fp16 fp8 optimizer attention_backend",
+            "recompute_num_layers recompute_modules bf16 fp16 fp8 optimizer attention_backend",
             "",
             "",
             _megatron,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, take_model, take_targets
 from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
@@ -148,9 +149,8 @@ def _others(reading: Reading) -> None:
     key = key if key in source else "model.enable_gradient_checkpointing"
     if is_megatron(source):
         block = "engine" if is_sft(source) else f"{A}.megatron"
-        part = f"{block}.override_transformer_config.recompute_granularity"
-        kind = source.plain(part)
-        reading.put("recompute", str(kind).lower(), part) if kind else reading.default("recompute", "none", part)
+        part = f"{block}.override_transformer_config.recompute"
+        core.take_recompute(reading, *(f"{part}_{name}" for name in core.RECOMPUTE))
     elif on is not None:
         reading.put("recompute", "full" if on else "none", key)
     else:

@@ -7,6 +7,7 @@ from napkin.inputs.launch.megatron.stages import take_stages
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import degree, flag, natural, number, product, whole, word
+from napkin.options.modules import MODULES, selective
 
 LAYOUT = (
     Key("tensor_model_parallel_size|model_parallel_size", "tp", degree, 1),
@@ -32,7 +33,7 @@ NOT_MODELLED = {
     "moe_expert_capacity_factor moe_pad* moe_aux* moe_z* moe_shared_expert_overlap moe_use_legacy* "
     "moe_*": "token routing to experts",
     "overlap_* tp_comm_overlap* delay_* align_*": "overlap of communication and computation",
-    "recompute_modules recompute_method recompute_num_layers distribute_saved_activations": "recomputation settings",
+    "recompute_method recompute_num_layers distribute_saved_activations": "recomputation settings",
     "cross_entropy_* fused_* *_fusion apply_rope_fusion masked_softmax_fusion no_*_fusion": "fused kernels",
     "cuda_graph* enable_cuda_graph external_cuda_graph use_cuda_graph*": "CUDA graphs",
     "decoupled_lr decoupled_min_lr": "a separate learning rate needs another gradient buffer for the embedding",
@@ -178,8 +179,8 @@ def take_sp(reading: Reading) -> None:
         reading.default("sp", False, "sequence_parallel")
 
 
-CORE = "core_attn"
-"""What Megatron-core calls scores, softmax and their product with values, and recomputes by default."""
+RECOMPUTE = ("granularity", "method", "num_layers", "modules")
+"""Ends of the names of Megatron-core's settings of recomputation, in the order in which `take_recompute` takes them."""
 
 
 def take_recompute(
@@ -189,8 +190,8 @@ def take_recompute(
     layers: str = "recompute_num_layers",
     modules: str = "recompute_modules",
 ) -> None:
-    """Read recomputation: none, selective (core attention; other modules alone are refused), or full, in groups of
-    layers if given."""
+    """Read recomputation: none, selective (core attention, or the modules that are named), or full, in groups of layers
+    if given."""
     if reading.read("checkpoint_activations", flag):
         reading.put("recompute", "full", "checkpoint_activations")
         return
@@ -239,13 +240,17 @@ def _take_selective(reading: Reading, granularity: str, modules: str) -> None:
     """Read selective recomputation, which is that of core attention unless modules are named (arguments.py)."""
     import re
 
-    names = re.findall(r"\w+", str(reading.source.plain(modules) or CORE))
-    if CORE in names:
-        reading.put("recompute", "selective", granularity)
+    names = re.findall(r"\w+", str(reading.source.plain(modules) or ""))
+    unknown = [name for name in names if name not in MODULES]
+    if unknown:
+        reading.ask("recompute", granularity, modules)
+        why = f"which tensors {', '.join(unknown)[:80]} saves is not modeled"
+        reading.refuse(modules, f"{why}; --recompute none is an upper bound", "recompute")
         return
-    reading.ask("recompute", granularity, modules)
-    why = f"{', '.join(names)[:80]} without {CORE}: which of a layer's modules are recomputed is not modeled"
-    reading.refuse(modules, f"{why}; --recompute none is an upper bound", "recompute")
+    if names:
+        reading.put("recompute", selective(tuple(names)), granularity, modules)
+    else:
+        reading.put("recompute", "selective", granularity)
 
 
 def take_precision(reading: Reading, default: str | None = FP32) -> None:
