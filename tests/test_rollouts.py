@@ -44,9 +44,11 @@ def rates(**changes: float) -> Rates:
     return replace(Rates(**dict.fromkeys(fields(Rates), 1.0)), **changes)
 
 
-def steps_of(*lengths: int) -> tuple[float, float]:
+def steps_of(
+    answers: int, at_once: int, response: int, longest: int, batches: int = 1, joined: bool = False
+) -> tuple[float, float]:
     """Decoding steps of a full batch, and after it."""
-    full, last = decoding_steps(*lengths)
+    full, last = decoding_steps(answers, at_once, response, longest, batches, joined)
     return float(full.value), float(last.value) if last else 0
 
 
@@ -108,6 +110,27 @@ def test_a_full_batch_of_several_steps_is_generated_one_into_the_other() -> None
     """8 answers of a step of 10 tokens each; of 4 steps up to 32 are there, 16 at a time: 8·9/16 steps, and a fourth of
     the 6 of the longest."""
     assert steps_of(8, 16, 10, 16, 4) == (8 * 9 / 16, 6 / 4)
+
+
+def test_an_engine_that_joins_steps_waits_for_no_step_s_longest_response() -> None:
+    """8 answers of 10 tokens on an engine a step ahead, 8 at a time: 9 steps, while two steps' answers share the 15 of
+    the longest of 16 tokens; of one of 40 tokens they share 39, half of which are more than 9. Two steps ahead, 16 at
+    a time, three share them."""
+    assert steps_of(8, 8, 10, 16, joined=True) == (9, 0)
+    assert steps_of(8, 8, 10, 40, joined=True) == (9, 39 / 2 - 9)
+    assert steps_of(8, 64, 10, 40, 2, joined=True) == (4.5, 39 / 3 - 4.5)
+    assert steps_of(8, 8, 10, 40) == (9, 30)
+
+
+def test_only_nemo_rl_joins_steps_and_only_where_responses_lag() -> None:
+    """Responses of 300 tokens with a limit of 3,000: a step ahead, half of the longest one's passes are left."""
+    long = "--prompt-tokens 200 --response-tokens 300 --max-response-tokens 3000 --samples-per-prompt 8"
+    line = f"step llama3-8b --task grpo --gpus 8 --hardware h100 --trainer {{}} --global-batch 64 {long}"
+    ahead = f"{line} --rollout separate:4 --off-policy-steps 1"
+    nemo, verl = (values(ahead.format(name))["step/generation"] for name in ("nemo-rl", "verl --rollout-tp 1"))
+    assert 0.45 < nemo / verl < 0.6
+    nemo, verl = (values(line.format(name))["step/generation"] for name in ("nemo-rl", "verl --rollout-tp 1"))
+    assert nemo == pytest.approx(verl, rel=0.02)
 
 
 def test_published_transfers_are_met() -> None:

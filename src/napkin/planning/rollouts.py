@@ -82,6 +82,7 @@ class RolloutLengths:
     answers   responses per prompt              prompts   prompts per step
     updates   optimizer steps per step, each on a part of the responses
     behind    steps by which responses may be older than the weights; 0: generation and training alternate
+    joined    whether responses of such a later step are started next to the last ones of the step before
     streamed  whether they are trained on as they end, while the engine is kept full: no step waits for its longest one
     lent      share of them that must be there before the trainer starts, until when it lends its GPUs
     """
@@ -94,6 +95,7 @@ class RolloutLengths:
     longest_prompt: int = 0
     updates: int = 1
     behind: int = 0
+    joined: bool = False
     streamed: bool = False
     lent: float = 0.0
 
@@ -300,7 +302,8 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
     batches = max(lengths.behind, 1)
     spread = lengths.spread
     longest = lengths.response if lengths.streamed else lengths.longest
-    full, last = decoding_steps(answers, at_once, lengths.response, longest, batches)
+    joined = lengths.joined and lengths.behind > 0
+    full, last = decoding_steps(answers, at_once, lengths.response, longest, batches, joined)
     every = answers * (lengths.response - 1)
     late = min(answers, at_once / batches) * (lengths.response - 1) * spread.after(lengths.response) if last else 0.0
     later = spread.position(lengths.response)

@@ -62,11 +62,11 @@ def generation_time(rollout: Rollout, rates: GenerationRates) -> Term:
 
 
 def decoding_steps(
-    answers: int, at_once: int, response: int, longest: int, batches: int = 1
+    answers: int, at_once: int, response: int, longest: int, batches: int = 1, joined: bool = False
 ) -> tuple[Term, Term | None]:
     """Return the decoding steps for `answers` responses of `response` mean tokens, `at_once` at a time: those of a full
     batch, and those after it for the responses longer than the mean, None if there are none. batches: number of steps
-    whose responses are generated without a gap."""
+    whose responses are generated without a gap; joined: the next step's are started before the last of these end."""
     later = term.leaf(
         "later_tokens_of_an_answer", response - 1, "1", term.GIVEN, "the first comes from the prompt's pass"
     )
@@ -75,6 +75,10 @@ def decoding_steps(
     full = term.divide("decode/steps", every, together)
     if longest <= response:
         return full, None
+    if joined:
+        every = term.leaf("later_tokens_of_the_longest", longest - 1, "1", term.GIVEN)
+        least = term.divide("decode/steps_of_the_longest", every, term.constant("steps_at_a_time", batches + 1))
+        return full, term.subtract("last/steps", least, full) if float(least.value) > float(full.value) else None
     last = term.subtract(
         "last/steps",
         term.leaf("tokens_of_the_longest", longest, "1", term.GIVEN),

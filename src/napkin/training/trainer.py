@@ -82,6 +82,8 @@ class Trainer:
     timer     passes that its timer of log-probabilities holds
     scores    tasks with logits only for responses, not prompts
     penalizes a step of reinforcement learning uses a reference by default
+    joins_steps  an engine that is steps behind takes new weights while it decodes, and starts responses of a later step
+              next to the last ones of the step before
     broadcast byte/s at which it sends all weights to a separate engine, 0 if unknown
     defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
@@ -137,6 +139,7 @@ class Trainer:
     micro: int = 1
     group: int = 0
     timer: tuple[str, ...] = ("logprobs",)
+    joins_steps: bool = False
     broadcast: float = 0.0
     defers: bool = False
     units: tuple[int, ...] = (1,)

@@ -245,8 +245,10 @@ TRAINERS: dict[str, Trainer] = {
             "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: generation.backend vllm, gpu_memory_utilization 0.6, "
             "bf16, reference_policy_kl_penalty 0.01, sequence_packing of 4 × 512 tokens; grpo_math_8B.yaml: of "
             "the longest sequence; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit, "
-            "timer policy_and_reference_logprobs; dtensor_cfg: FSDP2 around transformers' models, whose weights are "
-            "loaded in float32; megatron_cfg: pipeline_model_parallel_size, "
+            "timer policy_and_reference_logprobs; recipes/llm/performance/*async*.yaml: in_flight_weight_updates, with "
+            "which algorithms/async_utils starts prompts of a later step as those of the step before end; "
+            "dtensor_cfg: FSDP2 around transformers' models, whose weights are loaded in float32; "
+            "megatron_cfg: pipeline_model_parallel_size, "
             "distributed_data_parallel_config.use_distributed_optimizer",
             full="amp-bf16",
             loads="fp32",
@@ -264,6 +266,7 @@ TRAINERS: dict[str, Trainer] = {
             packs=2048,
             longest=(1,),
             timer=("logprobs", "reference"),
+            joins_steps=True,
             penalizes=(*PENALIZED, "grpo"),
             units=(),
             software="megatron-core",

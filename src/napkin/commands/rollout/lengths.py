@@ -129,6 +129,7 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
         longest_prompt=longest_prompt,
         updates=updates,
         behind=inputs.integer("off-policy-steps", default="0"),
+        joined=read_trainer(inputs).joins_steps,
     )
     if whole not in (None, found.most):
         raise NapkinError(

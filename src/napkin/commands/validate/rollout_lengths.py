@@ -161,6 +161,7 @@ def _lengths(
         prompts=samples // group,
         updates=max(samples // step, 1) if step else 1,
         behind=behind_of(row),
+        joined=trainer_of(row).joins_steps,
         streamed=streams(row),
         lent=LENT if _mode_of(row) == SWITCHED else 0.0,
     )
