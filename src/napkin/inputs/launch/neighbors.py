@@ -25,6 +25,8 @@ CONVERTS = (
 )
 """Options of programs that convert checkpoints of Megatron."""
 CONVERTER = re.compile(r"(?:^|/)(?:hf2m\w*|m\w*2hf|hf2te)[^/]*\.py$")
+TITAN_TOKENS = ("num_tokens_per_microbatch_per_dp_rank", "num_tokens_per_train_step", "max_context_length")
+"""Sizes of torchtitan since 9810191bb (February 2026), whose registry's functions set what a line omits."""
 MEGATRON_TASKS = re.compile(r"(?:^|/)tasks/(?:\w+/)*main\.py$")
 
 
@@ -148,9 +150,13 @@ NEIGHBORS = (
         ),
         SIZES,
     ),
+    Neighbor("Lingua's configuration", _holds("distributed.fsdp_type", "model.n_layers|model.dim"), SIZES, True),
     Neighbor(
         "torchtitan's launch line, which names a function that makes its configuration",
-        lambda source: source.module.endswith("torchtitan/train.py") and source.has_all("module", "config"),
+        lambda source: (
+            (source.module.endswith("torchtitan/train.py") and source.has_all("module", "config"))
+            or source.has_any(*(f"training.{one}" for one in TITAN_TOKENS))
+        ),
         SIZES,
     ),
     Neighbor(

@@ -85,12 +85,13 @@ def _wrapped(source: LaunchFile) -> str:
     if not source.is_mapping:
         return ""
     blocks = dict.fromkeys(key.partition(".")[0] for key in source.values if "." in key)
-    found = [one for one in blocks if _is_known(source.under(one)) and _is_known(source.renamed({one: ""}))]
+    found = [one for one in blocks if _kind(source.under(one)) == _kind(source.renamed({one: ""})) != ""]
     return found[0] if len(found) == 1 else ""
 
 
-def _is_known(source: LaunchFile) -> bool:
-    return any(format.is_this(source) for format in formats())
+def _kind(source: LaunchFile) -> str:
+    """Return the name of the first format that recognizes a source; "" if none does."""
+    return next((format.name for format in formats() if format.is_this(source)), "")
 
 
 def _of_program(source: LaunchFile) -> str:

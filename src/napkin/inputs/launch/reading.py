@@ -166,11 +166,13 @@ class Reading:
     def default(self, option: str, value: object, *keys: str) -> None:
         """Set an option to the framework's default if the file omits it.
 
-        If one of its keys is present but open, such as a shell variable, the option is left open.
+        If one of its keys is present but open, such as a shell variable, the option is left open; so it is if the file
+        states one that no rule has read.
         """
         if option in self.inputs:
             return
-        stated = [key for key in keys if (found := self.find(key)) is not None and is_open(found.value)]
+        unread = [key for key in keys if key not in self.source.looked and self.find(key) is not None]
+        stated = unread + [key for key in keys if (found := self.find(key)) is not None and is_open(found.value)]
         if stated or self.source.missing:  # a settings file that is not here may set it
             self.ask(option, *(stated or keys), absent="" if stated else self.source.missing[0])
         else:

@@ -72,13 +72,7 @@ def of_verl(reading: Reading) -> None:
     take_padding(reading, "actor_rollout_ref.model.use_remove_padding")
     if not reading.read(f"{R}.log_prob_use_dynamic_bsz|{A}.use_dynamic_bsz", flag):
         reading.take("logprob-micro-batch", f"{R}.log_prob_micro_batch_size_per_gpu", whole)
-    share = reading.read(f"{R}.gpu_memory_utilization", number)
-    if share:
-        reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
-    elif reading.find(f"{R}.gpu_memory_utilization") is not None:
-        reading.ask("rollout", f"{R}.gpu_memory_utilization")
-    else:
-        reading.default("rollout", "colocated:0.5", f"{R}.gpu_memory_utilization")
+    _engine_of_verl(reading)
     reading.take("rollout-tp", f"{R}.tensor_model_parallel_size", degree)
     penalties = (f"{A}.use_kl_loss", "algorithm.use_kl_in_reward")
     stated = [key for key in penalties if key in source]
@@ -100,6 +94,42 @@ def of_verl(reading: Reading) -> None:
             reading.refuse(updated, "the reward model is trained as well", "reward")
     if reading.read("reward_model.enable", flag):
         take_other_model(reading, "reward", "reward_model.model.path")
+
+
+def _engine_of_verl(reading: Reading) -> None:
+    """Read where verl generates: on the actor's GPUs, or on a pool of its own (one_step_off, fully_async)."""
+    pool, hybrid = ("rollout.nnodes", "rollout.n_gpus_per_node"), "actor_rollout_ref.hybrid_engine"
+    apart = reading.read(hybrid, flag) is False
+    if apart or reading.source.has_any(*pool):
+        _pool_of_verl(reading, hybrid, pool)
+        return
+    share = reading.read(f"{R}.gpu_memory_utilization", number)
+    if share:
+        reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
+    elif reading.find(f"{R}.gpu_memory_utilization") is not None:
+        reading.ask("rollout", f"{R}.gpu_memory_utilization")
+    else:
+        reading.default("rollout", "colocated:0.5", f"{R}.gpu_memory_utilization")
+
+
+def _pool_of_verl(reading: Reading, hybrid: str, pool: tuple[str, str]) -> None:
+    """Read the engine's own pool of GPUs, which come on top of trainer's (experimental/*/config/*.yaml: 1 × 8).
+
+    The fully asynchronous trainer takes require_batches mini-batches at a time; samples are prompts.
+    """
+    stated = [key for key in pool if key in reading.source]
+    if not stated or reading.open_among(*pool):
+        reading.ask("rollout", *(stated or [hybrid]))
+        reading.ask("gpus", *(stated or [hybrid]))
+        return
+    nodes, each = (reading.read(key, whole) or usual for key, usual in zip(pool, (1, 8), strict=True))
+    reading.derive("rollout", f"separate:{nodes * each}", *stated)
+    trainers = reading.inputs.get("gpus")
+    if trainers is not None and trainers.value:
+        reading.derive("gpus", trainers.value + nodes * each, *trainers.where.split(", "), *stated)
+    reading.derive("off-policy-steps", 1, *stated)
+    reading.take("updates", "async_training.require_batches", whole)
+    reading.take("samples", "rollout.total_rollout_steps", whole)
 
 
 def _of_fork(reading: Reading, key: str, samples: int, sizes: tuple[int, int], where: tuple[str, str]) -> None:

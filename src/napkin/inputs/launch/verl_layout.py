@@ -67,8 +67,12 @@ def _take_megatron(reading: Reading) -> None:
         where = "trainer.n_gpus_per_node"
         reading.derive("dp", gpus // dense, where, *found)
     if (reading.value_of("tp") or 1) > 1:
-        reading.default("sp", True, f"{A}.megatron.sequence_parallel")
-    reading.default("zero", 1, f"{A}.megatron.use_distributed_optimizer")
+        reading.take("sp", f"{degrees}.sequence_parallel", flag)
+        reading.default("sp", True, f"{degrees}.sequence_parallel")
+    divided = reading.read(f"{degrees}.use_distributed_optimizer", flag)
+    if divided is not None:
+        reading.put("zero", 1 if divided else 0, f"{degrees}.use_distributed_optimizer")
+    reading.default("zero", 1, f"{degrees}.use_distributed_optimizer")
     if not is_sft(source):  # between an actor's phases; an SFT step has none
         _take_offload(reading, degrees)
     check_gpus(reading, "trainer.n_gpus_per_node")

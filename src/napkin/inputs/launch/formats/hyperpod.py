@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.checks import check_batch
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf.adapter import adapter
-from napkin.inputs.launch.names import take_attention, take_model
+from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_amount, take_fsdp
@@ -76,6 +76,7 @@ def _others(reading: Reading) -> None:
     reading.default("recompute", "none", "gradient_checkpointing")
     take_attention(reading, "attn_implementation")
     reading.take("packing", "packing_samples", flag)
+    take_optimizer(reading, "optim")
     reading.default("optimizer", "adamw", "optim")
     if (reading.read("aux_loss_coef", number) or 0) > 0:
         reading.omit("aux_loss_coef", "token routing to experts")

@@ -8,7 +8,7 @@ from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_lora
 from napkin.inputs.launch.megatron import core
-from napkin.inputs.launch.names import AUTOCAST, MEGATRON, PURE, take_attention, take_model
+from napkin.inputs.launch.names import AUTOCAST, MEGATRON, PURE, take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_other_model, take_updates
@@ -260,6 +260,7 @@ def _model_args(reading: Reading) -> None:
     else:
         reading.default("recompute", "full", f"{block}.disable_gradient_checkpointing")
     take_attention(reading, f"{block}.attn_implementation", f"{block}.flash_attn")
+    take_optimizer(reading, f"{_role(reading)}.training_args.optim")
     reading.default("optimizer", "adamw", f"{_role(reading)}.training_args.optim")
     _precision(reading, f"{block}.dtype")
 

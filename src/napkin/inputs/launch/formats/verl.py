@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.megatron import core
-from napkin.inputs.launch.names import AUTOCAST, MEGATRON, take_model, take_targets
+from napkin.inputs.launch.names import AUTOCAST, MEGATRON, take_model, take_optimizer, take_targets
 from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import A, R, of_verl
@@ -155,7 +155,7 @@ def _others(reading: Reading) -> None:
         reading.put("recompute", "full" if on else "none", key)
     else:
         reading.default("recompute", "full", f"{M}.enable_gradient_checkpointing")
-    reading.default("optimizer", "adamw", f"{A}.optim.optimizer")
+    _optimizer(reading)
     ranks = (f"{M}.lora_rank", f"{M}.lora.rank", "model.lora_rank")
     rank = reading.read("|".join(ranks), natural)
     if rank:
@@ -168,12 +168,36 @@ def _others(reading: Reading) -> None:
             take_targets(reading, at, targets.value)
         else:
             reading.default("lora-targets", "all", f"{M}.target_modules")
+    _precision(reading)
+
+
+def _optimizer(reading: Reading) -> None:
+    """Read the optimizer's class; its other settings are rates, except override_optimizer_config."""
+    named = [one for one in (f"{A}.optim.optimizer", "optim.optimizer") if one in reading.source]
+    take_optimizer(reading, *named)
+    reading.default("optimizer", "adamw", f"{A}.optim.optimizer")
+    for block in (f"{A}.optim", "optim"):
+        for key in reading.source.inside(f"{block}.override_optimizer_config"):
+            if reading.find(key) is not None:
+                reading.omit(key, "placement and format of optimizer states")
+
+
+def _precision(reading: Reading) -> None:
+    """Read the precision: Megatron's, or fp32 shards under FSDP, which computes in bf16 unless the file says fp16."""
+    source, block = reading.source, f"{A}.fsdp_config"
     if is_megatron(source):
-        reading.default("precision", MEGATRON, f"{A}.megatron.dtype")
+        own = reading.named(f"{A}.megatron.dtype", "engine.dtype")
+        if reading.read(own, fixed_dtype) == "fp16":
+            reading.put("precision", "fp16-mixed", own)
+        reading.default("precision", MEGATRON, own)
         return
-    keys = (f"{A}.fsdp_config.model_dtype", "model.fsdp_config.model_dtype", "engine.model_dtype")
-    kept = reading.read("|".join(keys), fixed_dtype)
-    if kept == "bf16":
+    keys = (f"{block}.model_dtype", "model.fsdp_config.model_dtype", "engine.model_dtype")
+    narrow = reading.named(f"{block}.dtype", f"{block}.mixed_precision.param_dtype", "engine.dtype")
+    kept, computed = reading.read("|".join(keys), fixed_dtype), reading.read(narrow, fixed_dtype)
+    if computed == "fp16":
+        policy = f"param={kept or 'fp32'},grad={kept or 'fp32'},compute=fp16,state={kept or 'fp32'}"
+        reading.derive("precision", policy, narrow, *[one for one in keys if one in source])
+    elif kept == "bf16":
         reading.put("precision", "bf16-pure", *[one for one in keys if one in source])
     else:
         reading.default("precision", AUTOCAST, keys[0])
@@ -225,18 +249,21 @@ FORMAT = LaunchFormat(
             _batch,
         ),
         KeyRule(
-            f"{M}.enable_gradient_checkpointing {M}.lora_rank {A}.fsdp_config.model_dtype",
+            f"{M}.enable_gradient_checkpointing {M}.lora_rank {A}.fsdp_config.model_dtype {A}.optim.optimizer",
             "recompute adapter lora-rank precision optimizer",
             "fp32 shards, bf16 compute",
             _others,
         ),
         KeyRule(
             f"{R}.n {R}.gpu_memory_utilization {R}.tensor_model_parallel_size {A}.use_kl_loss {M}.use_remove_padding "
+            "actor_rollout_ref.hybrid_engine rollout.nnodes rollout.n_gpus_per_node rollout.total_rollout_steps "
+            "async_training.require_batches "
             f"{R}.log_prob_micro_batch_size_per_gpu {R}.log_prob_use_dynamic_bsz "
             "algorithm.use_kl_in_reward critic.model.path reward_model.model.path",
             "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp padding "
-            "logprob-micro-batch reference critic reward",
-            "colocated; maximum lengths of prompts and responses; give mean lengths for times",
+            "logprob-micro-batch reference critic reward gpus off-policy-steps samples",
+            "colocated, or on GPUs of their own without the hybrid engine; maximum lengths of prompts and responses; "
+            "give mean lengths for times",
             _rollout,
         ),
     ),
@@ -244,7 +271,7 @@ FORMAT = LaunchFormat(
         *trainer_callbacks *._target_ *profiler* config_path config_name m data trainer {A}.optim {M}.lora_alpha
         algorithm hydra ray_init
         critic.optim module nproc_per_node nnodes {A}.clip_ratio* {A}.grad_clip {A}.shuffle {A}.kl_loss_*
-        {A}.entropy* {A}.loss_agg_mode {A}.policy_loss {A}.fsdp_config {M}.trust_remote_code {M}.external_lib
+        {A}.entropy* {A}.loss_agg_mode {A}.policy_loss {M}.trust_remote_code {M}.external_lib
         {R}.temperature {R}.top_p {R}.top_k {R}.do_sample {R}.val_kwargs {R}.load_format optim reward_model.enable""",
     not_modelled={
         R: ENGINE,
@@ -255,6 +282,7 @@ FORMAT = LaunchFormat(
         f"{A}.*": "training settings of the actor",
         f"{M}": "model settings",
         "actor_rollout_ref": "sample generation",
+        "async_training": "how far the engine's weights lag behind, and how they are sent",
         "data.train_batch_size data.gen_batch_size": "prompts per generation batch",
         "algorithm.use_kl_in_reward": "a reference model",
         "use_remove_padding": "padding-free batches",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.checks import take_launcher
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_lora, take_saved
-from napkin.inputs.launch.names import MASTER, PURE, take_model, take_optimizer
+from napkin.inputs.launch.names import MASTER, PURE, take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_file
@@ -133,6 +133,7 @@ def _others(reading: Reading) -> None:
         reading.default("recompute", "full", key)
     else:
         reading.put("recompute", "full" if again else "none", key)
+    take_attention(reading, f"{LLM}.attn_implementation")
     reading.default("attention", "flash", f"{LLM}.attn_implementation")
 
 
