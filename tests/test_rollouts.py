@@ -16,7 +16,7 @@ from napkin.architectures import build
 from napkin.commands.question.named import named_config
 from napkin.commands.validate.rollout_rows import rollout_row
 from napkin.evidence import published
-from napkin.evidence.figures.response_lengths import answers_within, own_length
+from napkin.evidence.figures.response_lengths import answers_within, kind_of, own_length
 from napkin.evidence.intervals.rollouts import forward_alone, of_few, page, slower, spread, spread_alone
 from napkin.planning.rollouts import Engine, RolloutLengths, held_by_micro_batch, rollout_of, spread_of, tensors
 from napkin.record import replace
@@ -260,6 +260,34 @@ def test_answers_fill_a_tight_limit_and_not_a_generous_one() -> None:
         assert found.likely == int(1 / (1 / limit + 1 / own))
         assert found.least < found.likely < found.most <= limit
     assert own_length("llama") < own_length("a type of which nothing was published") < own
+
+
+def test_base_models_answer_in_few_tokens_whatever_their_type() -> None:
+    """400 of 4,096 tokens are 443 of their own, 3,670 of 8,192 are 6,649: 1,716. A name says which they are."""
+    own = math.sqrt(1 / (1 / 400 - 1 / 4096) * (1 / (1 / 3670 - 1 / 8192)))
+    assert own_length(kind_of("Qwen3-30B-A3B-Base", "qwen3_moe")) == pytest.approx(own)
+    assert own == pytest.approx(1716, abs=1)
+    assert own_length(kind_of("/models/Database-7B", "qwen3_moe")) == own_length("qwen3_moe") > 5 * own
+
+
+def test_nemo_rl_s_passes_without_gradients_have_twice_the_sequences() -> None:
+    """logprob_batch_size 2 next to train_micro_batch_size 1: of FSDP's units half as many are gathered for them."""
+    many = LINE.replace("h100 --zero 3", "h100 --micro-batch 4")
+    line = f"step {many} --framework fsdp --trainer"
+    nemo, stated, as_many = (
+        values(f"{line} {more}")["step/logprobs"]
+        for more in ("nemo-rl", "nemo-rl --logprob-micro-batch 8", "nemo-rl --logprob-micro-batch 4")
+    )
+    assert nemo == pytest.approx(stated)
+    assert nemo < as_many
+    verl, own = (values(f"{line} {more}")["step/logprobs"] for more in ("verl", "verl --logprob-micro-batch 4"))
+    assert verl == pytest.approx(own)
+
+
+def test_micro_batches_of_another_pass_are_about_equally_large() -> None:
+    """128 sequences of a GPU, 48 at a time: three of 43, not of 48."""
+    line = f"step {LINE} --micro-batch 4 --logprob-micro-batch"
+    assert values(f"{line} 48")["step/logprobs"] == pytest.approx(values(f"{line} 43")["step/logprobs"])
 
 
 def test_a_micro_batch_without_padding_is_shorter_than_its_longest() -> None:

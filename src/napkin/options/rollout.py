@@ -65,7 +65,7 @@ OPTIONS = (
         "Sequences per GPU of a pass without gradients, at a time",
         "sequence",
         "N",
-        default="the micro-batch",
+        default="as in the library",
     ),
     flag("padding", "Sequences are padded to one length, or --no-padding; default: as the library does"),
     Option("reward", units.words, "Reward model, or none", metavar="MODEL", default="none"),

@@ -52,10 +52,12 @@ def layers_of_passes(passes: Passes, layout: StepLayout, rates: Rates) -> tuple[
 
 
 def _over(layout: StepLayout, one: Passing) -> StepLayout:
-    """Return the layout of another pass, which runs over all sequences of the step."""
-    if one.micro:
+    """Return the layout of another pass, which runs over all sequences of the step: micro-batches of its own have about
+    equally many."""
+    if one.micro or one.larger > 1:
         sequences = layout.micro_batch * layout.micro_batches
-        layout = replace(layout, micro_batch=one.micro, micro_batches=ceil_div(sequences, one.micro))
+        count = ceil_div(sequences, one.micro or layout.micro_batch * one.larger)
+        layout = replace(layout, micro_batch=ceil_div(sequences, count), micro_batches=count)
     return replace(layout, micro_batch=layout.micro_batch * one.times)
 
 

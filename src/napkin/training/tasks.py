@@ -69,7 +69,8 @@ class ForwardPass:
     adapters  the adapters of the trained model run as well
     trained   it is a separate model that is trained as well, forward and backward
     first     it runs before the pass with gradients, when there are no activations yet
-    micro     sequences of its own micro-batches, 0 if they are those of the trained model
+    micro     sequences of its own micro-batches, 0 if they are those of the trained model, or as many times as large
+    larger    how many times as large
     """
 
     name: str
@@ -81,6 +82,7 @@ class ForwardPass:
     first: bool = False
     dtype: str = ""
     micro: int = 0
+    larger: int = 1
 
 
 def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") -> str:
@@ -100,13 +102,14 @@ def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") ->
 class Passing:
     """Another pass in each micro-batch. model: as the pass runs it; times: sequences per sequence of the micro-batch;
     trained: forward and backward, else without gradients; micro: sequences of its own micro-batches, 0 if they are
-    those of the trained model."""
+    `larger` times those of the trained model."""
 
     name: str
     model: Model
     times: int = 1
     trained: bool = False
     micro: int = 0
+    larger: int = 1
 
 
 @record
@@ -127,7 +130,7 @@ def passes_of(trained: Model, forwards: tuple[ForwardPass, ...]) -> Passes:
     for one in forwards:
         model = trained if one.model is None else one.model
         run = model if one.trained else forward_only(model, one.adapters)
-        others.append(Passing(one.name, run, one.times, one.trained, one.micro))
+        others.append(Passing(one.name, run, one.times, one.trained, one.micro, one.larger))
     return Passes(trained, tuple(others))
 
 
@@ -218,9 +221,10 @@ TASKS: dict[str, Task] = {
 }
 
 
-def micro_batched(passes: Sequence[ForwardPass], micro: int) -> tuple[ForwardPass, ...]:
-    """Return passes of which those without gradients have micro-batches of this many sequences."""
-    return tuple(one if one.trained else replace(one, micro=micro) for one in passes)
+def micro_batched(passes: Sequence[ForwardPass], micro: int, larger: int) -> tuple[ForwardPass, ...]:
+    """Return passes of which those without gradients have micro-batches of this many sequences, or, if it is 0, as many
+    times as large as those of the trained model."""
+    return tuple(one if one.trained else replace(one, micro=micro, larger=larger) for one in passes)
 
 
 def forward_passes(task: Task, reference: str, model: Model | None, first: bool) -> tuple[ForwardPass, ...]:

@@ -78,6 +78,7 @@ class Trainer:
     packs     default tokens of such a micro-batch, 0 if it packs none     longest  the same in multiples of the longest
               sequence, as its recipes or guides have it
     micro     default sequences of such a micro-batch if it packs none
+    larger    how many times as large the micro-batches of passes without gradients are by default
     group     default responses to a prompt, where the responses of a step are the micro-batches of all ranks; 0: else
     timer     passes that its timer of log-probabilities holds
     scores    tasks with logits only for responses, not prompts
@@ -137,6 +138,7 @@ class Trainer:
     packs: int = 0
     longest: tuple[int, ...] = ()
     micro: int = 1
+    larger: int = 1
     group: int = 0
     timer: tuple[str, ...] = ("logprobs",)
     joins_steps: bool = False

@@ -233,18 +233,21 @@ TRAINERS: dict[str, Trainer] = {
             "openrlhf",
             "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
             "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01, ds.zero_stage 2, "
-            "micro_train_batch_size 4, ds.tensor_parallel_size, ds.ring_attn_size; README.md: responses by vLLM",
+            "micro_train_batch_size 4, micro_rollout_batch_size 8, ds.tensor_parallel_size, ds.ring_attn_size; "
+            "README.md: responses by vLLM",
             framework="deepspeed",
             backends=(Backend("deepspeed", Divisions(tensor=(0, 1, 2), heads=(), staged=False), usual=2),),
             engine="vllm",
             micro=4,
+            larger=2,
             penalizes=(*PENALIZED, "grpo"),
         ),
         Trainer(
             "nemo-rl",
             "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: generation.backend vllm, gpu_memory_utilization 0.6, "
             "bf16, reference_policy_kl_penalty 0.01, sequence_packing of 4 × 512 tokens; grpo_math_8B.yaml: of "
-            "the longest sequence; nemo_rl/algorithms/grpo.py: offload_before_refit, offload_after_refit, "
+            "the longest sequence, logprob_batch_size 2 next to train_micro_batch_size 1; nemo_rl/algorithms/grpo.py: "
+            "offload_before_refit, offload_after_refit, "
             "timer policy_and_reference_logprobs; recipes/llm/performance/*async*.yaml: in_flight_weight_updates, with "
             "which algorithms/async_utils starts prompts of a later step as those of the step before end; "
             "dtensor_cfg: FSDP2 around transformers' models, whose weights are loaded in float32; "
@@ -265,6 +268,7 @@ TRAINERS: dict[str, Trainer] = {
             unpads=True,
             packs=2048,
             longest=(1,),
+            larger=2,
             timer=("logprobs", "reference"),
             joins_steps=True,
             penalizes=(*PENALIZED, "grpo"),

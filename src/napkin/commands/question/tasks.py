@@ -143,10 +143,11 @@ def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
 
 
 def read_micro_batches(inputs: Inputs, passes: tuple[ForwardPass, ...]) -> tuple[ForwardPass, ...]:
-    """Return the passes of a step, those without gradients in micro-batches of their own if the options say so."""
-    if not read_task(inputs).rollout or "logprob-micro-batch" not in inputs:
+    """Return the passes of a step, those without gradients in micro-batches of their own if the options say so, or the
+    library has such."""
+    if not read_task(inputs).rollout:
         return passes
-    return micro_batched(passes, inputs.integer("logprob-micro-batch"))
+    return micro_batched(passes, inputs.integer_or_none("logprob-micro-batch") or 0, read_trainer(inputs).larger)
 
 
 def read_trainer(inputs: Inputs) -> Trainer:

@@ -7,7 +7,7 @@ from napkin.commands.question.machine import WHICH
 from napkin.commands.question.model import read_model
 from napkin.commands.question.tasks import read_trainer
 from napkin.errors import NapkinError
-from napkin.evidence.figures.response_lengths import TokenRange, answers_within, prompts_within
+from napkin.evidence.figures.response_lengths import TokenRange, answers_within, kind_of, prompts_within
 from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 from napkin.training.trainer import Trainer
@@ -57,8 +57,8 @@ def read_padding(inputs: Inputs) -> Trainer:
 
 
 def _read_model_type(inputs: Inputs) -> str:
-    """Return the model_type, "" if no model is named yet."""
-    return read_model(inputs).family if inputs.has("model") else ""
+    """Return the type whose published lengths are those of the model, "" if no model is named yet."""
+    return kind_of(inputs.text("model"), read_model(inputs).family) if inputs.has("model") else ""
 
 
 def _at_each(lengths: RolloutLengths, spans: dict[str, TokenRange]) -> tuple[RolloutLengths, ...]:

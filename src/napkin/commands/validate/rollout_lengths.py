@@ -6,7 +6,7 @@ import math
 import re
 
 from napkin.errors import NapkinError
-from napkin.evidence.figures.response_lengths import answers_within, prompts_within
+from napkin.evidence.figures.response_lengths import answers_within, kind_of, prompts_within
 from napkin.evidence.finetuning.models import model_of
 from napkin.evidence.finetuning.software import trainer_of
 from napkin.evidence.rows.row import RowFields
@@ -73,7 +73,7 @@ def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     if not answers:
         if limit is None:
             raise NapkinError("how long its responses are is not stated")
-        answers = [*answers_within(limit, model_of(row).family).all]
+        answers = [*answers_within(limit, kind_of(row.text("model.name"), model_of(row).family)).all]
     asked = [one for one in prompts if one is not None]
     if not asked:
         asked = [*prompts_within(row.count("rl.prompt_length_max") or LONGEST_PROMPT).all]

@@ -96,6 +96,7 @@ def setup_of(
                 *forward_passes(task, reference, None, True),
             ),
             row.count("rl.logprob_micro_batch") or 0,
+            trainer.larger,
         ),
         widths=widths_of(framework.name, Asked(adapted, precision.compute, True, origin_of(row))),
     )
