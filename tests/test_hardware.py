@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from napkin.commands.command import ask, find
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems, Refused
+from napkin.evidence.rates.machines import machine
 from napkin.inputs import hardware, peaks
 from napkin.inputs.hardware_file import merged
 from napkin.inputs.yaml_file import read_yaml
@@ -495,6 +496,17 @@ def test_every_shipped_accelerator_states_its_generation() -> None:
     assert {TABLE[slug].generation for slug in TABLE.accelerators} == set(peaks.GENERATIONS)
     measured = {name.split("/")[1] for name in CONSTANTS if name.startswith("matmul/")}
     assert {*MEASURED_GENERATIONS, GENERIC} == measured <= set(peaks.GENERATIONS)
+
+
+def test_cards_are_held_to_the_power_of_their_own_process() -> None:
+    """Datasheets: A10 150 W and 125 TFLOP/s, T4 70 W and 65, L4 72 W and 121, of RTX A6000's 300 and 154.8, Quadro RTX
+    8000's 260 and 130.5, L40S's 350 and 362.05. An A100 has more FLOP/s for a watt than any GA102."""
+    found = {card: machine(hardware.find(card), "fp16").power for card in ("a10", "t4", "l4", "rtx-a6000", "a100")}
+    assert found["a10"] == pytest.approx((150 / 125) / (300 / 154.8), rel=1e-3)
+    assert found["t4"] == pytest.approx((70 / 65) / (260 / 130.5), rel=1e-3)
+    assert found["l4"] == pytest.approx((72 / 121) / (350 / 362.05), rel=1e-3)
+    assert found["rtx-a6000"] == pytest.approx(1, rel=1e-3)
+    assert found["a100"] == pytest.approx(1, rel=1e-3)
 
 
 def test_a_users_accelerator_takes_the_constants_of_the_generation_it_states(tmp_path: Path) -> None:

@@ -48,6 +48,26 @@ def test_the_first_fused_kernels_by_figure_4() -> None:
             assert abs(math.log(ratio / value)) < 1.645 * spread
 
 
+def test_flash_attention_2_on_b200_by_tritonbench() -> None:
+    """meta-pytorch/tritonbench pull request 171: TFLOP/s forward on B200, 8 sequences, 16 heads of 128, no mask. The
+    constant is of endless keys."""
+    share, spread, _ = PRIORS["attention/blackwell/flash"]
+    for keys, rate in ((2048, 352.1), (4096, 353.9), (8192, 361.6)):
+        filled = keys / (keys + PRIORS["half_keys/flash"][0])
+        assert abs(math.log(rate / 2250 / (share * filled))) < 1.645 * spread
+
+
+def test_kernels_without_the_instructions_of_blackwell_are_held_to_those_of_older_gpus() -> None:
+    """cuDNN's attention is more than twice as fast on B200 as on H200, FlashAttention-2 about as fast."""
+    scores = {
+        (card, kernel): run_line(f"{LONG} {card} --attention {kernel}").values["step/compute/attention"]
+        for card in ("h200", "b200")
+        for kernel in ("flash2", "cudnn")
+    }
+    assert scores["h200", "cudnn"] / scores["b200", "cudnn"] > 2
+    assert 0.8 < scores["h200", "flash2"] / scores["b200", "flash2"] < 1.25
+
+
 def test_a_kernel_that_the_release_decides_widens_the_interval() -> None:
     """From Hopper on torch's releases differ: the interval reaches from the fast end of a step with cuDNN's kernel to
     the slow end of one without. A kernel stated with its version has no spread, `flash` names none, and on an A100 all

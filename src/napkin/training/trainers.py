@@ -175,7 +175,6 @@ TRAINERS: dict[str, Trainer] = {
             engine="vllm",
             shares=True,
             sleeps=False,
-            software="lean",
         ),
         Trainer(
             "torchtune",

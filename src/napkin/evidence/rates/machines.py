@@ -16,14 +16,18 @@ GENERIC = "other"
 
 REFERENCE_WATTS = {
     "volta": 300 / 125e12,
+    "turing": 260 / 130.5e12,
     "ampere": 400 / 312e12,
     "ada": 350 / 362.05e12,
     "hopper": 700 / 989.4e12,
     "blackwell": 1000 / 2250e12,
     "cdna": 750 / 1307.4e12,
 }
-"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: V100, A100, L40S, H100 SXM,
-B200, MI300X. Another GPU of the generation with less power for the same peak runs at lower clocks."""
+"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: V100, Quadro RTX 8000, A100,
+L40S, H100 SXM, B200, MI300X. Another GPU of the generation with less power for the same peak runs at lower clocks."""
+SMALL_WATTS = {**REFERENCE_WATTS, "ampere": 300 / 154.8e12}
+"""The same for GPUs with the small matrix units: an RTX A6000 is Ampere's, as GA102 and its relatives come from another
+process than the A100's (8 nm, NVIDIA GA102 whitepaper, table 1) and take more watts for a FLOP."""
 
 MOST_POWER = 1.3
 """Power per FLOP/s, relative to the reference, above which nothing is power-limited."""
@@ -178,7 +182,8 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     if not hardware.memory_bandwidth:
         raise Refused(f"{hardware.name}: its memory bandwidth is not known")
     era = constants_of(hardware)
-    usual = REFERENCE_WATTS.get(era)
+    issued = (hardware.flop_per_clock_per_sm or 0.0) if hardware.generation in WITH_SMALL_UNITS else 0.0
+    usual = (SMALL_WATTS if 0 < issued <= SMALL_UNITS else REFERENCE_WATTS).get(era)
     link, staged = link_of(hardware)
     power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w and compute not in WIDE else 1.0
     return Machine(
@@ -194,6 +199,6 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         min(power, MOST_POWER),
         bits,
         hardware.peaks.get("fp32", 0.0),
-        (hardware.flop_per_clock_per_sm or 0.0) if hardware.generation in WITH_SMALL_UNITS else 0.0,
+        issued,
         1.0 if staged else 0.0,
     )

@@ -32,6 +32,9 @@ NARROW = (("hopper", 8), ("blackwell", 8), ("blackwell", 4))
 BEFORE_FLASH = ("volta", "turing")
 """Generations that FlashAttention-2 does not support (Dao-AILab/flash-attention README: Ampere or newer): torch calls
 its memory-efficient kernel in its place (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_sm_version)."""
+WITH_UNITS_OF_ITS_OWN = "blackwell"
+"""The generation whose matrix units FlashAttention-2 and its relatives do not use: its instructions (tcgen05) are not
+those of older ones, which run as on Hopper (NVIDIA/cutlass media/docs/cpp/blackwell_functionality.md)."""
 
 FIRST = ("flash1", "efficient")
 """Kernels of FlashAttention's first algorithm, which divide the work by heads and sequences alone."""
@@ -102,8 +105,9 @@ def _of_attention(at: Machine, stack: SoftwareStack, kernel: str) -> dict[str, s
         kernel = "efficient"
     cudnn = "kernel/cudnn-2023" if stack.early_cudnn else "kernel/cudnn"
     fused = {"cudnn": cudnn, "flash1": "kernel/flash1", "efficient": "kernel/efficient"}
+    older = at.generation == WITH_UNITS_OF_ITS_OWN and kernel != "cudnn"
     return {
-        "attention": f"attention/{at.generation}",
+        "attention": f"attention/{at.generation}{'/flash' if older else ''}",
         "attention_large": "attention/ampere",
         "matmul_large": "matmul/ampere/16",
         "kernel": fused.get(kernel, "one"),

@@ -46,7 +46,13 @@ PRIORS: dict[str, Prior] = {
     "attention/ampere": (0.72, 0.06, "Dao 2023, section 4.1: at most 0.73; azure: 0.575, heads of 64, 8192 tokens"),
     "attention/ada": (0.50, 0.20, "assumed"),
     "attention/hopper": (0.35, 0.06, "Shah et al. 2024, figure 5: FlashAttention-2 0.339 at 16k tokens; azure: 0.331"),
-    "attention/blackwell": (0.45, 0.12, "assumed"),
+    "attention/blackwell": (0.45, 0.12, "assumed: kernel/cudnn times this is cuDNN's"),
+    "attention/blackwell/flash": (
+        0.16,
+        0.10,
+        "FlashAttention-2 on B200: 352 to 362 TFLOP/s forward at 2,048 to 8,192 tokens (meta-pytorch/tritonbench pull "
+        "request 171), 330 to 380 with heads of 64 (Dao-AILab/flash-attention issue 1589)",
+    ),
     "attention/cdna": (0.35, 0.20, "assumed"),
     "attention/tpu": (0.45, 0.15, "assumed"),
     "attention/gaudi": (0.45, 0.20, "assumed"),
