@@ -35,20 +35,37 @@ def test_modules_are_those_that_the_run_named_if_the_class_has_them(tmp_path: pa
 
 
 def test_adapters_that_a_row_leaves_open_are_its_librarys(tmp_path: pathlib.Path) -> None:
-    """peft's rank 8 on queries and values; ms-swift's on all linear layers; the interval allows for others."""
+    """peft's rank 8 on queries and values; ms-swift's on all linear layers; the interval allows for others: in time
+    from the former's fast end to the slow end of all linear layers with rank 64."""
     swift = PLAIN.replace("trainer: none", "trainer: ms-swift")
     found = validated(
         tmp_path,
         {"id": "open", "method": "kind: lora"},
         {"id": "said", "method": "kind: lora, lora_rank: 8, lora_targets_canonical: 'q,v'"},
+        {"id": "most", "method": "kind: lora, lora_rank: 64, lora_targets: all-linear"},
         {"id": "swift", "method": "kind: lora", "layout": swift},
         {"id": "all", "method": "kind: lora, lora_rank: 8, lora_targets: all-linear", "layout": swift},
     )
     for open_, said in (("open", "said"), ("swift", "all")):
         for quantity in ("memory_allocated", "tokens_per_second_per_gpu"):
-            one, other = found[open_, quantity], found[said, quantity]
-            assert one["predicted"] == other["predicted"]
-            assert one["low"] < other["low"] < other["high"] < one["high"]
+            assert found[open_, quantity]["predicted"] == found[said, quantity]["predicted"]
+        one, other = found[open_, "memory_allocated"], found[said, "memory_allocated"]
+        assert one["low"] < other["low"] < other["high"] < one["high"]
+    speed = {name: found[name, "tokens_per_second_per_gpu"] for name in ("open", "said", "most", "swift", "all")}
+    assert speed["open"]["high"] == pytest.approx(speed["said"]["high"])
+    assert speed["open"]["low"] == pytest.approx(speed["most"]["low"])
+    assert speed["most"]["low"] < speed["said"]["low"]
+    assert speed["swift"]["low"] <= speed["all"]["low"] < speed["all"]["high"] < speed["swift"]["high"]
+
+
+def test_megatron_core_adapts_what_its_published_recipes_adapt(tmp_path: pathlib.Path) -> None:
+    """NVIDIA-NeMo/Megatron-Bridge scripts/performance: cfg.peft.target_modules = ["linear_qkv"], of rank 32."""
+    layout = "seq: 4096, precision: bf16-pure, framework: megatron-core, stack: megatron-core"
+    said = "kind: lora, lora_rank: 32, lora_targets_canonical: 'q,k,v'"
+    rows = [{"id": one, "layout": layout, "method": method} for one, method in (("open", "kind: lora"), ("said", said))]
+    found = validated(tmp_path, *rows)
+    for quantity in ("memory_allocated", "tokens_per_second_per_gpu"):
+        assert found["open", quantity]["predicted"] == found["said", quantity]["predicted"]
 
 
 def test_frozen_weights_have_a_type_of_their_own() -> None:

@@ -196,10 +196,10 @@ def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> o
 
 def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:
     """Return a time or a rate with its interval. If GPUs can share a micro-batch in several ways, the interval spans
-    from the fastest to the slowest."""
+    from the fastest to the slowest; so it does over what LoRA may be where the row leaves it open."""
     asked = row.asked
     seconds, half = _seconds(row, hardware, row.setup, level)
-    others = [_seconds(row, hardware, one, level) for one in fitting(asked.divisions, asked)]
+    others = [_seconds(row, hardware, one, level) for one in (*fitting(asked.divisions, asked), *asked.opened)]
     shortest = min(time * math.exp(-wide) for time, wide in [(seconds, half), *others]) / seconds
     longest = max(time * math.exp(wide) for time, wide in [(seconds, half), *others]) / seconds
     layout = asked.setup.layout
@@ -231,5 +231,5 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
     gathers = setup.framework.gathers and int(layout.zero) == 3
     sums = 1 if gathers else int(layout.micro_batches)
     likely, least, most = asked.lengths.waits(int(layout.dp), int(layout.sequences), sums)
-    wider = math.log(OTHER_TIME) if asked.other else 0.0
+    wider = math.log(OTHER_TIME) if asked.other and not asked.opened else 0.0
     return seconds * likely, half + wider + math.log(most / least) / 2

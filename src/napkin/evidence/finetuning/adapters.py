@@ -9,12 +9,13 @@ from napkin.evidence.finetuning.targets import (
     experts_of,
     leaves_adapters_open,
     rank_of,
+    states_targets,
     targets_of,
     usual_targets,
 )
 from napkin.evidence.rows.row import RowFields
 from napkin.operations.adapters.kinds import KINDS as OTHER_KINDS
-from napkin.operations.adapters.targets import found_targets, lacking_targets, resolved
+from napkin.operations.adapters.targets import ALL_LINEAR, found_targets, lacking_targets, resolved
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
@@ -30,10 +31,13 @@ PROJECTED = ("galore", "apollo")
 """Kinds that are optimizers of all weights."""
 NO_ADAPTERS = ("lisa", "llamapro", "longlora", "badam", "freeze", "bitfit")
 """Kinds that train a part of the network's weights at a time, or new layers of it."""
+LOWEST_RANK, HIGHEST_RANK = 8, 64
+"""Of LoRA where a run leaves it open: peft's default (peft 0.21, tuners/lora/config.py), and that of Dettmers et al.
+2023 (arXiv:2305.14314, appendix B)."""
 OTHER_MEMORY, OTHER_TIME = 1.15, 1.8
-"""Relative uncertainty of memory and time of another kind, compared with LoRA of as many parameters. Assumed: kinds
-that make a delta as large as the weight (LoHa, LoKr, OFT, BOFT) hold it and multiply it out, kinds of vectors and
-prompts do less."""
+"""Relative uncertainty of memory of another kind or of LoRA that is open, and of time of another kind, compared with
+LoRA of as many parameters. Assumed: kinds that make a delta as large as the weight (LoHa, LoKr, OFT, BOFT) hold it and
+multiply it out, kinds of vectors and prompts do less."""
 
 
 def check_kind(row: RowFields) -> bool:
@@ -56,8 +60,24 @@ def adapters_of(row: RowFields, model: Model, implementation: Implementation, ot
     other: of a kind that is taken for LoRA."""
     if other and row.text("method.kind") not in KINDS:
         return _of_kind(row, model, implementation) or _like_lora(row, model, implementation)
-    tuning = replace(tuning_of(row, rank_of(row)), magnitude=row.text("method.kind") == DORA)
-    targets = targets_of(row, model, implementation)
+    return _lora(row, rank_of(row), targets_of(row, model, implementation), model, implementation)
+
+
+def open_adapters(row: RowFields, model: Model, implementation: Implementation) -> tuple[Tuning, ...]:
+    """Return the least and the most that LoRA may be where a row leaves its rank or its modules open, else nothing: on
+    the modules that peft adapts by default, or on all linear layers."""
+    if row.text("method.kind") not in (LORA, DORA) or not leaves_adapters_open(row):
+        return ()
+    modules = [usual_targets(model, implementation), (ALL_LINEAR,)]
+    if states_targets(row):
+        modules = [targets_of(row, model, implementation)] * 2
+    ranks = (row.count("method.lora_rank") or rank for rank in (LOWEST_RANK, HIGHEST_RANK))
+    return tuple(_lora(row, rank, one, model, implementation) for rank, one in zip(ranks, modules, strict=True))
+
+
+def _lora(row: RowFields, rank: int, targets: tuple[str, ...], model: Model, implementation: Implementation) -> Tuning:
+    """Return LoRA or DoRA of that rank on those modules, without those that the model lacks."""
+    tuning = replace(tuning_of(row, rank), magnitude=row.text("method.kind") == DORA)
     lacking = lacking_targets(targets, model, implementation)
     targets = tuple(name for name in targets if name not in lacking)
     if row.text("method.experts_targeted"):  # apart from linear layers, before peft converted names

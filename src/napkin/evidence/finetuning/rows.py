@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence.finetuning.adapters import PROJECTED, adapters_of, check_kind
+from napkin.evidence.finetuning.adapters import PROJECTED, adapters_of, check_kind, open_adapters
 from napkin.evidence.finetuning.alternatives import alternatives_of
 from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of
 from napkin.evidence.finetuning.layout import divisions_of, layout_of, steps_of
@@ -42,6 +42,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
+from napkin.operations.tuning import Tuning
 from napkin.record import record, replace
 from napkin.training.framework import Framework
 from napkin.training.precision import Precision
@@ -75,7 +76,8 @@ class FineTuning:
     otherwise alternative setups, if a run that ran does not fit with this one
     divisions other degrees on as many GPUs, if the row states none
     adds_up   whether gradients are accumulated over micro-batches is not stated
-    other     adapters of another kind, modeled as LoRA with as many parameters
+    other     adapters of another kind, modeled as LoRA with as many parameters, or LoRA that the row leaves open
+    opened    setups with the least and the most that LoRA may be where the row leaves it open, for its time
     wider     with weights in the other dtype that its script may have loaded, and as other versions ran it
     kernel    of attention, as its time takes it; flash: of the version that the software runs
     context   of CUDA
@@ -97,6 +99,7 @@ class FineTuning:
     divisions: tuple[Setup, ...] = ()
     adds_up: bool = False
     other: bool = False
+    opened: tuple[Setup, ...] = ()
     wider: tuple[Setup, ...] = ()
     kernel: str = "flash"
     context: Figure = CONTEXT
@@ -140,7 +143,9 @@ def fine_tuning(row: RowFields) -> FineTuning:
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
     plain = with_loss(row, model, implementation_of(name, model.family), framework)
-    implementation = _as_it_runs(row, model, plain, asked, precision, framework)
+    bare = replace(plain, loss=loss_of(asked, plain.loss, precision), holds_logits=holds_logits(row))
+    tuning = None if kind == "full" else adapters_of(row, model, bare, other)
+    implementation = _as_it_runs(row, bare, tuning, precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
     kernel, card = attention_of(row, name), card_of(row)
     setup = Setup(
@@ -182,6 +187,10 @@ def fine_tuning(row: RowFields) -> FineTuning:
         tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
         adds_up=framework.defers and not sums,
         other=other,
+        opened=tuple(
+            replace(setup, implementation=_as_it_runs(row, bare, one, precision, framework))
+            for one in open_adapters(row, model, bare)
+        ),
         wider=(*others, *alternatives_of(row, model, setup, plain.loss, name)),
         kernel=kernel,
         context=context_of(row),
@@ -190,14 +199,11 @@ def fine_tuning(row: RowFields) -> FineTuning:
 
 
 def _as_it_runs(
-    row: RowFields, model: Model, plain: Implementation, task: Task, precision: Precision, framework: Framework
+    row: RowFields, bare: Implementation, tuning: Tuning | None, precision: Precision, framework: Framework
 ) -> Implementation:
-    """Return the implementation with the task's loss, the row's adapters and kernels."""
-    implementation = replace(plain, loss=loss_of(task, plain.loss, precision), holds_logits=holds_logits(row))
-    if _kind_of(row) != "full":
-        tuning = adapters_of(row, model, implementation, check_kind(row))
-        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision, framework)
-    return with_kernels(row, implementation)
+    """Return an implementation with adapters and the row's kernels."""
+    kept = bare if tuning is None else keeps_adapters(replace(bare, tuning=tuning), precision, framework)
+    return with_kernels(row, kept)
 
 
 def _task_of(row: RowFields) -> Task:

@@ -25,7 +25,12 @@ def rank_of(row: RowFields) -> int:
 
 def leaves_adapters_open(row: RowFields) -> bool:
     """Return whether a row does not state the LoRA rank or the adapted modules."""
-    return row.count("method.lora_rank") is None or not _targets_text(row)
+    return row.count("method.lora_rank") is None or not states_targets(row)
+
+
+def states_targets(row: RowFields) -> bool:
+    """Return whether a row states the modules that have adapters."""
+    return bool(_targets_text(row))
 
 
 def _targets_text(row: RowFields) -> str:
@@ -48,8 +53,11 @@ def targets_of(row: RowFields, model: Model, implementation: Implementation) -> 
     if any(given) and has_modules(given, model, implementation):
         text = ",".join(given)
     if not text and not row.text("method.lora_target_parameters"):
-        scripts = scripts_named(row.text("layout.stack").lower()), scripts_of_library(trainer_of(row))
-        return (ALL_LINEAR,) if any(one.all_linear for one in scripts) else usual_targets(model, implementation)
+        if scripts_of_library(trainer_of(row)).all_linear:
+            return (ALL_LINEAR,)
+        parts = scripts_named(row.text("layout.stack").lower()).targets
+        own = parts != USUAL_TARGETS
+        return _of_class(parts, (), model, implementation) if own else usual_targets(model, implementation)
     if text in ("*_proj", ALL_LINEAR) or text.startswith("all"):
         return (ALL_LINEAR,)
     parameters = row.text("method.lora_target_parameters")

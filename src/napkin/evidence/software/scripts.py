@@ -26,7 +26,6 @@ class Scripts:
     typical          length of a sample at the peak over the longest one, on several GPUs
     targets, recipe_targets  LoRA's target modules; those of a recipe that quantizes nothing
     lora_rank, lora_dropout  its rank and its dropout
-    all_linear       a library's rows that name no target modules have adapters on all linear layers
     quantizer        whose quantized layers adapters run on (operations/tuning.py, library)
     recipe_chunks    a recipe's loss never holds all logits
     recipe_optimizer  the optimizer of a recipe that trains all weights, as rows name it
@@ -53,7 +52,6 @@ class Scripts:
     recipe_targets: tuple[str, ...] = ("q", "v")
     lora_rank: int = 8
     lora_dropout: float = 0.05
-    all_linear: bool = False
     quantizer: str = "bitsandbytes"
     recipe_chunks: bool = False
     recipe_optimizer: str = "adamw"
@@ -80,11 +78,14 @@ SCRIPTS = {
     # Oneflow-Inc/oneflow core/job/job_conf.proto: optimizer_placement_optimization_mode has no default
     "oneflow": Scripts(recompute="none", sequence_parallel=(), whole_states=True),
     "megatron-deepspeed": Scripts(recompute="none", sequence_parallel=(), step_bytes=4, eager_context=True),
-    # NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/lora.py: LoRA of rank 32 on all linear layers;
-    # NVIDIA/Megatron-LM use_distributed_optimizer; core/transformer/dot_product_attention.py, of transformer_impl local
+    # NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/lora.py: LoRA of rank 32; its recipes for the speed that
+    # NVIDIA publishes adapt linear_qkv alone (scripts/performance, cfg.peft.target_modules), the class by itself all
+    # linear layers; NVIDIA/Megatron-LM use_distributed_optimizer; core/transformer/dot_product_attention.py, of
+    # transformer_impl local
     "megatron-core": Scripts(
+        targets=("q", "k", "v"),
+        recipe_targets=("q", "k", "v"),
         lora_rank=32,
-        all_linear=True,
         may_shard=1,
         fused_losses=tuple(FUSED_LOSSES.items()),
         local_attention="eager",
