@@ -434,19 +434,23 @@ def test_4_bit_weights_take_the_host_three_launches_more_each_way() -> None:
 
 @pytest.mark.parametrize(("sp", "column", "row"), [(1, 2, 2), (0, 2, 1)])
 def test_adapters_exchange_what_they_read_and_make(sp: int, column: int, row: int) -> None:
-    """In halves of an all-reduce, which passes (t−1)/t of the tokens' 16-bit elements: with sequence parallelism an
-    all-gather forward and a scatter or a gather backward; without it the gradient of what q, k and v read, which the
-    first layer has none of, is all-reduced (two), and what o makes is gathered (one)."""
-    half = 2 * T * H * 3 / 4
+    """In halves of an all-reduce, which passes (t−1)/t of the tokens' 16-bit elements. Where both matrices are divided,
+    with sequence parallelism an all-gather forward and a scatter or a gather backward; without it the gradient of what
+    q, k and v read, which the first layer has none of, is all-reduced (two), and what o makes is gathered (one). What A
+    makes, r wide, is gathered (one) or reduced (two), and its gradient reduced (two). Divided as the layer, the adapter
+    exchanges that alone, in two halves."""
+    half, thin = 2 * T * H * 3 / 4, 2 * T * R * 3 / 4
     halves = {"qkv": L * column - (1 if sp else 2), "o": L * row}
+    of_thin = {"qkv": 3, "o": 4}
     for target, count in halves.items():
-        frozen = lora(replace(LORA, targets=(target,)))
-        alone, found = (
-            parts(frozen, tp=4, sequence_parallel=sp, adapters_exchange=on)["step/communication/tensor"]
-            for on in (0, 1)
+        tuning = replace(LORA, targets=(target,))
+        none, as_layer, both = (
+            parts(lora(one), tp=4, sequence_parallel=sp)["step/communication/tensor"]
+            for one in (replace(LORA, method="none"), tuning, replace(tuning, divided=True))
         )
-        assert found - alone == pytest.approx(count * half)
-        assert parts(frozen, adapters_exchange=1)["step/communication/tensor"] == 0
+        assert both - as_layer == pytest.approx(count * half + L * (of_thin[target] - 2) * thin)
+        assert as_layer - none > 0
+        assert parts(lora(replace(tuning, divided=True)))["step/communication/tensor"] == 0
 
 
 def test_each_matrix_that_is_gathered_by_itself_waits_for_the_host() -> None:
@@ -482,8 +486,8 @@ def test_tensor_parallel_adapters() -> None:
     expected = L * (forward + inputs_alone(shapes) + thin + back) - none + head
     assert found["step/compute/matmul"] == pytest.approx(expected)
     once = 2 * (2 - 1) / 2 * 2 * T * H
-    # and one each of the embedding's rows and the logits
-    assert found["step/communication/tensor"] == pytest.approx((L * 4 - 1 + 2) * once)
+    # and one each of the embedding's rows and the logits; of four pairs in a layer what A makes, or its gradient
+    assert found["step/communication/tensor"] == pytest.approx((L * 4 - 1 + 2) * once + L * 4 * once * R / H)
 
 
 def test_first_layers_that_are_frozen() -> None:

@@ -36,6 +36,18 @@ def test_tensor_parallelism_divides_the_side_of_an_adapter_that_its_layer_divide
     assert adapters_on_a_rank("llama3-8b --lora-rank 64 --tp 2") == 32 * 64 * elements == 113_246_208
 
 
+def test_megatron_core_divides_both_matrices_of_an_adapter() -> None:
+    """Llama 3 8B in NeMo and Megatron Bridge (ParallelLinearAdapter): half of each, whichever side the layer divides;
+    ms-swift's adapters are divided as their layers."""
+    every = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
+    line = f"llama3-8b --framework megatron-core --lora-rank 64 --lora-targets {every}"
+    assert adapters_on_a_rank(f"{line} --tp 2") == adapters_on_a_rank(f"{line} --tp 1") / 2
+    swift = f"{line} --trainer ms-swift"
+    row = 32 * 64 * (4096 + 4096) / 2  # B of o and down, which each rank has in full
+    column = 32 * 64 * 5 * 4096 / 2  # A of q, k, v, gate and up
+    assert adapters_on_a_rank(f"{swift} --tp 2") - adapters_on_a_rank(f"{line} --tp 2") == row + column
+
+
 def test_dora_divides_its_vectors_as_b() -> None:
     """q, k and v are column-parallel, o is not."""
     line = "llama3-8b --lora-rank 64 --lora-targets q_proj,k_proj,v_proj,o_proj --tp 2"

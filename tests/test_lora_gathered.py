@@ -21,11 +21,12 @@ from .test_adapter_kinds import LLAMA
 TOKENS, HIDDEN, RANK = 2 * 64, 48, 4
 
 
-def saved(targets: str, tp: int, sp: bool, implementation: str = "megatron") -> Number:
+def saved(targets: str, tp: int, sp: bool, implementation: str = "megatron", divided: bool = True) -> Number:
     """Return the bytes that a layer saves on one of tp ranks for the adapters on these modules."""
     model = model_of(LLAMA)
     layers = implementation_of(implementation, model.family)
-    tuning = resolved(Tuning("lora", RANK, 0.0, library="transformers"), tuple(targets.split(",")), model, layers)
+    lora = Tuning("lora", RANK, 0.0, library="transformers", divided=divided)
+    tuning = resolved(lora, tuple(targets.split(",")), model, layers)
     layout = Layout(seq=64, micro=2, tp=tp, sp=int(sp))
     setup = Setup(replace(layers, tuning=tuning), layout, POLICIES["bf16-pure"], find("adamw")[0], "fused", "flash")
     return prepare(model, setup).run.layers[-1][1].saved
@@ -50,6 +51,14 @@ def test_a_pair_on_a_row_parallel_layer_reads_what_the_layer_before_made() -> No
     or without."""
     for sp in (False, True):
         assert saved("o_proj,down_proj", 2, sp) - saved("o_proj", 2, sp) == 2 * TOKENS * (80 // 2 + RANK)
+
+
+def test_a_pair_that_is_divided_as_its_layer_reads_a_rank_s_own_tokens() -> None:
+    """Next to a column-parallel layer, with sequence parallelism: a norm's output, 2·T·h/t, and what A makes of all
+    tokens, 2·T·r, which B reads (mcore-bridge, LoraParallelLinear: TELinear for A, TEColumnParallelLinear for B)."""
+    own = saved("q_proj", 2, True, divided=False)
+    assert saved("q_proj", 2, True) - own == 2 * TOKENS * HIDDEN / 2
+    assert saved("q_proj,up_proj", 2, True, divided=False) - own == 2 * TOKENS * (HIDDEN / 2 + RANK)
 
 
 def test_the_first_layer_keeps_what_its_pairs_read_where_gradients_are_added_in_place() -> None:

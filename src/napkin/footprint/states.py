@@ -175,7 +175,7 @@ def _of_adapters(adapters: list[Weight], saved: list[Weight], frozen: Number, se
 
 def _pair(shard: str, copies: int, down: tuple[int, int], up: tuple[int, int], tuning: Tuning) -> Iterator[Weight]:
     """Yield A and B with these shapes for a layer with this shard, for `copies` experts together, and DoRA's vector."""
-    shards = adapter_shards(shard, copies)
+    shards = adapter_shards(shard, copies, tuning.divided)
     yield Weight("A", down, shards[0])
     yield Weight("B", up, shards[1])
     if tuning.magnitude:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.adapters.adapted import joined, linear, pair
+from napkin.operations.adapters.adapted import joined, linear, pair_of_ranks
 from napkin.operations.adapters.lora import is_unquantized, kind_on, lora_pairs
 from napkin.operations.base import Operation, Timer
 from napkin.operations.bases import Module, Ordinary
@@ -98,22 +98,29 @@ class Matmul(Module):
             out = joined(run, tensor, d_in, d_out, tuning.rank_of(self.module), not is_unquantized(self, tuning))
         else:
             out = self.product(run, tensor, d_in, d_out)
+            out = self._of_tokens(run, out, factor * d_out, again)
             if tuning is not None:
-                out = self.adapted(run, tensor, out, d_in, d_out, tuning)
+                out = self.adapted(run, tensor, out, (d_in, d_out), tuning, again)
+            return Value(out, self.d_out, divided, gathered)
+        return Value(self._of_tokens(run, out, factor * d_out, again), self.d_out, divided, gathered)
+
+    def _of_tokens(self, run: Lowering, out: Tensor, count: Number, again: bool) -> Tensor:
+        """Return what the layer makes of all tokens, or of a rank's own where it divides its inputs. again: it gathers
+        the tokens itself, and each rank's own make `count` elements."""
         if again:
-            out.count = factor * run.split.sequence * d_out
+            out.count = count * run.split.sequence
             out.storage.size = out.size
-        if self.shard == ROW:
-            out = run.reduce_scatter(out)
-        return Value(out, self.d_out, divided, gathered)
+        return run.reduce_scatter(out) if self.shard == ROW else out
 
     def _is_adapted(self, run: Lowering) -> bool:
-        """Return whether LoRA's pairs read what the layer reads. Next to a column-parallel layer A reads
-        the tokens of all sequence-parallel ranks and keeps them, where the frozen layer keeps nothing
+        """Return whether LoRA's pairs read all tokens. Where both matrices are divided, A reads next to a column-
+        parallel layer the tokens of all sequence-parallel ranks and keeps them, where the frozen layer keeps nothing
         (NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/utils.py, get_adapter_attributes_from_linear:
         return_layernorm_output_gathered; ParallelLinearAdapter.forward; pull request 4581)."""
         tuning = run.implementation.tuning
-        return tuning is not None and lora_pairs(self, run.program.operations, run.implementation, tuning)[0] > 0
+        if tuning is None or not tuning.divided:
+            return False
+        return lora_pairs(self, run.program.operations, run.implementation, tuning)[0] > 0
 
     def _joins(self, run: Lowering, tuning: Tuning) -> bool:
         """Return whether the layer and its adapter are one function."""
@@ -149,13 +156,17 @@ class Matmul(Module):
         tape.frozen = True
         return out
 
-    def adapted(self, run: Lowering, x: Tensor, out: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
-        """Add the output of adapters on the frozen linear layer; a learned scale saves its input."""
-        tape = run.tape
+    def adapted(
+        self, run: Lowering, x: Tensor, out: Tensor, shape: tuple[Number, Number], tuning: Tuning, local: bool
+    ) -> Tensor:
+        """Add the output of adapters on the frozen linear layer; a learned scale saves its input. local: x has the
+        rank's own tokens."""
+        tape, (d_in, d_out) = run.tape, shape
         tape.frozen = False
         several, width = lora_pairs(self, run.program.operations, run.implementation, tuning)
         if several:
-            wide = pair(run, x, d_in, width // run.split.tensor, several * tuning.rank_of(self.module))
+            rank = several * tuning.rank_of(self.module)
+            wide = pair_of_ranks(run, x, self.shard, (d_in, width), rank, local)
             if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
             wide = wide.view(out.count)

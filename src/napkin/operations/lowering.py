@@ -243,10 +243,10 @@ class Lowering(StackInputs):
         """All-gather the tokens of the sequence-parallel group; return the tensor itself without sequence
         parallelism."""
         if id(x.tensor) not in self.gathered:  # all linear layers that read a tensor share its gathered copy
-            self.gathered[id(x.tensor)] = self._all_gather(x.tensor, self.split.sequence)
+            self.gathered[id(x.tensor)] = self.all_gather(x.tensor, self.split.sequence)
         return self.gathered[id(x.tensor)]
 
-    def _all_gather(self, x: Tensor, ranks: Number) -> Tensor:
+    def all_gather(self, x: Tensor, ranks: Number) -> Tensor:
         """Return the parts of all ranks; the tensor itself if there is one."""
         gathered = select(ranks == 1, x, self.tape.new(x.count * ranks, x.dtype, "gathered"))
         return self.tape.record("all_gather", (x,), gathered) if gathered is not x else x
@@ -261,7 +261,7 @@ class Lowering(StackInputs):
 
     def gather_parts(self, x: Value) -> Value:
         """All-gather the parts of all tensor-parallel ranks; return the tensor itself without tensor parallelism."""
-        return Value(self._all_gather(x.tensor, self.split.tensor), x.width, False, True)
+        return Value(self.all_gather(x.tensor, self.split.tensor), x.width, False, True)
 
     def made_of(self, names: tuple[str, ...]) -> Tensor | None:
         """Return the tensor that the named outputs are slices of, if they cover it."""

@@ -261,6 +261,7 @@ def _adapters(
                 wide=wide,
                 narrowed=narrowed,
                 joined=tuning.joined and not drops and not tuning.magnitude,
+                divided=tuning.divided,
                 used=linear.vectors,
                 learning=learning,
             )

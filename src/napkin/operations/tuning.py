@@ -33,6 +33,8 @@ class Tuning:
     ranks      (module's path, rank) of adapters with a rank of their own
     joined     a linear layer and its adapter are one function, which keeps its input alone and adds the adapter's
                output in place; not with dropout or a magnitude
+    divided    tensor-parallel ranks divide both of LoRA's matrices, and gather what either makes and what A reads
+               (operations/adapters/lora.py, adapter_shards)
     prompts    whether the layer's attention reads the prompt of adapter and adapter_v2
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
@@ -53,6 +55,7 @@ class Tuning:
     shared: int = 0
     apart: tuple[tuple[str, float], ...] = ()
     joined: bool = False
+    divided: bool = False
     ranks: tuple[tuple[str, int], ...] = ()
     prompts: bool = True
 

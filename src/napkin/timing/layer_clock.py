@@ -101,13 +101,19 @@ class LayerClock(Timer):
             rows = term.multiply(f"{name}/rows", size(f"{name}/used", op.used), rows)
         d_in, d_out = size(f"{name}/d_in", op.d_in), size(f"{name}/d_out", op.d_out)
         thin, rank = size(f"{name}/thin", op.thin), size(f"{name}/rank", op.rank)
+        of_b = of_a = rows
         if op.shard == ROW:
             d_in = term.divide(f"{name}/A/k", d_in, clock.tp)
-        if op.shard == COLUMN:
+            of_b = rows if op.divided else term.divide(f"{name}/B/rows", rows, clock.stream)
+        elif op.divided and op.copies == 1:
+            thin = term.divide(f"{name}/A/n", thin, clock.tp)
+        elif op.shard == COLUMN:
+            of_a = term.divide(f"{name}/A/rows", rows, clock.stream)
+        if op.shard == COLUMN or (op.divided and op.copies == 1):
             d_out = term.divide(f"{name}/B/n", d_out, clock.tp)
-        pairs = [clock.linear(f"{name}/B", rows, rank, d_out)]
+        pairs = [clock.linear(f"{name}/B", of_b, rank, d_out)]
         if not op.looked_up:
-            pairs.append(clock.linear(f"{name}/A", rows, d_in, thin, learning=op.learning))
+            pairs.append(clock.linear(f"{name}/A", of_a, d_in, thin, learning=op.learning))
         for forward, backward in pairs:
             self.add({"matmul": forward}, {"matmul": backward})
 

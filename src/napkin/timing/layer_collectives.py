@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin import term
-from napkin.elementwise import Number, holds_for_all, maximum
+from napkin.elementwise import Number, maximum
 from napkin.operations.base import Operation
 from napkin.operations.facts import ThinPair
 from napkin.operations.rewrite import FusedLinear
@@ -34,23 +34,33 @@ def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedL
 
 
 def adapter_time(clock: Clock, kind: str, adapted: Iterable[ThinPair]) -> Seconds:
-    """Return the seconds of what adapters exchange, which nothing hides: next to a column-parallel layer what they
-    read, gathered forward and its gradient scattered backward; next to a row-parallel one what they make, gathered, and
-    the gradient of each rank's tokens. Without sequence parallelism the first one's gradient is all-reduced, and the
-    second's is complete."""
+    """Return the seconds of what adapters exchange, which nothing hides, in halves of an all-reduce.
+
+    Where both matrices are divided: next to a column-parallel layer what A reads, gathered forward and its gradient
+    scattered backward; next to a row-parallel one what B makes, gathered, and the gradient of each rank's tokens.
+    Without sequence parallelism the first one's gradient is all-reduced, and the second's is complete. What A makes is
+    gathered, or reduced next to a row-parallel layer, and its gradient, to which each rank's part of B adds, reduced.
+
+    Where they are divided as the layer, what A makes alone: next to a column-parallel layer gathered forward with
+    sequence parallelism, and its gradient reduced; next to a row-parallel one reduced, and with sequence parallelism
+    its gradient gathered."""
     halves: tuple[list[Term], list[Term]] = ([], [])
-    alone = term.subtract("no_sequence_parallelism", ONE, clock.sequence_parallel)
-    counts = {
-        COLUMN: (clock.sequence_parallel, term.add("halves_of_an_input", ONE, alone)),
-        ROW: (ONE, clock.sequence_parallel),
-    }
-    for op in adapted if holds_for_all(clock.layout.adapters_exchange > 0) else ():
-        name = f"{kind}/{op.name}"
-        half = term.divide(f"{name}/half", all_reduce(clock, name, op.d_in if op.shard == COLUMN else op.d_out), TWO)
-        passes = (True, op.shard == ROW or bool(op.learning.inputs))
-        for one, way, count, runs in zip(halves, WAYS, counts[op.shard], passes, strict=True):
-            if runs:
-                one.append(term.multiply(f"{name}/tensor/{way}", count, half))
+    parallel = clock.sequence_parallel
+    whole = term.subtract("halves_of_a_reduction", TWO, parallel)  # a reduce-scatter is one
+    wide = {COLUMN: (parallel, whole), ROW: (ONE, parallel)}
+    as_layer = {COLUMN: (parallel, whole), ROW: (whole, parallel)}
+    narrow = {COLUMN: (ONE, TWO), ROW: (TWO, TWO)}
+    for op in adapted:
+        exchanged = [("thin", op.thin, (narrow if op.divided else as_layer)[op.shard], (True, True))]
+        if op.divided:
+            width = op.d_in if op.shard == COLUMN else op.d_out
+            exchanged.append(("wide", width, wide[op.shard], (True, op.shard == ROW or bool(op.learning.inputs))))
+        for what, elements, counts, passes in exchanged:
+            name = f"{kind}/{op.name}/{what}"
+            half = term.divide(f"{name}/half", all_reduce(clock, name, elements), TWO)
+            for one, way, count, passed in zip(halves, WAYS, counts, passes, strict=True):
+                if passed:
+                    one.append(term.multiply(f"{name}/tensor/{way}", count, half))
     ahead, back = (total(f"{kind}/adapters/tensor/{way}", one) for way, one in zip(WAYS, halves, strict=True))
     return {"tensor": ahead}, {"tensor": back}
 

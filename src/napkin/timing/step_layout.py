@@ -45,7 +45,6 @@ class StepLayout:
                         1 where each layer, each matrix of an adapter, and each module with weights, is gathered by
                         itself
     gathers_again       1 where recomputation gathers them once more, 0 where they stay until the backward pass ends
-    adapters_exchange   1 where adapters gather over tensor-parallel ranks by themselves what they read and make
     elementary          1 where norms and rotary embeddings run as the elementary kernels of a reference class
     looped              1 where experts run one after the other, each as a linear layer of its own
     stacked             1 where each of these takes its weights out of one tensor of all experts' by its index
@@ -102,7 +101,6 @@ class StepLayout:
     gathers_adapters: Number = 0
     gathers_modules: Number = 0
     gathers_again: Number = 1
-    adapters_exchange: Number = 0
     elementary: Number = 0
     looped: Number = 0
     stacked: Number = 0

@@ -131,6 +131,7 @@ class Framework:
     fsdp          version of FSDP: 1, FullyShardedDataParallel, or 2, fully_shard; 0: it has none
     unit_of_layer  each layer is an FSDP unit (accelerate utils/dataclasses.py, TRANSFORMER_BASED_WRAP)
     unit_of_adapter  each matrix of an adapter is a separate FSDP unit (training/trainer.py, units)
+    divides_adapters  tensor-parallel ranks divide both matrices of an adapter, next to any layer
     unit_of_module  ZeRO-3 gathers each module with weights through its own hooks
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
     grows         its own script turns on the allocator's expandable segments, which a run by other means need not do
@@ -189,6 +190,7 @@ class Framework:
     unit_of_layer: bool = False
     unit_of_adapter: bool = False
     unit_of_module: bool = False
+    divides_adapters: bool = False
     grows: bool = False
     quantizer: str = "transformers"
     pads: int = 0

@@ -46,7 +46,9 @@ FRAMEWORKS: dict[str, Framework] = {
             "megatron-core",
             "Megatron-core, NeMo, Megatron Bridge",
             "NVIDIA/Megatron-LM megatron/core/distributed/distributed_data_parallel.py: fp32 gradients in one buffer; "
-            "megatron/core/transformer/transformer_config.py, recompute_modules (since 3b141a24 of April 2025)",
+            "megatron/core/transformer/transformer_config.py, recompute_modules (since 3b141a24 of April 2025); "
+            "NVIDIA/NeMo r2.0.0 nemo/collections/nlp/modules/common/megatron/adapters/parallel_adapters.py and "
+            "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/utils.py, ParallelLinearAdapter",
             software="megatron-core",
             pads=128,
             implementation="megatron",
@@ -55,6 +57,7 @@ FRAMEWORKS: dict[str, Framework] = {
             reference_first=True,
             engine=True,
             recomputes=MODULES,
+            divides_adapters=True,
             differs=(("fuses_gradients", True),),
             earlier=(
                 Earlier(

@@ -37,15 +37,19 @@ EXACT = Width()
 
 
 def keeps_adapters(implementation: Implementation, precision: Precision, framework: Framework) -> Implementation:
-    """Return an implementation whose adapters have the dtype of trained parameters, if frozen ones have another.
+    """Return an implementation whose adapters are divided as the framework divides them, and have the dtype of trained
+    parameters, if frozen ones have another.
 
     fully_shard of a block, its adapters among its weights, casts them as it gathers them (torch/distributed/fsdp/
     _fully_shard/_fsdp_param.py, all_gather_inputs: to param_dtype), so that peft finds them in the dtype of the matmuls
     and casts nothing. A matrix that is a unit of its own is read outside it, sharded and in fp32 (peft 0.21
     tuners/lora/layer.py: `_cast_input_dtype(x, lora_A.weight.dtype)`), and FSDP casts that input back."""
     tuning = implementation.tuning
-    if tuning is None or not precision.frozen or precision.frozen == precision.param:
+    if tuning is None:
         return implementation
+    tuning = replace(tuning, divided=framework.divides_adapters)
+    if not precision.frozen or precision.frozen == precision.param:
+        return replace(implementation, tuning=tuning)
     if precision.within_autocast and framework.gathers and framework.fsdp == 2 and not framework.unit_of_adapter:
         return replace(implementation, tuning=replace(tuning, kept_in=precision.compute))
     apart = replace(tuning, kept_in=precision.param, autocast=precision.compute != precision.param)

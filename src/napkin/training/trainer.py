@@ -89,6 +89,7 @@ class Trainer:
     defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
               1.11)
+    own_adapters  frameworks next to whose tensor-parallel layers it has adapters of its own, divided as the layers are
     units     FSDP's versions in which each matrix of an adapter is a unit of its own. The first: peft's
               fsdp_auto_wrap_policy (utils/other.py), which wraps every leaf with a trained weight, and which
               transformers' Trainer takes (update_fsdp_plugin_peft) where it creates the optimizer after the model is
@@ -145,6 +146,7 @@ class Trainer:
     broadcast: float = 0.0
     defers: bool = False
     units: tuple[int, ...] = (1,)
+    own_adapters: tuple[str, ...] = ()
     version: int = 2
     prints: str = ""
     software: str = "fsdp-eager"
@@ -182,7 +184,9 @@ class Trainer:
         defers = framework.defers or (self.defers and framework.gathers)
         unit = framework.unit_of_adapter if framework.program else framework.fsdp in self.units
         zero = self.stage(framework) or framework.zero
+        both = framework.divides_adapters and framework.name not in self.own_adapters
         found = replace(framework, defers=defers, unit_of_adapter=unit, zero=zero, divides=divides)
+        found = replace(found, divides_adapters=both)
         return self.logged(found)
 
     def logged(self, framework: Framework) -> Framework:

@@ -134,8 +134,10 @@ TRAINERS: dict[str, Trainer] = {
             "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of "
             "core_attn; swift/arguments/sft_args.py: deepspeed zero0 to zero3, deepspeed_autotp_size; "
             "sequence_parallel_size: heads are exchanged, or keys passed on; swift/trainers/patcher.py and "
-            "swift/megatron/callbacks/print.py: memory(GiB) is max_memory_reserved",
+            "swift/megatron/callbacks/print.py: memory(GiB) is max_memory_reserved; modelscope/mcore-bridge "
+            "src/mcore_bridge/tuners/lora.py, LoraParallelLinear",
             prints="reserved",
+            own_adapters=("megatron-core",),
             nested=True,
             joins=("megatron-core",),
             backends=(

@@ -45,10 +45,6 @@ class SoftwareStack:
                     Elsewhere one kernel runs all (transformers 5 integrations/moe.py: torch._grouped_mm; scattermoe)
     clamps_apart    kernels of their own clamp gate and up of experts (timing/experts.py, CLAMPED_FORWARD), unless they
                     are fused. What other software does for each element is in its factor of elementwise kernels
-    adapters_apart  adapters exchange what they read and make over tensor-parallel ranks by themselves, next to the
-                    layers' own overlapped exchange (NVIDIA/NeMo r2.0.0 nemo/collections/nlp/modules/common/megatron/
-                    adapters/parallel_adapters.py, ParallelLinearAdapter; NVIDIA-NeMo/Megatron-Bridge
-                    src/megatron/bridge/peft/utils.py, disable_sequence_parallel_comm)
     gathers_low     ranks gather weights in the 8 bits in which linear layers multiply them
     sequence_parallel, zero   defaults with tensor parallelism and with data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
@@ -87,7 +83,6 @@ class SoftwareStack:
     async_experts: bool = False
     experts_apart: bool = False
     clamps_apart: bool = False
-    adapters_apart: bool = False
     fused_casts: bool = False
     fused_chains: bool = False
     one_program: bool = False
@@ -129,7 +124,6 @@ MEGATRON_CORE = SoftwareStack(
     fused_casts=True,
     experts_apart=True,
     clamps_apart=True,
-    adapters_apart=True,
     fused_loss=True,
     overlap=True,
     gather_early=True,

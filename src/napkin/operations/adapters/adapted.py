@@ -6,11 +6,13 @@ Every linear layer of a reference class runs through `linear`, and every matmul 
 from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, Tensor
-from napkin.elementwise import Number
+from napkin.elementwise import Number, ceil_div
 from napkin.operations.adapters.lora import adapter_width
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lowering import Lowering
+from napkin.operations.roles import COLUMN, ROW, VOCABULARY
+from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,13 +54,50 @@ def pair(run: Lowering, x: Tensor, d_in: Number, d_out: Number, rank: int, copie
     tape, tuning = run.tape, run.implementation.tuning
     assert tuning is not None
     outer, tape.frozen = tape.frozen, False
-    stream = x.dtype
+    thin = tape.linear(_prepared(run, x, tuning), d_in, rank, copies=copies)
+    wide = tape.scale(tape.linear(thin, rank, d_out, copies=copies))
+    tape.frozen = outer
+    return wide
+
+
+def _prepared(run: Lowering, x: Tensor, tuning: Tuning) -> Tensor:
+    """Return what LoRA's first matrix reads: x in its type, after dropout."""
+    tape, stream = run.tape, x.dtype
     x = tape.cast(x, tuning.kept_in or ("fp32" if tape.autocast else tape.compute))
     if tuning.kept_in and tuning.autocast:
         x = tape.cast(x, stream)  # a copy for each layer
-    x = tape.dropout(x, tuning.dropout)
-    thin = tape.linear(x, d_in, rank, copies=copies)
-    wide = tape.scale(tape.linear(thin, rank, d_out, copies=copies))
+    return tape.dropout(x, tuning.dropout)
+
+
+def pair_of_ranks(run: Lowering, x: Tensor, shard: str, shape: tuple[Number, int], rank: int, local: bool) -> Tensor:
+    """Run LoRA's two matrices next to a linear layer that tensor-parallel ranks divide by `shard` (adapter_shards).
+
+    shape  inputs of this rank, and outputs of all
+    local  x has a rank's own tokens, of those that sequence parallelism divides, and the layer gathers them
+
+    Divided as the layer, A reads what it has, and what it makes is gathered or reduced. Where both are divided, x has
+    all tokens (return_layernorm_output_gathered), what either makes is gathered, and of the result next to a row-
+    parallel layer each rank keeps its own tokens."""
+    tape, tuning, ranks = run.tape, run.implementation.tuning, run.split.tensor
+    assert tuning is not None
+    d_in, d_out = shape
+    outer, tape.frozen = tape.frozen, False
+    x = _prepared(run, x, tuning)
+    if tuning.divided:
+        thin = tape.linear(x, d_in, rank if shard == ROW else ceil_div(rank, ranks))
+        thin = thin if shard == ROW else run.all_gather(thin, ranks)
+        wide = tape.linear(thin, rank, d_out // ranks)
+        if shard not in (COLUMN, VOCABULARY):
+            wide = run.all_gather(wide, ranks)
+            wide = run.reduce_scatter(wide) if shard == ROW else wide
+    else:
+        thin = tape.linear(x, d_in, rank)
+        if shard == ROW:
+            thin = run.reduce_scatter(thin)
+        elif local:
+            thin = run.all_gather(thin, run.split.sequence)
+        wide = tape.linear(thin, rank, d_out // ranks if shard in (COLUMN, VOCABULARY) else d_out)
+    wide = tape.scale(wide)
     tape.frozen = outer
     return wide
 

@@ -35,6 +35,7 @@ class Adapter(Ordinary):
     wide        its matrices are kept in fp32 next to a network in 16 bits, so that what they read is cast
     narrowed    autocast casts that on to 16 bits again; else its matmuls run in fp32
     joined      one function adds its output in place, with the linear layer's
+    divided     both matrices are divided over tensor-parallel ranks
     copies      pairs of matrices, one per expert module, of which a token passes through `used`; for a single pair,
     `used` is the number of times"""
 
@@ -49,6 +50,7 @@ class Adapter(Ordinary):
     wide: bool = False
     narrowed: bool = False
     joined: bool = False
+    divided: bool = False
     copies: int = 1
     used: int = 1
 
@@ -58,7 +60,7 @@ class Adapter(Ordinary):
         return self.reads == (MEMORY,)
 
     def weights(self) -> tuple[Weight, ...]:
-        shards, used = adapter_shards(self.shard, self.copies), min(self.used, self.copies)
+        shards, used = adapter_shards(self.shard, self.copies, self.divided), min(self.used, self.copies)
         found = (
             Weight("A", (self.thin, self.d_in), shards[0], self.copies, used),
             Weight("B", (self.d_out, self.rank), shards[1], self.copies, used),

@@ -117,11 +117,16 @@ def in_layer(implementation: Implementation, layer: Layer) -> Implementation:
     return replace(implementation, tuning=replace(tuning, method="frozen", targets=(), parameters=()))
 
 
-def adapter_shards(shard: str, copies: int = 1) -> tuple[str, str]:
+def adapter_shards(shard: str, copies: int = 1, divided: bool = False) -> tuple[str, str]:
     """Return how A and B of an adapter are divided: A where the layer divides its input, B where it divides its output
-    (peft 0.21, tuners/lora/tp_layer.py), and the pairs of experts as the experts are. DoRA's vector is divided as B."""
+    (peft 0.21, tuners/lora/tp_layer.py; modelscope/mcore-bridge src/mcore_bridge/tuners/lora.py), and the pairs of
+    experts as the experts are. `divided`: each matrix is, A by its inputs where the layer's are divided, else by its
+    rank, and B by its outputs (NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/utils.py, ParallelLinearAdapter).
+    DoRA's vector is divided as B."""
     if copies > 1:
         return EXPERT, EXPERT
+    if divided:
+        return ROW if shard == ROW else COLUMN, COLUMN
     return ROW if shard == ROW else REPLICATED, COLUMN if shard == COLUMN else REPLICATED
 
 
