@@ -10,7 +10,7 @@ import pytest
 
 from napkin.counting.params import params
 from napkin.counting.vision import flops_of, params_of
-from tests.conftest import ROOT, model_of, run_line
+from tests.conftest import ROOT, Napkin, model_of, run_line
 
 SAVED: dict[str, dict[str, Any]] = dict(
     json.loads(Path(ROOT, "tests/data/default_configs.json").read_text(encoding="utf-8"))["rows"]
@@ -342,3 +342,10 @@ def test_published_checkpoints_have_as_many_parameters(published: dict[str, Any]
     PaliGemma-3B-224 and Llama 4 Scout."""
     _, whole = params_of(model_of(published))
     assert whole.value == total
+
+
+@pytest.mark.parametrize("command", ["memory", "step"])
+def test_tokens_of_an_image_need_an_image(napkin: Napkin, command: str) -> None:
+    outcome = napkin(f"{command} qwen2.5-vl-7b --hardware a100 --image-tokens 1000")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "--image-tokens has no effect here: there are no images" in outcome.err

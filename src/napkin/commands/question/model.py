@@ -213,7 +213,8 @@ def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
     lengths = model.vision.lengths(tokens)
     if lengths is None:
         raise NapkinError("--images: an image's tokens depend on its size", "--image-tokens says how many: 1024")
-    inputs.default("image-tokens", str(lengths[2]))
+    if not tokens:
+        inputs.default("image-tokens", str(lengths[2]))
     return images, tokens
 
 
