@@ -513,6 +513,7 @@ def test_networks_in_words() -> None:
     # the rate of a port, of which a node has as many as it usually has
     assert network("InfiniBand NDR 400G", 8) is None
     assert network("NDR 400 Gbit/s per node", 8) == 6.25e9
+    assert network("InfiniBand NDR 400 Gbps between nodes", 4) is network("inter-node NDR 400G", 8) is None
     assert network("8x NDR 400G", 8) == 50e9
 
 

@@ -22,7 +22,10 @@ OTHER_LINKS = re.compile(r"nvlink|nvswitch|pci|xgmi|infinity fabric|within|intra
 PER_GPU = re.compile(r"\b(?:per|each|a|/) ?(?:gpu|accelerator|device|chip)\b", re.IGNORECASE)
 PORTS = re.compile(r"\b(?:EDR|HDR|NDR|XDR)\d*\b")
 """Generations of InfiniBand, which name the rate of a port: of one card, where no number of cards is stated."""
-PER_NODE = re.compile(r"\bnodes?\b|\bserver\b|\btotal\b|\baggregate\b", re.IGNORECASE)
+PER_NODE = re.compile(
+    r"(?<!between )(?<!across )(?<!inter[- ])\bnodes?\b|\bserver\b|\btotal\b|\baggregate\b", re.IGNORECASE
+)
+"""Words by which a rate is a node's; `between nodes` says only where the network is."""
 NVLINK = re.compile(r"nvlink|nv ?bridge", re.IGNORECASE)
 NO_NVLINK = re.compile(r"\b(?:no|not|without|lacks?)\b[^,;()]*(?:nvlink|nv ?bridge)|pcie only", re.IGNORECASE)
 ETHERNET = re.compile(r"(?<!over converged )\bethernet\b", re.IGNORECASE)
