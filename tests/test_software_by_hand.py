@@ -176,3 +176,10 @@ def test_a_run_may_not_overlap_what_its_software_does(stated: bool | None, exper
         at, stacks.stack("megatron-core-2026"), "cudnn", "rdma", Asynchronous(experts=stated), "", False, ()
     )
     assert used["expert_exposed"] == expert
+
+
+def test_the_power_of_a_module_says_nothing_of_its_accelerator_s_clock() -> None:
+    """GH200's 450 to 1000 W are those of processor and accelerator together; an H100 of 350 W for 756 TFLOP/s has less
+    for each than one of 700 W for 989."""
+    watts = {name: machine(hardware.find(name), "bf16").power for name in ("GH200 96GB", "H100 PCIe 80GB")}
+    assert watts == {"GH200 96GB": 1.0, "H100 PCIe 80GB": pytest.approx(350 / 756 / (700 / 989.4), rel=0.01)}

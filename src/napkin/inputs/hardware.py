@@ -65,6 +65,7 @@ class Hardware:
     optional_link           the link is an accessory, without which devices reach each other by their slots
     nic_bandwidth           network per device, as nodes are usually built
     integrated_ports        the network is on the accelerator itself, and network cards of the host do not connect it
+    tdp_of_module           the power rating covers a host processor on the same module, and says nothing of the clock
     devices_per_node        devices that reach each other over the link devices_per_package 2 if software sees a package
     as two devices, each with half of everything; device_name is one of them
     sources                 citation by figure, if it is not `source`
@@ -98,6 +99,7 @@ class Hardware:
     nic_name: str = ""
     nic_bandwidth: float | None = None
     integrated_ports: bool = False
+    tdp_of_module: bool = False
     devices_per_node: int | None = None
     devices_per_package: int = 1
     tdp_w: float | None = None

@@ -120,6 +120,7 @@ class AcceleratorEntry(StrictEntry):
     nic: WireEntry | None = None
     optional_link: bool = False  # an accessory; without it devices reach each other by their slots
     integrated_ports: bool = False  # the network is on the accelerator; the host's network cards do not connect it
+    tdp_of_module: bool = False  # the power rating covers a host processor too
     devices_per_node: Count | None = None
     devices_per_package: Count = 1
     device_name: Text = ""

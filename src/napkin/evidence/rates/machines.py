@@ -185,7 +185,8 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     issued = (hardware.flop_per_clock_per_sm or 0.0) if hardware.generation in WITH_SMALL_UNITS else 0.0
     usual = (SMALL_WATTS if 0 < issued <= SMALL_UNITS else REFERENCE_WATTS).get(era)
     link, staged = link_of(hardware)
-    power = hardware.tdp_w / hardware.peak(wide) / usual if usual and hardware.tdp_w and compute not in WIDE else 1.0
+    watts = None if hardware.tdp_of_module or compute in WIDE else hardware.tdp_w
+    power = watts / hardware.peak(wide) / usual if usual and watts else 1.0
     return Machine(
         era,
         hardware.name,
