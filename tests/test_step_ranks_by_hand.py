@@ -272,6 +272,28 @@ def test_the_latency_of_a_reduction() -> None:
     assert parts(dp=1, changed=rates)["step/communication/data"] == 0
 
 
+@pytest.mark.parametrize(("dp", "inside", "between"), [(4, 3, 0), (8, 7, 0), (16, 14, 1), (24, 21, 2)])
+def test_the_hops_of_zero_3_s_collectives(dp: int, inside: int, between: int) -> None:
+    """Each of L layers, and the embedding with the head, passes three times around n ranks in every micro-batch: n − N
+    hops inside N nodes of 8 and N − 1 between them (NVIDIA/nccl src/graph/tuning.cc, ring)."""
+    rates = {"link": 1e30, "network": 1e30, "link_hop": 1e12, "network_hop": 7e12}
+    found = parts(dp=dp, zero=3, micro_batches=2, changed=rates)
+    work, hops = found["step/work"], 2 * (L + 1) * 3 * (inside * 1e12 + between * 7e12)
+    assert found["step/communication/data"] == pytest.approx(joined(work, hops) - work, rel=1e-6)
+
+
+def test_the_hops_where_each_weight_is_reduced_by_itself() -> None:
+    """q, k and v in one, the output, gate and up in one, down, and two norms: six of a layer, scattered and gathered.
+    Ranks that tensor parallelism sets apart are four to a node."""
+    rates = {"link": 1e30, "network": 1e30, "link_hop": 1.0, "network_hop": 10.0}
+    for tp, around in ((1, 14 * 1 + 1 * 10), (2, 12 * 1 + 3 * 10)):
+        found = parts(tp=tp, dp=16, zero=1, reduces_tensors=1, changed=rates)
+        assert found["step/communication/data"] == pytest.approx(2 * 6 * L * around)
+    for zero, alone in ((1, 0), (0, 1)):
+        found = parts(dp=16, zero=zero, reduces_tensors=alone, changed=rates)
+        assert found["step/communication/data"] == pytest.approx(0, abs=1e-9)
+
+
 def test_zero_3_gathers_twice_and_scatters_once_in_every_micro_batch() -> None:
     """(n−1)/n of the 16-bit parameters forward and backward and of the gradients, each micro-batch (Rajbhandari et al.
     2020, section 7.2.2), joined smoothly with the step's work."""
@@ -361,13 +383,13 @@ def test_a_host_updates_the_states_of_its_gpus() -> None:
         assert parts(optimizer_bytes=30, host=host, dp=4)["step/optimizer"] == pytest.approx(4 * alone)
         assert parts(optimizer_bytes=30, host=host, dp=4, zero=2)["step/optimizer"] == pytest.approx(alone)
         assert parts(optimizer_bytes=30, host=host, cp=2)["step/optimizer"] == pytest.approx(2 * alone)
-    line = "step llama3-8b --gpus 16 --hardware h100 --zero 3 --framework deepspeed --offload optimizer --json"
-    found = run_line(line)
+    line = "step llama3-8b --gpus 16 --hardware h100 --network-bandwidth 50GB/s --zero 3 --framework deepspeed --json"
+    found = run_line(f"{line} --offload optimizer")
     assert found.values["step/optimizer"] == pytest.approx(8_030_261_248 / 2 * 3.82 / 15e9)
-    on_gpus = run_line(line.replace("--offload optimizer ", ""))
+    on_gpus = run_line(line)
     wide, narrow = (one.data["high"]["step/time"] / one.values["step/time"] for one in (found, on_gpus))
     assert wide > 1.2 * narrow
-    refused = run_line(line.replace("--offload", "--optimizer muon --offload"))
+    refused = run_line(f"{line} --optimizer muon --offload optimizer")
     assert (refused.status, "muon on a host" in refused.err) == (3, True)
 
 

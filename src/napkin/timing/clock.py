@@ -149,6 +149,14 @@ class Clock:
         """Return the byte/s of each rank of a group."""
         return collectives.bus_bandwidth(name, group.ranks, self.node, group.stride, self.link, self.network)
 
+    def around(self, name: str, group: RankGroup) -> Term:
+        """Return the seconds of the hops of one all-gather or reduce-scatter over a group."""
+        link, network = (
+            self.rate(f"hop/{what}", each, SECOND)
+            for what, each in (("link", self.rates.link_hop), ("network", self.rates.network_hop))
+        )
+        return collectives.once_around(name, group.ranks, self.node, group.stride, link, network)
+
     def neighbors(self, name: str, group: RankGroup) -> Term:
         """Return the byte/s from each rank of a group to the next one: the network's if the group leaves the node."""
         crosses = collectives.crosses_nodes(f"{name}/crosses_nodes", group.ranks, self.node, group.stride)

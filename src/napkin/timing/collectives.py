@@ -29,6 +29,18 @@ def bus_bandwidth(name: str, ranks: Term, node: Term, stride: Term, link: Term, 
     return term.choose(name, term.greater(f"{name}/crosses_nodes", ranks, together), across, link)
 
 
+def once_around(name: str, ranks: Term, node: Term, stride: Term, link: Term, network: Term) -> Term:
+    """Return the seconds that a ring's first bytes take from rank to rank: (n − N) hops inside the N nodes, N − 1
+    between them. All-gathers and reduce-scatters have no algorithm whose hops are fewer (NVIDIA/nccl src/graph/
+    tuning.cc: nsteps of a ring is nRanks − 1; trees serve all-reduces alone)."""
+    nodes = term.ceil_divide(f"{name}/nodes", ranks, in_one_node(f"{name}/in_one_node", ranks, node, stride))
+    return term.add(
+        name,
+        term.multiply(f"{name}/inside", link, term.subtract(f"{name}/inside/hops", ranks, nodes)),
+        term.multiply(f"{name}/between", network, term.subtract(f"{name}/between/hops", nodes, ONE)),
+    )
+
+
 def gathered(name: str, ranks: Term) -> Term:
     """Return (n−1)/n: the share of the full tensor that a rank receives in an all-gather, or sends in a
     reduce-scatter."""

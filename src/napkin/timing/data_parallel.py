@@ -25,14 +25,17 @@ LIMITED = (
 @record
 class Shards:
     """What data parallelism shards: trained parameters on one GPU before ZeRO (dense and expert), the number of
-    replicas of each, and the ranks over which ZeRO shards each; the bytes of frozen parameters, once for each pass that
-    gathers them; the bytes of the head's weight that are gathered in addition in a micro-batch; and the seconds of the
-    optimizer's matrix work, before ZeRO."""
+    replicas of each, and the ranks over which ZeRO shards each; the layers of a mean stage, of which what is before
+    them counts as one, and its weight tensors; the bytes of frozen parameters, once for each pass that gathers them;
+    the bytes of the head's weight that are gathered in addition in a micro-batch; and the seconds of the optimizer's
+    matrix work, before ZeRO."""
 
     dense: Term
     experts: Term
     frozen: Held
     head_again: Term
+    layers: Term
+    tensors: Term
     replicas: Term
     expert_replicas: Term
     ways: Term
@@ -114,6 +117,8 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         on_a_stage("weights/experts", [one.weights.experts for _, one in runs]),
         Held(frozen, on_a_stage("frozen/experts", [one.frozen.experts for _, one in runs])),
         _head_again(clock, model),
+        term.divide("layers/stage", stages.layers.depth, stages.pp),
+        on_a_stage("tensors", [size("tensors/layer", one.tensors) for _, one in runs]),
         replicas,
         with_same_experts("expert_replicas", replicas),
         ways,
@@ -172,10 +177,19 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
     doublings = term.log2("data/doublings", term.largest("data/at_least_two", shards.replicas, TWO))
     latency = term.multiply("data/latency/all", clock.rate("data_latency", rates.data_latency, SECOND), doublings)
     bus = clock.bus("data/bandwidth", clock.groups.replicas)
-    waited = clock.latency("data/latency", shards.replicas, latency)
+    around = term.multiply("data/around/all", shards.tensors, clock.around("data/around", clock.groups.replicas))
+    apart = term.leaf(
+        "one_by_one", layout.reduces_tensors * where(layout.zero == 1, 1, 0), "1", term.GIVEN, "1 where tensors are"
+    )
+    waited = term.choose("data/waited", apart, around, clock.latency("data/latency", shards.replicas, latency))
     scattered = clock.transfer("data/scatter", term.multiply("data/bytes", sent, reduced), bus, waited)
     back = term.choose("data/gathered", whole, none, gathered_size(clock))
-    returned = clock.transfer("data/gather", term.multiply("data/gathered_bytes", back, reduced), bus)
+    returned = clock.transfer(
+        "data/gather",
+        term.multiply("data/gathered_bytes", back, reduced),
+        bus,
+        term.multiply("data/gather/latency", apart, around),
+    )
     runs = stages.layers.runs
     backward = [term.multiply(f"{one.behind.name}/all", size("layers", count), one.behind) for count, one in runs]
     ahead = [term.multiply(f"{one.ahead.name}/all", size("layers", count), one.ahead) for count, one in runs]
@@ -214,6 +228,7 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
         "sharded/transfer",
         clock.transfer("sharded/collectives", passes, clock.bus("sharded/bandwidth", groups.shards)),
         clock.transfer("sharded/replicas", across, clock.bus("sharded/replicas/bandwidth", groups.copies)),
+        _hops(clock, shards),
     )
     gathers = term.multiply("sharded/transfer/stack", stack, gathers)
     behind = term.leaf("gathers_adapters", layout.gathers_adapters, "1", term.GIVEN, LIMITED)
@@ -233,6 +248,15 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
     again = term.multiply("sharded/head/bytes", size("micro_batches", layout.micro_batches), shards.head_again, share)
     bus = clock.bus("sharded/bandwidth", groups.shards)
     return term.add("sharded/with_head", shown, clock.transfer("sharded/head", again, bus))
+
+
+def _hops(clock: Clock, shards: Shards) -> Term:
+    """Return the seconds of the hops of a step's all-gathers and reduce-scatters under ZeRO-3: each layer, and what is
+    outside the layers, is gathered twice and scattered once in every micro-batch, as parameters are."""
+    counted = term.constant("sharded/collectives", 3, source="two all-gathers and a reduce-scatter of a layer")
+    several = size("micro_batches", clock.layout.micro_batches)
+    around = clock.around("sharded/around", clock.groups.shards)
+    return term.multiply("sharded/hops", several, shards.layers, counted, around)
 
 
 def _sharded_bytes(clock: Clock, shards: Shards) -> Term:

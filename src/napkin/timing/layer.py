@@ -44,7 +44,8 @@ class LayerTime:
     weights  parameters that are trained, before ZeRO divides them
     frozen   bytes of frozen parameters, once for each pass that gathers them: forward, and backward if it runs; both
              without embedding and head, which shards_of counts
-    works    seconds of the optimizer's matmuls and decompositions, before ZeRO divides them"""
+    works    seconds of the optimizer's matmuls and decompositions, before ZeRO divides them
+    tensors  weight tensors, of linear layers that read one tensor a single one; 0 outside the layers"""
 
     groups: dict[str, Term]
     behind: Term
@@ -52,6 +53,7 @@ class LayerTime:
     weights: Held
     frozen: Held
     works: Term
+    tensors: int = 0
 
 
 def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
@@ -90,7 +92,8 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     seconds = term.add(f"{kind}/seconds", *groups.values())
     forward = forward_time(own, counted, launches, waits)
     behind = term.subtract(f"{kind}/behind", seconds, forward)
-    return LayerTime(groups, behind, forward, weights, frozen, work_of(clock, layer.operations, kind))
+    tensors = sum(1 for op in layer.operations if op.weights()) - len(own.linears) + len(linears)
+    return LayerTime(groups, behind, forward, weights, frozen, work_of(clock, layer.operations, kind), tensors)
 
 
 def forward_time(own: LayerClock, counted: Launches, launches: Term, waits: Term) -> Term:

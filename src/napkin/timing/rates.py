@@ -36,6 +36,8 @@ class Rates:
     accumulation_bytes  traffic of adding up gradients per weight and micro-batch
     tensor_latency, data_latency
                         seconds of one tensor-parallel collective, and per doubling of the data-parallel group
+    link_hop, network_hop
+                        seconds from one rank of a ring to the next, inside a node and between nodes
     tensor_exposed, pipeline_exposed, context_exposed, expert_exposed
                         share of that communication that nothing hides
     data_overlap, gather_overlap, data_exposed
@@ -91,6 +93,8 @@ class Rates:
     accumulation_bytes: Number
     tensor_latency: Number
     data_latency: Number
+    link_hop: Number
+    network_hop: Number
     tensor_exposed: Number
     pipeline_exposed: Number
     context_exposed: Number

@@ -44,6 +44,7 @@ class StepLayout:
     gathers_layers, gathers_adapters, gathers_modules
                         1 where each layer, each matrix of an adapter, and each module with weights, is gathered by
                         itself
+    reduces_tensors     1 where ZeRO-1 scatters and gathers each weight's tensor by a collective of its own
     gathers_again       1 where recomputation gathers them once more, 0 where they stay until the backward pass ends
     elementary          1 where norms and rotary embeddings run as the elementary kernels of a reference class
     looped              1 where experts run one after the other, each as a linear layer of its own
@@ -100,6 +101,7 @@ class StepLayout:
     gathers_layers: Number = 0
     gathers_adapters: Number = 0
     gathers_modules: Number = 0
+    reduces_tensors: Number = 0
     gathers_again: Number = 1
     elementary: Number = 0
     looped: Number = 0

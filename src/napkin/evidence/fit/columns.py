@@ -93,6 +93,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         host=FUSED_ON_HOST if row.hosts else 0,
         elementary=1 if stack.eager else 0,
         gathers_layers=gathered_apart(stack.eager and row.gpus > 1, zero, 2),
+        reduces_tensors=1 if stack.reduces_tensors else 0,
         gathers_again=1 if zero >= 3 else 0,
         exchanges=1 if row.exchanges else 0,
         idle=IDLE.get(row.schedule, 1),

@@ -36,6 +36,8 @@ WITH_UNITS_OF_ITS_OWN = "blackwell"
 """The generation whose matrix units FlashAttention-2 and its relatives do not use: its instructions (tcgen05) are not
 those of older ones, which run as on Hopper (NVIDIA/cutlass media/docs/cpp/blackwell_functionality.md)."""
 
+WITHOUT_RINGS = ("tpu",)
+"""Generations whose collectives are not NCCL's rings over all ranks: a torus has rings along each of its axes."""
 FIRST = ("flash1", "efficient")
 """Kernels of FlashAttention's first algorithm, which divide the work by heads and sequences alone."""
 
@@ -78,7 +80,7 @@ def constant_names(
         **_of_products(at, known),
         **_of_attention(at, stack, kernel),
         "memory": "memory",
-        **_of_collectives(stack, fabric, asynchronous),
+        **_of_collectives(at, stack, fabric, asynchronous),
         **_of_kernels(stack, loss, autocast),
         **_of_host(stack),
     }
@@ -121,7 +123,7 @@ def _of_attention(at: Machine, stack: SoftwareStack, kernel: str) -> dict[str, s
     }
 
 
-def _of_collectives(stack: SoftwareStack, fabric: str, asynchronous: Asynchronous) -> dict[str, str]:
+def _of_collectives(at: Machine, stack: SoftwareStack, fabric: str, asynchronous: Asynchronous) -> dict[str, str]:
     """Return the constants of collectives, by what the software or the run overlaps with compute."""
     shown = "overlap" if stack.overlap else "plain"
     beside = stack.async_experts if asynchronous.experts is None else asynchronous.experts
@@ -130,6 +132,8 @@ def _of_collectives(stack: SoftwareStack, fabric: str, asynchronous: Asynchronou
         "wire": f"wire/{fabric}",
         "tensor_latency": "tensor_latency",
         "data_latency": "data_latency",
+        "link_hop": "zero" if at.generation in WITHOUT_RINGS else "hop/link",
+        "network_hop": "zero" if at.generation in WITHOUT_RINGS else "hop/network",
         "tensor_exposed": f"tensor_exposed/{'async' if asynchronous.tensor else shown}",
         "pipeline_exposed": f"pipeline_exposed/{shown}",
         "context_exposed": "context_exposed",
@@ -196,7 +200,8 @@ _runtime_utils.py, _reduce_grad). What it adds to the micro-batches before is on
 (_accumulate_sharded_grad: 6 bytes over the ranks)."""
 AS_THEY_STAND = """
     attention_backward masked_backward half_keys small_head core core_odd memory wire waves half_depth misaligned
-    cast_bytes loss_bytes tensor_latency data_latency tensor_exposed pipeline_exposed context_exposed expert_exposed
+    cast_bytes loss_bytes tensor_latency data_latency link_hop network_hop
+    tensor_exposed pipeline_exposed context_exposed expert_exposed
     data_exposed interference grouped expert_bias_bytes clamps_apart permutation_bytes dispatch host_layer
     host_experts host_expert host_unit host_module optimizer_slowness fixed straggle stops_early stack"""
 """Rates that are the constant of their field, without a factor or a limit."""

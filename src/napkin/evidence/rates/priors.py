@@ -92,6 +92,8 @@ PRIORS: dict[str, Prior] = {
     "wire/omnipath": (0.50, 0.40, "assumed: no GPU-direct path of full rate"),
     "tensor_latency": (45e-6, 0.35, "azure: 1 MB all-reduce on 8 GPUs 42 to 51 μs; a step's wait for the slowest rank"),
     "data_latency": (40e-6, 0.40, "assumed, per doubling of the group"),
+    "hop/link": (3.4e-6, 0.30, "code: NVIDIA/nccl src/graph/tuning.cc at 2.27, hwLatencies: ring, NVLink, Simple"),
+    "hop/network": (14e-6, 0.30, "code: the same: ring, network, Simple"),
     # how much of a transfer shows
     "tensor_exposed/plain": (1.0, 0.10, "code: the matmul waits for the all-reduce"),
     "tensor_exposed/overlap": (0.5, 0.30, "code: one of two directions overlaps with the matmul"),

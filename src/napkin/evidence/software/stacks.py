@@ -25,6 +25,9 @@ class SoftwareStack:
     copies_shards   ZeRO-3's collectives copy in and out of flat buffers (pytorch/pytorch torch/distributed/fsdp/
                     _fully_shard/_fsdp_collectives.py). XLA's write the tensor itself, and Megatron-FSDP's buffers hold
                     the weights (NVIDIA/Megatron-LM docs/user-guide/features/megatron_fsdp.md, Advanced Bucketing)
+    reduces_tensors under ZeRO-1 each weight's gradient is scattered, and the weight gathered after the optimizer's
+                    step, by a collective of its own (huggingface/nanotron src/nanotron/optim/gradient_accumulator.py,
+                    get_fp32_accum_hook; optim/zero.py, _all_gather_params)
     splits_boundary tensor-parallel ranks without sequence parallelism each send their part of what passes between
                     pipeline stages, and gather the rest on arrival (Narayanan et al. 2021, arXiv:2104.04473, section
                     4.1: scatter/gather; deepspeed/runtime/pipe/engine.py: is_pipe_partitioned, is_grad_partitioned)
@@ -73,6 +76,7 @@ class SoftwareStack:
     accumulation: str = "fused"
     stops_early: bool = False
     copies_shards: bool = False
+    reduces_tensors: bool = False
     splits_boundary: bool = False
     gradient_bytes: int = 4
     fp32_gradient_bytes: int | None = None
@@ -225,7 +229,7 @@ STACKS = {
             fused_loss=True,
             gradient_bytes=2,
         ),
-        SoftwareStack("nanotron", "nanotron", zero=1),
+        SoftwareStack("nanotron", "nanotron", zero=1, reduces_tensors=True),
     )
 }
 UNKNOWN = "unknown"
