@@ -46,6 +46,10 @@ UNKNOWN_SPREAD = 0.08
 """σ of software factors around their middle (rates/priors.py)."""
 HOST_SPREAD = 0.4
 """assumed: σ of ln(seconds) in which a host other than those of published steps launches kernels or updates states."""
+NETWORK_SPREAD = 0.5
+"""assumed: σ of ln byte/s per accelerator between nodes of which nothing is stated, downwards: most nodes of 8 × A100
+or H100 have the rate of NVIDIA's own, AWS's p4d.24xlarge (4 network cards of 100 Gbit/s) and Google's A3 (4 of 200) a
+quarter of it."""
 SLOT_SPREAD = math.log(2)
 """assumed: σ of ln(rate) of slots that no source describes: half the lanes, or the generation before, halve it."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
@@ -155,6 +159,7 @@ def widened(
     slots: float = 0.0,
     kernel: float = 0.0,
     launches: float = 0.0,
+    network: float = 0.0,
 ) -> float:
     """Return half an interval with what no published step shows.
 
@@ -163,8 +168,9 @@ def widened(
     slots       |ln t| of slots that no source describes, at that many σ
     kernel      ln t of one attention kernel over another, of which one ran: the interval reaches from one's end to the
                 other's
-    launches    |ln t| of a host that launches kernels this many σ slower"""
-    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches) + abs(kernel)
+    launches    |ln t| of a host that launches kernels this many σ slower
+    network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it"""
+    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network) + abs(kernel)
 
 
 def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:

@@ -6,7 +6,16 @@ import math
 from collections.abc import Sequence
 
 from napkin.elementwise import Number
-from napkin.evidence.intervals.steps import HOST_SPREAD, SLOT_SPREAD, UNKNOWN_SPREAD, RunPoint, SeenStep, point, widened
+from napkin.evidence.intervals.steps import (
+    HOST_SPREAD,
+    NETWORK_SPREAD,
+    SLOT_SPREAD,
+    UNKNOWN_SPREAD,
+    RunPoint,
+    SeenStep,
+    point,
+    widened,
+)
 from napkin.evidence.predictions.step_inputs import plan_of
 from napkin.evidence.rates import constants as shipped
 from napkin.evidence.rates.machines import Machine, is_given, machine
@@ -43,7 +52,8 @@ if TYPE_CHECKING:
 class StepPrediction:
     """The passes of a micro-batch, and plan and rates of the step. kernel: of attention; at: the run's point in the
     evidence; without: a held-out source; tuned: whether this is fine-tuning; slots: whether GPUs are joined by slots of
-    a board of which nothing is stated; newer: share of the peak of the attention kernel that another release runs, and
+    a board of which nothing is stated; network: whether they are joined by a network between nodes of which nothing is;
+    newer: share of the peak of the attention kernel that another release runs, and
     of its small heads, if the release is not stated."""
 
     passes: Passes
@@ -57,6 +67,7 @@ class StepPrediction:
     without: str = ""
     tuned: bool = False
     slots: bool = False
+    network: bool = False
     newer: tuple[Number, Number] | None = None
 
     def step(self) -> StepTime:
@@ -80,20 +91,23 @@ class StepPrediction:
             half *= shipped.tuning_ratio(self.without)
         wide = shipped.deviations(level)
         slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
-        if self.plan.host or slow or self.newer is not None or self.stack.eager:
+        if self.plan.host or slow or self.network or self.newer is not None or self.stack.eager:
             time = found or self.step().time
-            seconds, host, slots, kernel, launches = float(time.value), 0.0, 0.0, 0.0, 0.0
+            seconds, host, slots, kernel, launches, network = float(time.value), 0.0, 0.0, 0.0, 0.0, 0.0
             if self.plan.host:
                 host = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
             if slow:
                 at = replace(self.rates, bus=self.rates.bus * math.exp(-wide * SLOT_SPREAD))
                 slots = math.log(self._seconds(at) / seconds)
+            if self.network:
+                at = replace(self.rates, network=self.rates.network * math.exp(-wide * NETWORK_SPREAD))
+                network = math.log(self._seconds(at) / seconds)
             if self.newer is not None:
                 at = replace(self.rates, attention=self.newer[0], small_head=self.newer[1])
                 kernel = math.log(self._seconds(at) / seconds)
             if self.stack.eager:
                 launches = math.log(self._seconds(on_host(self.rates, math.exp(wide * HOST_SPREAD))) / seconds)
-            half = widened(half, wide, host, slots, kernel, launches)
+            half = widened(half, wide, host, slots, kernel, launches, network)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named or self.stack.name == stacks.UNKNOWN
@@ -146,6 +160,11 @@ def slots_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:
     return bool(at.staged) and gpus > 1 and not is_given(hardware, "link_bandwidth")
 
 
+def network_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:
+    """Return whether GPUs of several nodes are joined by a network of which nothing is stated."""
+    return gpus > at.node and at.generation != "tpu" and not is_given(hardware, "nic_bandwidth")
+
+
 def asked(
     model: Model,
     setup: Setup,
@@ -194,6 +213,7 @@ def asked(
         without,
         setup.tunes,
         slots=slots_unstated(at, hardware, layout.gpus),
+        network=network_unstated(at, hardware, layout.gpus),
         newer=newer,
     )
 
@@ -202,14 +222,15 @@ def laid_out(
     prediction: StepPrediction, model: Model, setup: Setup, hardware: Hardware, plan: StepLayout, reached: Rates
 ) -> StepPrediction:
     """Return the prediction of a step in another layout, of which plan and rates are known."""
-    gpus = setup.layout.gpus
+    gpus, at = setup.layout.gpus, machine(hardware, setup.compute)
     return replace(
         prediction,
         passes=setup.passes(model),
         plan=plan,
         rates=reached,
         at=replace(prediction.at, gpus=math.log(gpus)),
-        slots=slots_unstated(machine(hardware, setup.compute), hardware, gpus),
+        slots=slots_unstated(at, hardware, gpus),
+        network=network_unstated(at, hardware, gpus),
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.evidence.intervals.steps import (
+    NETWORK_SPREAD,
     Growth,
     RunPoint,
     SeenStep,
@@ -17,7 +18,7 @@ from napkin.evidence.intervals.steps import (
     widened,
 )
 from napkin.evidence.rates.constants import constants, deviations, own_error_of, spreads
-from napkin.evidence.rates.machines import constants_of
+from napkin.evidence.rates.machines import constants_of, machine
 from napkin.evidence.rows.printed import block_weights
 from napkin.evidence.rows.steps import StepRow
 from napkin.evidence.software import stacks
@@ -101,7 +102,9 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
     from napkin._tables import calibration
 
     sources = ["" if in_sample else row.source_key for row in columns.kept]
-    sets = {source: columns.values(constants(source)) for source in set(sources)}
+    known = {source: constants(source) for source in {"", *sources}}
+    sets = {source: columns.values(known[source]) for source in set(sources)}
+    slower = _on_slower_networks(columns, level, known)
     seconds = columns.predict(np.stack([sets[source] for source in sources])) if sources else np.empty(0)
     growth = Growth(*calibration.GROWTH)
     sigmas = {source: spreads(source) for source in set(sources)}
@@ -117,8 +120,34 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
             places.nearest(at, source), at.experts, own_error_of(at, sigmas[source])
         )
         host, kernel = _share_of_host(row, source, value), _of_kernel(row, source, value, at.generation)
-        predicted[row.id] = _Predicted(value, widened(half, deviations(level), host=host, kernel=kernel), kind)
+        network = math.log(slower.get(row.id, value) / value)
+        wide = widened(half, deviations(level), host=host, kernel=kernel, network=network)
+        predicted[row.id] = _Predicted(value, wide, kind)
     return predicted
+
+
+def _on_slower_networks(
+    columns: Columns, level: float, of_source: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Return the seconds of steps over several nodes whose network is not stated, on one that is as many σ slower as
+    the level is, by the row's id. of_source: the constants that hold for a row of each source."""
+    import numpy as np
+
+    from napkin.evidence.fit.columns import Columns
+
+    less = math.exp(-deviations(level) * NETWORK_SPREAD)
+    rows = []
+    for row in columns.kept:
+        at = machine(hardware.find(row.chip), "bf16", None, row.node)
+        if row.network is None and at.generation != "tpu" and row.gpus > at.node:
+            rows.append(replace(row, network=less * float(at.network)))
+    found = Columns(rows)
+    if not found.kept:
+        return {}
+    sets = {source: found.values(known) for source, known in of_source.items()}
+    keys = [row.source_key if row.source_key in sets else "" for row in found.kept]
+    seconds = found.predict(np.stack([sets[key] for key in keys]))
+    return {row.id: float(one) for row, one in zip(found.kept, seconds, strict=True)}
 
 
 def _compared(row: StepRow, predicted: _Predicted | None, why: str) -> Compared:
