@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from napkin.errors import NapkinError, Refused
@@ -9,6 +11,7 @@ from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.syntax import source_of
 from napkin.inputs.launch.tables import Tables
+from tests.conftest import Napkin
 
 ACTOR = "actor_rollout_ref.actor"
 VERL = f"""python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\
@@ -116,3 +119,132 @@ def test_torchtitans_registry_sets_what_a_line_in_tokens_omits() -> None:
     line = "MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --parallelism.tensor_parallel_degree=2 --training.steps 20 {}"
     with pytest.raises(Refused, match="names a function that makes its configuration"):
         reading_of(source_of(line.format("--training.num_tokens_per_microbatch_per_dp_rank 8192"), "run.sh"))
+
+
+TITAN = """[model]
+name = "llama3"
+flavor = "8B"
+[training]
+seq_len = 8192
+{}
+[parallelism]
+data_parallel_shard_degree = 8
+"""
+AXOLOTL = """base_model: meta-llama/Meta-Llama-3-8B
+sequence_len: 4096
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "near"),
+    [
+        (TITAN.format("local_batchsize = 1"), "training.local_batchsize", "training.local_batch_size"),
+        (TITAN.format("global_batch_sizes = 64"), "training.global_batch_sizes", "training.global_batch_size"),
+        (AXOLOTL.format("micro_batchsize: 2"), "micro_batchsize", "micro_batch_size"),
+        (AXOLOTL.format("Micro_Batch_Size: 2"), "Micro_Batch_Size", "micro_batch_size"),
+        (AXOLOTL.format("gradient_checkpoint: true"), "gradient_checkpoint", "gradient_checkpointing"),
+        (AXOLOTL.format("optimzer: adamw_torch"), "optimzer", "optimizer"),
+        (AXOLOTL.format("use_magic_memory: true"), "", ""),
+        (AXOLOTL.format("micro_batch_size: 2\nmicro_batchsize: 2"), "", ""),  # the key itself is there
+    ],
+)
+def test_a_misspelled_key_of_a_file_of_settings_is_refused(text: str, key: str, near: str) -> None:
+    told = reading_of(source_of(text, "train.cfg")).refused
+    assert [(one.key, one.why.partition("did you mean ")[2]) for one in told] == ([(key, f"{near}?")] if key else [])
+
+
+def test_a_launch_line_of_a_program_may_have_options_like_a_frameworks() -> None:
+    line = "torchrun --nproc_per_node 4 own.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 1 "
+    own = reading_of(source_of(f"{line} --lora_target_module q_proj", "run.sh"))
+    assert not own.refused
+    assert "--lora_target_module" in [one.key for one in own.not_modelled]
+
+
+def refusing(text: str, name: str = "train.yaml") -> str:
+    with pytest.raises(NapkinError) as caught:
+        reading_of(source_of(text, name))
+    return caught.value.message
+
+
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: {}
+mixed_precision: {}
+num_processes: 8
+"""
+
+
+def test_words_that_accelerate_does_not_have() -> None:
+    assert "mixed_precision: 'bf8' is not one of" in refusing(ACCELERATE.format("FSDP", "bf8"))
+    told = reading_of(source_of(ACCELERATE.format("FSDPP", "no"), "acc.yaml")).refused
+    assert [(one.key, one.option) for one in told] == [("distributed_type", "framework")]
+    for kind in ("FSDP", "DEEPSPEED", "MULTI_GPU", "'NO'"):
+        assert not reading_of(source_of(ACCELERATE.format(kind, "no"), "acc.yaml")).refused
+
+
+def test_a_degree_of_zero_is_no_degree() -> None:
+    """nanotron, torchtitan and Megatron-LM divide by it; GPT-NeoX's pipeline of 0 stages is none."""
+    assert "0 is not a whole number above 0" in refusing(TITAN.format("steps = 1") + "tensor_parallel_degree = 0\n")
+    line = "pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 --tensor-model-parallel-size 0"
+    assert "0 is not a whole number above 0" in refusing(line, "run.sh")
+
+
+def test_megatron_starts_with_one_16_bit_format() -> None:
+    line = "pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 --bf16 {}"
+    told = reading_of(source_of(line.format("--fp16"), "run.sh")).refused
+    assert [(one.key, one.option) for one in told] == [("--fp16", "precision")]
+    assert not reading_of(source_of(line.format(""), "run.sh")).refused
+
+
+PRIMUS = """work_group: amd
+modules:
+  pre_trainer:
+    framework: {}
+    model: llama3.1_8B.yaml
+    overrides: {{flavor: llama31_8b, micro_batch_size: 2, seq_length: 8192, tensor_model_parallel_size: 2}}
+"""
+
+
+def test_primus_over_a_recipe_leaves_open_what_the_recipe_sets() -> None:
+    bridge = reading_of(source_of(PRIMUS.format("megatron_bridge"), "own.yaml"))
+    assert [bridge.value_of(one) for one in ("micro-batch", "seq", "tp")] == [2, 8192, 2]
+    assert all(bridge.inputs[one].value is None for one in ("recompute", "zero", "precision", "pp"))
+    assert reading_of(source_of(PRIMUS.format("megatron"), "own.yaml")).value_of("recompute") == "none"
+    unknown = reading_of(source_of(PRIMUS.format("megatronn"), "own.yaml"))
+    assert [one.key for one in unknown.refused] == ["modules.pre_trainer.framework"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 1\n{% if big %}\nb: 2\n{% endif %}\n", "train.yaml:2: is a template with statements"),
+        ("a: 1\nb: 2\n<<<<<<< HEAD\nc: 1\n=======\nc: 2\n>>>>>>> other\n", "train.yaml:3: holds a merge conflict"),
+    ],
+)
+def test_unfinished_files_are_named_as_such(text: str, says: str) -> None:
+    assert says in refusing(text)
+
+
+def test_backticks_are_command_substitutions_like_any() -> None:
+    line = "N=`{}`; python pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 --micro-batch-size $N"
+    asked = reading_of(source_of(line.format("cat n"), "run.sh")).inputs["micro-batch"]
+    assert (asked.value, asked.unknown) == (None, "the output of $(cat n)")
+    assert reading_of(source_of(line.format("echo a b c | wc -w"), "run.sh")).value_of("micro-batch") == 3
+    assert reading_of(source_of(line.format("(cat n; cat m)"), "run.sh")).value_of("micro-batch") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "typed"),
+    [
+        ("optimizer: ademamix", "--optimizer adamw"),
+        ("rl: magic", "--task dpo"),
+        ("adapter: llama-adapter", "--adapter lora --lora-rank 8"),
+    ],
+)
+def test_the_command_line_wins_over_a_word_that_napkin_does_not_have(
+    napkin: Napkin, tmp_path: Path, line: str, typed: str
+) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text(AXOLOTL.format(f"micro_batch_size: 1\nbf16: true\n{line}"))
+    assert napkin(f"memory --from {path} --hardware h100").status == 3
+    assert napkin(f"memory --from {path} --hardware h100 {typed}").status == 0

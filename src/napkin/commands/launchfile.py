@@ -152,7 +152,7 @@ def options_of_launch(
     assumed = [*_assumed(reading, given), *assumed]
     notes = [f"{one.key} is not modeled: {one.why}" for one in reading.not_modelled]
     if notes:
-        assumed.append(f"{len(notes)} keys not modeled (napkin read)")
+        assumed.append(f"{len(notes)} key{'s' * (len(notes) > 1)} not modeled (napkin read)")
     return Launch(paths, frozenset(typed), given, notes, assumed, clashes, idle)
 
 

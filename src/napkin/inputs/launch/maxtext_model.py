@@ -48,7 +48,7 @@ def read_model(reading: Reading) -> None:
         found, _ = model_of(name)
         reading.put("model", found, "model_name") if found else reading.ask("model", "model_name", given=name)
         for key in changed:
-            reading.refuse(key, "changes the model named by model_name")
+            reading.refuse(key, "changes the model named by model_name", "model")
     elif changed or SCALE in reading.source:
         _described(reading)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.low_rank import take_projected
+from napkin.inputs.launch.misspelled import meant
 from napkin.inputs.launch.values import Open, names
 from napkin.inputs.presets import base_of, is_preset, preset
 from napkin.inputs.republished import republished
@@ -54,8 +55,9 @@ def take_optimizer(reading: Reading, *keys: str) -> None:
         return
     if known not in OPTIMIZERS:
         reading.ask("optimizer", key)
-        why = f", which {UNMODELED[known]}" if known in UNMODELED else ""
-        reading.refuse(key, f"napkin does not support optimizer {str(value.value)[:40]!r}{why}")
+        near = meant(word, (*ADAMW, *SPELLINGS, *OPTIMIZERS))
+        why = f", which {UNMODELED[known]}" if known in UNMODELED else f"; did you mean {near}?" if near else ""
+        reading.refuse(key, f"napkin does not support optimizer {str(value.value)[:40]!r}{why}", "optimizer")
         return
     reading.put("optimizer", known, key)
     form = ADAMW.get(word)

@@ -293,6 +293,7 @@ class Reading:
         """Classify every key that set no option as ignored, not modeled or refused."""
         from napkin.inputs.launch.dimension_names import sizes_model
         from napkin.inputs.launch.harmless import is_harmless
+        from napkin.inputs.launch.misspelled import key_meant
 
         held = self.inputs.get("quantized")
         if held is not None and held.origin == ASSUMED and "adapter" not in self.inputs:
@@ -326,6 +327,8 @@ class Reading:
                 self.inputs["model"] = StatedOption(None, entry.origin, f"{entry.where}, {key}", entry.place)
                 self.config, self.unbuilt, self.shape = None, None, {}
                 self.refuse(key, f"sizes the model, and napkin does not know it in {self.format.says}", "model")
+            elif near := key_meant(key, looked, self.source):
+                self.refuse(key, f"napkin knows no such key in {self.format.says}; did you mean {near}?")
             else:
                 if is_other_task(key, value.value, self.inputs.get("task")):
                     self.ask("task", key)

@@ -96,6 +96,7 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
         raise NapkinError(f"{name}: is empty", "give a training framework's configuration file or launch script")
     if start[:1] == "<":
         raise NapkinError(f"{name}: is a web page or XML, not a configuration file", "download the raw file")
+    _refuse_unfinished(text, name)
     if start[:1] in "{[" and not _TEST.match(start) and not _is_toml(text):
         document = _json(text, name)
         if isinstance(document.data, dict) and isinstance(document.data.get("cells"), list):
@@ -125,6 +126,21 @@ def _source_of(text: str, name: str, line: int) -> LaunchFile:
     from napkin.inputs.launch import yaml_words
 
     return of_mapping(_arguments(yaml_words.read(text, name)), "yaml")
+
+
+_UNFINISHED = (
+    (re.compile(r"^[ \t]*\{%", re.M), "is a template with statements (Jinja)", "render it, and give the result"),
+    (re.compile(r"^(?:<{7} |>{7} )", re.M), "holds a merge conflict", "resolve it"),
+)
+"""Text that no syntax has → what it is, and what to do."""
+
+
+def _refuse_unfinished(text: str, name: str) -> None:
+    """Raise NapkinError (2) for a template with statements, which only its program fills, and for a merge conflict."""
+    for sign, what, hint in _UNFINISHED:
+        found = sign.search(text)
+        if found:
+            raise NapkinError(f"{name}:{text.count(chr(10), 0, found.start()) + 1}: {what}", hint)
 
 
 _TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*([A-Za-z_][\w.]*)\s*(?:\|\s*default\(([^(){}|]*?)\)\s*)?-?\}\}")

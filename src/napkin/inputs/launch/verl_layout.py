@@ -27,7 +27,7 @@ def _check_engine(reading: Reading) -> None:
     for key in (f"{A}.strategy", "model_engine", "engine", "model.strategy", "engine.strategy"):
         kind = str(reading.source.plain(key) or "").lower()
         if kind and kind not in ("fsdp", "fsdp2", "megatron", "dp"):
-            reading.refuse(key, f"napkin does not know verl's engine {kind[:40]!r}")
+            reading.refuse(key, f"napkin does not know verl's engine {kind[:40]!r}", "framework")
 
 
 def take_layout(reading: Reading) -> None:

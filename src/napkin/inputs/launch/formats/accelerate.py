@@ -36,6 +36,8 @@ def _kind(reading: Reading) -> None:
             reading.default("gpus", 1, "num_processes")
     elif kind.startswith("MULTI_"):  # MULTI_GPU, MULTI_NPU, …: DDP
         reading.put("zero", 0, "distributed_type")
+    elif kind:
+        reading.refuse("distributed_type", f"napkin does not know {kind[:40]!r}", "framework")
 
 
 def _deepspeed(reading: Reading) -> None:
@@ -107,7 +109,7 @@ def _precision(reading: Reading) -> None:
         reading.told("mixed_precision")
         reading.ignore("mixed_precision")
     elif kind not in ("bf16", "fp16", "fp8"):
-        reading.ask("precision", "mixed_precision")
+        raise reading.source.error("mixed_precision", f"{kind[:40]!r} is not one of no, fp16, bf16, fp8")
     elif kind == "fp8":
         reading.ask("precision", "mixed_precision", "fp8_config")
         reading.omit("fp8_config", "fp8 layers over parameters in the loaded dtype: give --precision")

@@ -41,7 +41,7 @@ def _task(reading: Reading) -> None:
         task = TASKS.get(str(value.value).lower())
         if task is None:
             reading.ask("task", "rl")
-            reading.refuse("rl", f"napkin does not support task {str(value.value)[:40]!r}")
+            reading.refuse("rl", f"napkin does not support task {str(value.value)[:40]!r}", "task")
         else:
             reading.put("task", task, "rl")
     elif reading.read("reward_model|process_reward_model", flag):
@@ -86,7 +86,7 @@ def _adapter(reading: Reading) -> None:
         take_layers(reading, "peft_layers_to_transform")
         take_saved(reading, "lora_modules_to_save")
     elif kind:
-        reading.refuse("adapter", f"napkin does not support adapter {kind[:40]!r}")
+        reading.refuse("adapter", f"napkin does not support adapter {kind[:40]!r}", "adapter")
     four, eight = reading.read("load_in_4bit", flag), reading.read("load_in_8bit", flag)
     if four or (kind == "qlora" and four is None and not eight):
         left = reading.open_among("load_in_4bit", "load_in_8bit")

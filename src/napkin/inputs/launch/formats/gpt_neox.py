@@ -120,9 +120,9 @@ def _layout(reading: Reading) -> None:
     if "flash" in kinds:
         reading.put("attention", "flash", "attention_config")
         if any(word in kinds for word in ("sparse", "local", "bigbird", "mamba", "rwkv", "global")):
-            reading.refuse("attention_config", "mixed layer types")
+            reading.refuse("attention_config", "mixed layer types", "attention")
     elif kinds and "global" not in kinds:
-        reading.refuse("attention_config", f"napkin does not support attention {kinds[:40]}")
+        reading.refuse("attention_config", f"napkin does not support attention {kinds[:40]}", "attention")
     else:
         reading.default("attention", "eager", "attention_config")
 

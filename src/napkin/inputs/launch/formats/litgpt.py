@@ -150,7 +150,7 @@ def _adapter(reading: Reading) -> None:
             reading.put("quantized", found, "quantize")
         else:
             reading.ask("quantized", "quantize")
-            reading.refuse("quantize", f"napkin does not support {reading.source.plain('quantize')!s:.40}")
+            reading.refuse("quantize", f"napkin does not support {reading.source.plain('quantize')!s:.40}", "quantized")
 
 
 def _precision(reading: Reading) -> None:

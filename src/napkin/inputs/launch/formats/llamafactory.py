@@ -102,7 +102,7 @@ def _adapter(reading: Reading) -> None:
         reading.told("finetuning_type")
         reading.ignored.append("finetuning_type") if not reading.value_of("adapter") else None
     else:
-        reading.refuse("finetuning_type", f"napkin does not support {kind[:40]!r}")
+        reading.refuse("finetuning_type", f"napkin does not support {kind[:40]!r}", "adapter")
     bits = reading.read("quantization_bit", natural)
     if bits:
         _quantized(reading, bits)
@@ -131,6 +131,7 @@ def _quantized(reading: Reading, bits: int) -> None:
         reading.refuse(
             "quantization_method" if "quantization_method" in reading.source else "quantization_bit",
             f"napkin does not support {bits}-bit {method[:30]}",
+            "quantized",
         )
         reading.ask("quantized", "quantization_bit")
         return

@@ -94,7 +94,7 @@ def _override(reading: Reading, key: str) -> None:
     elif part.startswith("attn_config.") or part in ("max_seq_len", "max_position_embeddings", "n_positions"):
         reading.omit(key, "sequence length limit, or attention variant")
     else:
-        reading.refuse(key, "changes the named model")
+        reading.refuse(key, "changes the named model", "model")
 
 
 def _batch(reading: Reading) -> None:
@@ -158,7 +158,7 @@ def _adapter(reading: Reading) -> None:
         return
     kind = str(reading.source.plain(f"{block}.peft_type") or "LORA").upper()
     if kind != "LORA":
-        reading.refuse(f"{block}.peft_type", f"napkin does not support adapter {kind[:40]!r}")
+        reading.refuse(f"{block}.peft_type", f"napkin does not support adapter {kind[:40]!r}", "adapter")
         return
     reading.put("adapter", "lora", f"{block}.peft_type")
     reading.take("lora-rank", f"{block}.r", whole)

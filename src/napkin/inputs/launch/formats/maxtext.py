@@ -192,6 +192,13 @@ def precision(reading: Reading, weights: str = "fp32") -> None:
     )
 
 
+PARTIAL = (
+    *("minimal", "minimal_with_context", "minimal_flash", "minimal_offloaded", "save_dot_with_context_except_mlp"),
+    *("save_dot_except_mlp", "save_dot_except_mlpwi", "save_qkv_proj", "save_out_proj", "qkv_proj_offloaded", "custom"),
+)
+"""Policies that save some matmuls (configs/types.py, RematPolicy, and names of earlier releases)."""
+
+
 def others(reading: Reading, attention: str | None = None) -> None:
     """Read recomputation, optimizer, attention and offload. attention: the default kernel."""
     if not trains(reading):
@@ -204,7 +211,9 @@ def others(reading: Reading, attention: str | None = None) -> None:
         reading.put("recompute", words[str(policy).lower()], "remat_policy")
     else:
         reading.ask("recompute", "remat_policy")
-        reading.refuse("remat_policy", f"{policy!s:.40} saves some matmuls, which napkin does not model")
+        known = str(policy).lower() in PARTIAL
+        why = "saves some matmuls, which napkin does not model" if known else "is no policy that napkin knows"
+        reading.refuse("remat_policy", f"{policy!s:.40} {why}", "recompute")
     kind = reading.read("opt_type", word({"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd", "muon": "muon"}))
     reading.put("optimizer", kind, "opt_type") if kind else reading.default("optimizer", "adamw", "opt_type")
     kernel = reading.find("attention")

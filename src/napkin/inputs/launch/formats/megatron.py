@@ -62,7 +62,7 @@ def _program(reading: Reading) -> None:
     """Refuse a program whose model is not a decoder-only language model."""
     name = reading.source.program
     if any(word in name for word in ("bert", "t5", "vision", "retro", "vlm", "_vl", "llava", "_ict", "multimodal")):
-        reading.refuse(name, "not a decoder-only model; napkin builds only decoders from sizes")
+        reading.refuse(name, "not a decoder-only model; napkin builds only decoders from sizes", "model")
     if "rwkv" in name:
         reading.refuse(name, "builds recurrent layers, whose sizes the options do not give", "model")
     if model.names_family(name) and not reading.source.has_any(*model.OF_KIND):
@@ -74,7 +74,7 @@ def _program(reading: Reading) -> None:
         )
         reading.take("seq", "decoder_seq_length", whole)  # --seq-length is the tower's
     if reading.read("freeze_LM", flag):
-        reading.refuse("freeze_LM", "the language model is frozen; only the other parts are trained")
+        reading.refuse("freeze_LM", "the language model is frozen; only the other parts are trained", "freeze")
     for key in ("hybrid_layer_pattern", "hybrid_override_pattern", "hybrid_attention_ratio"):
         if reading.find(key) is not None:
             reading.refuse(key, "a pattern of Mamba, attention and MLP layers, which napkin does not build from sizes")

@@ -127,7 +127,7 @@ def _adapter(reading: Reading) -> None:
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
     elif kind != "full":
-        reading.refuse(at, f"napkin does not support adapter {kind[:40]!r}")
+        reading.refuse(at, f"napkin does not support adapter {kind[:40]!r}", "adapter")
     bits, at = reading.read("quant_bits|quantization_bit", whole), reading.named("quant_bits", "quantization_bit")
     method = str(reading.source.plain("quant_method") or "bnb").lower()
     if bits in (4, 8) and method in ("bnb", "hqq", "eetq", "quanto"):
@@ -138,7 +138,7 @@ def _adapter(reading: Reading) -> None:
     elif bits is None and reading.find(at) is not None:
         reading.ask("quantized", at)
     elif bits:
-        reading.refuse(at, f"napkin does not support {bits}-bit quantization by {method[:20]!r}")
+        reading.refuse(at, f"napkin does not support {bits}-bit quantization by {method[:20]!r}", "quantized")
 
 
 def _precision(reading: Reading) -> None:

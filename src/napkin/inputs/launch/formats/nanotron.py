@@ -10,7 +10,7 @@ from napkin.inputs.launch.names import MEGATRON, take_optimizer
 from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, product, whole, word
+from napkin.inputs.launch.values import flag, natural, product, whole, word
 
 M, P, T, S = "model.model_config", "parallelism", "tokens", "optimizer"
 DIMENSIONS = {
@@ -72,13 +72,13 @@ def _layout(reading: Reading) -> None:
     """Read the layout: gpus = dp · tp · pp · cp; global batch = micro × accumulation × dp."""
     sizes = []
     for key, option in (("dp", "dp"), ("tp", "tp"), ("pp", "pp"), ("context_parallel_size", "cp")):
-        size = reading.read(f"{P}.{key}", degree)
+        size = reading.read(f"{P}.{key}", whole)
         if size:
             reading.put(option, size, f"{P}.{key}")
         elif f"{P}.{key}" in reading.source:
             reading.ask(option, f"{P}.{key}")
         sizes.append((f"{P}.{key}", size if size else (1 if f"{P}.{key}" not in reading.source else None)))
-    reading.take("ep", f"{P}.expert_parallel_size", degree)
+    reading.take("ep", f"{P}.expert_parallel_size", whole)
     keys = [key for key, _ in sizes if key in reading.source]
     if all(size is not None for _, size in sizes) and keys:
         gpus, experts = product([size or 1 for _, size in sizes]), reading.value_of("ep") or 1

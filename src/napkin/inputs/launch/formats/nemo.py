@@ -114,12 +114,12 @@ def _check_decoder(reading: Reading) -> None:
     """Refuse models other than decoders, which use the same size keys."""
     for key, why in NO_DECODER.items():
         if key in reading.source:
-            reading.refuse(key, why)
+            reading.refuse(key, why, "model")
             return
     for key in ("name", "run.name", "exp_manager.name"):
         found = OTHERS.search(str(reading.source.plain(key) or "").lower())
         if found:
-            reading.refuse(key, f"names {found[0]}, which is not a decoder that napkin builds from sizes")
+            reading.refuse(key, f"names {found[0]}, which is not a decoder that napkin builds from sizes", "model")
             return
 
 
@@ -201,7 +201,7 @@ def _take_optimizer(reading: Reading) -> None:
         reading.put("optimizer", "adamw", "optim.name")
     elif name:
         reading.ask("optimizer", "optim.name")
-        reading.refuse("optim.name", f"napkin does not support optimizer {name[:40]!r}")
+        reading.refuse("optim.name", f"napkin does not support optimizer {name[:40]!r}", "optimizer")
     if sharded:
         kinds = {"full": 3, "hybrid": 3, "grad": 2}
         reading.derive(
@@ -226,7 +226,7 @@ def _take_adapter(reading: Reading) -> None:
         take_adapter_dropout(reading, "peft.lora_tuning.adapter_dropout")
         _targets(reading, "peft.lora_tuning.target_modules")
     elif scheme and scheme not in ("none", "null"):
-        reading.refuse("peft.peft_scheme", f"napkin does not support adapter {scheme[:40]!r}")
+        reading.refuse("peft.peft_scheme", f"napkin does not support adapter {scheme[:40]!r}", "adapter")
 
 
 def _flags(reading: Reading) -> dict[str, str]:

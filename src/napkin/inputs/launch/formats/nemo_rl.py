@@ -91,7 +91,8 @@ def _layout(reading: Reading) -> None:
         divided = reading.read(key, flag)
         reading.put("zero", 1 if divided else 0, key) if divided is not None else reading.default("zero", 1, key)
     else:
-        reading.derive("zero", 3, f"{D}.enabled")
+        state = reading.derive if f"{D}.enabled" in reading.source else reading.default
+        state("zero", 3, f"{D}.enabled")
         if reading.read(f"{D}.cpu_offload", flag):
             reading.put("offload", "optimizer,parameters", f"{D}.cpu_offload")
     check_gpus(reading, "cluster.gpus_per_node")

@@ -112,7 +112,9 @@ def _others(reading: Reading) -> None:
             reading.put("recompute", found, "activation_checkpointing")
         else:
             reading.ask("recompute", "activation_checkpointing")
-            reading.refuse("activation_checkpointing", f"napkin does not support recomputation {again!s:.40}")
+            reading.refuse(
+                "activation_checkpointing", f"napkin does not support recomputation {again!s:.40}", "recompute"
+            )
     inside = list(reading.source.inside("compile")) if "compile" in reading.source else []
     on = any(reading.source.plain(key) is not None for key in inside)
     reading.put("compile", on, "compile") if inside else reading.default("compile", False, "compile")

@@ -7,7 +7,7 @@ from napkin.inputs.launch.names import model_of, take_optimizer
 from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, product, whole, word
+from napkin.inputs.launch.values import flag, names, product, whole, word
 
 FAMILIES = {"llama3": ("llama3.1", "llama3"), "llama3_ft": ("llama3.1",), "llama4": ("llama4",), "qwen3": ("qwen3",)}
 """torchtitan's model family → preset families that have its flavors: its llama3 is Llama 3.1."""
@@ -71,7 +71,7 @@ def layout(reading: Reading) -> None:
         ("expert_tensor_parallel_degree", "etp"),
     ):
         name = place(reading, key)
-        size = reading.take(option, name, degree)
+        size = reading.take(option, name, whole)
         if size:
             found[option] = size
     shard_key, copies_key = (
@@ -81,8 +81,8 @@ def layout(reading: Reading) -> None:
     older = place(reading, "data_parallel_degree")
     if older in reading.source and shard_key not in reading.source:
         shard_key = older
-    shard = reading.read(shard_key, lambda value: None if value == -1 else degree(value))
-    copies = reading.read(copies_key, degree) or 1
+    shard = reading.read(shard_key, lambda value: None if value == -1 else whole(value))
+    copies = reading.read(copies_key, whole) or 1
     if shard:
         keys = [
             k
@@ -158,7 +158,9 @@ def checkpointing(reading: Reading) -> None:
         return
     if mode != "selective":
         reading.ask("recompute", "activation_checkpoint.mode")
-        reading.refuse("activation_checkpoint.mode", f"napkin does not support recomputation {mode[:40]!r}")
+        reading.refuse(
+            "activation_checkpoint.mode", f"napkin does not support recomputation {mode[:40]!r}", "recompute"
+        )
         return
     words = "operations" if option == "op" else "full" if option == "1" else f"every:{option}"
     if "activation_checkpoint.selective_ac_option" in reading.source:

@@ -163,7 +163,7 @@ def _precision(reading: Reading) -> None:
     kind = reading.read("dtype", fixed_dtype) or "bf16"
     put = reading.put if "dtype" in reading.source else reading.default
     if kind == "fp16":
-        reading.refuse("dtype", "torchtune's recipes refuse fp16")
+        reading.refuse("dtype", "torchtune's recipes refuse fp16", "precision")
         return
     if reading.value_of("adapter"):
         frozen = "nf4" if reading.value_of("quantized") else kind

@@ -6,16 +6,16 @@ from napkin.inputs.launch.format import Key
 from napkin.inputs.launch.megatron.stages import take_stages
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import degree, flag, natural, number, product, whole, word
+from napkin.inputs.launch.values import flag, natural, number, product, whole, word
 from napkin.options.modules import MODULES, selective
 
 LAYOUT = (
-    Key("tensor_model_parallel_size|model_parallel_size", "tp", degree, 1),
-    Key("pipeline_model_parallel_size", "pp", degree, 1),
-    Key("context_parallel_size", "cp", degree, 1),
-    Key("expert_model_parallel_size|moe_expert_parallel_size", "ep", degree, 1),
-    Key("expert_tensor_parallel_size", "etp", degree),
-    Key("num_virtual_stages_per_pipeline_rank|virtual_pipeline_model_parallel_size", "vp", degree, silent=True),
+    Key("tensor_model_parallel_size|model_parallel_size", "tp", whole, 1),
+    Key("pipeline_model_parallel_size", "pp", whole, 1),
+    Key("context_parallel_size", "cp", whole, 1),
+    Key("expert_model_parallel_size|moe_expert_parallel_size", "ep", whole, 1),
+    Key("expert_tensor_parallel_size", "etp", whole),
+    Key("num_virtual_stages_per_pipeline_rank|virtual_pipeline_model_parallel_size", "vp", whole, silent=True),
     Key("num_layers_per_virtual_pipeline_stage", "chunk-layers", whole, silent=True),
     Key(
         "decoder_first_pipeline_num_layers|num_layers_in_first_pipeline_stage", "first-stage-layers", whole, silent=True
@@ -263,6 +263,8 @@ def take_precision(reading: Reading, default: str | None = FP32) -> None:
         for key in ("bf16", "fp16", "fp8_format", "fp8", "grad_reduce_in_bf16", "grad_reduce_in_fp32")
         if reading.find(key) is not None
     ]
+    if bf16 and fp16:  # training/arguments.py: assert not args.bf16
+        reading.contradict("fp16", "bf16 is set too, and Megatron-LM starts with one of them only", "precision")
     narrow_grads = reading.read("grad_reduce_in_bf16", flag) or reading.read("grad_reduce_in_fp32", flag) is False
     policy = default
     if bf16 or (on and not fp16):
@@ -286,7 +288,7 @@ def take_optimizer(reading: Reading, key: str = "optimizer") -> None:
     word_ = str(kind).lower() if kind is not None else "adam"
     if word_ not in known:
         reading.ask("optimizer", key)
-        reading.refuse(key, f"napkin does not support optimizer {word_[:40]!r}")
+        reading.refuse(key, f"napkin does not support optimizer {word_[:40]!r}", "optimizer")
     elif kind is None:
         reading.default("optimizer", "adamw", key)
     else:

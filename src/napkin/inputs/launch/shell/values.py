@@ -171,7 +171,7 @@ class Variables:
         """Return a text with variables and arithmetic expanded; command substitutions are unknown."""
         if depth > DEEPEST or ("$" not in text and "`" not in text):
             return text
-        text = re.sub(r"`([^`]*)`", lambda found: self._output(f"$({found[1]})"), text)
+        text = re.sub(r"`(\(?)([^`]*)`", lambda at: f"$({' (' if at[1] else ''}{at[2]})", text)  # $(( is arithmetic
         result: list[str] = []
         at, size = 0, 0
         while at < len(text):
