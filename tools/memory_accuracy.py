@@ -15,8 +15,9 @@ from memory_page import page
 from napkin._tables import memory_errors
 from napkin.errors import NapkinError
 from napkin.evidence.rows import facts
+from napkin.evidence.rows.fields import ALL_WEIGHTS
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.rows.setups import FULL, ends_of, framework_of, stated_recompute
+from napkin.evidence.rows.setups import ends_of, framework_of, stated_recompute
 from napkin.evidence.validation import memory_check
 from napkin.evidence.validation.compared import Compared
 from napkin.formats import COMPUTE_BITS
@@ -48,7 +49,7 @@ def main() -> None:
     rows = facts.memory()
     found = [(row, memory_check.compared(row)) for row in rows]
     errors = "".join(f"    {entry!r},\n" for row, one in found if (entry := entry_of(row, one)) is not None)
-    tuned = (framework_of(row) for row in rows if row.text("layout.method") not in FULL)
+    tuned = (framework_of(row) for row in rows if row.text("layout.method") not in ALL_WEIGHTS)
     adapted = tuple(sorted({framework.name for framework in tuned if framework is not None}))
     policies = ((row, POLICIES.get(row.text("layout.policy"))) for row in rows)
     narrow = (framework_of(row) for row, one in policies if one and COMPUTE_BITS.get(one.compute, 16) < 16)

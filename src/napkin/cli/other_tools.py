@@ -75,7 +75,8 @@ class OtherTools(Words):
 
     def _mean(self, head: str, means: Mapping[str, str], value: str | None) -> None:
         """Read a synonym whose value has another form than the option's."""
-        from napkin.cli.spellings import filled, meaning
+        from napkin.cli.spellings import filled
+        from napkin.options.meaning import meaning
 
         found = meaning(means, value, self._ahead())
         if found is None:

@@ -24,6 +24,7 @@ from napkin.evidence.rows.preset_dimensions import dimensions_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.runs import RunRow, run_row
 from napkin.evidence.rows.steps import StepRow, step_row
+from napkin.evidence.rows.understood import understood
 from napkin.inputs.file_roles import other_role
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.load import printable
@@ -60,6 +61,8 @@ class Published:
     tuning: list[RowFields]
     serving: list[RowFields]
     unread: list[UnreadRow]
+    told: list[tuple[str, str]]
+    """The id of a row, and what is said of a key that it has and that is not read."""
 
 
 def read(path: str) -> Published:
@@ -76,13 +79,15 @@ def read(path: str) -> Published:
         raise NapkinError(f"{document.place('schema')}: {what}", f"one of {', '.join(MAIN)}")
     if not data["rows"]:
         raise NapkinError(f"{document.place('rows')}: is empty", "a row a run")
-    found = Published(schema, [], [], [], [], [], [])
+    found = Published(schema, [], [], [], [], [], [], [])
     names: set[str] = set()
     problems: list[NapkinError] = []
     for index, fields in enumerate(data["rows"]):
         row = RowFields(document, index, fields if isinstance(fields, dict) else {})
         try:
             _check_name(row, fields, names)
+            row, unread = understood(row, schema)
+            found.told.extend((row.text("id"), one) for one in unread)
             if schema != RUNS:  # whose model is a name
                 row.count("model.layers", most=DEEPEST)
             if schema == STEPS:
@@ -138,7 +143,7 @@ def with_preset(row: RowFields, named: bool = False) -> RowFields:
     except NapkinError:
         if not named:
             raise
-        return RowFields(row.document, row.index, {**row.fields, "model": {**stated, "name": name}})
+        return row.replaced({**row.fields, "model": {**stated, "name": name}})
     if stated.keys() & dims.keys() - {"vocab", "params"}:
         dims.pop("params")
-    return RowFields(row.document, row.index, {**row.fields, "model": {"name": name, **dims, **stated}})
+    return row.replaced({**row.fields, "model": {"name": name, **dims, **stated}})

@@ -79,8 +79,17 @@ ROWS = (
 )
 
 
-def screen(where: str, level: float, compared: Sequence[Compared], worst: int, path: str | None, wrote: bool) -> Screen:
-    """Return the screen; worst: the number of rows with the largest errors to list, 0 for the errors by quantity."""
+def screen(
+    where: str,
+    level: float,
+    compared: Sequence[Compared],
+    worst: int,
+    path: str | None,
+    wrote: bool,
+    told: Sequence[tuple[str, str]],
+) -> Screen:
+    """Return the screen; worst: the number of rows with the largest errors to list, 0 for the errors by quantity; told:
+    what is said of rows' keys that are not read."""
     groups = {quantity: errors_of(rows) for quantity, rows in by_quantity(compared).items()}
     asked = (
         f"Predicted against measured: {len(compared):,} row{'s' * (len(compared) != 1)} of {where}",
@@ -96,6 +105,9 @@ def screen(where: str, level: float, compared: Sequence[Compared], worst: int, p
     )
     if worst:
         said = unpredicted(compared) if path else []
+        unread = grouped(told)
+        said += unread[:MOST_REASONS]
+        said += [f"{len(unread) - MOST_REASONS:,} more keys are not read (-v)"] if len(unread) > MOST_REASONS else []
         if wrote:
             said.insert(0, f"wrote {where}: replace its rows, whose measurements are placeholders")
         return Screen(asked, headline, table=_worst(compared, worst), remarks=said, next=following, listing=True)
@@ -124,6 +136,14 @@ def unpredicted(compared: Sequence[Compared]) -> list[str]:
     said = [f"not predicted: {_named(names)}: {why}" for why, names in ranked[:MOST_REASONS]]
     others = sum(len(names) for _, names in ranked[MOST_REASONS:])
     return said + ([f"not predicted: {others:,} more for other reasons (-v)"] if others else [])
+
+
+def grouped(told: Sequence[tuple[str, str]]) -> list[str]:
+    """Return what is said of keys that are not read, once for all rows of which it is, the most frequent first."""
+    rows: dict[str, list[str]] = {}
+    for name, what in told:
+        rows.setdefault(what, []).append(name)
+    return [f"{what} ({_named(names)})" for what, names in sorted(rows.items(), key=lambda pair: -len(pair[1]))]
 
 
 def _named(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from napkin.commands.command import Command
 from napkin.commands.first_file import read_whether_free, write_first
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
-from napkin.commands.screens.validate import UNITS, screen
+from napkin.commands.screens.validate import UNITS, grouped, screen
 from napkin.commands.validate import finetune, serving
 from napkin.errors import NapkinError, Problems
 from napkin.evidence.published import Published
@@ -99,7 +99,7 @@ def read(inputs: Inputs) -> ValidateQuestion:
         read_whether_free(inputs)
         path = write_first(path, "validate", "rows.yaml", FIRST)
     rows = (
-        Published("", facts.steps(), facts.memory(), facts.runs(), [], [], [])
+        Published("", facts.steps(), facts.memory(), facts.runs(), [], [], [], [])
         if path is None
         else read_published(str(path))
     )
@@ -133,7 +133,9 @@ def answer(question: ValidateQuestion) -> Answer:
     answer = Answer("validate", terms=terms)
     answer.rows = [_row(one) for one in compared]
     answer.extra["sources"] = [_source_row(one) for one in sources]
-    answer.screen = screen(where, question.confidence, compared, question.worst, question.path, question.wrote)
+    answer.screen = screen(
+        where, question.confidence, compared, question.worst, question.path, question.wrote, question.rows.told
+    )
     kind = "fitted to every row" if question.inside else "fitted with the row's own source held out"
     answer.notes.append(f"constants {kind}; intervals of {question.confidence:.0%}")
     suspects = sum(1 for one in compared if one.suspect)
@@ -143,6 +145,7 @@ def answer(question: ValidateQuestion) -> Answer:
     if silent:
         answer.notes.append(f"{len(silent)} rows are not predicted, each says why")
         answer.notes += [f"{one.id}: {one.why}" for one in silent] if question.path else []
+    answer.notes += grouped(question.rows.told)
     if question.draw:
         answer.plot = _scatter(compared)
     return answer

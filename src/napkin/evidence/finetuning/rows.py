@@ -108,32 +108,10 @@ class FineTuning:
 
 RESHARDS = (2, 1)
 """The release of torch from which on FSDP frees gathered parameters that are frozen."""
-READ = {
-    "model": "name preset params_nominal params shape multimodal",
-    "hardware": "chip accelerator count per_node nodes interconnect",
-    "method": """kind lora_rank lora_alpha lora_dropout lora_targets lora_targets_canonical lora_target_parameters
-        quantised quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params
-        modules_to_save load freeze_vit freeze freeze_layers""",
-    "layout": """framework trainer stack versions micro_batch grad_accum global_batch local_batch batch seq seq_max
-        seq_stated packed padded padding_free tokens_per_micro_batch tokens_per_step precision autocast recompute
-        recompute_detail optimizer optimizer_form attention dropout loss kernels lora_kernels compile offload zero tp pp
-        dp cp ep vp sp ulysses distributed_optimizer vit_recompute target_seq fsdp_version schedule device_map""",
-}
-"""Fields of a row that are read here, or that neither memory nor time depends on."""
-
-
-def check_understood(row: RowFields) -> None:
-    """Reject a row with fields that are not read, except an explicit no and a degree of 1; True equals 1, and is
-    neither."""
-    for part, names in READ.items():
-        for name, value in row.part(part).items():
-            if name not in names.split() and (value is True or value not in (None, False, 1)):
-                raise NapkinError(f"states {part}.{name}: not modeled")
 
 
 def fine_tuning(row: RowFields) -> FineTuning:
     """Return a row as a question. Refused if something is missing, or stated and not understood."""
-    check_understood(row)
     asked, kind = _task_of(row), _kind_of(row)
     other = check_kind(row)
     model, trainer = model_of(row), trainer_of(row)

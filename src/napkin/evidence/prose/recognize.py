@@ -62,7 +62,7 @@ def recognized(row: RowFields, facts: Callable[[RowFields], Facts]) -> RowFields
     for section, found in facts(row).items():
         if found:
             fields |= {section: {**row.part(section), **found}} if section else found
-    return RowFields(row.document, row.index, fields)
+    return row.replaced(fields)
 
 
 def loss_of(row: RowFields) -> dict[str, Fact]:

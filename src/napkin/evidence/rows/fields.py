@@ -107,16 +107,32 @@ def unread_memory(row: RowFields) -> str:
     return _unread(row, "layout", f"{WEIGHED} {' '.join(offloads)}") or _unread(row, "model", SHAPE)
 
 
+ALL_WEIGHTS = ("", "full")
+"""Methods that train all weights."""
+
+
+def leaves_method_open(row: RowFields) -> str:
+    """Return what a row says of LoRA's matrices without saying that it trains by LoRA; "" if it does not."""
+    states = row.count("layout.lora_rank") or row.part("layout").get("lora_targets")
+    if row.text("layout.method") in ALL_WEIGHTS and states:
+        return "states what LoRA's matrices are, not that it trains by LoRA"
+    return ""
+
+
 ON = ("flash", "master", "fused")
 """Parts of names of features that are on unless a row says otherwise."""
+
+
+def is_off(key: str, value: object) -> bool:
+    """Return whether a value says that a key's feature is off, which it is without the key."""
+    return value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
 
 
 def _unread(row: RowFields, part: str, known: str) -> str:
     """Return which field of a part says something and is not among those that are known; "" if there is none."""
     names = known.split()
     for key, value in row.part(part).items():
-        is_off = value in (None, False, 0, "", "none", "None", "no") and not any(word in key for word in ON)
-        if not is_off and key not in names:
+        if not is_off(key, value) and key not in names:
             name = printable(str(key), 40)
             return f"{name}: an offload that is not modeled" if "offload" in name else f"{part}.{name}: not modeled"
     return ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import STDIN, Document, printable, read_text
-from napkin.inputs.yaml_file import parse_yaml
+from napkin.inputs.yaml_file import Builder, parse_yaml
 
 STEPS, MEMORY, RUNS, TUNING, SERVING = "steps/1", "memory/1", "endtoend/1", "finetune/1", "serving/1"
 MEASURED = (("load.", SERVING), ("measured.", STEPS), ("memory.", MEMORY), ("device_hours", RUNS))
@@ -26,7 +26,28 @@ def read_rows(path: str) -> Document:
     columns = [name.strip().strip('"') for name in first.split(",")]
     if ("id" in columns and ":" not in first) or (name.endswith(".csv") and len(columns) > 1):
         return _table(text, name)
-    return parse_yaml(text, name)
+    return parse_yaml(text, name, RowsBuilder)
+
+
+class BadValue(str):
+    """A value that YAML cannot hold, of one row: its text, and why."""
+
+    why = ""
+
+
+class RowsBuilder(Builder):
+    """Build rows of YAML's events: a value that cannot be read is one row's problem, not the file's."""
+
+    def scalar(self, event: Any, path: tuple[object, ...]) -> object:
+        """Return a string, number, truth value or None; a BadValue where there is none in a row."""
+        try:
+            return super().scalar(event, path)
+        except NapkinError as problem:
+            if path[:1] != ("rows",):
+                raise
+            bad = BadValue(event.value)
+            bad.why = f"{problem.message}; {problem.hint}" if problem.hint else problem.message
+            return bad
 
 
 def _table(text: str, name: str) -> Document:

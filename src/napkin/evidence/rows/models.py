@@ -154,7 +154,7 @@ def described(row: RowFields) -> Model:
 
 def _built(row: RowFields, fields: Mapping[str, object]) -> Model:
     """Return the model of the row with these dimensions filled in."""
-    step = step_row(RowFields(row.document, row.index, {**row.fields, "model": {**row.part("model"), **fields}}))
+    step = step_row(row.replaced({**row.fields, "model": {**row.part("model"), **fields}}))
     assert step.shape is not None
     return model_of(step.shape, step.seq or row.count("model.longest_sample") or 2048)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from napkin import units
 from napkin.errors import NapkinError
 from napkin.inputs.load import Document, printable
 
@@ -33,6 +34,10 @@ class RowFields:
         self.document = document
         self.index = index
         self.fields = fields
+
+    def replaced(self, fields: Mapping[str, Any]) -> RowFields:
+        """Return the row with other fields."""
+        return RowFields(self.document, self.index, fields)
 
     def wrong(self, path: str, what: str, hint: str = "") -> NapkinError:
         place = self.document.place("rows", self.index, *(path.split(".") if path else ()))
@@ -72,15 +77,21 @@ class RowFields:
         if value is None:
             return None
         if isinstance(value, str):
-            try:
-                value = float(value)
-            except ValueError:
-                raise self.wrong(path, f"{printable(repr(value), 60)} is not a number") from None
+            value = self._spelled(path, value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.wrong(path, f"{printable(repr(value), 60)} is not a number")
         if not least <= value <= most:
             raise self.wrong(path, f"{printable(str(self._at(path)), 60)} is out of range")
         return value
+
+    def _spelled(self, path: str, text: str) -> float:
+        """Return a number written as a text: `8k`, `1.5e12`, `50%`. Raises the row's error for another text."""
+        try:
+            return units.number(text)
+        except units.Unreadable as problem:
+            hint = f": {problem.hint}" if problem.hint and "," in text else ""
+            what = problem.reason if "ambiguous" in problem.reason else f"{printable(repr(text), 60)} is not a number"
+            raise self.wrong(path, f"{what}{hint}") from None
 
     def positive(self, path: str, most: float = 1e30) -> float | None:
         """Return a number above zero. Raises the row's error for 0."""

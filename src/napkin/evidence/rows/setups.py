@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence.rows.fields import CPU_OFFLOADS, generation_of, unread_memory
+from napkin.evidence.rows.fields import ALL_WEIGHTS, CPU_OFFLOADS, generation_of, leaves_method_open, unread_memory
 from napkin.evidence.rows.optimizers import optimizer_of
 from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.row import RowFields
@@ -25,8 +25,6 @@ from napkin.training.precision import Precision, precision
 from napkin.training.recomputation import OPERATIONS, recompute
 from napkin.training.setup import Setup
 
-FULL = ("", "full")
-"""Methods that train all weights."""
 MANY = 4
 """Micro-batches for each stage of a pipeline whose batch is not stated: enough to fill it under every schedule."""
 
@@ -58,7 +56,7 @@ def dated(row: RowFields, framework: Framework) -> tuple[RowFields, ...]:
     if row.count("layout.framework_version") or not (framework.editions or framework.earlier):
         return (row,)
     layout = {**row.part("layout"), "framework_version": FIRST_CODE}
-    return (RowFields(row.document, row.index, {**row.fields, "layout": layout}), row)
+    return (row.replaced({**row.fields, "layout": layout}), row)
 
 
 def adapted(framework: Framework, row: RowFields) -> Framework:
@@ -97,7 +95,7 @@ def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
     if stored not in ("", "none", *NORMAL_FLOATS):
         raise NapkinError(f"stores frozen weights as {stored}: not modeled")
     quantized = "" if stored == "none" else stored
-    if method in FULL:
+    if method in ALL_WEIGHTS:
         if quantized:
             raise NapkinError(f"trains all weights, stored as {quantized}: a contradiction")
         return None
@@ -262,10 +260,10 @@ def contradiction(row: RowFields, step: StepRow) -> str:
     if step.gpus % ways or (dp is not None and dp * ways != step.gpus):
         said = f"tp·pp·cp·dp = {ways * dp:,}" if dp is not None else f"tp·pp·cp = {ways:,}"
         return f"{step.gpus:,} accelerators and {said}: a contradiction"
-    adapts = row.text("layout.method") not in FULL
+    adapts = row.text("layout.method") not in ALL_WEIGHTS
     trained, whole = row.number("layout.trainable_params"), row.number("model.params")
-    if not adapts and (row.count("layout.lora_rank") or row.part("layout").get("lora_targets")):
-        return "states what LoRA's matrices are, not that it trains by LoRA"
+    if open_ := leaves_method_open(row):
+        return open_
     if not adapts and trained and whole and trained < whole / 2:
         return f"trains {trained / whole:.2%} of its parameters by a method that it does not state"
     return ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 
-from napkin.evidence.rows.fields import accelerator_of, context_ranks, title_of, unread_time
+from napkin.evidence.rows.fields import accelerator_of, context_ranks, leaves_method_open, title_of, unread_time
 from napkin.evidence.rows.networks import states_bridge
 from napkin.evidence.rows.optimizers import name_of
 from napkin.evidence.rows.printed import Measured, PrintedDecoder, measured, printed_decoder
@@ -240,7 +240,7 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
         return f"the pipeline's schedule {schedule[:40]} is not modeled"
     if schedule == "zero-bubble" and (row.count("layout.vp") or 1) > 1:
         return "the pipeline's schedule with several chunks and zero bubble is not modeled"
-    if why := unread_time(row):
+    if why := unread_time(row) or leaves_method_open(row):
         return why
     sharded, gpus = row.count("layout.zero", 0, 3) == 3 or fsdp, row.count("hardware.count") or 1
     stated = [row.count(f"layout.{name}") for name in ("dp", "pp", "cp")]

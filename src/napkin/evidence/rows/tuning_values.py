@@ -1,0 +1,162 @@
+"""Values of a row of measured fine-tuning as people write them: libraries, frameworks, formats, kernels, figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from napkin.errors import nearest
+from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.spelled_values import Reader, changed, same
+from napkin.evidence.rows.words import SDPA, timed_kernel
+from napkin.inputs.load import printable
+from napkin.inputs.unread import distance
+from napkin.options.meaning import meaning
+from napkin.options.meanings import VALUES
+from napkin.training.frameworks import FRAMEWORKS
+from napkin.training.precision import POLICIES
+from napkin.training.trainers import TRAINERS
+
+LOOPS = ("", "none", "custom", "own", "loop", "script", "pytorch", "torch")
+"""What rows call a training loop of their own."""
+TRAINER_NAMES = {
+    **{re.sub(r"[^a-z0-9]", "", name): name for name in TRAINERS},
+    **dict.fromkeys(("hf", "huggingface", "trainer", "transformers", "huggingfacetrainer"), "hf-trainer"),
+    **dict.fromkeys(("transformerstrainer", "hftransformers", "huggingfacetransformers"), "hf-trainer"),
+    **dict.fromkeys(("sfttrainer", "trlsfttrainer", "huggingfacetrl", "hftrl"), "trl"),
+    **dict.fromkeys(("swift", "modelscopeswift"), "ms-swift"),
+    **dict.fromkeys(("huggingfaceaccelerate", "hfaccelerate"), "accelerate"),
+}
+"""Letters and digits of a library's name → the library."""
+
+
+def _trainer(row: RowFields, told: list[str]) -> RowFields:
+    """Read the library's name in any spelling; one that is not known is taken for a plain loop, which is said."""
+    said = row.text("layout.trainer").strip().lower()
+    if said in LOOPS or said in TRAINERS:
+        return row
+    letters = re.sub(r"[^a-z0-9]", "", said)
+    if named := TRAINER_NAMES.get(letters):
+        return changed(row, "layout", trainer=named)
+    _refuse_slip(row, "layout.trainer", said, TRAINERS)
+    told.append(f"layout.trainer: {printable(said, 40)} is not known: read as a plain loop")
+    return row
+
+
+def _refuse_slip(row: RowFields, path: str, said: str, known: Iterable[str]) -> None:
+    """Reject a value that is one or two letters from one that is known."""
+    close = [one for one in known if len(one) > 3 and distance(said, one, 2) <= (2 if len(one) > 5 else 1)]
+    if close:
+        raise row.wrong(path, f"{printable(repr(said), 40)} is not known; nearest: {close[0]}")
+
+
+def _stack(row: RowFields, told: list[str]) -> RowFields:
+    """Read what divides the model with its stage or version: `FSDP2`, `DeepSpeed ZeRO-3`."""
+    said = re.sub(r"[-_ ]+", "-", row.text("layout.stack").strip().lower())
+    if said in ("", "none", "ddp") or said in FRAMEWORKS:
+        return row
+    found = meaning(VALUES["framework"], said, None)
+    means = dict(found.options) if found is not None else {}
+    if "framework" not in means:
+        return row
+    values = {"zero": means.get("zero"), "fsdp_version": means.get("fsdp-version")}
+    for name, value in values.items():
+        stated = row.part("layout").get(name)
+        if value is not None and stated is not None and not same(stated, value):
+            what = f"says {printable(said, 40)}, and layout.{name} says {stated}: a contradiction"
+            raise row.wrong("layout.stack", what)
+    numbers = {name: int(value) for name, value in values.items() if value is not None}
+    return changed(row, "layout", stack=means["framework"], **numbers)
+
+
+PURE = re.compile(r"(pure|true) (bf16|bfloat16)|(bf16|bfloat16) (pure|true)")
+"""All weights, gradients and states of 16 bits; Lightning's bf16-true."""
+SAID = {
+    **dict.fromkeys(("float32", "32", "32 true", "single", "full precision"), "fp32"),
+    **dict.fromkeys(("16 mixed", "16"), "amp-fp16"),
+}
+"""Spellings of formats, with a blank for hyphens and underscores. Lightning's `16-mixed` is autocast over fp32."""
+FORMAT = re.compile(r"bf16|bfloat16|fp16|float16|half|16|fp32|float32|fp8|float8|fp4|mxfp|int8|int4|tf32|mixed|\bamp\b")
+"""Words that a precision has one of."""
+
+
+def _precision(row: RowFields, told: list[str]) -> RowFields:
+    """Read a format in the words of other tools. Raises the row's error for one that is not known."""
+    text = row.text("layout.precision").strip().lower()
+    said = re.sub(r"[-_ ]+", " ", text)
+    if not said or text in POLICIES:
+        return row
+    if PURE.fullmatch(said):
+        return changed(row, "layout", precision="bf16-pure")
+    if said in SAID:
+        return changed(row, "layout", precision=SAID[said])
+    if not FORMAT.search(said):
+        raise row.wrong("layout.precision", f"{printable(repr(text), 40)} is not known{_near(text, POLICIES)}")
+    return row
+
+
+def _near(said: str, known: Iterable[str]) -> str:
+    close = nearest(said, known, 2)
+    return f"; nearest: {', '.join(close)}" if close else ""
+
+
+KERNEL = re.compile(r"flash|flex|sdpa|default|not set|unset|none|auto|\bfa[234]\b")
+"""Words of an attention that is flash or what torch picks."""
+
+
+def _attention(row: RowFields, told: list[str]) -> RowFields:
+    """Reject an attention kernel that is not known."""
+    said = row.text("layout.attention").strip().lower()
+    if said and said not in SDPA and not timed_kernel(said) and not KERNEL.search(said):
+        known = ("flash", "flash_attention_2", "sdpa", "eager", "efficient", "cudnn", "xformers")
+        raise row.wrong("layout.attention", f"{printable(repr(said), 40)} is not known{_near(said, known)}")
+    return row
+
+
+FIGURES = ("allocated", "reserved", "used", "unstated")
+FIGURE_WORDS = (
+    ("alloc", "allocated"),
+    ("reserved", "reserved"),
+    ("nvidia", "used"),
+    ("smi", "used"),
+    ("driver", "used"),
+)
+
+
+def _figure(row: RowFields, told: list[str]) -> RowFields:
+    """Read what a figure of memory is: `max_memory_allocated`, `nvidia-smi`. Raises the row's error for another single
+    word."""
+    said = row.text("measured.what").strip().lower()
+    if not said:
+        return row
+    found = said if said in FIGURES else next((figure for word, figure in FIGURE_WORDS if word in said), "")
+    if re.fullmatch(r"[\w.-]+", said) and found:
+        return changed(row, "measured", what=found)
+    if re.fullmatch(r"[\w.-]+", said):
+        raise row.wrong("measured.what", f"{printable(repr(said), 40)} is not one of {', '.join(FIGURES)}")
+    return row
+
+
+RANKED = re.compile(r"(?P<kind>[a-z][a-z0-9+_-]*)[\s,;(:]+(?:lora[_ -]?)?(?:r|rank)\s*[=: ]?\s*(?P<rank>\d{1,6})\b.*")
+"""`lora r=16`, `QLoRA (rank 64, alpha 16)`."""
+
+
+def _kind(row: RowFields, told: list[str]) -> RowFields:
+    """Read the rank next to the kind of adapter."""
+    found = RANKED.fullmatch(row.text("method.kind").strip().lower())
+    if found is None:
+        return row
+    stated, rank = row.count("method.lora_rank"), int(found["rank"])
+    if stated not in (None, rank):
+        raise row.wrong("method.kind", f"says rank {rank}, and method.lora_rank says {stated}: a contradiction")
+    return changed(row, "method", kind=found["kind"], lora_rank=rank)
+
+
+TUNING_READERS: tuple[Reader, ...] = (
+    _trainer,
+    _stack,
+    _precision,
+    _attention,
+    _figure,
+    _kind,
+)
