@@ -106,6 +106,8 @@ def test_states_of_the_default_policy_are_sixteen_bytes(write: Any) -> None:
         ("--optimizer adamww", "adamw"),
         ("--attention flashh", "flash"),
         ("--recompute half", "group:sqrt"),
+        ("--recompute memory_budget", "napkin does not model"),
+        ("--activation-memory-budget 0.5", "napkin does not model"),
         ("--must-fit", "--hardware"),
         ("--zero 4", "0, 1, 2, 3"),
     ],

@@ -68,6 +68,44 @@ def test_the_rank_and_the_modules_of_a_projection(name: str, modules: str, argum
     assert bool(found.refused) == (read is None)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "read"),
+    [
+        ("sgd", "momentum=0.9", "sgd-momentum"),
+        ("sgd", "momentum=0.9, nesterov=True", "sgd-nesterov"),
+        ("sgd", "dampening=0", "sgd"),
+        ("rmsprop", "momentum=0.5,centered=true", "rmsprop-momentum-centered"),
+        ("rmsprop", "alpha=0.9", "rmsprop"),
+        ("lion_32bit", "", "lion-32bit"),
+        ("schedule_free_adamw", "", "schedule-free-adamw"),
+        ("paged_ademamix_8bit", "", "paged-ademamix-8bit"),
+    ],
+)
+def test_arguments_that_add_states(name: str, arguments: str, read: str) -> None:
+    """transformers 5.24, trainer_optimizer.py, _get_sgd and _get_rmsprop."""
+    found = reading(TRANSFORMERS % name + (f"optim_args: '{arguments}'\n" if arguments else ""))
+    assert found.inputs["optimizer"].value == read
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ("", "galore-adamw:128"),
+        ("--galore_rank 64 --optim adamw_bnb_8bit", "galore-adamw-8bit:64"),
+        ("--optim adafactor", None),
+        ("--galore_with_embedding true", None),
+        ("--galore_quantization true", None),
+        ("--galore_target_modules self_attn mlp", "galore-adamw:128"),
+    ],
+)
+def test_ms_swifts_galore(options: str, read: str | None) -> None:
+    """swift/optimizers/galore/utils.py: all linear layers of the blocks, rank 128."""
+    line = f"swift sft --model Qwen/Qwen2.5-7B --train_type full --use_galore true {options}"
+    found = reading_of(source_of(f"{line} --per_device_train_batch_size 1\n", "train.sh"))
+    assert found.inputs["optimizer"].value == read
+    assert bool(found.refused) == (read is None)
+
+
 def test_llama_factorys_switches_go_before_optim() -> None:
     """Rank 16 by default; bitsandbytes' names choose the 8-bit one; layerwise steps within the backward pass."""
     llama = "meta-llama/Llama-3.1-8B"

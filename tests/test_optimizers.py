@@ -281,5 +281,30 @@ def test_names_of_libraries_and_what_is_not_modeled() -> None:
     assert find("adamw_torch_npu_fused")[0] is OPTIMIZERS["adamw"]
     assert find("rmsprop_bnb")[0] is OPTIMIZERS["rmsprop-32bit"]
     assert kept("rmsprop-32bit", (96, 64), 2) == {"state1": 4 * 96 * 64}
-    with pytest.raises(Refused, match="second, slower average"):
-        find("ademamix")
+    assert find("lion_32bit")[0] is OPTIMIZERS["lion-32bit"]
+    assert kept("lion-32bit", (96, 64), 2) == {"state1": 4 * 96 * 64}
+    with pytest.raises(Refused, match="running average of the gradients"):
+        find("grokadamw")
+
+
+def test_ademamix_keeps_two_averages_of_the_gradient_and_one_of_its_square() -> None:
+    """bitsandbytes/optim/ademamix.py, init_state: (2, shape) and shape; in 8 bits with a scale for each 256."""
+    n = 96 * 64
+    three = ("state1_fast", "state1_slow", "state2")
+    assert kept("ademamix", (96, 64), 2) == dict.fromkeys(three, 4 * n)
+    assert kept("ademamix-8bit", (96, 64), 2) == dict.fromkeys(three, n + 4 * n // 256)
+    assert kept("ademamix-8bit", (4095,), 2) == dict.fromkeys(three, 4 * 4095)
+    assert find("paged_ademamix_32bit")[0] is OPTIMIZERS["paged-ademamix"]
+    assert OPTIMIZERS["paged-ademamix-8bit"].paged
+
+
+def test_schedule_free_optimizers_keep_z_in_the_type_of_the_weights() -> None:
+    """schedulefree/adamw_schedulefree.py: z is a clone of the parameter, exp_avg_sq zeros like it; SGD's has z alone. A
+    foreach step makes the roots of all second moments at once, a loop those of one tensor next to the last one's."""
+    assert kept("schedule-free-adamw", (96, 64), 2) == {"z": 2 * 96 * 64, "exp_avg_sq": 2 * 96 * 64}
+    assert kept("schedule-free-sgd", (96, 64), 4) == {"z": 4 * 96 * 64}
+    assert find("AdamWScheduleFree")[0] is OPTIMIZERS["schedule-free-adamw"]
+    sizes = [(64, (8, 8)), (32, (32,))]
+    adamw = OPTIMIZERS["schedule-free-adamw"]
+    assert adamw.temporaries("foreach", sizes, 1000, 4) == 4 * 1000
+    assert adamw.temporaries("forloop", sizes, 96, 4) == 4 * (64 + 32)

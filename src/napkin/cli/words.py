@@ -14,7 +14,7 @@ TRUTH = {"true": True, "false": False}
 DASHES = ("-", "—", "–")
 HINTED = (
     *("adapter", "attention", "framework", "max", "min", "optimizer", "precision", "quantized", "task", "trainer"),
-    "zero",
+    *("recompute", "zero"),
 )
 """The options in VALUES of options/meanings.py, a module loaded only for values that these options do not have."""
 

@@ -47,6 +47,10 @@ _SHARDING = {
     "*": "!--zero 3 shards parameters, 2 gradients, 1 optimizer states",
 }
 _DEEPSPEED = "!--zero {} with --framework deepspeed, which adds DeepSpeed's own buffers"
+_BUDGET = (
+    "--recompute full is the least memory and the most time, none with --compile the most memory: a compiler chooses "
+    "between them what it saves, by a share of its bytes that napkin does not model"
+)
 _CHECKPOINTING = {
     "": "--recompute full",
     "false": "--recompute none",
@@ -155,6 +159,7 @@ MEANS: dict[str, Mapping[str, str]] = {
     "fsdp-activation-checkpointing activation-checkpoint-mode activation-checkpoint.mode recompute-granularity "
     "activations-checkpoint-granularity gradient-checkpointing-enable checkpointing recompute-layer full-recompute "
     "recompute-full ac": _CHECKPOINTING,
+    "activation-memory-budget activation-checkpoint.memory-budget memory-budget": {"*": f"!{_BUDGET}"},
     "disable-gradient-checkpointing disable-activation-checkpointing no-recomputation no-recompute": {
         "": "--recompute none"
     },
@@ -345,6 +350,7 @@ VALUES: dict[str, Mapping[str, str]] = {
         "math": "--attention eager",
         "xformers": "--attention efficient",
     },
+    "recompute": dict.fromkeys(("memory-budget", "budget"), _BUDGET),
     "zero": {f"{word}{n}": f"--zero {n}" for word in ("stage", "stage-", "zero", "zero-") for n in "0123"},
     "precision": {"bf16": _POLICIES, "bfloat16": _POLICIES, "fp16": _HALF, "bf16-true": "--precision bf16-pure"},
 }

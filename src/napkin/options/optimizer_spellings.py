@@ -14,10 +14,18 @@ SPELLINGS = {
         "adamw-4bit": ("adamw4bit", "adamw-torch-4bit", "ao-adamw-4bit"),
         "paged-adamw": ("pagedadamw", "pagedadamw32bit", "paged-adamw-32bit"),
         "paged-adamw-8bit": ("pagedadamw8bit", "paged-adamw8bit"),
-        "lion": ("lionw", "lion-32bit", "lion-pytorch", "decoupled-lionw"),
+        "lion": ("lionw", "lion-pytorch", "decoupled-lionw"),
+        "lion-32bit": ("lion-bnb", "lion-bnb-32bit"),
         "lion-8bit": ("lion8bit", "lion-bnb-8bit", "decoupled-lionw-8b"),
         "paged-lion": ("paged-lion-32bit",),
         "paged-lion-8bit": ("paged-lion8bit",),
+        "ademamix": ("ademamix-32bit", "ademamix32bit", "ademamix-bnb"),
+        "ademamix-8bit": ("ademamix8bit", "ademamix-bnb-8bit"),
+        "paged-ademamix": ("paged-ademamix-32bit", "pagedademamix", "pagedademamix32bit"),
+        "paged-ademamix-8bit": ("paged-ademamix8bit", "pagedademamix8bit"),
+        "schedule-free-adamw": ("adamwschedulefree", "adamw-schedulefree", "adamw-schedule-free", "schedulefree-adamw"),
+        "schedule-free-radam": ("radamschedulefree", "radam-schedulefree", "radam-schedule-free"),
+        "schedule-free-sgd": ("sgdschedulefree", "sgd-schedulefree", "sgd-schedule-free", "schedulefree-sgd"),
         "rmsprop-32bit": ("rmsprop-bnb", "rmsprop-bnb-32bit"),
         "rmsprop-8bit": ("rmsprop-bnb-8bit",),
         "sgd-momentum": ("momentum", "sgdm"),
@@ -33,11 +41,7 @@ SPELLINGS = {
 """Another name → napkin's, in lower case with hyphens. From transformers (training_args.py, OptimizerNames),
 bitsandbytes, apex, torchao, DeepSpeed and Composer."""
 
-_SCHEDULE_FREE = "keeps the point that it averages in place of the first moment"
 UNMODELED = {
-    **dict.fromkeys(("ademamix", "ademamix-8bit", "paged-ademamix-32bit", "paged-ademamix-8bit"),
-                    "keeps a second, slower average of the gradients"),
-    **dict.fromkeys(("schedule-free-adamw", "schedule-free-radam", "schedule-free-sgd"), _SCHEDULE_FREE),
     **dict.fromkeys(("galore-adafactor", "galore-adafactor-layerwise"), "projects the gradients of Adafactor"),
     "adalomo": "updates in the backward pass with factored second moments",
     "grokadamw": "keeps a running average of the gradients that it amplifies",

@@ -47,6 +47,11 @@ _BITSANDBYTES = (
     "bitsandbytes/optim/optimizer.py, init_state: blocks of 256 since release 0.44, tensors under 4096 elements in fp32"
 )
 
+_ADEMAMIX = "bitsandbytes/optim/ademamix.py, init_state; Pagliardini et al. 2024, arXiv:2409.03137"
+_AVERAGES = (State("state1_fast", fp32=True), State("state1_slow", fp32=True), State("state2", fp32=True))
+"""state1 has both averages of the gradient, one after the other."""
+_FREE = "facebookresearch/schedule_free, schedulefree; Defazio et al. 2024, arXiv:2405.15682"
+_AVERAGED = "keeps the point that it averages in place of the first moment; accesses are those of its foreach step"
 _TORCHAO = "torchao/optim/adam.py and subclass_4bit.py: blocks of 128, tensors under 4096 elements as the parameter is"
 
 
@@ -298,6 +303,30 @@ OPTIMIZERS: dict[str, Optimizer] = {
         ),
         *(of_rank(RANK) for of_rank in PROJECTED.values()),
         _projected("apollo-mini", _APOLLO, 1, random=True, any_rank=False),
+        Optimizer(
+            "schedule-free-adamw",
+            (State("z"), State("exp_avg_sq")),
+            f"{_FREE}, adamw_schedulefree.py",
+            update=_SQUARES,
+            accesses=Accesses(5, 7, 12),
+            note=_AVERAGED,
+        ),
+        Optimizer(
+            "schedule-free-radam",
+            (State("z"), State("exp_avg_sq")),
+            f"{_FREE}, radam_schedulefree.py",
+            update=_SQUARES,
+            accesses=Accesses(5, 7, 12),
+            note=_AVERAGED,
+        ),
+        Optimizer(
+            "schedule-free-sgd",
+            (State("z"),),
+            f"{_FREE}, sgd_schedulefree.py",
+            accesses=Accesses(5, 4, 3),
+            note=_AVERAGED,
+        ),
+        Optimizer("ademamix", _AVERAGES, _ADEMAMIX, forms=("fused",)),
         _eight_bit("adam-8bit", "state1", "state2"),
         _eight_bit("adamw-8bit", "state1", "state2"),
         _four_bit("adamw-4bit"),
@@ -305,11 +334,15 @@ OPTIMIZERS: dict[str, Optimizer] = {
         _eight_bit("rmsprop-8bit", "state1"),
         Optimizer("rmsprop-32bit", (State("state1", fp32=True),), _BITSANDBYTES, forms=("fused",)),
         _eight_bit("adagrad-8bit", "state1"),
+        Optimizer("lion-32bit", (State("state1", fp32=True),), _BITSANDBYTES, forms=("fused",)),
         _eight_bit("lion-8bit", "state1"),
+        _eight_bit("ademamix-8bit", *(one.name for one in _AVERAGES)),
         _paged("paged-adamw", "state1", "state2", eight=False),
         _paged("paged-adamw-8bit", "state1", "state2", eight=True),
         _paged("paged-lion", "state1", eight=False),
         _paged("paged-lion-8bit", "state1", eight=True),
+        _paged("paged-ademamix", *(one.name for one in _AVERAGES), eight=False),
+        _paged("paged-ademamix-8bit", *(one.name for one in _AVERAGES), eight=True),
     )
 }
 

@@ -73,11 +73,6 @@ PARTS = {
     **{f"w{name}": (name,) for name in ATTENTION},
 }
 """Words for several of the modules that have adapters, and Meta's names of those of attention."""
-TUNED_TABLES = re.compile(r"(?:nemo|megatron[ -]bridge)\b.*\bperformance")
-"""Titles of NVIDIA's tables of speed, whose recipes put LoRA on the projection of queries, keys and values alone
-(NVIDIA/NeMo nemo/collections/llm/recipes/llama3_70b.py, finetune_performance_optimizations: target_modules
-['linear_qkv']; NVIDIA-NeMo/Megatron-Bridge 8b2f81eb0 of February 2026, scripts/performance/configs/llama/
-llama3_llm_finetune.py, since June 2026 src/megatron/bridge/perf_recipes/llama)."""
 IDLE = ("only", "layers", "modules", "projections", "and", "")
 
 
@@ -93,8 +88,6 @@ def of_tuning(row: RowFields) -> Facts:
         method["quantized"] = named
     if not row.text("method.lora_targets_canonical") and (names := targets_named(row.text("method.lora_targets"))):
         method["lora_targets_canonical"] = names
-    elif not row.text("method.lora_targets") and TUNED_TABLES.search(row.text("source.title").lower()):
-        method["lora_targets_canonical"] = ",".join(ATTENTION[:3])
     return {"layout": layout, "method": method, "": {"task": task_named(said)} if said else {}}
 
 

@@ -57,6 +57,31 @@ def _is_usual(reading: Reading, stated: dict[str, str], key: str) -> bool:
     return other is None
 
 
+def take_galore_of_swift(reading: Reading, base: str) -> None:
+    """Read ms-swift's use_galore, of rank 128 on all linear layers of the blocks by default (modelscope/ms-swift
+    swift/arguments/tuner_args.py; swift/optimizers/galore/utils.py, create_optimizer_and_scheduler).
+
+    base  the optimizer that it projects, as napkin calls it"""
+    switch, rank, modules = "use_galore", "galore_rank", "galore_target_modules"
+    named = reading.source.plain(modules)
+    others = [key for key in ("galore_with_embedding", "galore_quantization") if reading.read(key, flag)]
+    stated = str(reading.source.plain("galore_proj_type") or USUAL["proj_type"])
+    keys = [key for key in (switch, rank, modules, "galore_proj_type") if key in reading.source]
+    projected = f"galore-{base}"
+    if reading.open_among(*keys):
+        reading.ask("optimizer", *keys)
+    elif projected not in PROJECTED or stated != USUAL["proj_type"]:
+        reading.ask("optimizer", switch)
+        why = f"projects the gradients of {base} by {stated}, which napkin does not model"
+        reading.refuse(switch, why, "optimizer")
+    elif others or (named and not _takes_layers(named if isinstance(named, list) else str(named).split())):
+        reading.ask("optimizer", switch)
+        why = "keeps its projections in fewer bits" if "galore_quantization" in others else OTHER_MODULES
+        reading.refuse(others[0] if others else modules, why, "optimizer")
+    else:
+        reading.assume("optimizer", f"{projected}:{reading.read(rank, whole) or 128}", *keys)
+
+
 def take_switched(reading: Reading, name: str, base: str) -> None:
     """Read LLaMA-Factory's use_galore or use_apollo, whose rank is 16 and whose modules are all linear layers of the
     blocks (hparams/finetuning_args.py; train/trainer_utils.py).

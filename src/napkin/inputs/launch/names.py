@@ -32,6 +32,8 @@ OPTIMIZERS = (
     *("adamw", "adamw-8bit", "adamw-4bit", "paged-adamw", "paged-adamw-8bit", "adam-8bit", "adafactor", "lion"),
     *("lion-8bit", "paged-lion", "paged-lion-8bit", "muon", "sgd", "adagrad", "rmsprop"),
     *("lamb", "sophia", "came", "nadam", "radam", "adam-mini", "rmsprop-32bit", "rmsprop-8bit"),
+    *("lion-32bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit"),
+    *("schedule-free-adamw", "schedule-free-radam", "schedule-free-sgd"),
 )
 """Optimizers that launch files name as napkin does, or by another spelling."""
 
@@ -59,10 +61,29 @@ def take_optimizer(reading: Reading, *keys: str) -> None:
         why = f", which {UNMODELED[known]}" if known in UNMODELED else f"; did you mean {near}?" if near else ""
         reading.refuse(key, f"napkin does not support optimizer {str(value.value)[:40]!r}{why}", "optimizer")
         return
-    reading.put("optimizer", known, key)
+    _put_optimizer(reading, key, known)
     form = ADAMW.get(word)
     if form:
         reading.put("optimizer-form", form, key)
+
+
+def _put_optimizer(reading: Reading, key: str, known: str) -> None:
+    """Keep an optimizer, with what transformers' optim_args add to the states of SGD and RMSprop (trainer_optimizer.py,
+    _get_sgd and _get_rmsprop)."""
+    text = reading.source.plain("optim_args")
+    if known not in ("sgd", "rmsprop") or text is None:
+        reading.put("optimizer", known, key)
+        return
+    stated = dict(one.strip().partition("=")[::2] for one in str(text).split(","))
+    on = {name: stated.get(name, "").lower() in ("true", "1", "yes") for name in ("nesterov", "centered")}
+    try:
+        momentum = float(stated.get("momentum", "0"))
+    except ValueError:
+        raise reading.source.error("optim_args", f"momentum {stated['momentum'][:40]!r} is not a number") from None
+    parts = ["momentum"] * (momentum != 0) + ["centered"] * (on["centered"] and known == "rmsprop")
+    if known == "sgd" and parts and on["nesterov"]:
+        parts = ["nesterov"]
+    reading.derive("optimizer", "-".join((known, *parts)), key, "optim_args")
 
 
 ATTENTION: dict[str, str | None] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_lora, take_saved
+from napkin.inputs.launch.low_rank import take_galore_of_swift
 from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.ms_swift_layout import (
     ANSWER,
@@ -178,7 +179,12 @@ def _others(reading: Reading) -> None:
             take_amount(reading, reading.named("num_train_epochs", "max_epochs"), 1)
         return
     take_amount(reading, "num_train_epochs", 3)
-    take_optimizer(reading, "optim", "optimizer")
+    if reading.read("use_galore", flag):
+        word = str(reading.source.plain("optim") or "adamw_torch")
+        take_galore_of_swift(reading, "adamw-8bit" if "8bit" in word else "adamw" if "adamw" in word else word)
+        reading.told("optim", "galore_update_proj_gap", "galore_scale", "galore_optim_per_parameter")
+    else:
+        take_optimizer(reading, "optim", "optimizer")
     reading.default("optimizer", "adamw", "optim")
     take_attention(reading, "attn_impl")
     if reading.read("use_flash_attn", flag):
@@ -253,7 +259,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule("torch_dtype dtype bf16 fp16 fp8_format", "precision", "the weights' dtype, default bf16", _precision),
         KeyRule(
-            "max_steps num_train_epochs max_epochs train_iters optim optimizer attn_impl attention_backend "
+            "max_steps num_train_epochs max_epochs train_iters optim optimizer use_galore galore_rank "
+            "galore_target_modules galore_proj_type attn_impl attention_backend "
             "gradient_checkpointing use_liger_kernel freeze_parameters trainable_parameters",
             "steps epochs optimizer attention recompute loss kernels",
             "recomputes by default; Megatron: selective",
@@ -285,7 +292,6 @@ FORMAT = LaunchFormat(
         "device_map max_memory": "layers spread over several GPUs in one process",
     },
     refused={
-        "use_galore": "a low-rank optimizer",
         "lisa_activated_layers": "layers are trained alternately",
     },
 )

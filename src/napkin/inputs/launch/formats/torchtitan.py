@@ -139,6 +139,11 @@ def batch(reading: Reading) -> None:
         reading.put("schedule", kind, place(reading, "pipeline_parallel_schedule"))
 
 
+BUDGET = "which activations torch.compile saves within a share of their bytes is not modeled"
+"""torch/_functorch/config.py, activation_memory_budget: 0 saves the inputs of each compiled region alone, 1 what takes
+the least time; between them a knapsack problem over the graph decides."""
+
+
 def checkpointing(reading: Reading) -> None:
     """Read recomputation: selective is every second layer unless selective_ac_option is op."""
     mode = str(reading.source.plain("activation_checkpoint.mode") or "selective").lower()
@@ -158,9 +163,10 @@ def checkpointing(reading: Reading) -> None:
         return
     if mode != "selective":
         reading.ask("recompute", "activation_checkpoint.mode")
-        reading.refuse(
-            "activation_checkpoint.mode", f"napkin does not support recomputation {mode[:40]!r}", "recompute"
-        )
+        why = f"napkin does not support recomputation {mode[:40]!r}"
+        if mode == "memory_budget":
+            why = f"{BUDGET}; --recompute full is the least memory, none the most"
+        reading.refuse("activation_checkpoint.mode", why, "recompute")
         return
     words = "operations" if option == "op" else "full" if option == "1" else f"every:{option}"
     if "activation_checkpoint.selective_ac_option" in reading.source:
