@@ -34,7 +34,8 @@ BEFORE_FLASH = ("volta", "turing")
 its memory-efficient kernel in its place (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_sm_version)."""
 WITH_UNITS_OF_ITS_OWN = "blackwell"
 """The generation whose matrix units FlashAttention-2 and its relatives do not use: its instructions (tcgen05) are not
-those of older ones, which run as on Hopper (NVIDIA/cutlass media/docs/cpp/blackwell_functionality.md)."""
+those of older ones, which run as on Hopper (NVIDIA/cutlass media/docs/cpp/blackwell_functionality.md). `flash` without
+a version is between the two, as a release decides (torch's cuDNN and FlashAttention-4, or FlashAttention-2)."""
 
 WITHOUT_RINGS = ("tpu",)
 """Generations whose collectives are not NCCL's rings over all ranks: a torus has rings along each of its axes."""
@@ -101,15 +102,15 @@ def _of_products(at: Machine, known: Container[str]) -> dict[str, str]:
 
 def _of_attention(at: Machine, stack: SoftwareStack, kernel: str) -> dict[str, str]:
     """Return the constants of the attention kernel that runs where `kernel` is asked for."""
+    held = at.generation == WITH_UNITS_OF_ITS_OWN and kernel in ("flash2", *FIRST)
     if kernel == "flash2" or (kernel == "cudnn" and at.generation not in SINCE_HOPPER):
         kernel = "flash"
     if at.generation in BEFORE_FLASH and kernel == "flash":
         kernel = "efficient"
     cudnn = "kernel/cudnn-2023" if stack.early_cudnn else "kernel/cudnn"
     fused = {"cudnn": cudnn, "flash1": "kernel/flash1", "efficient": "kernel/efficient"}
-    older = at.generation == WITH_UNITS_OF_ITS_OWN and kernel != "cudnn"
     return {
-        "attention": f"attention/{at.generation}{'/flash' if older else ''}",
+        "attention": f"attention/{at.generation}{'/flash' if held else ''}",
         "attention_large": "attention/ampere",
         "matmul_large": "matmul/ampere/16",
         "kernel": fused.get(kernel, "one"),
