@@ -115,12 +115,21 @@ def test_square_matmuls(card: str, side: int, published: float) -> None:
 
 
 def test_matrix_units_below_their_full_rate_reach_it() -> None:
-    """GeForce cards accumulate in fp32 at half of the rate that their multiprocessors have in the cards for work."""
-    for card in ("rtx-4090", "rtx-3090", "l40", "rtx-5090"):
+    """GeForce cards accumulate in fp32 at half of the rate that their multiprocessors have in the cards for work; an
+    H20's have a quarter of an H100's rate."""
+    for card in ("rtx-4090", "rtx-3090", "l40", "rtx-5090", "h20-96gb"):
         assert machine(hardware.find(card), "bf16").held == 1
         assert rates_of(card).matmul == 0.95
     for card in ("l40s", "rtx-6000-ada", "rtx-a6000", "a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb"):
         assert machine(hardware.find(card), "bf16").held == 0
+
+
+def test_softmax_takes_as_many_clocks_beside_hoppers_held_matrix_units() -> None:
+    """What attention takes on an H100 besides its matmuls is a quarter of that, next to matmuls four times as long."""
+    whole, held = rates_of("h100-sxm-80gb"), rates_of("h20-96gb")
+    besides = 1 / whole.attention - 1 / whole.matmul
+    assert 1 / held.attention == pytest.approx(1 / 0.95 + besides / 4)
+    assert whole.attention < held.attention < held.matmul
 
 
 def test_power_limits_an_l4() -> None:

@@ -37,6 +37,8 @@ WITH_SMALL_UNITS, SMALL_UNITS = ("turing", "ampere", "ada", "blackwell"), 1024
 whitepaper, table 3; Ada GPU architecture whitepaper, appendix A), and the generations that have it on some GPUs."""
 LARGE_UNITS = 2048
 """The same of an A100 (NVIDIA A100 whitepaper, table 3)."""
+HOPPER, HOPPER_UNITS = "hopper", 4096
+"""The same of an H100 (NVIDIA H100 whitepaper, table 2), and its generation; an H20 is held at a quarter of it."""
 
 
 def constants_of(hardware: Hardware) -> str:
@@ -78,13 +80,14 @@ class Machine:
     @property
     def held(self) -> Number:
         """Return 1 if the maker holds the matrix units below their full rate: accumulation in fp32 at half of it on
-        GeForce cards and their relatives."""
-        return where((self.issued > 0) & (self.issued < SMALL_UNITS), 1, 0)
+        GeForce cards and their relatives, Hopper's for export at a quarter."""
+        whole = HOPPER_UNITS if self.generation == HOPPER else SMALL_UNITS
+        return where((self.issued > 0) & (self.issued < whole), 1, 0)
 
     @property
     def small(self) -> Number:
         """Return 1 if a multiprocessor has the small matrix units."""
-        return where((self.issued > 0) & (self.issued <= SMALL_UNITS), 1, 0)
+        return where((self.issued > 0) & (self.issued <= SMALL_UNITS) & (self.generation != HOPPER), 1, 0)
 
     @property
     def low(self) -> Number:
@@ -182,7 +185,8 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     if not hardware.memory_bandwidth:
         raise Refused(f"{hardware.name}: its memory bandwidth is not known")
     era = constants_of(hardware)
-    issued = (hardware.flop_per_clock_per_sm or 0.0) if hardware.generation in WITH_SMALL_UNITS else 0.0
+    stated = hardware.generation in (*WITH_SMALL_UNITS, HOPPER)
+    issued = (hardware.flop_per_clock_per_sm or 0.0) if stated else 0.0
     usual = (SMALL_WATTS if 0 < issued <= SMALL_UNITS else REFERENCE_WATTS).get(era)
     link, staged = link_of(hardware)
     watts = None if hardware.tdp_of_module or compute in WIDE else hardware.tdp_w

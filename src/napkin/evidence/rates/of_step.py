@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.evidence.rates.decompositions import SEEN
-from napkin.evidence.rates.machines import LARGE_UNITS, Machine
+from napkin.evidence.rates.machines import HOPPER_UNITS, LARGE_UNITS, Machine
 from napkin.evidence.rates.priors import CHIP
 from napkin.evidence.software.stacks import SINCE_HOPPER, SoftwareStack
 from napkin.record import record, replace
@@ -239,7 +239,11 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         attention=where(
             at.small,
             beside_softmax(pick, at, whole) * minimum(pick("kernel"), 1),
-            minimum(attention * pick("kernel"), LARGEST_SHARE),
+            where(
+                at.held,
+                beside(minimum(pick("attention") * pick("kernel"), LARGEST_SHARE), pick("matmul_wide"), whole, at),
+                minimum(attention * pick("kernel"), LARGEST_SHARE),
+            ),
         ),
         bus=where(at.staged, STAGED_BUS, pick("bus")),
         score_bytes=pick("score_bytes") * wider,
@@ -260,6 +264,14 @@ def beside_softmax(pick: Callable[[str], Number], at: Machine, matmul: Number) -
     its matmuls more: Dao 2023 (arXiv:2307.08691), section 3.1."""
     others = 1 / pick("attention_large") - 1 / pick("matmul_large")
     return 1 / (1 / matmul + others * at.issued / LARGE_UNITS)
+
+
+def beside(attention: Number, whole: Number, matmul: Number, at: Machine) -> Number:
+    """Return the share of the peak that attention reaches on Hopper's matrix units held below their full rate: softmax
+    and loads take as many clocks of a multiprocessor as on an H100. attention, whole: its shares of attention and of
+    matmuls; matmul: the share of matmuls on these."""
+    others = maximum(1 / attention - 1 / whole, 0)
+    return 1 / (1 / matmul + others * at.issued / HOPPER_UNITS)
 
 
 def picker(constants: Mapping[str, float], fields: Mapping[str, str]) -> Callable[[str], float]:
