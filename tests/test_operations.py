@@ -10,8 +10,8 @@ from itertools import chain
 import pytest
 
 from napkin import operations
-from napkin._tables.models import PRESETS
 from napkin.elementwise import Number
+from napkin.inputs.presets import all_fields
 from napkin.operations.base import Operation
 from napkin.operations.bases import Elementwise, View
 from napkin.operations.embedding import Embedding
@@ -86,7 +86,7 @@ def test_no_operation_of_a_preset_takes_no_time_without_a_reason() -> None:
     """Bytes, products, scores or a clock of its own; else `traffic` says what counts it, or why nothing does."""
     work = Work(2, 256)
     seen: set[str] = set()
-    of_each_family = {fields["family"]: name for name, fields in PRESETS.items()}.values()
+    of_each_family = {fields["family"]: name for name, fields in all_fields()}.values()
     for name in of_each_family:
         for one in chain.from_iterable(operations_of(preset(name))):
             op = one.owner()

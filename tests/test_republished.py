@@ -10,7 +10,7 @@ from napkin.inputs.launch.names import held_format, model_of
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.syntax import source_of
 from napkin.inputs.model_file import load_config
-from napkin.inputs.presets import base_of, is_preset
+from napkin.inputs.presets import base_of, is_preset, shapeless
 from tests.conftest import run_line
 
 
@@ -76,7 +76,7 @@ def test_a_hint_says_how_to_go_on(name: str, hint: str) -> None:
     assert hint in (problem.value.hint or "")
 
 
-@pytest.mark.parametrize("name", ["google/txgemma-9b", "utter-project/EuroLLM-9B", "EleutherAI/llemma_7b"])
+@pytest.mark.parametrize("name", ["google/txgemma-9b", "sail/Sailor-7B", "EleutherAI/llemma_7b"])
 def test_another_familys_model_is_no_suggestion(name: str) -> None:
     with pytest.raises(NapkinError) as problem:
         load_config(name)
@@ -92,7 +92,7 @@ def test_another_familys_model_is_no_suggestion(name: str) -> None:
         ("quen3-8b", "did you mean qwen3-8b?"),
         ("qwen3-30b", "did you mean qwen3-30b-a3b?"),
         ("bert-bse-uncased", "did you mean bert-base-uncased"),
-        ("falcon3-3b", "falcon3-7b"),  # of its version in another size
+        ("falcon3-5b", "falcon3-7b"),  # of its version in another size
     ],
 )
 def test_a_slip_gets_the_model_that_is_meant(name: str, hint: str) -> None:
@@ -102,7 +102,7 @@ def test_a_slip_gets_the_model_that_is_meant(name: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["GLM-4.6", "zai-org/GLM-4.6", "Qwen/Qwen3.5-72B", "llama-5-8b", "openai/gpt-oss-40b", "grok-2", "vit-7b"]
+    "name", ["GLM-4.8", "zai-org/GLM-4.8", "Qwen/Qwen3.5-72B", "llama-5-8b", "openai/gpt-oss-40b", "grok-2", "vit-7b"]
 )
 def test_another_version_is_no_slip(name: str) -> None:
     with pytest.raises(NapkinError) as problem:
@@ -118,6 +118,82 @@ def test_a_name_that_does_not_tell_what_stays_in_16_bits_is_an_assumption(line: 
     dynamic, plain = (run_line(f"memory {name.format(kind)} {line}").out for kind in ("unsloth-", ""))
     assert "assumed: nf4-dq weights in every layer" in dynamic
     assert "in every layer" not in plain
+
+
+NEAR_MISSES = {
+    "Qwen2-70B": "qwen2-72b",
+    "llama3-7b": "llama3-8b",
+    "gemma-3-9b": "gemma3-12b",
+    "llama2-8b": "llama2-7b",
+    "Qwen2.5-13B": "qwen2.5-14b",
+    "qwen3-7b": "qwen3-8b",
+    "llama-3.2-8b": "llama3.2-3b",
+    "gemma2-7b": "gemma2-9b",
+    "gpt-oss-70b": "gpt-oss-120b",
+    "mixtral-8x13b": "mixtral-8x7b",
+    "falcon-13b": "falcon-7b",
+    "Qwen3-235B-A30B": "qwen3-235b-a22b",
+    "Llama-3.1-80B": "llama3.1-70b",
+    "internvl3-7b": "internvl3-2b",
+    "granite-3.1-13b": "granite3.1-8b",
+    "olmo2-70b": "olmo2-13b",
+    "qwen2.5-vl-14b": "qwen2.5-vl-7b",
+    "qwen2.5-omni-14b": "qwen2.5-omni-7b",
+    "codellama-8b": "codellama-7b",
+    "yi-13b": "yi-9b",
+    "ministral3-7b": "ministral3-8b",
+    "kimi-vl-a5b": "kimi-vl-a3b",
+    "nemotron-nano-10b-v2": "nemotron-nano-9b-v2",
+    "Mistral-Small-70B": "mistral-small-24b",
+}
+"""Names that no model has → one that the hint names."""
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_a_near_miss_means_no_model(name: str) -> None:
+    assert model_of(name) == (None, False)
+    assert not is_preset(name)
+    with pytest.raises(NapkinError) as problem:
+        load_config(name)
+    assert NEAR_MISSES[name] in (problem.value.hint or "")
+    assert NEAR_MISSES[name] in shapeless(name).message
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+@pytest.mark.parametrize(
+    "form", ["Qwen/{}", "meta-llama/{}-Instruct", "LLM-Research/{}", "unsloth/{}-bnb-4bit", "{}-AWQ"]
+)
+def test_no_form_of_a_near_miss_means_one(name: str, form: str) -> None:
+    assert model_of(form.format(name)) == (None, False)
+    with pytest.raises(NapkinError):
+        load_config(form.format(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("LLM-Research/Meta-Llama-3.1-8B-Instruct", "llama3.1-8b"),  # a copy on ModelScope
+        ("AI-ModelScope/Mistral-7B-v0.1", "mistral-7b-v0.1"),
+        ("ZhipuAI/GLM-4.1V-9B-Thinking", "glm4.1v-9b"),  # the publisher's name there
+        ("Shanghai_AI_Laboratory/internlm3-8b-instruct", "internlm3-8b"),
+        ("THUDM/chatglm3-6b", "chatglm3-6b"),  # before it was renamed
+        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "qwen3-8b"),  # another's model, by its whole name
+        ("Intel/neural-chat-7b-v3-1", "mistral-7b-v0.1"),
+        ("Qwen/Qwen3-Next-80B-A3B-Thinking", "qwen3-next-80b-a3b"),  # stages of one model
+        ("ibm-granite/granite-3.3-8b-base", "granite3.3-8b"),
+    ],
+)
+def test_whose_names_are_known(name: str, slug: str) -> None:
+    assert load_config(name).name == slug
+    assert not is_preset(f"somebody/{name.rpartition('/')[2]}")
+
+
+def test_a_quantized_name_never_means_the_plain_model() -> None:
+    for name in ("Qwen/Qwen2.5-7B-Instruct-GGUF", "Qwen/Qwen2.5-7B-Instruct-3bit", "Qwen/Qwen2.5-7B-Instruct-MLX"):
+        with pytest.raises(NapkinError):
+            load_config(name)
+    for name in ("Qwen/Qwen3-8B-FP8", "Qwen/Qwen3-8B-AWQ", "tencent/Hunyuan-7B-Instruct-GPTQ-Int4"):
+        assert build(load_config(name)).checkpoint is not None
 
 
 def test_a_launch_file_says_it_too() -> None:

@@ -18,8 +18,8 @@ from fuzz_files import FILES, FLOATS, FOREIGN, HARDWARE, LAUNCHED, PHASES, PROFI
 from fuzz_launch import launch_file
 from fuzz_questions import EDGES, HOSTILE, OF_FILES, OF_LAUNCHES, OF_MODELS, OF_RUNS, WORDS
 
-from napkin._tables.models import PRESETS
 from napkin.commands.command import MODULES, WRAPPERS, find
+from napkin.inputs.presets import fields_of, names
 from napkin.options.registry import OPTIONS
 
 LEFT_OUT = ("bench",)
@@ -135,7 +135,7 @@ def _good(rng: random.Random, name: str) -> str:
         or ("1", "2", "4", "8", "16", "128", "0.5", "1e9", "bf16", "10GB", "24h")
     )
     if name == "model" and rng.random() < 0.3:
-        return str(rng.choice(list(PRESETS)))
+        return str(rng.choice(names()))
     return rng.choice(choices)
 
 
@@ -223,7 +223,7 @@ def _model(rng: random.Random) -> dict[str, Any]:
     """Return the config of a preset, or now and then another project's model file."""
     if rng.random() < 0.08:
         return rng.choice(FOREIGN)
-    return dict(PRESETS[rng.choice(list(PRESETS))]["config"])
+    return dict(fields_of(rng.choice(names()))["config"])
 
 
 def _written(value: Any, form: str) -> bytes:

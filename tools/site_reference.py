@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from napkin._tables.architectures import MODULES, WRAPPERS
 from napkin._tables.commands import COMMANDS
 from napkin._tables.hardware import ACCELERATORS
-from napkin._tables.models import PRESETS
 from napkin.cli.known import offered
 from napkin.cli.option_texts import said
 from napkin.cli.overview import ASKED
@@ -21,6 +20,7 @@ from napkin.commands.command import WRAPPERS as ASKING
 from napkin.commands.command import Command, ask, find, named
 from napkin.counting.conventions import SOURCES
 from napkin.formats.table import FORMATS, Format
+from napkin.inputs.presets import all_fields
 from napkin.options.registry import GROUPS, OPTIONS
 from napkin.render.answer import Answer, is_end
 from napkin.term import Term, expression
@@ -248,7 +248,7 @@ def models_page() -> str:
     """Return the presets."""
     rows = [
         (f"`{name}`", one["organisation"], one["published"], f"`{one['config']['model_type']}`", one["source"])
-        for name, one in PRESETS.items()
+        for name, one in all_fields()
     ]
     head = ("MODEL", "organization", "year", "model_type", "source")
     return "\n".join(["# Models", "", f"{len(rows)} presets.", "", *_table(head, rows)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,25 +204,39 @@ def published(what: str) -> Callable[[], str]:
     return write
 
 
-def models() -> str:
-    """configs/models/*.yaml, and every spelling of a name with the model that it means."""
-    from napkin.inputs.presets import spelling
-
-    presets: dict[str, Any] = {}
-    names: dict[str, str] = {}
+@cache
+def presets() -> dict[str, dict[str, Any]]:
+    """configs/models/*.yaml by name."""
+    found: dict[str, Any] = {}
     for path in sorted((ROOT / "configs" / "models").glob("*.yaml")):
         fields = read_yaml(f"configs/models/{path.name}")
         slug = fields.pop("name")
         if slug != path.stem:
             raise ValueError(f"{path.name} names {slug}")
+        found[slug] = fields
+    return found
+
+
+def models_of(letter: str) -> str:
+    """Return the presets whose names begin with a letter: a module each, as most answers need one of them."""
+    some = {slug: fields for slug, fields in presets().items() if slug[0] == letter}
+    body = "from __future__ import annotations\n\n"
+    body += "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from typing import Any\n\n"
+    body += f"PRESETS: dict[str, dict[str, Any]] = {plain(some)}\n"
+    return HEADER.format(source="configs/models") + body
+
+
+def models() -> str:
+    """Return every spelling of a name with the preset that it means."""
+    from napkin.inputs.presets import spelling
+
+    names: dict[str, str] = {}
+    for slug, fields in presets().items():
         for name in (slug, *fields["aliases"]):
             other = names.setdefault(spelling(name), slug)
             if other != slug:
                 raise ValueError(f"{name!r} names both {other} and {slug}")
-        presets[slug] = fields
     body = "from __future__ import annotations\n\n"
-    body += "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from typing import Any\n\n"
-    body += f"PRESETS: dict[str, dict[str, Any]] = {plain(presets)}\n"
     body += f"NAMES: dict[str, str] = {plain(dict(sorted(names.items())))}\n"
     return HEADER.format(source="configs/models") + body
 
@@ -252,7 +267,9 @@ def written() -> dict[Path, Callable[[], str]]:
         ROOT / "src" / "napkin" / "__init__.pyi": stub,
         ROOT / "docs" / "lint-rules.md": lint_rules,
     }
-    return {**{TABLES / name: write for name, write in GENERATED.items()}, **pages}
+    letters = sorted({slug[0] for slug in presets()})
+    shards: dict[str, Callable[[], str]] = {f"models_{letter}.py": partial(models_of, letter) for letter in letters}
+    return {**{TABLES / name: write for name, write in {**GENERATED, **shards}.items()}, **pages}
 
 
 def main(arguments: list[str]) -> int:

@@ -39,15 +39,15 @@ def _links() -> tuple[str, ...]:
 
 
 def _models() -> tuple[str, ...]:
-    from napkin._tables.models import PRESETS
+    from napkin.inputs.presets import names
 
-    return tuple(PRESETS)
+    return names()
 
 
 def _families() -> tuple[str, ...]:
-    from napkin._tables.models import PRESETS
+    from napkin.inputs.presets import all_fields
 
-    return tuple(sorted({str(fields["family"]) for fields in PRESETS.values()}))
+    return tuple(sorted({str(fields["family"]) for _, fields in all_fields()}))
 
 
 def _vendors() -> tuple[str, ...]:

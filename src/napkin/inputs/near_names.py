@@ -69,6 +69,11 @@ def meant_by(name: str, spelled: Mapping[str, str]) -> list[str]:
     return _likest(name, spelled, same)
 
 
+def alike(name: str, spelled: Mapping[str, str]) -> list[str]:
+    """Return models of the same words and size, else of the same words and version, the likest first."""
+    return of_size(name, spelled) or relatives_of(name, spelled)
+
+
 def relatives_of(name: str, spelled: Mapping[str, str]) -> list[str]:
     """Return models of the same words and version in other sizes, the likest first."""
     own = parts_of(name, typed=True)

@@ -1,8 +1,10 @@
-"""Published architectures by name, from `_tables/models.py`: plain literals generated from configs/models."""
+"""Published architectures by name, from `_tables/models.py` (every name) and `_tables/models_*.py` (one for each first
+letter, so that one model costs no reading of all): plain literals generated from configs/models."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 from napkin.errors import NapkinError
 from napkin.record import record
@@ -55,20 +57,40 @@ def is_preset(name: str) -> bool:
 
 def _slug(name: str) -> str | None:
     """Return the preset that a name means."""
-    from napkin._tables.models import NAMES, PRESETS
+    from napkin._tables.models import NAMES
 
     slug = NAMES.get(spelling(name)) or NAMES.get(spelling(_untuned(name)))
-    organization, slash, _ = name.strip().rpartition("/")
+    organization, slash, _ = name.strip().lower().rpartition("/")
     if slug is None or not slash:
         return slug
-    known = (one.lower() for one in (*PRESETS[slug].get("hub", ()), *COPIERS))
-    return slug if organization.lower() in known else None
+    fields = fields_of(slug)
+    known = (one.lower() for one in (*fields.get("hub", ()), *COPIERS))
+    if PUBLISHERS.get(organization, organization) in known:
+        return slug
+    return slug if name.strip().lower() in (one.lower() for one in fields["aliases"]) else None
 
 
-COPIERS = ("unsloth",)
-"""Organizations that publish copies of others' repositories under the names that these have."""
-TUNED = ("-instruct", "-chat", "-it")
-"""What ends the names of a publisher's tuned models, which have their base's shape."""
+COPIERS = ("unsloth", "llm-research", "ai-modelscope")
+"""Organizations that publish copies of others' repositories under the names that these have: the last two on ModelScope
+(modelscope/ms-swift, swift/model/models: `Model(ModelScope's name, the hub's name)`)."""
+PUBLISHERS = {
+    "01ai": "01-ai",
+    "cohereforai": "coherelabs",
+    "minimax": "minimaxai",
+    "nv-community": "nvidia",
+    "openai-mirror": "openai",
+    "paddlepaddle": "baidu",
+    "shanghai_ai_laboratory": "internlm",
+    "teleai": "tele-ai",
+    "tencent-hunyuan": "tencent",
+    "tencent-youtu-research": "tencent",
+    "thudm": "zai-org",
+    "zhipuai": "zai-org",
+}
+"""Another name of a publisher, on ModelScope (the same pairs in ms-swift) or before it was renamed on the hub → its
+name there."""
+TUNED = ("-instruct", "-chat", "-it", "-base", "-thinking", "-sft", "-dpo")
+"""What ends the names of a publisher's stages of one model, which have one shape."""
 
 
 def _untuned(name: str) -> str:
@@ -87,19 +109,17 @@ def base_of(name: str) -> str | None:
 
 def preset(name: str) -> Preset:
     """Return the published architecture with this name or alias, in any spelling."""
-    from napkin._tables.models import PRESETS
-
     slug = _slug(name)
     if slug is None:
         shown = "".join(c if c.isprintable() else "?" for c in name[:60])
         absent = ", and the local Hugging Face cache does not hold it" if "/" in name else ""
         raise NapkinError(f"no model is called {shown!r}{absent}", _hint(name, shown))
-    return _preset(slug, PRESETS[slug])
+    return _preset(slug, fields_of(slug))
 
 
 def _hint(name: str, shown: str) -> str:
     """Return how to name a model that has no preset: the one that is meant, or how to get its config.json."""
-    from napkin._tables.models import NAMES, PRESETS
+    from napkin._tables.models import NAMES
     from napkin.inputs.republished import republished
 
     sides = name.lower().split("x")
@@ -108,7 +128,8 @@ def _hint(name: str, shown: str) -> str:
     fetched = f"`hf download {shown} config.json` fetches its shape, and the name works then" if "/" in name else ""
     same, near = base_of(name), NAMES.get(spelling(name))
     if near is not None:
-        publishers = " or ".join(PRESETS[near].get("hub", ())) or PRESETS[near]["organisation"]
+        fields = fields_of(near)
+        publishers = " or ".join(fields.get("hub", ())) or fields["organisation"]
         return f"if it is the same as {publishers}'s, write {near}; else {fetched}"
     if same is not None and (found := republished(name)) is not None:
         return f"{found.why}; as a model, write {same}"
@@ -118,26 +139,59 @@ def _hint(name: str, shown: str) -> str:
 def _near(name: str, fetched: str) -> str:
     """Return a hint that names the model that a name is a slip of, or how to get its config.json (`fetched` for a name
     with an organization); for a bare name also what has its version or numbers, which may help."""
-    from napkin._tables.models import PRESETS
     from napkin.inputs import near_names
 
-    spelled = {one: slug for slug, fields in PRESETS.items() for one in (slug, *fields["aliases"])}
+    spelled = _spelled()
     meant = near_names.meant_by(name, spelled)
     if fetched:
         return f"did you mean {' or '.join(meant)}? else {fetched}" if meant else fetched
-    if meant or (meant := near_names.of_size(name, spelled) or near_names.relatives_of(name, spelled)):
+    if meant or (meant := near_names.alike(name, spelled)):
         return f"did you mean {' or '.join(meant)}?"
     if like := near_names.alike_but_for_words(name, spelled):
         return f"a config.json's path will do; only like it by name: {' or '.join(like)}"
     return "`napkin models` lists the names; `hf download ORG/NAME config.json` makes ORG/NAME one; a path will do too"
 
 
-def presets() -> Iterator[Preset]:
-    """Yield all published architectures, in the order of the table (file names)."""
-    from napkin._tables.models import PRESETS
+def _spelled() -> dict[str, str]:
+    """Return each name and alias with the preset that it means."""
+    return {one: slug for slug, fields in all_fields() for one in (slug, *fields["aliases"])}
 
-    for slug, fields in PRESETS.items():
+
+def shapeless(name: str, of: str = "its model") -> NapkinError:
+    """Return why a row's model has no shape, with the presets that are near by name. `of` is what has no name."""
+    from napkin.inputs import near_names
+
+    spelled = _spelled() if name else {}
+    near = near_names.meant_by(name, spelled) or near_names.alike(name, spelled)
+    told = f" (near: {', '.join(near)})" if near else ""
+    return NapkinError(f"no preset has the shape of {name[:60] or of}{told}")
+
+
+def presets() -> Iterator[Preset]:
+    """Yield all published architectures, in the order of their files' names."""
+    for slug, fields in all_fields():
         yield _preset(slug, fields)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that napkin uses."""
+    from napkin._tables.models import NAMES
+
+    return tuple(sorted(set(NAMES.values())))
+
+
+def fields_of(slug: str) -> Mapping[str, Any]:
+    """Return what the file of a preset says; `slug` is the name that napkin uses."""
+    found: Mapping[str, Any] = import_module(f"napkin._tables.models_{slug[0]}").PRESETS[slug]
+    return found
+
+
+def all_fields() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each name that napkin uses with what its file says, in the order of their files' names."""
+    from napkin._tables.models import NAMES
+
+    for letter in sorted({slug[0] for slug in NAMES.values()}):
+        yield from import_module(f"napkin._tables.models_{letter}").PRESETS.items()
 
 
 def _preset(slug: str, fields: Mapping[str, Any]) -> Preset:

@@ -65,9 +65,10 @@ PIXTRAL = Tower(
 )  # fmt: skip
 INTERN = Tower(
     {**LARGE, "image_size": [448, 448], "patch_size": [14, 14], "attention_bias": False, "use_qk_norm": False,
-     "use_mask_token": False, "use_mean_pooling": True},
+     "use_mask_token": False, "use_mean_pooling": True, "norm_type": "layer_norm"},
     stem=Stem(tokens=1, mask="use_mask_token"),
     mixing=Mixing(bias="attention_bias", norm=QkNorm(RMS, "all"), norm_if="use_qk_norm"),
+    norm_by="norm_type",
     scaled=True,
     last=lambda config: not config.flag("use_mean_pooling"),
     modules={

@@ -8,7 +8,7 @@ from functools import partial
 
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkvProjections
-from napkin.architectures.blocks import Block, NormStyle, Operations, gated_mlp, plain_mlp
+from napkin.architectures.blocks import LAYER, RMS, Block, NormStyle, Operations, gated_mlp, plain_mlp
 from napkin.architectures.masked import BIDIRECTIONAL
 from napkin.architectures.module_paths import located
 from napkin.architectures.reading import DEEPEST
@@ -179,7 +179,12 @@ def layer(config: Config, kind: Tower, width: int, heads: int, window: int | Non
     feed: Block = partial(mlp, width=width, inner=inner, function=function, bias=fact(config, kind.mlp_bias))
     if kind.scaled:
         attend, feed = (partial(_scaled, block, name, width) for block, name in ((attend, "o"), (feed, "mlp")))
-    return Layer("windowed" if window else "vision", kind.arranged(width, kind.norm, attend, feed))
+    norm = NORMS[config.text(kind.norm_by, known=NORMS)] if kind.norm_by else kind.norm
+    return Layer("windowed" if window else "vision", kind.arranged(width, norm, attend, feed))
+
+
+NORMS = {"layer_norm": LAYER, "rms_norm": RMS}
+"""What a field that chooses the norms of the layers says (modeling_internvl.py, NORM2FN)."""
 
 
 def _scaled(block: Block, name: str, width: int, source: str) -> Operations:

@@ -93,7 +93,7 @@ def axial(head_dim: int) -> Rope:
 class Tower:
     """One kind of vision tower.
 
-    defaults  of the configuration class       norm     of the layers
+    defaults  of the configuration class       norm     of the layers, unless a field chooses: its name is `norm_by`
     mixing    attention                        gated    the MLP is gated
     mlp_bias  a fact or a field                scaled   learned vectors scale each branch
     inner     the MLP's width, where the class derives it
@@ -108,6 +108,7 @@ class Tower:
     stem: Stem = Stem()
     mixing: Mixing = Mixing()
     norm: NormStyle = LAYER
+    norm_by: str = ""
     gated: bool = False
     mlp_bias: bool | str = True
     inner: Callable[[Config], int] | None = None

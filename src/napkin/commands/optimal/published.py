@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from napkin._tables.models import PRESETS
 from napkin.architectures import build
 from napkin.commands.command import ask, find
 from napkin.commands.optimal.machine import planned
@@ -13,7 +12,7 @@ from napkin.commands.signature import OptionText
 from napkin.counting.params import params as counted
 from napkin.errors import NapkinError
 from napkin.inputs.model_file import preset_config
-from napkin.inputs.presets import preset
+from napkin.inputs.presets import all_fields, preset
 from napkin.operations.queries import has_scan
 from napkin.record import record
 from napkin.term import Term
@@ -49,12 +48,13 @@ class NearestModel:
 def nearest(params: float) -> NearestModel | None:
     """Return the preset of a dense decoder without recurrence with the nearest published count (the latest among
     equals); None if none is near."""
-    sizes = {name: fields.get("params_published", {}).get("total") for name, fields in PRESETS.items()}
+    fields = dict(all_fields())
+    sizes = {name: one.get("params_published", {}).get("total") for name, one in fields.items()}
     near = {name: abs(math.log(size / params)) for name, size in sizes.items() if isinstance(size, int)}
 
     def order(name: str) -> tuple[bool, int, float]:
         same = near[name] <= SAME
-        return not same, -int(PRESETS[name].get("published", 0)) if same else 0, near[name]
+        return not same, -int(fields[name].get("published", 0)) if same else 0, near[name]
 
     for name in sorted((name for name in near if near[name] <= FARTHEST), key=order):
         model = build(preset_config(preset(name)))

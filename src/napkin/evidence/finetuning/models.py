@@ -16,7 +16,7 @@ from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.launch import names as names_of_files
 from napkin.inputs.model_file import load_config
-from napkin.inputs.presets import is_preset
+from napkin.inputs.presets import is_preset, shapeless
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.tasks import ADAPTERS_OFF, NONE, SAME, Task
@@ -49,7 +49,7 @@ def model_of(row: RowFields) -> Model:
     for name in names:
         if name and is_preset(name):
             return build(load_config(name))
-    raise NapkinError(f"no preset has the shape of {row.text('model.name')[:60] or 'its model'}")
+    raise shapeless(row.text("model.name") or row.text("model.preset"))
 
 
 def frozen_layers(row: RowFields, model: Model) -> int | None:
@@ -93,7 +93,7 @@ def teacher_of(row: RowFields, task: Task) -> Model | None:
         return None
     name = row.text("rl.teacher").rpartition("/")[2]
     if not is_preset(name):
-        raise NapkinError(f"no preset has the shape of its teacher: {name[:60] or 'not stated'}")
+        raise shapeless(name, "its teacher: not stated")
     return build(load_config(name))
 
 

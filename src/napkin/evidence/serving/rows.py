@@ -26,7 +26,7 @@ from napkin.footprint.served_weights import StoredWeights
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
-from napkin.inputs.presets import is_preset
+from napkin.inputs.presets import is_preset, shapeless
 from napkin.operations.model import Model
 from napkin.record import record
 from napkin.timing.generation import CLOSED, OFFLINE, SINGLE, STATIC, EngineRanks, LatencyLimits
@@ -141,7 +141,7 @@ def _model_of(row: RowFields) -> Model:
         if name and is_preset(name):
             return build(load_config(name))
     if row.count("model.layers") is None:
-        raise NapkinError(f"no preset has the shape of {row.text('model.name')[:60] or 'its model'}")
+        raise shapeless(row.text("model.name") or row.text("model.preset"))
     return described(row)
 
 

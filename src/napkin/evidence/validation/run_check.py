@@ -63,12 +63,12 @@ def compared(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compare
 
 def usual_year(row: RunRow) -> float:
     """Return the year if neither row nor evidence states it: the model's publication, else when such chips ran."""
-    from napkin._tables import models as presets  # a large table: on this path only
-    from napkin.inputs.presets import spelling
+    from napkin._tables.models import NAMES  # a large table: on this path only
+    from napkin.inputs.presets import fields_of, spelling
 
-    known = presets.NAMES.get(spelling(row.model))
+    known = NAMES.get(spelling(row.model))
     if known is not None:
-        published: float = presets.PRESETS[known]["published"]
+        published: float = fields_of(known)["published"]
         return published
     card = hardware.find(row.chip)
     return card.run_year or (2022 if row.dtype == "fp16" else runs.MODERN)
