@@ -201,3 +201,45 @@ def test_a_file_without_limits_is_told_its_other_mistakes_too(tmp_path: pathlib.
     assert found.status == 2
     assert "limits: a mapping from path to condition is missing" in found.err
     assert "run.yaml:2: paramz: train-time has no such option" in found.err
+
+
+FITS = "command: memory\nmodel: llama3-8b\ngpus: 8\nhardware: h100\nzero: 3\nlimits: {memory/used: '<= 80GB'}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "same"),
+    [
+        ("gradient_checkpointing: true", "recompute: full"),
+        ("use_liger_kernel: true", "kernels: liger"),
+        ("attn_implementation: flash_attention_2", "attention: flash"),
+        ("per_device_train_batch_size: 2", "micro_batch: 2"),
+    ],
+)
+def test_an_option_of_another_tool_means_in_a_run_file_what_it_means_on_the_command_line(
+    tmp_path: pathlib.Path, napkin: Napkin, more: str, same: str
+) -> None:
+    values = []
+    for line in (more, same):
+        (tmp_path / "run.yaml").write_text(FITS + line + "\n")
+        values.append(napkin(f"check {tmp_path / 'run.yaml'} --json").data["checks"][0]["value"])
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("bf16: true", "bf16: is not an option of napkin"),
+        ("gradient_checkpointing: true\nrecompute: none", "recompute: is given twice under two spellings"),
+        ("fsdp: full_shard", "fsdp: is given twice under two spellings"),
+        ("micro_bach: 2", "micro_bach: memory has no such option"),
+        ("layout: {tp: 2}", "layout: memory has no such option"),
+        ("name: [a, b]", "name: is not a text"),
+    ],
+)
+def test_a_key_of_a_run_file_that_is_not_understood_is_refused(
+    tmp_path: pathlib.Path, napkin: Napkin, more: str, said: str
+) -> None:
+    (tmp_path / "run.yaml").write_text(FITS + more + "\n")
+    outcome = napkin(f"check {tmp_path / 'run.yaml'}")
+    assert outcome.status == 2
+    assert said in outcome.err

@@ -105,3 +105,11 @@ def test_each_of_a_part_s_problems_has_its_hint(napkin: Napkin, run_file: pathli
     found = napkin(f"memory --run {run_file}")
     assert found.status == 2
     assert len(found.errors) == len(found.hints) == 2
+
+
+def test_an_option_of_one_part_that_changes_nothing_is_refused(napkin: Napkin, run_file: pathlib.Path) -> None:
+    parts = PHASES.replace("tokens: 600B", "tokens: 600B, seq: 8192")
+    run_file.write_text(f"command: train-time\n{BASE}{parts}")
+    outcome = napkin(f"train-time --run {run_file}")
+    assert outcome.status == 2
+    assert "phases.1.seq: --seq has no effect here" in outcome.err

@@ -158,8 +158,17 @@ def accepted(
     for key, value in options.items():
         name = spelled(str(key), (*taken, *OPTIONS) if shared else taken)
         name = "gpus" if name == "hardware" != str(key) and "gpus" in taken and _is_count(value) else name  # gpu: 8
+        meant: Mapping[str, object] | None = {name: value} if name is not None else None
+        place = where(str(key)) or f"--{key}"
         if name is None:
-            place = where(str(key)) or f"--{key}"
+            from napkin.commands.other_tools import options_meant
+
+            try:
+                meant = options_meant(str(key), value, taken, place)
+            except NapkinError as problem:
+                problems.append(problem)
+                continue
+        if meant is None:
             problems.append(
                 NapkinError(
                     f"{place}: {command.name} has no such option",
@@ -167,12 +176,12 @@ def accepted(
                 )
             )
             continue
-        if name in result:
+        if any(one in result for one in meant):
             problems.append(
                 NapkinError(f"{where(str(key)) or name}: is given twice under two spellings", "keep one of them")
             )
             continue
-        result[name] = OptionText(value, origin, where(str(key)), shared)
+        result |= {one: OptionText(text, origin, where(str(key)), shared) for one, text in meant.items()}
     if problems:
         from napkin.commands.places import at_their_places
         from napkin.commands.unknown_names import read_all_unknown

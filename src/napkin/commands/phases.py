@@ -87,7 +87,12 @@ def answer_phases(command: Signature, given: Mapping[str, OptionText], ask: Ask)
         except NapkinError as problem:
             raise problem.at(phase.name) from None
         unused.append(spare)
-    idle = [problem for name, problem in unused[0].items() if all(name in one for one in unused)]
+    stated_in = {
+        name: [spare for phase, spare in zip(phases, unused, strict=True) if name in phase.options]
+        for spare in unused
+        for name in spare
+    }
+    idle = [found[0][name] for name, found in stated_in.items() if all(name in one for one in found)]
     if idle:
         raise Problems(idle) if len(idle) > 1 else idle[0]
     names = [phase.name for phase in phases]

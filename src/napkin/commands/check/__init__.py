@@ -213,6 +213,9 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
     """Answer one mapping and check its limits against the answer."""
     command = _command_of(document, data, prefix)
     missing = _without_limits(document, data, prefix)
+    title = data.get("name")
+    if isinstance(title, (dict, list)):
+        raise NapkinError(f"{document.place(*prefix, 'name')}: is not a text", "name: what this checks")
     try:
         options = runfile.options_of(document, data, prefix, command)
     except NapkinError as problem:
@@ -239,8 +242,7 @@ def _add_check(document: Document, data: dict[str, Any], prefix: tuple[object, .
         raise problem.at(document.place(*prefix), document.name) from None
     place = {path: document.place(*prefix, "limits", path) for path in limits}
     outcomes, wrong = hold(limits, answer.quantities(), answer.intervals, place, answer.verdict, command.verdicts)
-    title = data.get("name")
-    label = printable(title) if isinstance(title, str) and title else str(data["command"])
+    label = printable(str(title)) if title not in (None, "") else str(data["command"])
     for outcome in outcomes:
         found.add(HeldLimit(document.name, document.lines.get((*prefix, "limits", outcome.path)), label, outcome))
     if wrong:
