@@ -236,7 +236,7 @@ def test_backticks_are_command_substitutions_like_any() -> None:
 @pytest.mark.parametrize(
     ("line", "typed"),
     [
-        ("optimizer: ademamix", "--optimizer adamw"),
+        ("optimizer: own_optimizer", "--optimizer adamw"),
         ("rl: magic", "--task dpo"),
         ("adapter: llama-adapter", "--adapter lora --lora-rank 8"),
     ],
@@ -248,3 +248,38 @@ def test_the_command_line_wins_over_a_word_that_napkin_does_not_have(
     path.write_text(AXOLOTL.format(f"micro_batch_size: 1\nbf16: true\n{line}"))
     assert napkin(f"memory --from {path} --hardware h100").status == 3
     assert napkin(f"memory --from {path} --hardware h100 {typed}").status == 0
+
+
+def put(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_sweep_that_a_list_means_has_the_files(napkin: Napkin, tmp_path: Path) -> None:
+    path = put(tmp_path, "train.yaml", AXOLOTL.format("micro_batch_size: 1\nbf16: true"))
+    told = napkin(f"memory --from {path} --hardware h100 --micro-batch 1,2")
+    hint = told.err.partition("hint: napkin ")[2].splitlines()[0]
+    assert f"--from {path} " in hint
+    assert napkin(hint).status == 0
+
+
+def test_lint_says_which_of_several_files_it_cannot_read(napkin: Napkin, tmp_path: Path) -> None:
+    good = put(tmp_path, "train.yaml", AXOLOTL.format("micro_batch_size: 1\nbf16: true"))
+    bad = put(tmp_path, "zero.json", '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}}')
+    told = napkin(f"lint {good} {bad}")
+    assert told.status == 2
+    assert f"error: {bad}: MODEL is missing" in told.err
+
+
+def test_lint_marks_files_that_it_cannot_read_for_ci(napkin: Napkin, tmp_path: Path) -> None:
+    bad = put(tmp_path, "train.yaml", AXOLOTL.format("micro_batch_size: 1\n\tbf16: true"))
+    told = napkin(f"lint {bad} --annotations github")
+    assert told.status == 2
+    assert f"::error file={bad},line=4,title=cannot be checked::not YAML" in told.out
+    assert "NO FINDINGS" not in told.out
+
+
+def test_plan_divides_over_all_ranks_whatever_a_file_does(napkin: Napkin, tmp_path: Path) -> None:
+    path = put(tmp_path, "titan.toml", TITAN.format("local_batch_size = 1"))
+    assert napkin(f"plan --from {path} --hardware h100 --global-batch 64").status == 0

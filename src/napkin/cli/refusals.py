@@ -158,11 +158,14 @@ def ask_sweep(command: Signature, given: Mapping[str, OptionText], several: Mapp
     """Return the errors for lists and ranges given where one value is expected, with the `sweep` command that answers
     them."""
     from napkin.cli.spellings import digits
-    from napkin.options.command_line import pieces_of, typed
+    from napkin.options.command_line import pieces_of, quoted, typed
 
     texts = {name: typed(one.text) for name, one in given.items()}
     ranges = {flag: f"{name}={text}" for flag, (name, text) in zip(("over", "by"), several.items(), strict=False)}
-    line = " ".join(pieces_of(f"sweep {command.target or command.name}", texts, ranges))
+    first, *rest = pieces_of(f"sweep {command.target or command.name}", texts, ranges)
+    files = typed(given["from"].text) if "from" in given else ()  # not an option of the question, but it states some
+    listed = files if isinstance(files, (list, tuple)) else ()
+    line = " ".join([first, *(f"--from {quoted(one)}" for one in listed), *rest])
     problems = []
     for name, text in several.items():
         number = digits(text)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+from napkin.errors import NapkinError
 from napkin.errors import escaped as keep_legal
 from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS
 from napkin.record import record, replace
+from napkin.units import plain
 
 PROBLEM = "problem"
 LEVELS = {
@@ -36,6 +38,29 @@ class Finding:
     message: str
     file: str = ""
     line: int | None = None
+
+
+def of_problem(problem: NapkinError, name: str, file: str) -> Finding:
+    """Return an error that prevented the check of a file.
+
+    name: the file's, as the message begins; file: as the finding names it
+    """
+    line, message = _without_place(problem.message, name)
+    said = f"{message} ({problem.hint})" if problem.hint else message
+    return Finding("cannot be checked", PROBLEM, said, file, line)
+
+
+def _without_place(message: str, file: str) -> tuple[int | None, str]:
+    """Return the line number in a message that begins with `file:line: ` (None without one), and the rest of the
+    message."""
+    rest = message.removeprefix(file)
+    if rest == message:
+        return None, message
+    line, colon, after = rest[1:].partition(": ")
+    number = plain(line)
+    if rest[:1] == ":" and colon and number is not None:
+        return number, after
+    return None, rest.removeprefix(": ")
 
 
 def distinct(findings: Sequence[Finding]) -> list[Finding]:

@@ -19,8 +19,7 @@ from napkin.inputs.limits import BROKEN_WORD, CLOSE_WORD, HOLDS, VERDICT, LimitO
 from napkin.inputs.load import STDIN, Document, name_of, printable
 from napkin.record import record
 from napkin.render.answer import Answer
-from napkin.render.findings import PROBLEM, Finding, to_annotations
-from napkin.units import plain
+from napkin.render.findings import Finding, of_problem, to_annotations
 
 _MOST = 1000
 POSSIBLE = "possible"
@@ -66,9 +65,7 @@ class Checked:
         """Add the error that prevented the check of a file's limits."""
         for one in problem.problems if isinstance(problem, Problems) else (problem,):
             self.problems.append(one)
-            line, message = _without_place(one.message, file)
-            said = f"{message} ({one.hint})" if one.hint else message
-            self.findings.append(Finding("cannot be checked", PROBLEM, said, _path(file), line))
+            self.findings.append(of_problem(one, file, _path(file)))
 
     def add(self, held: HeldLimit) -> None:
         """Add a limit that was checked."""
@@ -79,19 +76,6 @@ class Checked:
 def _path(name: str) -> str:
     """Return the path of a file for CI; "" for standard input."""
     return "" if name == STDIN else name
-
-
-def _without_place(message: str, file: str) -> tuple[int | None, str]:
-    """Return the line number in a message that begins with `file:line: ` (None without one), and the rest of the
-    message."""
-    rest = message.removeprefix(file)
-    if rest == message:
-        return None, message
-    line, colon, after = rest[1:].partition(": ")
-    number = plain(line)
-    if rest[:1] == ":" and colon and number is not None:
-        return number, after
-    return None, rest.removeprefix(": ")
 
 
 def run(inputs: Inputs) -> Answer:

@@ -25,7 +25,7 @@ from napkin.options.rollout import ROLLOUT
 from napkin.options.training import RATE_OPTIONS, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
 from napkin.render.answer import Answer
-from napkin.render.findings import to_annotations
+from napkin.render.findings import Finding, of_problem, to_annotations
 from napkin.rules.case import Stated
 from napkin.rules.contradictions import refused
 from napkin.rules.judge import contradictions, findings, joined
@@ -50,6 +50,8 @@ def run(inputs: Inputs) -> Answer:
     found: list[Linted] = []
     problems: list[NapkinError] = []
     targets = targets_of(words, inputs.texts("from"))
+    marked = inputs.has("annotations") and bool(inputs.text("annotations"))
+    marks: list[Finding] = []
     for target in targets:
         started = time.perf_counter()
         try:
@@ -65,17 +67,19 @@ def run(inputs: Inputs) -> Answer:
                 found.append(replace(one, seconds=time.perf_counter() - started))
                 started = time.perf_counter()
         except NapkinError as problem:
-            if len(targets) == 1:
+            if len(targets) == 1 and not marked:
                 raise
-            problems += problem.problems if isinstance(problem, Problems) else (problem,)
+            every = problem.problems if isinstance(problem, Problems) else (problem,)
+            problems += [one.at(target.name, target.name) if target.name else one for one in every]
+            marks += [of_problem(one, target.name, target.name) for one in problems[-len(every) :]]
     answer = _answer(found, problems, inputs.flag("explain"))
     if inputs.has("junit"):
         from napkin.commands.junit_file import write_junit
 
-        marks = [mark for one in found for mark in one.marks]
-        write_junit(inputs.text("junit"), marks, _seconds(found), "napkin lint")
-    if inputs.has("annotations") and inputs.text("annotations"):
-        marks = [one.mark(finding) for one in found for finding in one.findings]
+        cases = [mark for one in found for mark in one.marks]
+        write_junit(inputs.text("junit"), [*cases, *marks], _seconds(found), "napkin lint")
+    if marked:
+        marks += [one.mark(finding) for one in found for finding in one.findings]
         answer.trailer = to_annotations(marks, os.environ.get("GITHUB_WORKSPACE", ""))
     return answer
 
@@ -153,7 +157,8 @@ def _answer(found: Sequence[Linted], problems: Sequence[NapkinError], whys: bool
         if found[0].case is not None and found[0].case.stated.hardware is None:
             answer.assumed.append("no --hardware: nothing is timed")
     number = counts([finding for one in found for finding in one.findings])
-    answer.verdict = ", ".join(f"{n} {word}{'s' * (n > 1)}" for word, n in number.items()) or "no findings"
+    answer.verdict = ", ".join(f"{n} {word}{'s' * (n > 1)}" for word, n in number.items())
+    answer.verdict = answer.verdict or ("no findings" if found else "not read")
     answer.screen = screen(found, len(problems), whys)
     return answer
 

@@ -149,6 +149,8 @@ def _tower(model: Model, implementation: Implementation, word: str) -> Implement
 
 def _read_shard(inputs: Inputs, layout: Layout) -> int:
     """Return the ranks that divide states under ZeRO; 0: all that hold the same weights."""
+    if "dp-shard" not in inputs.command.names:  # `plan` divides over all ranks of each layout
+        return 0
     replicas = int(layout.dp * layout.cp)
     divided = bool(layout.zero) and replicas > 1
     inputs.depends(("dp-shard",), divided, "nothing is divided over data-parallel ranks", "--zero 1 to 3")

@@ -30,7 +30,8 @@ def screen(found: Sequence[Linted], problems: int, whys: bool) -> Screen:
         rows += _rows(one, len(one.findings))
     every = [finding for one in found for finding in one.findings]
     said = [f"{len(found)} configurations"] + ([f"{problems} not read"] if problems else [])
-    return Screen(said, _headline(counts(every)), _tone(counts(every)), Table(COLUMNS, rows), told, listing=True)
+    headline = _headline(counts(every)) if found else ("NOT READ",)
+    return Screen(said, headline, _tone(counts(every)), Table(COLUMNS, rows), told, listing=True)
 
 
 def _of_one(one: Linted, told: Sequence[str]) -> Screen:

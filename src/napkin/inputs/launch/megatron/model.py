@@ -92,7 +92,7 @@ def vocabulary_flag(reading: Reading) -> dict[str, str]:
         return {"padded-vocab-size": str(reading.shape["vocab"])}
     raise NapkinError(
         f"{reading.source.name}: the vocabulary size depends on the tokenizer, which is not in the file",
-        "name a model with the same sizes: napkin memory MODEL --from FILE",
+        "name a model with the same sizes before the options: MODEL --from FILE",
     )
 
 
