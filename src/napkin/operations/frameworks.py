@@ -28,6 +28,7 @@ _MEGATRON = replace(
     written=False,
     norms="fused",
     rotary="kernel",
+    tokens_first=True,
     fp32_loss=False,
     shifted=False,
     swiglu="fused",
@@ -39,10 +40,12 @@ _MEGATRON = replace(
 )
 """The layers of NVIDIA/Megatron-LM, megatron/core; transformer/moe/experts.py, TEGroupedMLP: scores multiply within the
 experts, whose linear_fc1 and linear_fc2 are linear layers (modelscope/mcore-bridge src/mcore_bridge/tuners/lora.py,
-LoraParallelLinear: a pair of thin ones next to each, with dropout)."""
+LoraParallelLinear: a pair of thin ones next to each, with dropout); transformer/multi_latent_attention.py joins the
+parts of [tokens, sequences, heads, elements], and so does pytorch/torchtitan torchtitan/models/deepseek_v3/model.py of
+[sequences, tokens, heads, elements]: the kernels of TransformerEngine and torch return the result as the query lies."""
 _MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
-_TITAN = replace(_LIBRARY, rotary="kernel", shifted=False, parallel_loss=True, gathers_keys=True)
+_TITAN = replace(_LIBRARY, rotary="kernel", tokens_first=True, shifted=False, parallel_loss=True, gathers_keys=True)
 _TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False, gathers_keys=False)
 _LITGPT = replace(
     _LIBRARY,

@@ -121,6 +121,8 @@ class Implementation:
     rotary       table: cos and sin made once for all layers · values: made in each layer, in the type of its values ·
                  layer: upcast in each layer, once · pair: upcast in each layer for the query and again for the key, in
                  their type · kernel: one kernel that keeps only cos and sin
+    tokens_first  queries and keys whose parts are joined have their heads behind the tokens, as attention's result does
+                 then; else the heads come first, and the result is copied
     rotary_fp32  cos and sin stay fp32 where activations are 16-bit
     joins        the rotated part is always concatenated with the rest, even if there is no rest
     by_kind      layers with a window and layers without have cos and sin of their own
@@ -235,6 +237,7 @@ class Implementation:
     norms: str = "reference"
     rotary: str = "table"
     fp32_sinks: bool = False
+    tokens_first: bool = False
     rotary_fp32: bool = False
     joins: bool = False
     by_kind: bool = False

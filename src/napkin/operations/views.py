@@ -196,7 +196,8 @@ class Concat(View):
         inputs = tuple(run.read(self, i).tensor for i in range(len(self.reads)))
         widest = max(inputs, key=lambda tensor: BYTES[tensor.dtype]).dtype
         out = run.tape.new(count, first.tensor.dtype if self.first_type else widest, "joined")
-        return Value(run.tape.record("cat", inputs, out), self.width, first.divided, first.gathered, True)
+        heads_first = not run.implementation.tokens_first
+        return Value(run.tape.record("cat", inputs, out), self.width, first.divided, first.gathered, heads_first)
 
 
 @record
