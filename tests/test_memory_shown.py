@@ -291,6 +291,15 @@ def test_a_framework_s_own_formats_are_those_it_keeps() -> None:
     assert written_out["values"]["memory/gradients"] == 2 * 8030261248
 
 
+def test_deepspeed_s_third_stage_never_frees_its_part_of_the_gradients() -> None:
+    """stage3.py, grad_partitions_flat_buffer: made with the optimizer, 2 bytes for each of the own parameters. Of its
+    second stage, gradients are new in each step's first backward pass."""
+    line = "memory llama3-8b --seq 128 --gpus 8 --framework deepspeed"
+    for stage, held in ((3, 2 * 8030261248 / 8), (2, 0)):
+        values = ask_json(f"{line} --zero {stage}")["values"]
+        assert values.get("memory/at/forward/gradients", 0) == pytest.approx(held, rel=1e-6)
+
+
 def test_megatron_s_own_estimate_of_states() -> None:
     """Megatron-LM, tools/report_theoretical_memory.py: 18 bytes per parameter of the most loaded rank, 6 + 12/dp with
     the distributed optimizer; its gradients are in one buffer from the first forward pass on."""

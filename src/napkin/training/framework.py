@@ -95,6 +95,7 @@ class Framework:
     host_step     it has a kernel of its own that updates states on the host
     interleaves   ZeRO-3 copies a full bucket, so that each rank's parts lie together, before it reduces and scatters it
     wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
+    keeps_shards  the own part of ZeRO-3's gradients is one buffer, made with the optimizer, that is never freed
     autocasts     a compiler inserts casts of fp32 weights into the layers: gradients are 16-bit, as what it casts to
     wide_copies   bytes per element of copies of all 16-bit gradients that the optimizer step makes before it updates
     planned       a compiler assigns addresses to the tensors of a whole step when it is compiled, without a
@@ -172,6 +173,7 @@ class Framework:
     host_step: bool = False
     interleaves: bool = False
     wide_gradients: bool = False
+    keeps_shards: bool = False
     autocasts: bool = False
     wide_copies: int = 0
     planned: bool = False

@@ -73,7 +73,8 @@ FRAMEWORKS: dict[str, Framework] = {
             "DeepSpeed's ZeRO around a Hugging Face model",
             "microsoft/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, step: the own part's gradients are flattened "
             "and copied to fp32 before any is freed; stage3.py, _prepare_fp32_grad_for_sub_group: the same for each "
-            "group; runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced; config.py: buckets of 5e8, "
+            "group, grad_partitions_flat_buffer (since 4912e0ad7 of January 2022): all gradients of the own part; "
+            "runtime/comm/coalesced_collectives.py, reduce_scatter_coalesced; config.py: buckets of 5e8, "
             "sub_group_size 1e9",
             software="fsdp-eager",
             divides=Divisions(staged=False),
@@ -84,6 +85,7 @@ FRAMEWORKS: dict[str, Framework] = {
             masters=True,
             host_step=True,
             interleaves=True,
+            keeps_shards=True,
             unit_of_module=True,
             sharding=ZERO_3,
         ),

@@ -188,10 +188,17 @@ class Setup:
     @property
     def adds_up(self) -> Flag:
         """Whether gradients are accumulated between passes: over several micro-batches, or in a buffer."""
+        several: Flag = self.layout.micro_batches > 1
+        either: Flag = (self.copies_apart if self.wide_copies else several) | self.keeps_gradients
+        return either
+
+    @property
+    def keeps_gradients(self) -> Flag:
+        """Whether gradients are in a buffer that lives from step to step."""
         if self.framework.accumulator > 0 or self.framework.wide_gradients:
             return True
-        several: Flag = self.layout.micro_batches > 1
-        return self.copies_apart if self.wide_copies else several
+        kept: Flag = self.framework.keeps_shards & (self.layout.zero >= 3)
+        return kept
 
     @property
     def wide_copies(self) -> int:
