@@ -4,6 +4,7 @@ The small decoders are those of test_states_by_hand.py."""
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,12 +20,9 @@ from napkin.footprint.allocator import (
     EXCHANGE,
     GAPS,
     GAPS_BESIDE,
-    VARIED,
-    VARIED_BETWEEN_GRADIENTS,
     WORKSPACE,
     Flow,
     Reported,
-    held_by_lengths,
     reported,
     within,
     workspaces,
@@ -33,6 +31,7 @@ from napkin.footprint.rank import peers_of
 from napkin.footprint.saved_activations import SharedStorage, dot, freed_bytes
 from napkin.footprint.sections import chosen_of, delayed_of
 from napkin.footprint.served_weights import StoredWeights, stored
+from napkin.footprint.varied_lengths import VARIED, VARIED_BETWEEN_GRADIENTS, held_by_lengths
 from napkin.operations.implementations import HF
 from napkin.record import replace
 from napkin.term import TRUE, leaf
@@ -96,20 +95,30 @@ def test_from_live_bytes_to_what_the_driver_shows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("varied", "freed", "divided", "trained", "held"),
+    ("layers", "head", "freed", "divided", "stay", "held"),
     [
-        (10, 3, False, False, 10 + 3),  # as much again with frozen weights, and all that the step frees
-        (10, 3, False, True, 14 + 3),  # 1.4 times as much around gradients
-        (10, 90, False, True, 14 + 14),  # no more of what the step frees than activations came in the way of
-        (10, 90, True, True, 14 + 90),  # shards of gradients are another stream's
+        (10, 0, 3, False, False, 7 + 3),  # of layers 0.7 times as much again, and all that the step frees
+        (0, 10, 3, False, False, 18 + 3),  # of the head 1.8 times
+        (10, 0, 3, False, True, 1.4 * 7 + 3),  # 1.4 times as much around gradients
+        (10, 0, 90, False, True, 2 * 1.4 * 7),  # no more of what the step frees than activations came in the way of
+        (10, 0, 90, True, True, 1.4 * 7 + 90),  # shards of gradients are another stream's
     ],
 )
 def test_what_the_cache_holds_where_lengths_vary(
-    varied: int, freed: int, divided: bool, trained: bool, held: int
+    layers: int, head: int, freed: int, divided: bool, stay: bool, held: float
 ) -> None:
-    assert held_by_lengths(varied, freed, divided, trained, "value") == pytest.approx(held)
-    low, high = (held_by_lengths(varied, freed, divided, trained, end) for end in ("low", "high"))
+    """After the 1,400 micro-batches of the runs that were measured."""
+    found = held_by_lengths(layers, head, freed, divided, stay, 1_400, "value")
+    assert found == pytest.approx(held)
+    low, high = (held_by_lengths(layers, head, freed, divided, stay, 1_400, end) for end in ("low", "high"))
     assert low < held < high
+
+
+@pytest.mark.parametrize(("passes", "folds"), [(1, 0), (30, math.log(30)), (0, math.log(30)), (1_400, math.log(1_400))])
+def test_what_the_cache_holds_grows_as_longer_micro_batches_come(passes: int, folds: float) -> None:
+    """With the logarithm of their number, as the longest of many does; after 30 if no one says how many."""
+    found = held_by_lengths(10, 0, 0, False, False, passes, "value")
+    assert found == pytest.approx(7 * (0.3 + 0.18 * folds) / (0.3 + 0.18 * math.log(1_400)))
 
 
 def test_buffers_of_exchanges_between_gpus_of_a_server() -> None:

@@ -68,26 +68,6 @@ PLANNED = Figure(
     "addresses that a compiler assigns for a whole step, the best of several orders of placement (Oneflow-Inc/oneflow "
     "core/job/intra_job_mem_sharing_util.cpp); assumed: gaps of at most 6 %",
 )
-VARIED = Figure(
-    2.0,
-    1.16,
-    3.5,
-    "the same where no two micro-batches are as long, of what is as long as they are: 8 LoRA runs of fms-acceleration "
-    "on one GPU (scripts/benchmarks/refs_orca/a100_80gb_pf.csv), nvidia-smi against max_memory_allocated: 2.0 to 2.1 "
-    "where rows are padded, 2.7 to 3.5 where they are joined; 8 on two GPUs: 1.2 to 2.2. A micro-batch longer than all "
-    "before finds no block large enough, and theirs stay: the allocator's rules, simulated over lognormal lengths of a "
-    "7B model with frozen weights, give 1.75 to 4.1, by their order",
-)
-VARIED_BETWEEN_GRADIENTS = Figure(
-    2.4,
-    1.16,
-    6.0,
-    "the same where gradients of all weights stay between micro-batches and keep the free blocks next to them from "
-    "joining: 16 FSDP runs of refs_orca (a100_80gb_pf.csv, a100_80gb_mp.csv), beyond their measured "
-    "max_memory_allocated, gradients and temporaries: 1.7 to 3.2 of what the formulas count, the median 2.4; the same "
-    "simulation gives 1.2 to 1.4 times what it gives with frozen weights. Mixtures of experts (refs/a100_80gb_moe.csv) "
-    "show more, which nothing explains yet: up to 6",
-)
 CONTEXT = Figure(
     450e6,
     287e6,
@@ -146,21 +126,6 @@ class Flow:
         step fit no activation, so both remain. At the least none does: a large block is split for a smaller tensor
         (c10/cuda/CUDACachingAllocator.cpp, should_split)."""
         return maximum(self.standing + self.passing - live, 0)
-
-
-def held_by_lengths(varied: float, freed: float, divided: bool, trained: bool, end: str) -> float:
-    """Return the bytes that the cache holds because no two micro-batches are as long.
-
-    varied   bytes that come and go and are as long as a micro-batch
-    freed    bytes that the optimizer step frees. The next step wants the same sizes, so that they are lost only as far
-             as activations came in their way
-    divided  the gradients are, and all that is freed is lost: their reductions' stream allocates the shards for itself,
-             and whole gradients are not free again before it is done with them (torch/distributed/fsdp/
-             _runtime_utils.py, _post_backward_hook; c10/cuda/CUDACachingAllocator.cpp, recordStream)
-    trained  gradients of all weights stay between micro-batches
-    end      the likely figure (`value`), or an end (`low`, `high`)"""
-    lost = (VARIED_BETWEEN_GRADIENTS if trained else VARIED).beyond(end) * varied
-    return lost + (freed if divided else min(freed, lost))
 
 
 def workspaces(setup: Setup, routed: Flag) -> Number:

@@ -11,8 +11,9 @@ from napkin.evidence.finetuning.adapters import OTHER_MEMORY
 from napkin.evidence.finetuning.rows import FineTuning
 from napkin.evidence.validation.memory_check import EXCEEDS
 from napkin.footprint import memory
-from napkin.footprint.allocator import held_by_lengths
 from napkin.footprint.prepared import prepare
+from napkin.footprint.varied_lengths import held_by_lengths
+from napkin.operations.model import Model
 from napkin.planning.verdicts import FITS, NOT, Fit, evaluate
 from napkin.record import replace
 from napkin.training.setup import Setup
@@ -41,18 +42,22 @@ def _peaks(asked: FineTuning, setup: Setup) -> list[Setup]:
     ]
 
 
-def _gaps(fit: Fit, setup: Setup, end: str) -> float:
+def _gaps(fit: Fit, model: Model, setup: Setup, steps: float, end: str) -> float:
     """Return the bytes that the cache holds because no two micro-batches are as long, beyond the usual gaps. Gathered
-    weights are as large each time, and a buffer of gradients is never freed."""
-    rank, framework = fit.rank, setup.framework
+    weights are as large each time, and a buffer of gradients is never freed. steps: of the run, 0 if unknown."""
+    rank, sums = fit.rank, int(setup.layout.micro_batches)
     *passes, step = rank.moments
     longest = max(passes, key=lambda moment: float(moment.passing))
-    gathered = dict(longest.made.get("temporaries", ())).get("gathered", 0)
+    made = dict(longest.made.get("temporaries", ()))
     flow = rank.flow(setup)
-    freed = (0 if framework.wide_gradients else rank.gradients) + step.passing
-    divided = int(setup.layout.zero) >= 2 and not framework.experts_apart
-    trained = setup.implementation.tuning is None
-    held = held_by_lengths(float(flow.passing - gathered), float(freed), divided, trained, end)
+    varied = float(flow.passing - made.get("gathered", 0))
+    saved = prepare(model, setup).run.after.saved
+    head = min(float(rank.stage.last * saved + made.get("head", 0) + made.get("pass", 0)), varied)
+    buffered = bool(setup.keeps_gradients)
+    freed = float((0 if buffered else rank.gradients) + step.passing)
+    divided = int(setup.layout.zero) >= 2 and not setup.framework.experts_apart
+    stay = setup.implementation.tuning is None and sums > 1 and not buffered
+    held = held_by_lengths(varied - head, head, freed, divided, stay, steps * sums, end)
     return held - float(flow.gaps(end)) * float(flow.passing)
 
 
@@ -82,8 +87,8 @@ def memory_of(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval,
     found = fits[0].reported
     shown = float({"allocated": found.allocated, "used": found.used}.get(name, found.reserved).value)
     if asked.lengths.varied and name != "allocated":  # blocks of one length serve no other
-        shown += _gaps(fits[0], peaks[0], "value")
-        gaps = _gaps(fits[0], peaks[0], "high")
+        shown += _gaps(fits[0], asked.model, peaks[0], asked.steps, "value")
+        gaps = _gaps(fits[0], asked.model, peaks[0], asked.steps, "high")
         needed, high = needed + gaps, max(high + gaps, capacity or 0)  # until the card is full
     bound = capacity if capacity is not None and not asked.judged else math.inf
     value = min(shown, bound)

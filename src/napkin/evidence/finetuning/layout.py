@@ -93,8 +93,9 @@ def divisions_of(row: RowFields, layout: Layout) -> tuple[Layout, ...]:
 
 
 def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
-    """Return the layout and the lengths; rows: sequences of a sample. Refused if degrees are not stated, or do not
-    divide the GPUs."""
+    """Return the layout and the lengths; rows: sequences of a sample, which a packed sequence holds as well
+    (modelscope/ms-swift swift/dataset/packing.py, create_packed_idx: the sum of a pair's lengths). Refused if degrees
+    are not stated, or do not divide the GPUs."""
     gpus = _gpus_of(row)
     tp, pp, cp, ep = _degrees_of(row)
     dp = row.count("layout.dp") or gpus // (tp * pp * cp)
@@ -121,7 +122,7 @@ def layout_of(row: RowFields, rows: int) -> tuple[Layout, RowLengths]:
     layout = Layout(
         seq=lengths.seq,
         micro=micro,
-        rows=rows,
+        rows=1 if row.flag("layout.packed") else rows,
         micro_batches=1 if spread else sums,  # no two are under way
         tp=tp,
         pp=pp,

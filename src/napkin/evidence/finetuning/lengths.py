@@ -92,12 +92,14 @@ def lengths_of(row: RowFields, micro: int, samples: int, seen: float = 0.0, join
         likely, least, most = (_longest(mean, micro, seen or SAMPLES, padded, alike, each, cut) for each in SPREAD)
         return RowLengths(round(mean), (likely, least, most), varied=not alike, padded=padded)
     untimed = "how long its sequences are is not stated"
+    seldom = _tail(seen, SPREAD[0]) / _tail(SAMPLES, SPREAD[0]) if seen else 1.0
     if cut is None:
-        return RowLengths(USUAL[0], USUAL, untimed)
+        likely, least, most = USUAL
+        return RowLengths(likely, (round(likely * seldom), round(least * seldom), most), untimed)
     if packed:
         return RowLengths(cut, (cut, cut, cut))
-    lowest = cut * LEAST_OF_CUT
-    usual = min(max(USUAL[0], lowest), cut)
+    lowest = cut * LEAST_OF_CUT * seldom
+    usual = min(max(USUAL[0] * seldom, lowest), cut)
     joined = 1.0 if padded else _joined(micro, seen or SAMPLES, SPREAD[0]) / _tail(seen or SAMPLES, SPREAD[0])
     likely, low = (round(one * joined) for one in (usual, lowest))
     return RowLengths(cut, (likely, low, cut), untimed, varied=True, padded=padded)
