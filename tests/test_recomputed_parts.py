@@ -86,6 +86,14 @@ def test_attention_s_result_is_not_copied() -> None:
     assert dropped(DEEPSEEK, "core_attn") == pytest.approx(LAYERS * 4 * HEADS, abs=0.5)
 
 
+def test_fused_projections_share_an_8_bit_copy() -> None:
+    """Query, key and value are one product, and so are gate and up: one byte of each element of both norms' results, of
+    attention's and of the gated one, in place of two."""
+    both = [values(LLAMA, "none", more=f"--precision {one}") for one in ("bf16-mixed", "fp8-mixed")]
+    saved = [one["memory/activations/saved"] for one in both]
+    assert (saved[0] - saved[1]) / S == LAYERS * (H + H + H + INNER)
+
+
 def test_results_in_8_bits_are_dropped_too() -> None:
     """The second product of the experts saves 8 bits of what it reads."""
     found = [values(MIXTRAL, again, more="--precision fp8-mixed") for again in ("none", "selective:moe_act")]

@@ -35,14 +35,25 @@ class Recorder:
     copies     autocast's copies of weights that several layers share, by label
     waiting    tensors of which later layers, whose backward ran before, have left a gradient
     frozen     weights get no gradient: nothing is saved for them, and autocast casts them in each call
+    shares     linear layers that read the same tensor share its copy in fewer bits
     fuses_gradients  linear layers add their weights' gradients to those that are there: none is allocated
     """
 
-    def __init__(self, compute: str, autocast: str = "", linear_dtype: str = "", fuses_gradients: bool = False) -> None:
+    def __init__(
+        self,
+        compute: str,
+        autocast: str = "",
+        linear_dtype: str = "",
+        fuses_gradients: bool = False,
+        shares: bool = False,
+    ) -> None:
         self.compute = compute
         self.autocast = autocast
         self.linear_dtype = linear_dtype
         self.fuses_gradients = fuses_gradients
+        self.shares = shares
+        self.narrow: dict[int, Tensor] = {}
+        """Copies in fewer bits that linear layers share, by the id of what they copy."""
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.remembered: list[tuple[int, Number]] = []

@@ -37,7 +37,7 @@ class Tape(Recorder):
 
     def fresh(self) -> Tape:
         """Return an empty tape with the same dtypes."""
-        return Tape(self.compute, self.autocast, self.linear_dtype, self.fuses_gradients)
+        return Tape(self.compute, self.autocast, self.linear_dtype, self.fuses_gradients, self.shares)
 
     # --- elementwise ---
 
@@ -197,10 +197,7 @@ class Tape(Recorder):
         `copies`: number of weights, each for different rows."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
-        read = x
-        if self.linear_dtype:
-            read = self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}")
-            read.storage.narrowed = True
+        read = self.narrowed(x) if self.linear_dtype else x
         kept = []
         if self.autocast and not x.no_grad:
             name = weight or "weight"
@@ -219,6 +216,16 @@ class Tape(Recorder):
                 node.cached = node.bias + copies * d_in * d_out * BYTES[x.dtype] * (x.no_grad and once)
         self.hold(given)
         return out
+
+    def narrowed(self, x: Tensor) -> Tensor:
+        """Return the copy of x in fewer bits that linear layers multiply and save: of each, or one for all."""
+        copy = self.narrow.get(id(x))
+        if copy is None:
+            copy = self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}")
+            copy.storage.narrowed = True
+            if self.shares:
+                self.narrow[id(x)] = copy
+        return copy
 
     def weight_copy(self, count: Number, label: str) -> Tensor:
         """Return autocast's copy of a weight, cached once per step, even for a weight that several layers share; a

@@ -29,14 +29,15 @@ from napkin.record import replace
 from napkin.training.precision import Precision
 
 
-def tape_for(precision: Precision, fuses_gradients: bool = False) -> Tape:
+def tape_for(precision: Precision, fuses_gradients: bool = False, shares: bool = False) -> Tape:
     """Return an empty tape. Layers run in the parameters' dtype, or in fp32 under autocast; 8-bit matmuls save 8-bit
-    inputs. fuses_gradients: linear layers add to the gradients that are there."""
+    inputs. fuses_gradients: linear layers add to the gradients that are there; shares: those that read the same tensor
+    share its copy in fewer bits."""
     autocast = precision.compute if precision.autocast else ""
     if autocast and autocast not in ("bf16", "fp16"):  # what surrounds matmuls of fewer bits
         autocast = "bf16"
     narrow = precision.compute if precision.compute not in ("fp32", "tf32", "bf16", "fp16") else ""
-    return Tape(precision.nominal, autocast, narrow, fuses_gradients)
+    return Tape(precision.nominal, autocast, narrow, fuses_gradients, shares)
 
 
 def forward(
@@ -55,7 +56,7 @@ def forward(
     modules    what is recomputed by itself (operations/recomputed_parts.py)
     begins     no gradient reaches what follows the layers"""
     first = submodels[0]
-    tape = tape_for(precision, first.implementation.fuses_gradients)
+    tape = tape_for(precision, first.implementation.fuses_gradients, first.implementation.fused_projections)
     lowering = Lowering(tape, first.implementation, first.shape, first.split, attention, dropout, modules)
     made = _run_before(lowering, submodels)
     before = section("before", tape, 0, 0, 0)

@@ -28,6 +28,7 @@ _MEGATRON = replace(
     written=False,
     norms="fused",
     rotary="kernel",
+    fused_projections=True,
     tokens_first=True,
     fp32_loss=False,
     shifted=False,

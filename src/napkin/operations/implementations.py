@@ -121,6 +121,8 @@ class Implementation:
     rotary       table: cos and sin made once for all layers · values: made in each layer, in the type of its values ·
                  layer: upcast in each layer, once · pair: upcast in each layer for the query and again for the key, in
                  their type · kernel: one kernel that keeps only cos and sin
+    fused_projections  linear layers that read the same tensor are one product, which keeps one copy of it in 8 or 4
+                 bits
     tokens_first  queries and keys whose parts are joined have their heads behind the tokens, as attention's result does
                  then; else the heads come first, and the result is copied
     rotary_fp32  cos and sin stay fp32 where activations are 16-bit
@@ -237,6 +239,7 @@ class Implementation:
     norms: str = "reference"
     rotary: str = "table"
     fp32_sinks: bool = False
+    fused_projections: bool = False
     tokens_first: bool = False
     rotary_fp32: bool = False
     joins: bool = False
