@@ -111,7 +111,7 @@ def test_the_vocabulary_is_that_of_the_tokenizer_padded() -> None:
     assert "vocab" not in unknown.shape
     assert unknown.unbuilt is not None
     assert "tokenizer" in str(unknown.unbuilt)
-    assert "napkin memory MODEL" in str(unknown.unbuilt.hint)
+    assert "MODEL --from FILE" in str(unknown.unbuilt.hint)
 
 
 def test_megatron_deepspeed_has_experts_in_every_second_layer_and_sends_tokens_to_one() -> None:

@@ -9,6 +9,7 @@ import pytest
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.stated import Said
 from napkin.inputs.launch.syntax import source_of
 from napkin.inputs.launch.tables import Tables
 from tests.conftest import Napkin
@@ -283,3 +284,68 @@ def test_lint_marks_files_that_it_cannot_read_for_ci(napkin: Napkin, tmp_path: P
 def test_plan_divides_over_all_ranks_whatever_a_file_does(napkin: Napkin, tmp_path: Path) -> None:
     path = put(tmp_path, "titan.toml", TITAN.format("local_batch_size = 1"))
     assert napkin(f"plan --from {path} --hardware h100 --global-batch 64").status == 0
+
+
+def names(found: list[Said]) -> set[str]:
+    return {one.key for one in found}
+
+
+def test_settings_of_forks_that_change_what_a_step_generates_are_told() -> None:
+    told = verl("trainer.rejection_sample=True algorithm.filter_groups.metric=acc trainer.save_freq=5 algorithm.lam=1")
+    assert {"trainer.rejection_sample", "algorithm.filter_groups.metric"} <= names(told.not_modelled)
+    assert {"trainer.save_freq", "algorithm.lam"} <= set(told.ignored)
+    drawn = NEMO_RL.format("use_dynamic_sampling: true, batch_multiplier: 3, seed: 1")
+    assert {"grpo.use_dynamic_sampling", "grpo.batch_multiplier"} <= names(
+        reading_of(source_of(drawn, "g.yaml")).not_modelled
+    )
+
+
+NEMO_RL = """policy:
+  model_name: Qwen/Qwen2.5-7B
+  train_global_batch_size: 512
+  train_micro_batch_size: 4
+  max_total_sequence_length: 4096
+  dtensor_cfg: {{enabled: false, tensor_parallel_size: 8}}
+  megatron_cfg: {{enabled: true, tensor_model_parallel_size: 2, defer_fp32_logits: true}}
+grpo: {{num_prompts_per_step: 32, num_generations_per_prompt: 16, {}}}
+cluster: {{gpus_per_node: 8, num_nodes: 1}}
+"""
+
+
+def test_of_nemo_rls_two_backends_the_disabled_one_is_irrelevant() -> None:
+    told = reading_of(source_of(NEMO_RL.format("seed: 1"), "grpo.yaml"))
+    assert told.value_of("tp") == 2
+    assert "policy.megatron_cfg.defer_fp32_logits" in names(told.not_modelled)
+    assert not any(one.startswith("policy.dtensor_cfg") for one in names(told.not_modelled))
+
+
+def test_deepspeeds_blocks_that_change_sizes_while_enabled() -> None:
+    blocks = '"elasticity": {"enabled": ON}, "curriculum_learning": {"enabled": ON}'
+    text = '{"train_micro_batch_size_per_gpu": 2, ' + blocks + "}"
+    on, off = (reading_of(source_of(text.replace("ON", word), "ds.json")) for word in ("true", "false"))
+    assert {"elasticity", "curriculum_learning"} <= {one.partition(".")[0] for one in names(on.not_modelled)}
+    assert not names(off.not_modelled)
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus"),
+    [
+        ("srun --nodes=4 --gres=gpu:8 --ntasks-per-node=8 python t.py {}", 32),
+        ("srun --nodes 2 --ntasks-per-node 4 python t.py {}", 8),
+        ("srun --nodes=4 --gres=gpu:8 --ntasks-per-node=1 python t.py {}", None),  # one process of 8 GPUs, or of one
+        ("srun --nodes=4 --gres=gpu:8 torchrun --nproc_per_node 2 --nnodes 3 t.py {}", 6),
+    ],
+)
+def test_srun_tells_the_gpus_of_what_it_starts(line: str, gpus: int | None) -> None:
+    own = "--model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 1 --num_train_epochs 1"
+    assert reading_of(source_of(line.format(own), "run.sh")).value_of("gpus") == gpus
+
+
+def test_composers_algorithms_are_told_except_clipping() -> None:
+    text = """max_seq_len: 2048
+model: {name: hf_causal_lm, pretrained_model_name_or_path: meta-llama/Meta-Llama-3-8B}
+device_train_microbatch_size: 1
+algorithms: {gradient_clipping: {clipping_threshold: 1.0}, seq_length_warmup: {duration: 0.3}}
+"""
+    told = names(reading_of(source_of(text, "train.yaml")).not_modelled)
+    assert {one.split(".")[1] for one in told if one.startswith("algorithms.")} == {"seq_length_warmup"}

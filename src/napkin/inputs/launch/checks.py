@@ -84,8 +84,22 @@ def take_launcher(reading: Reading) -> None:
         take_machine(reading)
     elif "num_processes" in reading.source:
         reading.take("gpus", "num_processes", whole)
-    else:
+    elif not _take_srun(reading):
         take_environment(reading)
+
+
+def _take_srun(reading: Reading) -> bool:
+    """Read the GPUs of Slurm's srun from its own options: nodes × GPUs or tasks of a node. Return whether there are."""
+    each = [one for one in ("gpus_per_node", "gres", "ntasks_per_node") if reading.find(one) is not None]
+    if "srun" not in reading.source.command or "nodes" not in reading.source or not each:
+        return False
+    sizes = [reading.read(one, lambda value: whole(str(value).rpartition(":")[2])) for one in each]
+    nodes = reading.read("nodes", whole)
+    if nodes and all(sizes) and len(set(sizes)) == 1:
+        reading.derive("gpus", product([nodes, sizes[0] or 1]), "nodes", *each)
+    else:
+        reading.ask("gpus", "nodes", *each)
+    return True
 
 
 EACH_VISIBLE = ("llamafactory-cli", "deepspeed")

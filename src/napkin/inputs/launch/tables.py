@@ -22,6 +22,11 @@ class Tables:
     looked: frozenset[str]
 
 
+def within(block: str, names: str) -> str:
+    """Return patterns of keys of a block: `within("trainer", "seed val_*")` is `trainer.seed trainer.val_*`."""
+    return " ".join(f"{block}.{one}" for one in names.split())
+
+
 def is_named(key: str, patterns: Mapping[str, str] | str) -> str | None:
     """Return the remark of the first pattern that matches a key or an enclosing block; "" in a list without remarks."""
     from fnmatch import fnmatchcase

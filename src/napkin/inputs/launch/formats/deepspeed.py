@@ -121,9 +121,21 @@ def _optimizer(reading: Reading) -> None:
         take_optimizer(reading, "optimizer.type")
 
 
+CHANGING = {
+    "elasticity": "batch sizes that follow the number of GPUs",
+    "curriculum_learning": "the sequence grows during the run",
+}
+"""Blocks that change sizes while they are enabled → how."""
+
+
 def _others(reading: Reading) -> None:
     reading.take("tp", "tensor_parallel.autotp_size", degree)
     reading.take("cp", "sequence_parallel_size", degree)
+    for block, why in CHANGING.items():
+        if reading.read(f"{block}.enabled", flag):
+            reading.omit(block, why)
+        else:
+            reading.ignore(block)
     if reading.read("compile.enabled|compile", lambda value: None if isinstance(value, dict) else flag(value)):
         reading.put("compile", True, *reading.written("compile.enabled", "compile"))
 
@@ -156,7 +168,7 @@ FORMAT = LaunchFormat(
         {Z}.offload_optimizer.pin_memory {Z}.offload_param.pin_memory {Z}.offload_optimizer.device
         {Z}.offload_param.device {Z}.*save* {Z}.*gather_16bit* {Z}.elastic_checkpoint {Z}.load_from_fp32_weights
         zero_allow_untested_optimizer zero_force_ds_cpu_optimizer flops_profiler tensorboard csv_monitor wandb
-        comms_logger elasticity autotuning curriculum_learning memory_breakdown checkpoint aio
+        comms_logger autotuning memory_breakdown checkpoint aio
         data_types.none monitor_config seed train_steps""",
     not_modelled={
         f"{Z}.*bucket* {Z}.*prefetch*": "a buffer size, for which napkin uses the default",

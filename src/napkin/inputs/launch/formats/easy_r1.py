@@ -198,10 +198,12 @@ FORMAT = LaunchFormat(
             _engine,
         ),
     ),
-    ignored=f"""data algorithm trainer m {A}.optim {A}.max_grad_norm {A}.clip_* {A}.loss_* {A}.model.trust_remote_code
+    ignored=f"""data algorithm.gamma algorithm.lam algorithm.*kl_* algorithm.filter_*
+        trainer m {A}.optim {A}.max_grad_norm {A}.clip_* {A}.loss_* {A}.model.trust_remote_code
         {A}.model.lora.alpha {A}.model.lora.exclude_modules {A}.fsdp.enable_rank0_init {R}.temperature {R}.top_p
         {R}.val_override_config {R}.disable_tqdm worker.reward""",
     not_modelled={
+        "algorithm.online_filtering": "prompts that are drawn again",
         R: "settings of the generation engine",
         "worker.ref": "the reference model is on the same GPUs",
         "worker.critic": "the critic, a second trained model on the same GPUs",

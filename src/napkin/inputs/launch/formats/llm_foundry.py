@@ -237,7 +237,8 @@ OF_TRAINING = LaunchFormat(
             _others,
         ),
     ),
-    ignored=f"""variables optimizer scheduler callbacks loggers algorithms tokenizer train_loader eval_loader icl_tasks
+    ignored=f"""variables optimizer scheduler callbacks loggers algorithms.gradient_clipping
+        tokenizer train_loader eval_loader icl_tasks
         icl_seq_len eval_gauntlet data_remote data_local global_seed
         {F}.state_dict_type {F}.limit_all_gathers {F}.mixed_precision {F}.verbose
         {F}.load_planner {F}.sync_module_states model.name model.pretrained model.use_auth_token
@@ -251,6 +252,7 @@ OF_TRAINING = LaunchFormat(
         "expandable_segments max_split_size_mb": "the allocator's settings",
         "model.loss_fn": "the loss kernel",
         "model": "model settings",
+        "algorithms": "Composer's changes of the model, the batch or the step",
         "train_loader.dataset.allow_pad_trimming": "padding of rows",
         "compile_config": "compilation settings",
         "tp_config": "tensor parallelism",

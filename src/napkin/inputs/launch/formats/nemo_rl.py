@@ -9,6 +9,7 @@ from napkin.inputs.launch.names import AUTOCAST, FP8, FP32, MASTER, MEGATRON, lo
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model, take_updates
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.tables import within
 from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
 
 P = "policy"
@@ -73,7 +74,9 @@ def _megatron(reading: Reading) -> bool:
 def _layout(reading: Reading) -> None:
     """Read the degrees of the enabled backend: DTensor (FSDP2 with tensor parallelism) or Megatron."""
     megatron = _megatron(reading)
-    block = M if megatron else D
+    block, other = (M, D) if megatron else (D, M)
+    if not reading.read(f"{other}.enabled", flag):
+        reading.ignore(other)
     words = MEGATRON_DEGREES if megatron else DTENSOR_DEGREES
     if block in reading.source:
         reading.derive("framework", "megatron-core" if megatron else "fsdp", f"{block}.enabled")
@@ -251,6 +254,12 @@ def _adapters(reading: Reading) -> None:
         reading.default("lora-targets", "all", f"{block}.match_all_linear")
 
 
+GRPO = within(
+    "grpo",
+    "normalize_* use_leave* val_* max_val* stop_* seed overlong_filtering advantage_* reward_* adv_estimator "
+    "seq_logprob* invalid_* malformed_* async_grpo max_num_* max_rollout_turns* calculate_* skip_* log_* *penalty*",
+)
+"""Settings of rewards, advantages and validation; others change what a step generates (dynamic sampling)."""
 FORMAT = LaunchFormat(
     "nemo-rl",
     "NeMo RL's settings",
@@ -292,7 +301,7 @@ FORMAT = LaunchFormat(
             _others,
         ),
     ),
-    ignored=f"""defaults checkpointing logger env data.* grpo ppo sft dpo rm distillation loss_fn value_loss_fn {D} {M}
+    ignored=f"""defaults checkpointing logger env data.* ppo {GRPO} sft dpo rm distillation loss_fn value_loss_fn
         {M}.optimizer {M}.scheduler {M}.env_vars {M}.converter_type {M}.peft {M}.fp8_cfg {D}.env_vars {D}.lora_cfg
         {P}.tokenizer {P}.optimizer.kwargs {P}.scheduler {P}.max_grad_norm {P}.sequence_packing {P}.dynamic_batching
         {P}.make_sequence_length_divisible_by {P}.generation_batch_size {G}.temperature {G}.top_p {G}.top_k
@@ -304,6 +313,7 @@ FORMAT = LaunchFormat(
         f"{P}.offload_optimizer_for_logprob": "optimizer offload during log-probability passes",
         f"{P}": "training settings of the model",
         "cluster": "process placement",
+        "grpo.*dynamic_sampling* grpo.batch_multiplier": "prompts that are drawn again",
         "value": "placement and batch of the critic",
     },
 )

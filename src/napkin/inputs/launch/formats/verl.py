@@ -9,6 +9,7 @@ from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import A, R, of_verl
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.tables import within
 from napkin.inputs.launch.values import flag, natural, number, product, whole
 from napkin.inputs.launch.verl_layout import is_known, is_megatron, is_sft, take_layout
 
@@ -220,6 +221,15 @@ def _program(reading: Reading) -> None:
 
 
 ENGINE = "settings of the generation engine"
+TRAINER = within(
+    "trainer",
+    "project_name experiment_name logger *_freq val_* log_* *_dir *_path resume_* critic_warmup *ckpt* device "
+    "use_legacy* esi_* *timeout* stats_* seed run_name remote* *save* checkpoint* default_* total_*",
+)
+ALGORITHM = within(
+    "algorithm", "gamma lam norm_adv* kl_penalty kl_ctrl clip_* cliprange* adv_params loss* *pf_ppo* mask_*"
+)
+"""Settings of rewards, advantages, reports and checkpoints. Those of verl's forks change what a step generates."""
 FORMAT = LaunchFormat(
     "verl",
     "verl's settings",
@@ -268,8 +278,8 @@ FORMAT = LaunchFormat(
         ),
     ),
     ignored=f"""hyperpod display_name instance_types elastic_policy run version ray_cluster mlflow
-        *trainer_callbacks *._target_ *profiler* config_path config_name m data trainer {A}.optim {M}.lora_alpha
-        algorithm hydra ray_init
+        *trainer_callbacks *._target_ *profiler* config_path config_name m data {A}.optim {M}.lora_alpha
+        {TRAINER} {ALGORITHM} hydra ray_init
         critic.optim module nproc_per_node nnodes {A}.clip_ratio* {A}.grad_clip {A}.shuffle {A}.kl_loss_*
         {A}.entropy* {A}.loss_agg_mode {A}.policy_loss {M}.trust_remote_code {M}.external_lib
         {R}.temperature {R}.top_p {R}.top_k {R}.do_sample {R}.val_kwargs {R}.load_format optim reward_model.enable""",
@@ -285,6 +295,8 @@ FORMAT = LaunchFormat(
         "async_training": "how far the engine's weights lag behind, and how they are sent",
         "data.train_batch_size data.gen_batch_size": "prompts per generation batch",
         "algorithm.use_kl_in_reward": "a reference model",
+        "algorithm.filter_groups": "prompts that are drawn again",
+        "trainer.balance_batch": "the division of sequences among ranks",
         "use_remove_padding": "padding-free batches",
     },
     refused={"reward_model.model.update": "trains the reward model too (PRIME)"},
