@@ -92,10 +92,10 @@ OUTSIDE: tuple[tuple[str, str, str, float], ...] = (
     ('axolotl-gpt-oss-gpt-oss-20b-fft-fsdp2-offload', 'axolotl examples (README figure, YAML configuration)', '', 0.257),
     ('axolotl-qwen3-next-qwen3-next-80b-a3b-nvfp4-lora', 'axolotl examples (README figure, YAML configuration)', '', 0.068),
     ('axolotl-llama-4-scout-qlora-single-h100-flex', 'axolotl examples (README figure, YAML configuration)', '', 0.043),
-    ('mlperf-v5-0-nvidia-tyche-ngpu144-ngc25-04-nemo', 'MLPerf Training v5.0, llama2_70b_lora, closed division', '', 0.008),
-    ('mlperf-v5-0-nvidia-tyche-ngpu512-ngc25-04-nemo', 'MLPerf Training v5.0, llama2_70b_lora, closed division', '', 0.008),
-    ('mlperf-v5-0-nvidia-tyche-ngpu72-ngc25-04-nemo', 'MLPerf Training v5.0, llama2_70b_lora, closed division', '', 0.008),
-    ('mlperf-v5-0-oracle-1xbm-gpu-gb200-4', 'MLPerf Training v5.0, llama2_70b_lora, closed division', '', 0.0),
+    ('mlperf-v5-0-nvidia-tyche-ngpu144-ngc25-04-nemo', 'MLPerf Training v5.0, llama2_70b_lora, closed division', '', 0.0),
+    ('mlperf-v5-0-nvidia-tyche-ngpu512-ngc25-04-nemo', 'MLPerf Training v5.0, llama2_70b_lora, closed division', '', 0.0),
+    ('mlperf-v5-0-nvidia-tyche-ngpu72-ngc25-04-nemo', 'MLPerf Training v5.0, llama2_70b_lora, closed division', '', 0.0),
+    ('mlperf-v5-0-oracle-1xbm-gpu-gb200-4', 'MLPerf Training v5.0, llama2_70b_lora, closed division', '', 0.032),
     ('llamafactory-wiki-long-fa2-s4096', 'LLaMA-Factory wiki, Performance comparison (15 April 2024)', '', 0.0),
     ('llamafactory-wiki-long-unsloth-s16384', 'LLaMA-Factory wiki, Performance comparison (15 April 2024)', '', 0.0),
     ('llamafactory-wiki-long-fa2-s16384', 'LLaMA-Factory wiki, Performance comparison (15 April 2024)', '', 0.0),
@@ -121,6 +121,13 @@ OUTSIDE: tuple[tuple[str, str, str, float], ...] = (
     ('t4-75-allocated', 'fitcheck, measurements on a T4', '', 0.0),
     ('t4-75-reserved', 'fitcheck, measurements on a T4', '', 0.031),
     ('t4-77-allocated', 'fitcheck, measurements on a T4', '', 0.0),
+    ('peft-mm-vera', 'PEFT method comparison, MetaMathQA results', '', 0.0),
+    ('peft-mm-ia3-all', 'PEFT method comparison, MetaMathQA results', '', 0.0),
+    ('peft-mm-ia3-default', 'PEFT method comparison, MetaMathQA results', '', 0.0),
+    ('peft-mm-lora-mlp-r10', 'PEFT method comparison, MetaMathQA results', '', 0.0),
+    ('peft-mm-lora-r64', 'PEFT method comparison, MetaMathQA results', '', 0.0),
+    ('peft-mm-lokr', 'PEFT method comparison, MetaMathQA results', '', 0.0),
+    ('peft-mm-oft', 'PEFT method comparison, MetaMathQA results', '', 0.0),
 )
 """Row, its source's title and thread, and how far (in log space) the live bytes would have to be from the formulas' for
 the measured figure to lie within the ends."""
