@@ -213,6 +213,12 @@ def test_a_pasted_line(words: str) -> None:
     assert found["framework"]["value"] == "megatron-core"
 
 
+def test_a_plan_is_written_with_its_modules() -> None:
+    again = "--tp 1 --pp 1 --ep 8 --zero 1 --micro-batch 1 --recompute selective:moe_act+layernorm"
+    line = f"plan mixtral-8x7b --hardware h100 --gpus 64 --framework megatron-core {again} --emit megatron"
+    assert "--recompute-granularity selective \\\n  --recompute-modules moe_act layernorm" in run_line(line).out
+
+
 @pytest.mark.parametrize(
     ("words", "means"),
     [

@@ -89,7 +89,10 @@ def _megatron(options: Options) -> str:
     uniform = "--recompute-granularity full --recompute-method uniform --recompute-num-layers"
     again = {
         "none": [],
-        "selective": ["--recompute-granularity selective"],
+        "selective": [
+            "--recompute-granularity selective",
+            *([f"--recompute-modules {number.replace('+', ' ')}"] if number else []),
+        ],
         "full": [f"{uniform} 1"],
         "group": [f"{uniform} {number}"],
     }
