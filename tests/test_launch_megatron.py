@@ -150,6 +150,8 @@ def test_selective_recomputation_of_other_modules_is_not_taken_for_that_of_atten
     assert launch(usual).value_of("recompute") == "selective"
     both = launch(f"{usual} --recompute-modules core_attn moe_act")
     assert both.value_of("recompute") == "selective:core_attn+moe_act"
+    assert launch(f"{usual} --moe-layer-recompute").value_of("recompute") == "selective:core_attn+moe"
+    assert launch("--micro-batch-size 1 --moe-layer-recompute").value_of("recompute") == "selective:core_attn+moe"
     asks = launch(f"{usual} --recompute-modules layernorm gdn_norm_out")
     assert asks.value_of("recompute") is None
     assert "gdn_norm_out" in str(asks.refused)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from napkin.evidence.rows.recomputation import recomputation
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.syntax import source_of
 from napkin.options.modules import MODULES
 from napkin.training.recomputation import recompute
 from tests.conftest import answered, run_line
@@ -211,6 +213,18 @@ def test_a_pasted_line(words: str) -> None:
     found = json.loads(run_line(f"{line} {words}").out)["inputs"]
     assert found["recompute"]["value"] == "selective:moe_act+layernorm"
     assert found["framework"]["value"] == "megatron-core"
+
+
+@pytest.mark.parametrize(
+    ("modules", "read"),
+    [("[]", "none"), ("[moe_act,layernorm]", "selective:moe_act+layernorm"), ("[core_attn]", "selective")],
+)
+def test_overrides_of_megatron_bridge(modules: str, read: str) -> None:
+    """An empty list recomputes nothing; without a list it is attention's core (transformer_config.py)."""
+    line = "python run.py model.tensor_model_parallel_size=2 train.global_batch_size=32 train.micro_batch_size=1"
+    again = f"model.recompute_granularity=selective model.recompute_modules={modules}"
+    found = reading_of(source_of(f"{line} {again}\n", "run.sh"))
+    assert found.inputs["recompute"].value == read
 
 
 def test_a_plan_is_written_with_its_modules() -> None:

@@ -7,7 +7,7 @@ from napkin.inputs.launch.megatron.stages import take_stages
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import flag, natural, number, product, whole, word
-from napkin.options.modules import MODULES, selective
+from napkin.options.modules import CORE_ATTENTION, MODULES, MOE_LAYER, selective
 
 LAYOUT = (
     Key("tensor_model_parallel_size|model_parallel_size", "tp", whole, 1),
@@ -179,6 +179,8 @@ def take_sp(reading: Reading) -> None:
         reading.default("sp", False, "sequence_parallel")
 
 
+WHOLE_EXPERTS = "moe_layer_recompute"
+"""Megatron-core's older switch for what `moe` among the modules means."""
 RECOMPUTE = ("granularity", "method", "num_layers", "modules")
 """Ends of the names of Megatron-core's settings of recomputation, in the order in which `take_recompute` takes them."""
 
@@ -203,6 +205,8 @@ def take_recompute(
         granularity, method, layers = older, older, "activations_checkpoint_num_layers"
     kind = str(reading.source.plain(granularity) or "none").lower()
     kind = "full" if granularity == older and kind != "none" else kind  # before 2022 there was no granularity option
+    if kind == "none" and reading.read(WHOLE_EXPERTS, flag):
+        kind = "selective"  # (transformer_config.py, __post_init__)
     if kind == "none":
         reading.default("recompute", "none", granularity)
         return
@@ -240,7 +244,14 @@ def _take_selective(reading: Reading, granularity: str, modules: str) -> None:
     """Read selective recomputation, which is that of core attention unless modules are named (arguments.py)."""
     import re
 
-    names = re.findall(r"\w+", str(reading.source.plain(modules) or ""))
+    given = reading.source.plain(modules)
+    names = re.findall(r"\w+", str(given or ""))
+    if reading.read(WHOLE_EXPERTS, flag):
+        names = [*(names or [CORE_ATTENTION]), MOE_LAYER]
+        reading.told(WHOLE_EXPERTS)
+    elif given is not None and not names:
+        reading.derive("recompute", "none", granularity, modules)  # an empty list is none, no list attention's core
+        return
     unknown = [name for name in names if name not in MODULES]
     if unknown:
         reading.ask("recompute", granularity, modules)
