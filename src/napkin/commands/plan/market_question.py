@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.plan.question import need_machine_or_deadline, read_least
+from napkin.commands.plan.question import check_machine_or_deadline, read_least
 from napkin.commands.question.amount import read_whether_stated
 from napkin.commands.question.offers import Offer, read_offers
 from napkin.commands.signature import OptionText
@@ -37,7 +37,7 @@ def read(inputs: Inputs) -> MarketQuestion:
     offers = read_offers(inputs)
     if inputs.has("emit"):
         raise NapkinError("--emit writes the layout of one machine", "name one --hardware")
-    need_machine_or_deadline(inputs)
+    check_machine_or_deadline(inputs)
     objective = read_least(inputs) or (inputs.text("objective") if "objective" in inputs else "cost")
     if objective == "gpus" and inputs.has("gpus"):
         raise NapkinError("a contradiction: the fewest GPUs are asked for, and --gpus gives them", "leave out --gpus")

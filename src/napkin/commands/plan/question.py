@@ -72,7 +72,7 @@ def read(inputs: Inputs) -> PlanQuestion:
     asked = inputs.value("gpus")  # a number, or a list of them
     several = isinstance(asked, list)
     counts = inputs.integers("gpus") if several else (inputs.integer("gpus"),) if asked is not None else ()
-    need_machine_or_deadline(inputs)
+    check_machine_or_deadline(inputs)
     _read_objective(inputs, fewest=not counts)
     objective, tokens = inputs.text("objective"), _read_tokens(inputs, layouts.request.seq)
     read_market_price(inputs, layouts.hardware)
@@ -121,7 +121,7 @@ def read_least(inputs: Inputs) -> str | None:
     return least
 
 
-def need_machine_or_deadline(inputs: Inputs) -> None:
+def check_machine_or_deadline(inputs: Inputs) -> None:
     """Raise NapkinError (2) if a budget is all that limits the run: it costs nearly the same on any number of GPUs."""
     fewest = "gpus" in (read_least(inputs), inputs.text("objective") if "objective" in inputs else None)
     if inputs.has("budget") and not fewest and not any(map(inputs.has, ("gpus", "nodes", "within"))):
