@@ -349,3 +349,17 @@ algorithms: {gradient_clipping: {clipping_threshold: 1.0}, seq_length_warmup: {d
 """
     told = names(reading_of(source_of(text, "train.yaml")).not_modelled)
     assert {one.split(".")[1] for one in told if one.startswith("algorithms.")} == {"seq_length_warmup"}
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "origin"),
+    [
+        ("mistralai/Mistral-7B-v0.1", "mistral-7b-v0.1", "from file"),
+        ("unsloth/Llama-3.1-8B", "llama3.1-8b", "from file"),  # a copy
+        ("Intel/neural-chat-7b-v3-1", "mistral-7b-v0.1", "assumed"),
+        ("OpenRLHF/Llama-3-8b-sft-mixture", "llama3-8b", "assumed"),
+    ],
+)
+def test_a_fine_tune_is_assumed_to_have_its_bases_shape(name: str, preset: str, origin: str) -> None:
+    found = reading_of(source_of(AXOLOTL.replace("meta-llama/Meta-Llama-3-8B", name).format("lora_r: 8"), "own.yaml"))
+    assert (found.value_of("model"), found.inputs["model"].origin) == (preset, origin)

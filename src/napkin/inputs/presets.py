@@ -64,10 +64,20 @@ def _slug(name: str) -> str | None:
     if slug is None or not slash:
         return slug
     fields = fields_of(slug)
-    known = (one.lower() for one in (*fields.get("hub", ()), *COPIERS))
-    if PUBLISHERS.get(organization, organization) in known:
+    if _publishes(organization, fields):
         return slug
     return slug if name.strip().lower() in (one.lower() for one in fields["aliases"]) else None
+
+
+def _publishes(organization: str, fields: Mapping[str, Any]) -> bool:
+    known = (one.lower() for one in (*fields.get("hub", ()), *COPIERS))
+    return PUBLISHERS.get(organization, organization) in known
+
+
+def is_published(name: str) -> bool:
+    """Return whether the organization in a preset's name publishes the model; others publish what was made of it."""
+    slug = _slug(name)
+    return slug is not None and _publishes(name.strip().lower().rpartition("/")[0], fields_of(slug))
 
 
 COPIERS = ("unsloth", "llm-research", "ai-modelscope")

@@ -7,7 +7,7 @@ import re
 from napkin.inputs.launch.low_rank import take_projected
 from napkin.inputs.launch.misspelled import meant
 from napkin.inputs.launch.values import Open, names
-from napkin.inputs.presets import base_of, is_preset, preset
+from napkin.inputs.presets import base_of, is_preset, is_published, preset
 from napkin.inputs.republished import republished
 from napkin.options.optimizer_spellings import SPELLINGS, UNMODELED
 from napkin.options.training import FROZEN_FORMATS
@@ -234,11 +234,14 @@ def model_of(name: str) -> tuple[str | None, bool]:
 
 
 def _preset_of(plain: str) -> tuple[str | None, bool]:
-    """Return the preset for a name, and whether the name includes its publisher."""
+    """Return the preset for a name, and whether the name includes its publisher.
+
+    Names of other publishers are those of fine-tunes, which are assumed to keep the shape.
+    """
     if is_preset(plain):
         found = preset(plain)
         last = plain.rsplit("/", 1)[-1]
-        return found.name, "/" in plain or last == plain
+        return found.name, is_published(plain) if "/" in plain else last == plain
     if (base := base_of(plain)) is not None:
         return base, False
     word = plain.rsplit("/", 1)[-1].lower().replace("_", "-")
