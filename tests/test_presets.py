@@ -379,6 +379,7 @@ def test_models_filters() -> None:
     assert set(big) == {"deepseek-v3", "deepseek-v3.2", "deepseek-r1", "glm5", "inkling", "kimi-k2", "kimi-k2.6"} | {
         "deepseek-v4-pro",
         "glm5.2",
+        "ling-1t",
     }
     assert "megatron-gpt-1t" in names_of({"moe": False, "min-params": "600B"})
     assert sorted(names_of({"search": "moonshot"})) == words(
