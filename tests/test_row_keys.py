@@ -6,6 +6,7 @@ import copy
 import json
 import pathlib
 import random
+import re
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import pytest
 from napkin.evidence import published
 from napkin.evidence.published import Published
 from napkin.evidence.rows.keys import KEYS
+from napkin.training.tasks import TASKS
 from tests.conftest import run_line
 
-EVIDENCE = pathlib.Path(__file__).parent.parent / "configs" / "evidence"
+ROOT = pathlib.Path(__file__).parent.parent
+EVIDENCE = ROOT / "configs" / "evidence"
 MODEL = {
     "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256, "gated": True,
     "tied": False, "seq": 8192,
@@ -76,6 +79,7 @@ SAME: dict[str, list[Changes]] = {
         {"hardware.count": None, "hardware.num_gpus": 64},
         {"hardware.count": None, "layout.gpus": 64},
         {"hardware.count": None, "hardware.nodes": 8},
+        {"hardware.per_node": None, "layout.per_node": 8},
         {"hardware.count": None, "hardware.accelerator": "64x H100 SXM 80GB"},
         {"hardware.accelerator": "8x H100 SXM 80GB"},
         {"hardware.accelerator": None, "hardware.gpu": "H100 SXM 80GB"},
@@ -86,6 +90,7 @@ SAME: dict[str, list[Changes]] = {
         {"layout.recompute": None, "layout.gradient_checkpointing": False},
         {"layout.tensor_parallel": 2},
         {"measured.step_seconds": None, "measured.step_time_ms": 6500},
+        {"measured.step_seconds": None, "step_seconds": 6.5},
         {"layout.learning_rate": 3e-4, "layout.seed": 7, "note": "ours", "author": "us"},
     ],
     "memory/1": [
@@ -110,6 +115,7 @@ SAME: dict[str, list[Changes]] = {
         {"measured.peak_bytes": None, "measured.gib": 2.0},
         {"measured.peak_bytes": None, "measured.what": None, "measured.max_memory_allocated_gib": 2.0},
         {"measured.what": "max_memory_allocated"},
+        {"model.num_hidden_layers": 16, "model.hidden_size": 2048, "model.tied": True},
         {"measured.step_seconds": None, "measured.step_time_ms": 1500},
         {"model.name": "Llama 3.2 1B", "model.name_or_path": "meta-llama/Llama-3.2-1B"},
     ],
@@ -169,6 +175,11 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("finetune/1", {"layout.precision": "quarter"}, "'quarter' is not known"),
     ("finetune/1", {"layout.attention": "swift-attn"}, "'swift-attn' is not known"),
     ("finetune/1", {"layout.stack": "deepspeed zero-2"}, "layout.zero says 3: a contradiction"),
+    ("finetune/1", {"method.kind": "lroa"}, "'lroa' is not known; nearest: lora"),
+    ("finetune/1", {"model.layers": 32}, "model.layers: 32: llama3.2-1b has 16"),
+    ("finetune/1", {"layout.optimizer_form": "foreach!"}, "'foreach!' is not one of foreach, forloop, fused"),
+    ("finetune/1", {"rl": {"autocast": False}}, "rl.autocast: not read: write layout.autocast"),
+    ("memory/1", {"measured.kindly": 1, "measured.zero": 3}, "measured.zero: not read: write layout.zero"),
     ("finetune/1", {"layout.etp": 1}, "layout.etp: not read"),
     ("finetune/1", {"method.bias": True}, "method.bias: not read"),
     ("finetune/1", {"measured.what": "resrved"}, "'resrved' is not one of allocated, reserved, used, unstated"),
@@ -265,6 +276,16 @@ def test_every_key_of_the_shipped_rows_is_known(name: str) -> None:
     assert {what.partition(":")[0] for _, what in found.told} <= {"rl.rollout_pp", "rl.colocated", "rl.staleness"} | {
         "rl.partial_rollout", "layout.attention", "rl.reshard", "rl.engine_offload"
     }  # fmt: skip
+
+
+def test_the_page_of_the_keys_names_only_keys_that_are_read() -> None:
+    page = (ROOT / "docs" / "rows.md").read_text()
+    read_ = {word for blocks in KEYS.values() for keys in blocks.values() for word in keys.read.split()}
+    shown = page.partition("## The run")[2]
+    named = {word for quoted in re.findall(r"`([^`]+)`", shown) for word in re.findall(r"^[a-z][a-z_]+$", quoted)}
+    values = {"full", "lora", "dora", *TASKS, "params", "memory", "mib", "gib", "gb", "finetune", "steps"}
+    assert named - read_ - values == set()
+    assert len(named & read_) > 100
 
 
 def test_columns_of_a_table_are_keys(tmp_path: pathlib.Path) -> None:

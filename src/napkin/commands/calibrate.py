@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
+from napkin.commands.screens.validate import grouped
 from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.evidence.fit import user_steps
@@ -54,7 +55,7 @@ def answer(path: str, profile: str | None) -> Answer:
     ]  # fmt: skip
     answer = Answer("calibrate", terms=terms)
     answer.rows = [dict(one.__dict__) for one in changes]
-    left_out = [f"{one.id}: {one.why}" for one in before if one.why]
+    left_out = [f"not compared: {one.id}: {one.why}" for one in before if one.why] + grouped(rows.told)
     answer.screen = _screen(path, {term.name: term.value for term in terms}, changes, left_out)
     answer.notes.append(f"give --factor {factor:.3f} to `napkin step` for steps of this software and cluster")
     if not changes:
@@ -69,7 +70,7 @@ def _screen(
     path: str, found: Mapping[str, Number], changes: Sequence[MovedConstant], left_out: Sequence[str]
 ) -> Screen:
     """Return the screen: the factor of this software and cluster, the remaining errors, the constants that change.
-    left_out: rows that cannot be compared, with the reason."""
+    left_out: rows that cannot be compared, with the reason, and keys that are not read."""
     factor = float(found["factor"])
     side = "longer" if factor >= 1 else "shorter"
     rows = [
@@ -82,8 +83,8 @@ def _screen(
         for one in changes
     ]
     said = [] if changes else ["No constant moved by a quarter of its spread: the factor is enough."]
-    said += [f"not compared: {one}" for one in left_out[:SHOWN]]
-    said += [f"and {len(left_out) - SHOWN} more rows (-v)"] if len(left_out) > SHOWN else []
+    said += left_out[:SHOWN]
+    said += [f"and {len(left_out) - SHOWN} more (-v)"] if len(left_out) > SHOWN else []
     steps = "step" if found["rows"] == 1 else "steps"
     return Screen(
         (f"{found['rows']} measured {steps} of {path}", "against the shipped constants"),

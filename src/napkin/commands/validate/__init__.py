@@ -30,9 +30,11 @@ MOST_OWN = 15
 
 FIRST = """\
 # Measured training steps, compared with napkin's predictions by: napkin validate {name}
-# One row a run. Leave out what you do not know: a row that lacks something says what. A CSV file with the same fields
+# One row a run. Leave out what you do not know: a row that lacks something says what. A CSV file with the same keys
 # as columns (layout.tp, measured.step_seconds) does as well. Rows of memory (schema: memory/1) have
-# memory: {gib: 55.3, what: used} in place of measured.
+# memory: {gib: 55.3, what: used} in place of measured; fine-tuning and RL have schema: finetune/1, complete runs
+# endtoend/1. Names of other tools are read (per_device_train_batch_size, num_gpus); a key of the run that is not known
+# refuses its row. All keys: docs/rows.md of napkin.
 schema: steps/1
 rows:
   - id: llama3-8b on one node

@@ -32,8 +32,11 @@ SHAPE_NOTES = "params params_nominal shape active_params multimodal note revisio
 MACHINE = "chip accelerator count per_node nodes interconnect network fabric"
 MACHINE_NOTES = """slices note host cpu cloud provider region instance instance_type cluster machine vendor driver
 cuda cuda_version driver_version os"""
-ALL_LAYOUT = f"""{BOTH} {BYTES} {DROPS} {SECONDS} {PARTS_OF_TIME} {NEITHER} {" ".join(CPU_OFFLOADS)} offload loss
-kernels distributed_optimizer note commit"""
+ELSEWHERE = ("per_node", "nodes")
+"""Keys of a layout that are the machine's."""
+ALL_LAYOUT = f"""{BOTH} {BYTES} {DROPS} {SECONDS} {PARTS_OF_TIME} {" ".join(CPU_OFFLOADS)} offload loss kernels
+distributed_optimizer"""
+LAYOUT_NOTES = " ".join((*(name for name in NEITHER.split() if name not in ELSEWHERE), "note", "commit"))
 SPEEDS = """step_seconds tokens_per_second_per_gpu tokens_per_second mfu hardware_tflops_per_gpu
 model_tflops_per_gpu"""
 PRINTED = """derived printed tag note hfu gpu_hours tokens samples_per_second memory_gb memory_gib memory_kind gb gib
@@ -52,9 +55,11 @@ TRAINED: dict[str, Keys] = {
     "model.experts": Keys(EXPERTS, silent="note"),
     "model.mla": Keys(LATENT, silent="note"),
     "hardware": Keys(MACHINE, silent=MACHINE_NOTES),
-    "layout": Keys(ALL_LAYOUT),
+    "layout": Keys(ALL_LAYOUT, silent=LAYOUT_NOTES),
     "convention": Keys(COUNTED, silent=COUNTED_NOTES, closed=False),
 }
+OF_A_PRESET = "layers hidden heads kv_heads head_dim ffn vocab gated tied"
+"""Dimensions that a fine-tuning row may state if they are its preset's."""
 TUNED_LAYOUT = """framework trainer stack versions micro_batch grad_accum global_batch seq seq_max packed padded
 padding_free precision autocast recompute optimizer optimizer_form optimizer_in_backward attention dropout loss kernels
 lora_kernels compile offload zero tp pp dp cp ep vp sp ulysses distributed_optimizer target_seq fsdp_version schedule
@@ -83,7 +88,7 @@ rollout_micro_batch multi_turn use_kl_loss teacher_deepspeed actor_nodes critic_
 ROLLOUT_NOTES = "dataset prompts_total epochs rpo_alpha require_batches beta note"
 TUNING_KEYS: dict[str, Keys] = {
     "": Keys(f"{TOP} task method rl measured kind run_kind judges fits beside", silent=ABOUT, closed=False),
-    "model": Keys("name preset layers", silent=SHAPE_NOTES),
+    "model": Keys(f"name preset {OF_A_PRESET}", silent=SHAPE_NOTES),
     "hardware": Keys(MACHINE, silent=MACHINE_NOTES),
     "method": Keys(TUNED_METHOD, silent="lora_alpha load note"),
     "layout": Keys(TUNED_LAYOUT, silent=TUNED_NOTES),
@@ -110,7 +115,7 @@ KEYS: dict[str, dict[str, Keys]] = {
     MEMORY: {
         "": Keys(f"{TOP} memory measured convention judges", silent=ABOUT, closed=False),
         **TRAINED,
-        "measured": Keys(SPEEDS, silent=PRINTED, closed=False),
+        "measured": Keys(SPEEDS, silent="derived printed note", closed=False),
         "memory": Keys(MEASURED_MEMORY, silent=MEMORY_NOTES, closed=False),
     },
     TUNING: TUNING_KEYS,

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 
 from napkin.evidence.rows.files import MEMORY, RUNS, STEPS, TUNING
-from napkin.evidence.rows.keys import KEYS, RUN_BLOCKS
+from napkin.evidence.rows.keys import KEYS, RUN_BLOCKS, TUNED_SPEEDS
+from napkin.evidence.rows.keys import SPEEDS as MEASURED_SPEEDS
 from napkin.options.meaning import meaning
 from napkin.options.meanings import meanings
 from napkin.options.synonyms import VAGUE, named
@@ -165,6 +166,8 @@ SECONDS = {
     **dict.fromkeys(("h", "hr", "hrs", "hours"), 3600.0),
 }
 BYTES = {"gib": 2.0**30, "gb": 1e9, "mib": 2.0**20, "mb": 1e6, "tib": 2.0**40, "bytes": 1.0}
+TELLING = f"{MEASURED_SPEEDS} {TUNED_SPEEDS} peak_bytes peak_bytes_per_gpu driver_bytes driver_mib"
+"""Measured keys whose names say what they are anywhere."""
 SIZED = re.compile(
     r"(?:(?:peak|max|gpu|memory|mem|vram|cuda|per|used|usage|allocated|reserved)_)*"
     r"(?P<unit>gib|gb|mib|mb|tib|bytes)(?:_per_gpu)?"
@@ -195,6 +198,10 @@ def meant_by(schema: str, block: str, name: str, value: object) -> Meant:
     path = _own(schema, block, word) or _of_another_block(schema, block, word)
     if path:
         return Meant(((path, value),))
+    if block == "rl" and (several := blocks_of(schema, word)):
+        return Meant(refused=f"write {' or '.join(f'{one}.{word}' for one in several)}")
+    if block == "" and word in TELLING.split() and word in _read(schema, "measured"):
+        return Meant(((f"measured.{word}", value),))
     if block in ("measured", "memory"):
         if several := blocks_of(schema, word):
             return Meant(refused=f"write {several[0]}.{word}")

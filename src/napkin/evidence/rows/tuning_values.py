@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from napkin.errors import nearest
+from napkin.errors import NapkinError, nearest
+from napkin.evidence.rows.keys import OF_A_PRESET
+from napkin.evidence.rows.preset_dimensions import dimensions_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.spelled_values import Reader, changed, same
 from napkin.evidence.rows.words import SDPA, timed_kernel
+from napkin.inputs.launch.names import model_of
 from napkin.inputs.load import printable
+from napkin.inputs.presets import is_preset
 from napkin.inputs.unread import distance
 from napkin.options.meaning import meaning
 from napkin.options.meanings import VALUES
@@ -137,19 +141,61 @@ def _figure(row: RowFields, told: list[str]) -> RowFields:
     return row
 
 
+FORMS = ("foreach", "forloop", "fused")
+
+
+def _form(row: RowFields, told: list[str]) -> RowFields:
+    """Reject a form of the optimizer that torch does not have."""
+    said = row.text("layout.optimizer_form").strip().lower()
+    if said and said not in FORMS:
+        raise row.wrong("layout.optimizer_form", f"{printable(repr(said), 40)} is not one of {', '.join(FORMS)}")
+    return row
+
+
+def _kernels(row: RowFields, told: list[str]) -> RowFields:
+    """Read the name of a configuration of kernels with blanks or underscores as with hyphens."""
+    said = row.text("layout.kernels").strip()
+    plain = re.sub(r"[_ ]+", "-", said)
+    return changed(row, "layout", kernels=plain) if plain != said and re.fullmatch(r"[\w -]+", said) else row
+
+
+KINDS = """full lora qlora dora qdora rslora galore apollo lisa badam adalora vera ia3 loha lokr oft boft bone miss
+hra xlora randlora fourierft prefixtuning ptuning prompttuning bitfit freeze pissa loftq loraplus longlora llamapro"""
+"""What rows say is trained; other words are taken for adapters of another kind, with a wide interval."""
 RANKED = re.compile(r"(?P<kind>[a-z][a-z0-9+_-]*)[\s,;(:]+(?:lora[_ -]?)?(?:r|rank)\s*[=: ]?\s*(?P<rank>\d{1,6})\b.*")
 """`lora r=16`, `QLoRA (rank 64, alpha 16)`."""
 
 
 def _kind(row: RowFields, told: list[str]) -> RowFields:
     """Read the rank next to the kind of adapter."""
-    found = RANKED.fullmatch(row.text("method.kind").strip().lower())
+    said = row.text("method.kind").strip().lower()
+    found = RANKED.fullmatch(said)
     if found is None:
+        if said not in KINDS.split():
+            _refuse_slip(row, "method.kind", said, KINDS.split())
         return row
     stated, rank = row.count("method.lora_rank"), int(found["rank"])
     if stated not in (None, rank):
         raise row.wrong("method.kind", f"says rank {rank}, and method.lora_rank says {stated}: a contradiction")
     return changed(row, "method", kind=found["kind"], lora_rank=rank)
+
+
+def _shape(row: RowFields, told: list[str]) -> RowFields:
+    """Reject dimensions that are not the preset's, whose shape a fine-tuning row has."""
+    stated = {name: one for name in OF_A_PRESET.split() if (one := row.part("model").get(name)) is not None}
+    if not stated:
+        return row
+    said = row.text("model.name").rpartition("/")[2].partition(" (")[0]
+    preset = row.text("model.preset") or model_of("-".join(said.split()))[0] or ""
+    try:
+        dims = dimensions_of(preset) if is_preset(preset) else {}
+    except NapkinError:
+        dims = {}
+    for name, value in stated.items():
+        if name not in dims or not same(dims[name], value):
+            what = f"{preset} has {dims[name]}" if name in dims else "no preset confirms it"
+            raise row.wrong(f"model.{name}", f"{printable(repr(value), 40)}: {what}, whose shape this schema takes")
+    return changed(row, "model", **dict.fromkeys(stated))
 
 
 TUNING_READERS: tuple[Reader, ...] = (
@@ -158,5 +204,8 @@ TUNING_READERS: tuple[Reader, ...] = (
     _precision,
     _attention,
     _figure,
+    _form,
+    _kernels,
     _kind,
+    _shape,
 )
