@@ -363,3 +363,21 @@ algorithms: {gradient_clipping: {clipping_threshold: 1.0}, seq_length_warmup: {d
 def test_a_fine_tune_is_assumed_to_have_its_bases_shape(name: str, preset: str, origin: str) -> None:
     found = reading_of(source_of(AXOLOTL.replace("meta-llama/Meta-Llama-3-8B", name).format("lora_r: 8"), "own.yaml"))
     assert (found.value_of("model"), found.inputs["model"].origin) == (preset, origin)
+
+
+NEMO = """python3 pretrain.py --config-path=conf --config-name=pretrain_small trainer.num_nodes=4 trainer.devices=8 \\
+  trainer.max_steps=100 model.micro_batch_size=2 model.tensor_model_parallel_size=1
+"""
+
+
+def test_what_a_missing_settings_file_may_set_in_a_block_is_asked() -> None:
+    told = reading_of(source_of(NEMO, "run.sh"))
+    assert (told.value_of("gpus"), told.value_of("micro-batch")) == (32, 2)
+    assert told.inputs["recompute"].value is None
+    absent = [one.key for one in told.not_modelled if one.why.startswith("was not found")]
+    assert len(absent) == 1
+
+
+def test_megatrons_older_switch_of_whole_experts_is_where_its_recomputation_is_from() -> None:
+    line = "pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 --moe-layer-recompute"
+    assert reading_of(source_of(line, "run.sh")).inputs["recompute"].where == "--moe-layer-recompute"

@@ -283,6 +283,7 @@ class Reading:
         self.shape |= inner.shape
         self.ignored += [one for one in inner.ignored if one not in self.ignored]
         self.not_modelled += inner.not_modelled
+        self._said |= {(id(self.not_modelled), one.key) for one in inner.not_modelled}
         self.refused += inner.refused
         self.config, self.unbuilt = inner.config or self.config, inner.unbuilt or self.unbuilt
         self.told(block)

@@ -123,7 +123,9 @@ class LaunchFile:
         """Return a block as a separate source; messages keep the full key names."""
         cut = len(block) + 1
         inner = {key[cut:]: value for key, value in self.values.items() if key.startswith(f"{block}.")}
-        return LaunchFile(self.name, self.syntax, inner, self.document)
+        found = LaunchFile(self.name, self.syntax, inner, self.document)
+        found.missing = self.missing
+        return found
 
     def renamed(self, names: Mapping[str, str]) -> LaunchFile:
         """Return the source with other names of keys and blocks; messages keep the names of the file.

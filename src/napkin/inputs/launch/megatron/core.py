@@ -259,7 +259,7 @@ def _take_selective(reading: Reading, granularity: str, modules: str) -> None:
         reading.refuse(modules, f"{why}; --recompute none is an upper bound", "recompute")
         return
     if names:
-        reading.put("recompute", selective(tuple(names)), granularity, modules)
+        reading.put("recompute", selective(tuple(names)), granularity, modules, WHOLE_EXPERTS)
     else:
         reading.put("recompute", "selective", granularity)
 
