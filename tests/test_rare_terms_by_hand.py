@@ -241,7 +241,7 @@ def test_what_a_layout_and_an_engine_do_not_state_is_nothing() -> None:
     ones = {"tp", "pp", "vp", "cp", "ep", "dp", "etp", "flash", "idle", "casts", "tower_tokens", "image_tokens"}
     ones |= {"expert_load", "gathers_again"}
     sizes = {"gradient_bytes": 4, "gathered_bytes": 2, "frozen_bytes": 2, "optimizer_bytes": 30}
-    stated = {"sequence": LENGTH, "micro_batch": B, "micro_batches": 1, "works": None}
+    stated = {"sequence": LENGTH, "micro_batch": B, "micro_batches": 1, "works": None, "parts_recomputed": ()}
     for name in fields(StepLayout):
         assert getattr(plan, name) == {**dict.fromkeys(ones, 1), **sizes, **stated}.get(name, 0), name
     passes = EnginePasses(term.constant("count", 1), 1, 1, 1, 1, 1)
