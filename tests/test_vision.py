@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from napkin.architectures import build
 from napkin.counting.params import params
 from napkin.counting.vision import flops_of, params_of
+from napkin.inputs.model_file import load_config, preset_config
+from napkin.inputs.presets import preset
+from napkin.record import replace
 from tests.conftest import ROOT, Napkin, model_of, run_line
 
 SAVED: dict[str, dict[str, Any]] = dict(
@@ -349,3 +353,18 @@ def test_tokens_of_an_image_need_an_image(napkin: Napkin, command: str) -> None:
     outcome = napkin(f"{command} qwen2.5-vl-7b --hardware a100 --image-tokens 1000")
     assert (outcome.status, outcome.out) == (2, "")
     assert "--image-tokens has no effect here: there are no images" in outcome.err
+
+
+def test_an_audio_encoder_that_nothing_counts_is_named() -> None:
+    heard = build(load_config("qwen2.5-omni-7b"))
+    assert any(note.endswith("its audio encoder is counted nowhere") for note in heard.notes)
+    assert not any("audio" in note for note in build(load_config("qwen2.5-vl-7b")).notes)
+
+
+@pytest.mark.parametrize(("norm", "biases"), [("layer_norm", 1), ("rms_norm", 0)])
+def test_internvl_has_the_norms_that_its_file_states(norm: str, biases: int) -> None:
+    """InternViT-6B's are RMS norms, InternViT-300M's layer norms: two in each of 45 layers of 3,200."""
+    one = preset("internvl3-38b")
+    config = {**one.config, "vision_config": {**one.config["vision_config"], "norm_type": norm}}
+    tower, plain = (params_of(build(preset_config(each)))[0].value for each in (replace(one, config=config), one))
+    assert tower - plain == biases * 2 * 45 * 3200

@@ -115,6 +115,7 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
         config.notes.append(
             f"totals are those of the language model of {printable(kind, 40)}; its vision tower and projector are in "
             "params/vision and flops/vision, and memory counts them in"
+            + ("; its audio encoder is counted nowhere" if "audio_config" in config.fields else "")
         )
     return found
 
