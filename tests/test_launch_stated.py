@@ -381,3 +381,14 @@ def test_what_a_missing_settings_file_may_set_in_a_block_is_asked() -> None:
 def test_megatrons_older_switch_of_whole_experts_is_where_its_recomputation_is_from() -> None:
     line = "pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 --moe-layer-recompute"
     assert reading_of(source_of(line, "run.sh")).inputs["recompute"].where == "--moe-layer-recompute"
+
+
+def test_sizes_of_a_file_that_make_no_model_are_told_with_the_file(napkin: Napkin, tmp_path: Path) -> None:
+    sizes = "hidden_size: 64, intermediate_size: 128, num_attention_heads: 5, num_key_value_heads: 2, vocab_size: 100"
+    text = f"""model:
+  model_config: {{is_llama_config: true, {sizes}, num_hidden_layers: 2, max_position_embeddings: 64}}
+tokens: {{micro_batch_size: 1, sequence_length: 64, batch_accumulation_per_replica: 1, train_steps: 10}}
+parallelism: {{dp: 1, tp: 1, pp: 1}}
+"""
+    path = put(tmp_path, "nanotron.yaml", text)
+    assert napkin(f"memory --from {path} --hardware h100").err.startswith(f"error: {path}: num_key_value_heads: 5")

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems
 
+BUILT = "MODEL:1: "
+"""How errors in a config.json begin that was built from a launch file's sizes."""
 _NAMED = re.compile(r"--([a-z][a-z-]*)(?=[ :])")
 
 
@@ -19,6 +21,10 @@ def at_their_places(problem: NapkinError, given: Mapping[str, OptionText]) -> Na
 
 
 def _at_its_place(problem: NapkinError, given: Mapping[str, OptionText]) -> NapkinError:
+    built = given.get("model")
+    if built is not None and built.origin != "given" and problem.message.startswith(BUILT):
+        file = built.where.partition(":")[0]  # its sizes are several keys, and the message names one
+        return type(problem)(f"{file}: {problem.message.removeprefix(BUILT)}", problem.hint, problem.status)
     for found in _NAMED.finditer(problem.message):
         one = given.get(found[1])
         if one is None or not one.where:
