@@ -173,6 +173,7 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("finetune/1", {"method.kind": "lora r=8"}, "says rank 8, and method.lora_rank says 16: a contradiction"),
     ("finetune/1", {"layout.trainer": "axolotol"}, "'axolotol' is not known; nearest: axolotl"),
     ("finetune/1", {"layout.precision": "quarter"}, "'quarter' is not known"),
+    ("finetune/1", {"layout.precision": "bf16-puer"}, "'bf16-puer' is not known; nearest: bf16-pure"),
     ("finetune/1", {"layout.attention": "swift-attn"}, "'swift-attn' is not known"),
     ("finetune/1", {"layout.stack": "deepspeed zero-2"}, "layout.zero says 3: a contradiction"),
     ("finetune/1", {"method.kind": "lroa"}, "'lroa' is not known; nearest: lora"),
@@ -208,6 +209,7 @@ def test_what_may_change_the_answer_and_is_not_understood_refuses_the_row(
     ("schema", "changes", "said"),
     [
         ("steps/1", {"measured.joules": 9e5}, "measured.joules: not read"),
+        ("steps/1", {"layout.context_parallel": 2}, "layout.dp: 16 is not read; 64 accelerators leave 8"),
         ("steps/1", {"weather": "rain"}, "weather: not read"),
         ("steps/1", {"layout.frobnicate": False}, "layout.frobnicate: not read"),
         ("steps/1", {"model.seq": "8k"}, "model.seq: 8k is read as 8,000 (8Ki is 8,192)"),

@@ -95,7 +95,8 @@ TUNING_KEYS: dict[str, Keys] = {
     "measured": Keys(f"{TUNED_SPEEDS} {TUNED_MEMORY} {TUNED_AMOUNTS}", silent=TUNED_PRINTED, closed=False),
     "rl": Keys(ROLLOUT, ROLLOUT_TOLD, ROLLOUT_NOTES),
 }
-NOT_IN_ROLLOUTS = "attention packed padded seq dp sp compile distributed_optimizer lora_kernels"
+NOT_IN_ROLLOUTS = """attention packed padded seq dp sp vp ulysses schedule dropout compile distributed_optimizer
+lora_kernels device_map target_seq token_budget mini_batch tokens_per_gpu_max tokens_per_micro_batch"""
 """Keys of the layout that a step of reinforcement learning does not read, though another kind of row does."""
 RUN_KEYS: dict[str, Keys] = {
     "": Keys(

@@ -182,11 +182,20 @@ def _kernel_of_the_model(row: RowFields, told: list[str]) -> RowFields:
     return row
 
 
+def _degrees(row: RowFields, told: list[str]) -> RowFields:
+    """Say that data parallelism over another number of ranks than the others leave is not read for the time."""
+    stated, count = row.count("layout.dp"), row.count("hardware.count")
+    others = math.prod(row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "cp", "ulysses"))
+    if stated and count and count % others == 0 and stated * others != count:
+        told.append(f"layout.dp: {stated} is not read; {count:,} accelerators leave {count // others}")
+    return row
+
+
 Reader = Callable[[RowFields, list[str]], RowFields]
 """Return a row with a value in the form that is read; say in the list what a person should know of it."""
 READERS: tuple[Reader, ...] = (_stage, _counted_machine, _nodes, _thousands)
 OF_SCHEMA: Mapping[str, tuple[Reader, ...]] = {
-    STEPS: (_optimizer_shards, _kernel_of_the_model),
+    STEPS: (_optimizer_shards, _kernel_of_the_model, _degrees),
     MEMORY: (_optimizer_shards, _kernel_of_the_model, _one_figure),
     TUNING: (_peak_in_unit,),
 }

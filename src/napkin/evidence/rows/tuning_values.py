@@ -84,6 +84,11 @@ FORMAT = re.compile(r"bf16|bfloat16|fp16|float16|half|16|fp32|float32|fp8|float8
 """Words that a precision has one of."""
 
 
+PRECISION_WORDS = """bf16 bfloat16 fp16 float16 half fp32 float32 fp8 float8 fp4 mxfp8 mxfp4 nvfp4 e4m3 e5m2 int8 int4
+tf32 16 32 8 amp mixed pure true full precision autocast apex o1 o2 compute params weights master fp32state bit"""
+"""Words of a precision that is one word, joined by hyphens."""
+
+
 def _precision(row: RowFields, told: list[str]) -> RowFields:
     """Read a format in the words of other tools. Raises the row's error for one that is not known."""
     text = row.text("layout.precision").strip().lower()
@@ -94,7 +99,8 @@ def _precision(row: RowFields, told: list[str]) -> RowFields:
         return changed(row, "layout", precision="bf16-pure")
     if said in SAID:
         return changed(row, "layout", precision=SAID[said])
-    if not FORMAT.search(said):
+    words = set(said.split(" ")) - {*PRECISION_WORDS.split()} if re.fullmatch(r"[\w-]+", text) else set()
+    if words or not FORMAT.search(said):
         raise row.wrong("layout.precision", f"{printable(repr(text), 40)} is not known{_near(text, POLICIES)}")
     return row
 

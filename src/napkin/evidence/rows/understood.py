@@ -83,10 +83,11 @@ def _read_key(
     say in `told` what is not read."""
     keys, path = KEYS[schema][block], f"{block}.{name}" if block else name
     shown = printable(path, 80)
-    if value is None or name in keys.silent.split():
+    if value is None:
         return []
-    if name in keys.read.split():
-        if block == "layout" and name in NOT_IN_ROLLOUTS.split() and not is_off(name, value) and _generates(row):
+    if name in (*keys.read.split(), *keys.silent.split()):
+        unread = block == "layout" and name in NOT_IN_ROLLOUTS.split() and row.text("task") in ROLLOUTS
+        if unread and not is_off(name, value) and value != 1:
             told.append(f"{shown}: not read for {row.text('task')}")
         return []
     if name in keys.told.split():
@@ -94,6 +95,8 @@ def _read_key(
             told.append(f"{shown}: not read")
         return []
     meant = meant_by(schema, block, name, value) if "." not in block else Meant()
+    if meant.refused and is_harmless(plain(name)) and not is_off(name, value):
+        return [(path, "", None)]
     if meant.refused:
         raise row.wrong(path, f"not read: {meant.refused}")
     if meant.values:
@@ -109,10 +112,6 @@ def _read_key(
         raise row.wrong(path, f"not read{hint}")
     told.append(f"{shown}: not read{hint}")
     return []
-
-
-def _generates(row: RowFields) -> bool:
-    return row.text("task") in ROLLOUTS
 
 
 def _reachable(row: RowFields, path: str, place: str, block: str) -> str:
