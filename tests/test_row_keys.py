@@ -109,6 +109,7 @@ SAME: dict[str, list[Changes]] = {
         {"layout.stack": "DeepSpeed ZeRO-3", "layout.zero": None},
         {"layout.trainer": "HuggingFace Trainer"},
         {"layout.trainer": "transformers"},
+        {"layout.optimizer_form": "FUSED"},
         {"layout.precision": "pure bf16"},
         {"layout.precision": "bf16-true"},
         {"layout.packed": None, "layout.sample_packing": True},

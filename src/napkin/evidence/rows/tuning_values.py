@@ -151,11 +151,11 @@ FORMS = ("foreach", "forloop", "fused")
 
 
 def _form(row: RowFields, told: list[str]) -> RowFields:
-    """Reject a form of the optimizer that torch does not have."""
+    """Read a form of the optimizer in any case. Raises the row's error for one that torch does not have."""
     said = row.text("layout.optimizer_form").strip().lower()
     if said and said not in FORMS:
         raise row.wrong("layout.optimizer_form", f"{printable(repr(said), 40)} is not one of {', '.join(FORMS)}")
-    return row
+    return changed(row, "layout", optimizer_form=said) if said else row
 
 
 def _kernels(row: RowFields, told: list[str]) -> RowFields:
