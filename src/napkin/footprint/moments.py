@@ -150,6 +150,10 @@ class Moments:
         temporaries = (("referred_to", self.references.closure), ("pass", peak), ("last_loss", self.last))
         return self.moment("forward_only", self.standing, self.rank.saved, self.rank.casts + self.cached, temporaries)
 
+    def first_pass(self, peak: Number) -> Moment:
+        """Return the phase of a pass without gradients before those of the trained model: nothing is saved yet."""
+        return self.moment("forward_only", self.standing, 0, self.rank.casts + self.cached, (("pass", peak),))
+
     def bursting(self, peak: LayerPeak) -> Moment:
         """Return the phase of a layer's forward pass."""
         kept, casts = self.before_head - peak.gone, self.casts - peak.later

@@ -66,11 +66,13 @@ def _alone(setup: Setup) -> Setup:
 def pass_peak(step: PreparedStep, stage: Stage) -> Number:
     """Return the peak bytes of passes without gradients that run while the activations of the trained model are live,
     including the logits that the loss holds; 0 if there are none."""
-    return maximum(0, *(_peak(one, step, stage) for one in step.setup.forwards if not one.first))
+    form = LOSSES[step.setup.implementation.loss]
+    held = _of(form.local, product(stage.last, logits_of(step.model.logits, step.setup)))
+    return maximum(0, *(held + peak_of(one, step, stage) for one in step.setup.forwards if not one.first))
 
 
-def _peak(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
-    """Return the larger of the peak of its head with the loss, and of a layer's pass that saves nothing."""
+def peak_of(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
+    """Return the larger of the peak of a pass's head with the loss, and of a layer's pass that saves nothing."""
     setup = step.setup
     form = LOSSES[setup.implementation.loss]
     model = one.model or step.model
@@ -79,17 +81,16 @@ def _peak(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
         alone = _alone(setup)
         run = pass_of(model, stack_of_step(model, alone), alone)
     layer = maximum(0, *(section.dropped for _, section in run.layers))
-    mine, its = (product(stage.last, logits_of(each, setup)) for each in (step.model.logits, model.logits))
-    held = _of(form.local, mine)
+    its = product(stage.last, logits_of(model.logits, setup))
     chunk = run.after.burst - run.after.saved if form.parts is not None else _of(form.again, its)
-    return held + maximum(layer, total((run.after.input, product(stage.last, chunk))))
+    return maximum(layer, total((run.after.input, product(stage.last, chunk))))
 
 
 def logits_of(outputs: int, setup: Setup) -> Number:
     """Return the logits of a micro-batch on one rank, in elements."""
     layout = setup.layout
     rows = outputs // layout.tp if setup.implementation.parallel_loss else outputs
-    return layout.sequences * (layout.seq // layout.cp) * rows
+    return layout.sequences * ((layout.scored or layout.seq) // layout.cp) * rows
 
 
 def _of(each: float, logits: Number) -> Number:

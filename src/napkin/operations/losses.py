@@ -52,7 +52,7 @@ class Loss:
     added   early: the gradient of the hidden state is fp32, and that of the head's weight goes into the parameter's own
             as each part is done
     local   held by the loss function, in addition to `kept`, until it returns
-    again   of a reference's logits there, at the peak
+    again   of a reference's logits there, at the peak, and of those of a pass without gradients of its own
     row     of one sequence, in addition to the peak
     """
 
@@ -104,9 +104,11 @@ LOSSES = {
     "vocabulary": Loss(
         4,
         10,
+        again=10,
         source="NVIDIA/Megatron-LM megatron/core/tensor_parallel/cross_entropy.py (2022): fp32 softmax in place, its "
         "gradient; megatron/core/fusions/fused_cross_entropy.py, compiled parts that return new tensors: 16-bit and "
-        "fp32 logits and their exponentials; backward, the softmax, its fp32 gradient and that in 16 bits",
+        "fp32 logits and their exponentials; backward, the softmax, its fp32 gradient and that in 16 bits; "
+        "megatron/core/transformer/module.py, Float16Module: logits that leave the model without a loss are cast too",
     ),
     "sharded": Loss(
         4,

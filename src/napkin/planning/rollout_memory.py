@@ -6,6 +6,7 @@ from napkin.elementwise import Number
 from napkin.errors import UNDECIDED
 from napkin.operations.model import Model
 from napkin.planning import verdicts
+from napkin.planning.logprob_memory import used_in_passes
 from napkin.planning.rollouts import Engine, held_by_rollout
 from napkin.planning.step_memory import terms_of, with_wider_ends
 from napkin.planning.verdicts import FITS, NOT, Fit
@@ -18,6 +19,8 @@ SHARE = ("engine/memory", "memory/engine")
 """The engine's share of the memory, among its parts."""
 STATES = {"optimizer": ("memory/optimizer",), "parameters": ("memory/parameters", "memory/models")}
 """States that a trainer can offload during generation → their terms. No gradients or activations are live then."""
+TRAINERS = ("update", "logprobs")
+"""Phases in which the trainer runs."""
 OUTSIDE = 2 * 2**30
 """assumed: maximum bytes of CUDA graphs and communication of an engine outside its share."""
 
@@ -50,20 +53,22 @@ class RolloutFit:
 
 def weigh(
     model: Model,
-    setup: Setup,
+    setups: tuple[Setup, Setup],
     implementation: str,
     sharing: Sharing,
     capacity: Term,
     source: str = "",
     times: float = 1.0,
 ) -> RolloutFit:
-    """Return the memory of each phase of a step on a GPU. source: the implementation that the activations belong to;
+    """Return the memory of each phase of a step on a GPU. setups: of the largest micro-batch of the update, and of
+    passes without gradients; source: the implementation that the activations belong to;
     times: factor on the width of the update's interval."""
     most = int(capacity.value)
+    setup, passing = setups
     fit = with_wider_ends(verdicts.evaluate(model, setup, implementation, most), times, most)
     terms = terms_of(fit, source)
     used = terms.pop("memory/total").renamed("update/used")
-    phases = _phases(sharing, terms, used, capacity)
+    phases = _phases(sharing, terms, used, used_in_passes(model, passing, sharing.away), capacity)
     ends = _ends(phases, used, fit.reported.ends["memory/used"], sharing.engine)
     low, high = max(low for low, _ in ends.values()), max(high for _, high in ends.values())
     verdict = verdict_of(low, high, capacity)
@@ -116,30 +121,33 @@ def _ends(
         own = [part for part in (one, *one.parts) if part.name.startswith(ENGINE)]
         taken = sum(float(part.value) for part in own)
         trainer = float(one.value) - taken
-        outside = OUTSIDE if own and not one.name.endswith("update") else 0.0
+        outside = OUTSIDE if own and not one.name.endswith(TRAINERS) else 0.0
         unused = profiled if any(part.name in SHARE for part in own) else 0.0
         found[one.name] = (taken - unused + trainer * low, taken + trainer * high + outside)
     return found
 
 
-def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, capacity: Term) -> list[Term]:
-    """Return the memory of a trainer's GPU during generation, weight transfer and, last, the update; with a separate
-    engine also that of the engine's GPU. terms: those of the update."""
+def _phases(sharing: Sharing, terms: dict[str, Term], used: Term, in_passes: Term | None, capacity: Term) -> list[Term]:
+    """Return the memory of a trainer's GPU during generation, weight transfer, passes without gradients and, last, the
+    update; with a separate engine also that of the engine's GPU. terms: those of the update; in_passes: None if there
+    are no such passes."""
     engine = sharing.engine
+    passes = {"logprobs": in_passes, "update": used}
+    trained = {f"memory/phase/{name}": one for name, one in passes.items() if one is not None}
     if engine is None or engine.apart:
         own = [] if engine is None else [engine.memory(capacity).renamed("memory/engine")]
-        return [*own, used.renamed("memory/phase/update")]
+        return [*own, *(one.renamed(path) for path, one in trained.items())]
     kept = _kept(sharing.away, terms)
     if engine.shared:
         beyond = subtract("engine/memory", engine.memory(capacity).renamed("engine/share_of_it"), engine.weights())
         return [
             add("memory/phase/rollout", beyond, kept.renamed("kept")),
-            add("memory/phase/update", used, *([] if sharing.asleep else [beyond])),
+            *(add(path, one, *([] if sharing.asleep else [beyond])) for path, one in trained.items()),
         ]
     rollout = add("memory/phase/rollout", *held_by_rollout(engine, capacity, kept))
     sync = add("memory/phase/weight_transfer", engine.weights(), kept.renamed("kept"), terms["memory/parameters"])
     beside = [] if sharing.asleep else [engine.memory(capacity)]
-    return [rollout, sync, add("memory/phase/update", used, *beside)]
+    return [rollout, sync, *(add(path, one, *beside) for path, one in trained.items())]
 
 
 def _kept(away: tuple[str, ...], terms: dict[str, Term]) -> Term:

@@ -187,6 +187,27 @@ def unpadded(setup: Setup, means: Sequence[RolloutLengths], unpads: bool, tokens
     return [over(setup, held_by_micro_batch(one, micro)) for one in means]
 
 
+def without_gradients(setup: Setup, means: Sequence[RolloutLengths], unpads: bool, tokens: int = 0) -> list[Setup]:
+    """Return the setups of the largest micro-batch of a trainer's passes without gradients, as `unpadded`: of as many
+    sequences as the passes have, at most those of an optimizer step, or with several times the tokens."""
+    layout = setup.layout
+    micro, larger = next(((one.micro, one.larger) for one in setup.forwards if not one.trained), (0, 1))
+    if tokens and not micro:
+        return unpadded(setup, means, unpads, tokens * larger)
+    sequences = min(micro or int(layout.micro) * larger, int(layout.micro) * int(layout.micro_batches))
+    return unpadded(replace(setup, layout=layout.replaced(micro=sequences)), means, unpads)
+
+
+def micro_batches(
+    setup: Setup, means: Sequence[RolloutLengths], unpads: bool, tokens: int = 0
+) -> list[tuple[Setup, Setup]]:
+    """Return the setups of the largest micro-batch of a trainer's update, each with that of its passes without
+    gradients over sequences of the same lengths."""
+    update, passes = (of(setup, means, unpads, tokens) for of in (unpadded, without_gradients))
+    most = max(len(update), len(passes))
+    return [(update[min(i, len(update) - 1)], passes[min(i, len(passes) - 1)]) for i in range(most)]
+
+
 @record
 class Engine:
     """An inference engine on `gpus` GPUs in groups of `ranks`, with a `share` of each GPU's memory. apart: on separate

@@ -24,7 +24,7 @@ from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.padding import as_run
 from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import RolloutLengths, gathered, packed, scored, unpadded
+from napkin.planning.rollouts import RolloutLengths, gathered, micro_batches, packed, scored
 from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -34,8 +34,8 @@ from napkin.training.setup import Setup
 class RolloutQuestion:
     """A step of reinforcement learning.
 
-    setups      of the trainer's passes over sequences of the largest length; if memory depends on unknown means, over
-                sequences of the likely, the smallest and the largest mean
+    setups      of the trainer's update, and of its passes without gradients, over sequences of the largest length; if
+                memory depends on unknown means, over sequences of the likely, the smallest and the largest mean
     sharing     the engine and its share of the trainer's GPUs
     spans       the likely lengths; then those with the least and the most mean tokens, where means are not stated; then
                 the likely ones for each other size of micro-batch that the library may take, if none is stated
@@ -45,7 +45,7 @@ class RolloutQuestion:
     """
 
     model: Model
-    setups: tuple[Setup, ...]
+    setups: tuple[tuple[Setup, Setup], ...]
     hardware: Hardware
     implementation: str
     sharing: Sharing
@@ -59,7 +59,7 @@ class RolloutQuestion:
     @property
     def setup(self) -> Setup:
         """The setup with the likely lengths."""
-        return self.setups[0]
+        return self.setups[0][0]
 
     @property
     def lengths(self) -> RolloutLengths:
@@ -80,8 +80,8 @@ class RolloutQuestion:
         """Return the memory of each phase. source: the implementation that the activations belong to."""
         times = widening(self.confidence)
         found, *others = (
-            weigh(self.model, setup, self.implementation, self.sharing, self.capacity, source, times)
-            for setup in self.setups
+            weigh(self.model, setups, self.implementation, self.sharing, self.capacity, source, times)
+            for setups in self.setups
         )
         return spanned(found, others, self.capacity)
 
@@ -125,11 +125,9 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
     engine = read_engine(inputs, model, hardware, lengths, place, trainer)
     away = read_away(inputs) or (trainer.away if place.word == "colocated" else ())
     _note(inputs, task.name, away, lengths)
-    if inputs.integer_or_none("logprob-micro-batch") and not timed:
-        inputs.note("the logits of log-probabilities in micro-batches of their own are not counted")
     return RolloutQuestion(
         model=model,
-        setups=tuple(one for held in tokens or (0,) for one in unpadded(setup, means, trainer.unpads, held)),
+        setups=tuple(one for held in tokens or (0,) for one in micro_batches(setup, means, trainer.unpads, held)),
         hardware=hardware,
         implementation=read_implementation(inputs),
         sharing=Sharing(engine, trainer.sleeps, away),

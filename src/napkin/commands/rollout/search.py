@@ -14,7 +14,7 @@ from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
 from napkin.planning.padding import as_run
 from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, ranks_needed, scored, unpadded
+from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, micro_batches, ranks_needed, scored
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
@@ -179,7 +179,7 @@ class RolloutSearch:
         implementation, times = self.layouts.request.implementation, widening(self.confidence)
         first, *rest = (
             weigh(self.model, one, implementation, sharing, self.capacity, times=times)
-            for one in unpadded(setup, spans, not self.freedom.padded)
+            for one in micro_batches(setup, spans, not self.freedom.padded)
         )
         fit = spanned(first, rest, self.capacity)
         if not self._hosted(hosted_between(fit.terms, sharing.away), layout):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.validate.rollout_question import AskedStep
 from napkin.planning.rollout_memory import RolloutFit, Sharing, weigh
-from napkin.planning.rollouts import over, scored, unpadded
+from napkin.planning.rollouts import micro_batches, over, scored
 
 TRAINERS_OWN = ("allocated", "reserved")
 """Figures of the trainer's process, which exclude the engine."""
@@ -16,8 +16,8 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
     setup = scored(over(asked.setup, asked.lengths.most), asked.trainer.scores, asked.lengths.longest)
     sharing = Sharing(asked.engine, asked.trainer.sleeps, asked.away)
     return [
-        weigh(asked.model, one, asked.trainer.builds(one.framework), sharing, capacity)
-        for one in unpadded(setup, [asked.lengths], asked.trainer.unpads, asked.tokens)
+        weigh(asked.model, one, asked.trainer.builds(one[0].framework), sharing, capacity)
+        for one in micro_batches(setup, [asked.lengths], asked.trainer.unpads, asked.tokens)
     ]
 
 
