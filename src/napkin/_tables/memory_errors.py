@@ -510,7 +510,6 @@ UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
     ('paddle-llama-13b-80g-tp1pp1z2-mem', 'paddle', True, 0.04884, 0.0),
     ('paddle-llama-13b-80g-tp2pp1z1-mem', 'paddle', True, 0.1358, 0.0),
     ('paddle-llama-13b-80g-tp2pp1z2-mem', 'paddle', True, 0.14193, 0.0),
-    ('paddle-llama-13b-80g-tp2pp4z1-mem', 'paddle', True, -0.47516, 0.36222),
     ('megatron-test-7b_tp4_pp1_memory_speed', 'megatron-core', True, 0.05998, 0.0),
     ('megatron-test-7b_tp1_pp4_memory_speed', 'megatron-core', True, 0.04104, 0.0),
     ('simumax-70b-tp1pp2-allocated-mem', 'megatron-core', True, 0.01875, 0.0),
