@@ -182,3 +182,14 @@ def test_the_longest_of_a_run_follows_from_its_samples_and_its_padding() -> None
     row["measured"] = {"mean_tokens_per_sample": 524, "samples_per_second": 8, "run_seconds": 4000}
     _, same = layout_of(RowFields(Document("rows.yaml", None), 0, row), 1)
     assert same.longest == lengths.longest
+
+
+def test_padding_that_a_row_denies_is_none(tmp_path: pathlib.Path) -> None:
+    """`padded: false` says what `padding_free: true` does; a text says how the samples are padded."""
+    base, measured = "precision: bf16-pure, trainer: none, stack: none", "peak_bytes: 3e+10, what: allocated"
+    mean = f"{measured}, mean_tokens_per_sample: 500"
+    stated = ("padded: false", "padding_free: true", "padded: to the longest")
+    rows = [{"id": one, "layout": f"{base}, {one}", "measured": mean} for one in stated]
+    found = validated(tmp_path, *({**row, "id": f"row-{i}"} for i, row in enumerate(rows)))
+    denied, free, padded = (found[f"row-{i}", "memory_allocated"]["predicted"] for i in range(3))
+    assert denied == free != padded

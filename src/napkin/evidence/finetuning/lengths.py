@@ -107,9 +107,9 @@ def lengths_of(row: RowFields, micro: int, samples: int, seen: float = 0.0, join
 
 def _is_padded(row: RowFields, joins: bool) -> bool:
     """Return whether each sequence is padded to the longest of its micro-batch."""
-    free = row.flag("layout.padding_free")
-    said = free or row.flag("layout.packed") or "padding-free" in row.text("layout.kernels")
-    usual = joins and free is None and not row.text("layout.padded")
+    free, how = row.flag("layout.padding_free"), row.text("layout.padded")
+    said = free or row.flag("layout.packed") or "padding-free" in row.text("layout.kernels") or how == "False"
+    usual = joins and free is None and not how
     return not (said or usual)
 
 
