@@ -19,7 +19,7 @@ from napkin.footprint.kv_cache import cache
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.memory import rank_of
 from napkin.footprint.peaks import Corner, StageLayers
-from napkin.footprint.prepared import _part_asleep, prepare
+from napkin.footprint.prepared import _part_asleep, layers_asleep, prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.registered import buffers
 from napkin.footprint.rows import Rows
@@ -44,15 +44,18 @@ from tests.test_states_by_hand import setup_of
 DEPTH = 10
 
 
-def layers_with(corners: list[Corner], **sizes: Any) -> StageLayers:
-    """Ten layers of one variant, each of which keeps `stays` bytes and whose other sizes are given."""
+def layers_with(corners: list[Corner], others: int = 0, **sizes: Any) -> StageLayers:
+    """Ten layers of one variant, each of which keeps `stays` bytes and whose other sizes are given; of each other
+    variant two, of no size."""
     found = {"weights": 0, "copies": 0, "cached": 0, "stays": 0, "returned": {}, "size": 1, "inputs": 0, **sizes}
     of = cast(Any, StageLayers.__new__(StageLayers))
     of.step = SimpleNamespace(setup=SimpleNamespace(offload=()), sizes=found)
-    of.stage = SimpleNamespace(low=0, high=DEPTH)
-    of.sections = [SimpleNamespace(input=found["inputs"])]
-    of.weights, of.copies, of.cached = [found["weights"]], [found["copies"]], [found["cached"]]
-    of.reruns, of.size, of.begin, of.end, of.encoder = [0], found["size"], (0,), (DEPTH,), 0
+    of.stage = SimpleNamespace(low=0, high=DEPTH + 2 * others)
+    none = [0] * others
+    of.sections = [SimpleNamespace(input=found["inputs"]), *(SimpleNamespace(input=0) for _ in none)]
+    of.weights, of.copies, of.cached = ([found[name], *none] for name in ("weights", "copies", "cached"))
+    of.reruns, of.size, of.encoder = [0, *none], found["size"], 0
+    of.begin, of.end = (0, *none), (DEPTH, *(2 for _ in none))
     of.corners = lambda: iter(corners)
     of.reused = lambda *_: (0, 0)  # no layer runs the weights of another
     return cast(StageLayers, of)
@@ -87,6 +90,13 @@ def test_what_is_recomputed_and_checkpoints_count(monkeypatch: pytest.MonkeyPatc
     assert chosen(monkeypatch, cast(Any, recomputed), stays=10) == {5, 7}
     groups = [(1, 0, (n,), 9 if n == 5 else 1, 0) for n in (7, 5, 3)]
     assert chosen(monkeypatch, cast(Any, groups), stays=10, size=2, inputs=50) == {5}
+
+
+def test_layers_with_another_variant_before_them_are_not_like_those_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seventh has none before it, the fifth one and the third two, and 10·5 + 9·5 is more than 10·3 + 9·7: what the
+    other variant alone keeps is there as long as any of it is."""
+    corners: list[Corner] = [(1, 0, (7, 0), 0, 0), (1, 0, (5, 1), 0, 0), (1, 0, (3, 2), 0, 0)]
+    assert chosen(monkeypatch, corners, others=1, stays=10, weights=9) == {7, 5}
 
 
 def test_ends_are_not_like_layers_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +180,14 @@ def test_layers_of_a_tower_come_first() -> None:
     assert (part.tower, part.projected, part.layers) == (32, 33, 34)
     assert [_part_asleep(part, n) for n in (0, 31, 32, 33)] == ["", "", "vision", "projector"]
     assert _part_asleep(TowerPart(), 99) == ""
+
+
+def test_frozen_layers_that_gradients_pass_through_come_after_the_tower() -> None:
+    """The tower's 32 layers, the projector, the images, and the first 3 of the language model's."""
+    of = preset("qwen2.5-vl-7b")
+    setup = setup_of(of, frozen=3, recompute=Recompute("full"))
+    woken = replace(setup, implementation=replace(setup.implementation, wakes=True))
+    assert layers_asleep(of, woken) == 34 + 3
 
 
 @pytest.mark.parametrize("late", [False, True])

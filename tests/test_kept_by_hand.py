@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Storage
+from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node, Storage
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.saved_activations import (
@@ -23,7 +23,7 @@ from napkin.footprint.saved_activations import (
     shared_kv_bytes,
     shared_storages,
 )
-from napkin.footprint.sections import Section
+from napkin.footprint.sections import Section, is_needed
 from napkin.footprint.stages import Stage
 from napkin.record import replace
 from napkin.training.order import order_of
@@ -253,3 +253,21 @@ def test_shared_tensors_go_with_their_last_reader() -> None:
     assert freed_bytes(found, left) == 0
     assert freed_bytes(found, of.order.between(0, 2)) == 10**9  # layers 2, 4 and 6 are done
     assert freed_bytes(found, of.order.between(0, 0)) == 10**9 + 10**6
+
+
+def node(reads: object, makes: object, *keeps: Storage) -> Node:
+    """A primitive that reads one tensor, makes another, and keeps storages for its backward pass."""
+    read, made = (SimpleNamespace(root=root) for root in (reads, makes))
+    return cast(Node, SimpleNamespace(inputs=(read,), output=made, kept=tuple((1, one) for one in keeps)))
+
+
+def test_an_output_is_needed_where_something_that_is_made_of_it_is_kept() -> None:
+    """By the next node, or by one behind nodes that keep nothing; not what layers share, and not what is kept beside
+    it, before it, or by the node itself where it runs in place."""
+    own = Storage("own", 2)
+    x, a, b, c = object(), object(), object(), object()
+    chain = [node(x, a), node(a, b), node(b, c, own)]
+    assert [is_needed(chain, place) for place in range(3)] == [True, True, False]
+    assert not is_needed([node(x, a), node(a, b, TABLE)], 0)
+    assert not is_needed([node(x, a), node(b, c, own)], 0)
+    assert not is_needed([node(a, x), node(x, x, own), node(x, b)], 1)

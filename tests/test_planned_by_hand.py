@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from napkin.evidence.software.scripts import scripts_of
 from napkin.footprint.allocator import COMMUNICATION, CONTEXT
+from napkin.footprint.gathers import cast_bytes
+from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.memory import rank_of
-from napkin.footprint.prepared import prepare
+from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
-from napkin.footprint.stages import in_flight
+from napkin.footprint.stages import Stage, in_flight
 from napkin.planning.search import search
 from napkin.planning.verdicts import figures_of, used_bytes
 from napkin.record import replace
@@ -98,6 +103,24 @@ def test_a_checkpointed_layer_casts_its_weights_again() -> None:
 
     assert casts("none") == 2 * N
     assert casts("full") == 2 * (N - (LAYERS - 1) * LAYER)
+
+
+@pytest.mark.parametrize(
+    ("checkpointed", "elements"),
+    [
+        ((0, 0), 100 + 3 * 10 + 2 * 20 + 1000),
+        ((2, 0), 100 + 1 * 10 + 2 * 20 + 1000 + 10),
+        ((3, 1), 100 + 0 * 10 + 1 * 20 + 1000 + 20),
+    ],
+)
+def test_of_checkpointed_layers_the_largest_is_cast_at_a_time(checkpointed: tuple[int, int], elements: int) -> None:
+    """An embedding of 100 weights, three layers of 10, two of 20 and a head of 1,000, in 2 bytes."""
+    step = SimpleNamespace(
+        run=SimpleNamespace(layers=(None, None)), setup=SimpleNamespace(precision=POLICIES["fp16-mixed"])
+    )
+    parts = [(count, LocalWeights(size, 0)) for count, size in ((1, 100), (3, 10), (2, 20), (1, 1000))]
+    stage = SimpleNamespace(checkpointed=checkpointed)
+    assert cast_bytes(cast(PreparedStep, step), cast(Stage, stage), parts) == 2 * elements
 
 
 @pytest.mark.parametrize(("micro_batches", "held"), [(1, [1, 1, 1, 1]), (2, [8, 8, 8, 1]), (32, [8, 8, 8, 1])])

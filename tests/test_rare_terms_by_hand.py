@@ -47,6 +47,7 @@ from napkin.operations.pointwise import Add
 from napkin.operations.rewrite import FusedLinear
 from napkin.operations.roles import COLUMN, REPLICATED, ROW
 from napkin.operations.trained import forward_only
+from napkin.operations.tuning import Tuning
 from napkin.record import fields, replace
 from napkin.term import TRUE, leaf
 from napkin.timing.clock import Clock
@@ -161,6 +162,19 @@ def test_modules_that_are_trained_in_full_are_gathered_in_their_own_type() -> No
     parts = [(1, root), (L, block), (1, none)]
     of = rank_of(step, 0).stage
     assert gathered_bytes(step, of, parts) == (2 * 100 + 2 * 40 + 6) + 2 * (2 * 10 + 2 * 4 + 6)
+
+
+@pytest.mark.parametrize(("quantization", "each"), [("", 4), ("nf4", 8)])
+def test_frozen_weights_are_gathered_in_16_bits_and_packed_ones_as_they_are_stored(
+    quantization: str, each: int
+) -> None:
+    """Of 10 frozen bytes 2 are scales; FSDP casts the 8 of fp32 weights to 4."""
+    plain = step_of(DENSE, "fsdp", dp=4, zero=3)
+    tuning = Tuning("lora", 8, 0.0, ("q", "v"), quantization)
+    setup = replace(plain.setup, implementation=replace(plain.setup.implementation, tuning=tuning))
+    parts = [(count, LocalWeights(0, 0, frozen=10, scales=2)) for count in (1, L, 1)]
+    of = rank_of(plain, 0).stage
+    assert gathered_bytes(replace(plain, setup=setup), of, parts) == 4 * each  # embedding, head and two blocks
 
 
 # --- the loss ---

@@ -153,6 +153,8 @@ def test_the_slowest_stage() -> None:
     heavy = sum(three(T, H, 16 * V))
     assert heavy > forward + backward
     assert parts(wide, pp=2)["step/compute/matmul"] == pytest.approx(2 * (forward + backward) + heavy)
+    alone = parts(replace(wide, vocab=64 * V), pp=4)  # 2, 2 and 1, and the head alone
+    assert alone["step/compute/matmul"] == pytest.approx(sum(three(T, H, 64 * V)))
     by_hand = parts(five, pp=2, layers_before=1, layers_last=4)
     assert by_hand["step/compute/matmul"] == pytest.approx(4 * (forward + backward) + head)
     alone = parts(five, pp=2, layers_before=5, layers_last=0)  # the last stage has the head alone

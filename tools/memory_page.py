@@ -314,8 +314,9 @@ it is theirs.
 |---|---|---|---|
 {constants}
 What was learned from published runs, source by source: the share with which the formulas' bytes would match each row,
-and how far off a source's rows are (median, p90) with the *other* source's median. The share of eager training comes
-from torchtitan's one such run, so no row of BLOOM entered its own prediction.
+and how far off a source's rows are (median, p90) with the *other* source's median. The share of 1.16 is
+what torchtitan's first eager run showed, so no row of BLOOM entered its own prediction; that beside other streams is
+the median of torchtitan's runs.
 
 | share | source | rows | median | quartiles | with the other's |
 |---|---|---|---|---|---|

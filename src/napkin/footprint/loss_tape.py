@@ -190,7 +190,8 @@ def _recomputed_loss(
 
     trained, weight, logits: elements of the weight that have a gradient, of the weight, and of a part's logits. It
     saves a copy of the hidden state in the order of its labels. Backward, the gradients of slices of the hidden state
-    are summed, and so are those of the weight; each sum is a third tensor."""
+    are summed, and so are those of the weight; each sum is a third tensor. A part's own gradient of the weight, in the
+    matmul's format and then in the weight's, is never more than the copies, the logits or the sum."""
     wide, narrow = BYTES["fp32"], BYTES[tape.autocast or tape.compute]
     stored = wide if tape.autocast else narrow
     widened, lowered = wide * weight * (stored < wide), narrow * weight * (narrow < wide)
@@ -198,13 +199,12 @@ def _recomputed_loss(
     one = tape.new(hidden.count, hidden.dtype, "hidden state in the order of its labels")
     order = tape.new(2 * tokens, "int64", "labels and their order", no_grad=True)
     summed = stored * trained
-    own = maximum(lowered + narrow * trained, (narrow + wide) * trained * (stored < wide)) + narrow * logits
     tape.record(
         "recomputed_loss",
         (hidden,),
         tape.new(1, "fp32", "loss"),
         (one, order),
         weight=summed,
-        scratch=maximum(copied, lowered + scored, own, 2 * summed, 2 * one.size),
+        scratch=maximum(copied, lowered + scored, 2 * summed, 2 * one.size),
         forward_scratch=maximum(copied, scored),
     )
