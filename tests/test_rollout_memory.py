@@ -194,6 +194,14 @@ def test_log_probabilities_have_the_memory_of_their_own_micro_batches() -> None:
     assert as_update["memory/phase/logprobs"] == usual["memory/phase/logprobs"] < usual["memory/phase/update"]
 
 
+def test_megatron_s_logits_are_cast_in_passes_without_gradients_too() -> None:
+    """Half of the vocabulary on each of two ranks: 16-bit logits, fp32 ones and their exponentials, 10 bytes; a rank
+    has the head's input of all tokens."""
+    token = 2 * 4096 + 10 * 128_256 / 2 + 2 * 8
+    each = passes(f"{LINE} --framework megatron-core --tp 2".replace(" --zero 3", ""), 16, 16)
+    assert each / (1200 * token) == pytest.approx(GAPS, rel=0.01)
+
+
 def test_what_is_on_the_host_until_the_update_is_not_in_the_passes_before_it() -> None:
     """States of 12 bytes per parameter over 8 GPUs; the weights are needed there."""
     here, away = (values(f"memory {LINE}{more}") for more in ("", " --offload optimizer,parameters"))

@@ -35,6 +35,7 @@ _MEGATRON = replace(
     swiglu="fused",
     gather_again=True,
     parallel_loss=True,
+    log_probs="vocabulary",
     gathers_heads=True,
     scores_inside=True,
     grouped_linears=True,
@@ -43,9 +44,11 @@ _MEGATRON = replace(
 experts, whose linear_fc1 and linear_fc2 are linear layers (modelscope/mcore-bridge src/mcore_bridge/tuners/lora.py,
 LoraParallelLinear: a pair of thin ones next to each, with dropout); transformer/multi_latent_attention.py joins the
 parts of [tokens, sequences, heads, elements], and so does pytorch/torchtitan torchtitan/models/deepseek_v3/model.py of
-[sequences, tokens, heads, elements]: the kernels of TransformerEngine and torch return the result as the query lies."""
+[sequences, tokens, heads, elements]: the kernels of TransformerEngine and torch return the result as the query lies.
+transformer/module.py, Float16Module: what the last stage returns is cast to fp32, logits too where the model has no
+labels (verl workers/actor/megatron_actor.py, logits_processor; THUDM/slime slime/utils/ppo_utils.py)."""
 _MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
-_NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded")
+_NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded", log_probs="")
 _TITAN = replace(_LIBRARY, rotary="kernel", tokens_first=True, shifted=False, parallel_loss=True, gathers_keys=True)
 _TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False, gathers_keys=False)
 _LITGPT = replace(

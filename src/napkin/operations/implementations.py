@@ -143,6 +143,8 @@ class Implementation:
     cuts         the last token's logits and the first label of each sequence are cut off: of the logits as they are
                  (given), or after their cast to fp32; "": neither
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
+    log_probs    form of the loss over log-probabilities, if logits leave the model in fp32 whatever its weights have;
+                 "": that of the weights decides
     holds_logits  a variable of the training loop refers to what the model returned, logits too, until the backward pass
                  is over
     parallel_loss  the loss works on the divided vocabulary
@@ -289,6 +291,7 @@ class Implementation:
     holds_logits: bool = False
     parallel_loss: bool = False
     loss: str = ""
+    log_probs: str = ""
     gathers_heads: bool = False
     gathers_keys: bool = False
     head_is_layer: bool = False

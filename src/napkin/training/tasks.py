@@ -85,16 +85,18 @@ class ForwardPass:
     larger: int = 1
 
 
-def loss_of(task: Task, loss: str, precision: Precision, reference: str = "") -> str:
+def loss_of(task: Task, loss: str, precision: Precision, reference: str = "", log_probs: str = "") -> str:
     """Return the form of a task's loss if an implementation has `loss` for text: over log-probabilities in the dtype of
     the logits, fp32 under autocast (accelerate, convert_outputs_to_fp32), or over both models' distributions;
-    reference: the source of the other model's."""
+    reference: the source of the other model's; log_probs: the implementation's own form over log-probabilities."""
     under_autocast = precision.param == "fp32" and precision.compute not in ("fp32", "tf32")
     wide = under_autocast or precision.network.param == "fp32"
     if task.teacher and reference != PRECOMPUTED:
         return WIDE_DIVERGENCE if wide else DIVERGENCE
     if not (task.preference or task.teacher) or loss in OVER_LOG_PROBS:
         return loss
+    if log_probs and task.preference:
+        return log_probs
     return WIDE_LOG_PROBS if wide else LOG_PROBS
 
 

@@ -194,7 +194,7 @@ def read_loss(
     task = read_task(inputs)
     stored = str(inputs.peek("reference") or "") if "reference" in inputs.command.names else ""
     own = next((one.loss for one in (kernels, read_named_trainer(inputs)) if one is not None and one.loss), "")
-    form = loss_of(task, own or implementation.loss, policy, stored)
+    form = loss_of(task, own or implementation.loss, policy, stored, implementation.log_probs)
     loss = inputs.text("loss", default=form or TORCH_LOSS)
     if loss in (DIVERGENCE, WIDE_DIVERGENCE) and not task.teacher:
         raise Refused(f"--loss {loss}: it is between two models' distributions", "--task distill")

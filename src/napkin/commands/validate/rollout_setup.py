@@ -81,7 +81,7 @@ def setup_of(
     compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
     reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
     setup = Setup(
-        replace(implementation, loss=loss_of(task, implementation.loss, precision)),
+        replace(implementation, loss=loss_of(task, implementation.loss, precision, log_probs=implementation.log_probs)),
         layout,
         precision,
         optimizer,

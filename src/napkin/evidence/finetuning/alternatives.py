@@ -56,7 +56,7 @@ def _with_linear_experts(setup: Setup) -> Setup:
 
 def _with_loss(setup: Setup, loss: str) -> Setup:
     """Return a setup with another loss of text."""
-    found = loss_of(setup.task, loss, setup.precision)
+    found = loss_of(setup.task, loss, setup.precision, log_probs=setup.implementation.log_probs)
     return replace(setup, implementation=replace(setup.implementation, loss=found))
 
 

@@ -121,7 +121,8 @@ def fine_tuning(row: RowFields) -> FineTuning:
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
     plain = with_loss(row, model, implementation_of(name, model.family), framework)
-    bare = replace(plain, loss=loss_of(asked, plain.loss, precision), holds_logits=holds_logits(row))
+    form = loss_of(asked, plain.loss, precision, log_probs=plain.log_probs)
+    bare = replace(plain, loss=form, holds_logits=holds_logits(row))
     tuning = None if kind == "full" else adapters_of(row, model, bare, other)
     implementation = _as_it_runs(row, bare, tuning, precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
