@@ -52,8 +52,8 @@ class Recorder:
         self.linear_dtype = linear_dtype
         self.fuses_gradients = fuses_gradients
         self.shares = shares
-        self.narrow: dict[int, Tensor] = {}
-        """Copies in fewer bits that linear layers share, by the id of what they copy."""
+        self.narrow: dict[int, tuple[Tensor, Tensor]] = {}
+        """What linear layers that share it copy into fewer bits, and the copy, by the id of the former."""
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.remembered: list[tuple[int, Number]] = []

@@ -219,12 +219,12 @@ class Tape(Recorder):
 
     def narrowed(self, x: Tensor) -> Tensor:
         """Return the copy of x in fewer bits that linear layers multiply and save: of each, or one for all."""
-        copy = self.narrow.get(id(x))
+        _, copy = self.narrow.get(id(x), (x, None))
         if copy is None:
             copy = self.new(x.count, self.linear_dtype, f"as {self.linear_dtype}")
             copy.storage.narrowed = True
             if self.shares:
-                self.narrow[id(x)] = copy
+                self.narrow[id(x)] = x, copy
         return copy
 
     def weight_copy(self, count: Number, label: str) -> Tensor:

@@ -153,15 +153,19 @@ def launches_of(operations: Sequence[Operation], layout: StepLayout, parts: Sequ
     added = [op for op in operations if op.role in (ADAPTER, MERGED)]
     own = [op for op in operations if op.role not in (ADAPTER, MERGED)]
     usual = max(sum(sum(replace(op, learning=ALL).launch_counts()) for op in own), 1)
-    again = layout.layers_recomputed * any(op.learning.runs for op in operations)
+    learns = any(op.learning.runs for op in operations)
+    again, core = layout.layers_recomputed * learns, layout.attention_recomputed * learns
     passes = [
         [sum(_counts_as(op, layout) * op.launch_counts()[way] for op in some) for way in (0, 1)]
-        + [sum(_counts_as(op, layout) * op.launch_counts()[0] for op in some if op.name in repeated)]
+        + [
+            sum(_counts_as(op, layout) * op.launch_counts()[0] for op in some if op.name in repeated)
+            + core * sum(op.launch_counts()[0] for op in some if op.attends() and op.name not in repeated)
+        ]
         for some in (own, added)
     ]
     plain, adapters = (ahead * (1 + again) + back + more for ahead, back, more in passes)
     every, ahead = plain + adapters, sum(one for one, *_ in passes)
-    gathered = 1 + any(op.learning.runs for op in operations) + layout.gathers_again * again
+    gathered = 1 + learns + layout.gathers_again * again
     matrices = [sum(len(op.weights()) for op in added), sum(1 for op in own if op.weights())]
     units = (layout.gathers_layers + layout.gathers_adapters * matrices[0]) * gathered
     modules = layout.gathers_modules * sum(matrices) * gathered
