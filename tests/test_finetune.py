@@ -199,7 +199,7 @@ def test_memory_of_reinforcement_learning_is_that_of_its_phases(tmp_path: pathli
     [
         ("cognitivecomputations/dolphin-2.6-mistral-7b", "mistral-7b"),
         ("gradientai/Llama-3-8B-Instruct-Gradient-1048k", "llama3-8b"),
-        ("NousResearch/Nous-Hermes-Llama2-13b", "llama2-13b"),
+        ("NousResearch/Nous-Hermes-Llama2-13b", "nous-hermes-llama2-13b"),
         ("lmsys/vicuna-13b-v1.3", "llama-13b"),
         ("HuggingFaceH4/zephyr-7b-beta", "mistral-7b"),
         ("liuhaotian/llava-v1.6-mistral-7b", ""),  # images too

@@ -152,10 +152,10 @@ def _near(name: str, fetched: str) -> str:
     from napkin.inputs import near_names
 
     spelled = _spelled()
-    meant = near_names.meant_by(name, spelled)
     if fetched:
+        meant = near_names.meant_by(name, spelled)
         return f"did you mean {' or '.join(meant)}? else {fetched}" if meant else fetched
-    if meant or (meant := near_names.alike(name, spelled)):
+    if meant := near_names.nearest(name, spelled):
         return f"did you mean {' or '.join(meant)}?"
     if like := near_names.alike_but_for_words(name, spelled):
         return f"a config.json's path will do; only like it by name: {' or '.join(like)}"
@@ -172,7 +172,7 @@ def shapeless(name: str, of: str = "its model") -> NapkinError:
     from napkin.inputs import near_names
 
     spelled = _spelled() if name else {}
-    near = near_names.meant_by(name, spelled) or near_names.alike(name, spelled)
+    near = near_names.nearest(name, spelled)
     told = f" (near: {', '.join(near)})" if near else ""
     return NapkinError(f"no preset has the shape of {name[:60] or of}{told}")
 

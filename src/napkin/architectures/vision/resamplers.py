@@ -132,11 +132,11 @@ def perceiver(sees: Sees) -> Projected:
     if not isinstance(inner, int) or not isinstance(function, str):
         raise sees.config.wrong("text_config", "has no width of its MLP")
     each: Operations = (
-        Matmul("gate", ("x",), sees.width, inner),
+        Matmul("gate", ("x",), sees.width, inner, module="modality_projection.gate_proj"),
         Activation("activation", ("gate",), inner, function),
-        Matmul("up", ("x",), sees.width, inner),
+        Matmul("up", ("x",), sees.width, inner, module="modality_projection.up_proj"),
         Multiply("gated", ("activation", "up"), inner),
-        Matmul("down", ("gated",), inner, hidden),
+        Matmul("down", ("gated",), inner, hidden, module="modality_projection.down_proj"),
     )
     heads, kv_heads, head_dim = (
         config.integer(f) for f in ("resampler_n_heads", "num_key_value_heads", "resampler_head_dim")

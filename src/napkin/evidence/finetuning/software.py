@@ -68,8 +68,9 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
 
 
 def plugins_of(row: RowFields) -> tuple[Plugin, ...]:
-    """Return the plugins that a row names."""
-    return plugins_in(" ".join(row.text(f"layout.{name}") for name in ("loss", "kernels", "framework")).lower())
+    """Return the plugins that a row names; the words of one may have blanks or underscores between them."""
+    kernels = re.sub("[_ ]+", "-", row.text("layout.kernels"))
+    return plugins_in(f"{row.text('layout.loss')} {kernels} {row.text('layout.framework')}".lower())
 
 
 def _is_fsdp2(row: RowFields) -> bool:

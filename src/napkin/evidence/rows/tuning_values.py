@@ -158,13 +158,6 @@ def _form(row: RowFields, told: list[str]) -> RowFields:
     return changed(row, "layout", optimizer_form=said) if said else row
 
 
-def _kernels(row: RowFields, told: list[str]) -> RowFields:
-    """Read the name of a configuration of kernels with blanks or underscores as with hyphens."""
-    said = row.text("layout.kernels").strip()
-    plain = re.sub(r"[_ ]+", "-", said)
-    return changed(row, "layout", kernels=plain) if plain != said and re.fullmatch(r"[\w -]+", said) else row
-
-
 KINDS = """full lora qlora dora qdora rslora galore apollo lisa badam adalora vera ia3 loha lokr oft boft bone miss
 hra xlora randlora fourierft prefixtuning ptuning prompttuning bitfit freeze pissa loftq loraplus longlora llamapro"""
 """What rows say is trained; other words are taken for adapters of another kind, with a wide interval."""
@@ -211,7 +204,6 @@ TUNING_READERS: tuple[Reader, ...] = (
     _attention,
     _figure,
     _form,
-    _kernels,
     _kind,
     _shape,
 )
