@@ -89,8 +89,8 @@ def test_attention_s_result_is_not_copied() -> None:
 
 
 def test_fused_projections_share_an_8_bit_copy() -> None:
-    """Query, key and value are one product, and so are gate and up: of a layer's norms and of the gated product one byte
-    of each element in place of two. Attention keeps its result in 16 bits, next to the copy that its projection reads."""
+    """Query, key and value are one product, and so are gate and up: of a layer's norms and of the gated product one
+    byte of each element in place of two. Attention keeps its result in 16 bits, next to its projection's copy."""
     deeper = {**LLAMA, "num_hidden_layers": LAYERS + 1}
     lines = [(one, f"--precision {name}") for name in ("bf16-mixed", "fp8-mixed") for one in (deeper, LLAMA)]
     saved = [values(one, "none", more=more)["memory/activations/saved"] for one, more in lines]
