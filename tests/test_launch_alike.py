@@ -337,3 +337,13 @@ fi
 """
     with pytest.raises(NapkinError, match=r"is put together from \$APP, set in an undecided branch"):
         read(text)
+
+
+@pytest.mark.parametrize(("other", "told"), [("4096", True), ("2048", False), ("null", False)])
+def test_another_name_of_an_option_with_another_value_is_told(other: str, told: bool) -> None:
+    """TRL's newer name of a length wins over the older one, which a file may still have."""
+    own = "model_name_or_path: Qwen/Qwen2.5-7B\nuse_peft: true\nper_device_train_batch_size: 2\n"
+    file = f"{own}max_seq_length: {other}\nmax_length: 2048\n"
+    found = reading_of(source_of(file, "train.yaml"))
+    assert found.value_of("seq") == 2048
+    assert ("max_seq_length" in [said.key for said in found.not_modelled]) == told

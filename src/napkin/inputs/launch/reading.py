@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
@@ -92,9 +92,20 @@ class Reading:
         found, names = self.read(keys, how), keys.split("|")
         if found is not None:
             self.put(option, found, self.named(*names))
+            self._disable_others(option, names, how, found)
         elif not silent and self.find(*names) is not None:
             self.ask(option, self.named(*names))
         return found
+
+    def _disable_others(self, option: str, names: Sequence[str], how: Callable[[object], T | None], found: T) -> None:
+        """Say which other names of an option the file gives another value."""
+        used = self.named(*names)
+        for key in names[names.index(used) + 1 :]:
+            value = self.find(key)
+            if value is None or isinstance(value.value, Open) or value is self.find(used):
+                continue
+            if (other := self.parsed(value, how)) not in (found, None):
+                self.disable(key, f"{other} has no effect: {used} is {found}", option)
 
     def parsed(self, value: FileValue, how: Callable[[object], T]) -> T:
         """Return a value parsed by `how`. A value that it cannot parse is an error (2) at its key."""

@@ -34,13 +34,12 @@ def seq(reading: Reading) -> None:
         lengths = [reading.read(key, whole) or 0 for key in parts]
         reading.derive("seq", sum(lengths) if all(lengths) else None, *parts)
         return
-    for key in LENGTHS:
-        if key in reading.source:
-            if reading.take("seq", key, whole):
-                reading.told("max_prompt_length", "max_completion_length")
-            else:
-                reading.ask("seq", key)
-            return
+    if stated := [key for key in LENGTHS if key in reading.source]:
+        if reading.take("seq", "|".join(stated), whole):
+            reading.told("max_prompt_length", "max_completion_length")
+        else:
+            reading.ask("seq", stated[0])
+        return
     for keys in HALVES:
         halves = [reading.read(key, whole) for key in keys]
         if all(halves) and _has_decoder(reading.value_of("model")):
