@@ -72,14 +72,10 @@ def meant_by(name: str, spelled: Mapping[str, str]) -> list[str]:
 def nearest(name: str, spelled: Mapping[str, str]) -> list[str]:
     """Return the models that a name is a slip of, else those alike. The same words in another version or size are
     nearer than a slip of a word: `llama-8b` means a llama3-8b before a llasa-8b."""
-    slips, others, own = meant_by(name, spelled), alike(name, spelled), parts_of(name, typed=True).words
+    slips, own = meant_by(name, spelled), parts_of(name, typed=True).words
+    others = of_size(name, spelled) or relatives_of(name, spelled)
     exact = [one for one in others if parts_of(one).words == own]
     return exact if exact and not any(parts_of(one).words == own for one in slips) else slips or others
-
-
-def alike(name: str, spelled: Mapping[str, str]) -> list[str]:
-    """Return models of the same words and size, else of the same words and version, the likest first."""
-    return of_size(name, spelled) or relatives_of(name, spelled)
 
 
 def relatives_of(name: str, spelled: Mapping[str, str]) -> list[str]:

@@ -42,10 +42,9 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     rates, layout = clock.rates, clock.layout
     per_rank = tokens_of_rank(clock, name)
     hidden_size, inner = (size(f"{name}/{what}", getattr(op, what)) for what in ("d_model", "d_ff"))
-    ran = size(f"{name}/experts_of_a_token", where(clock.layout.unrouted > 0, op.experts, op.top_k))
-    routed = term.multiply(f"{name}/routed", per_rank, ran)
+    routed = routed_rows(clock, op, name, per_rank)
     gemms = gemm_time(clock, op, name, routed)
-    work = term.multiply(f"{name}/inner_elements", routed, inner, clock.rate("elementwise", rates.elementwise))
+    work = inner_work(clock, op, name, routed)
     permuted = term.multiply(
         f"{name}/permuted", clock.rate("permutation_bytes", rates.permutation_bytes, BYTE), routed, hidden_size
     )
@@ -66,10 +65,9 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
         ("forward", gemms[0], 0, PERMUTED_FORWARD, CAST_FORWARD, BIAS_FORWARD, clamped),
         ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD, BIAS_BACKWARD, (*of_first, *masked, *of_weights)),
     ):
-        per_element = term.constant(f"bytes_{way}", (GATED_BYTES if op.gated else PLAIN_BYTES)[each], BYTE)
         moved = term.add(
             f"{name}/elementwise/{way}/bytes",
-            term.multiply(f"{name}/elementwise/{way}/inner", per_element, work),
+            inner_bytes(op, f"{name}/elementwise/{way}/inner", each, work),
             term.multiply(f"{name}/elementwise/{way}/permuted", split(f"permuted/{way}", share), permuted),
             *(
                 term.multiply(f"{name}/elementwise/{way}/biased", split(f"biased/{way}", bias_share), one)
@@ -91,15 +89,26 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
 
 def activation_time(clock: Clock, op: RoutedExperts, name: str) -> Term:
     """Return the seconds of the activation of routed experts in one forward pass."""
-    routed = term.multiply(f"{name}/routed", tokens_of_rank(clock, name), size(f"{name}/top_k", op.top_k))
-    work = term.multiply(
-        f"{name}/activation/elements",
-        routed,
-        size(f"{name}/d_ff", op.d_ff),
-        clock.rate("elementwise", clock.rates.elementwise),
-    )
-    per_element = term.constant("bytes_forward", (GATED_BYTES if op.gated else PLAIN_BYTES)[0], BYTE)
-    return clock.move(f"{name}/activation", term.multiply(f"{name}/activation/bytes", per_element, work))
+    work = inner_work(clock, op, name, routed_rows(clock, op, name, tokens_of_rank(clock, name)))
+    return clock.move(f"{name}/activation", inner_bytes(op, f"{name}/activation/bytes", 0, work))
+
+
+def routed_rows(clock: Clock, op: RoutedExperts, name: str, per_rank: Term) -> Term:
+    """Return the rows that experts multiply: the tokens of a rank times the experts that each runs."""
+    ran = size(f"{name}/experts_of_a_token", where(clock.layout.unrouted > 0, op.experts, op.top_k))
+    return term.multiply(f"{name}/routed", per_rank, ran)
+
+
+def inner_work(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> Term:
+    """Return the elements of the experts' inner width, times the traffic of elementwise kernels over the usual."""
+    inner = size(f"{name}/d_ff", op.d_ff)
+    return term.multiply(f"{name}/inner_elements", routed, inner, clock.rate("elementwise", clock.rates.elementwise))
+
+
+def inner_bytes(op: RoutedExperts, name: str, way: int, work: Term) -> Term:
+    """Return the bytes that the activation moves, forward (0) or backward (1)."""
+    each = term.constant(f"bytes_{('forward', 'backward')[way]}", (GATED_BYTES if op.gated else PLAIN_BYTES)[way], BYTE)
+    return term.multiply(name, each, work)
 
 
 def tokens_of_rank(clock: Clock, name: str) -> Term:

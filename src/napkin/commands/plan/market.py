@@ -80,9 +80,8 @@ def answer(question: MarketQuestion) -> Answer:
 def _plan(question: MarketQuestion, offer: Offer) -> PlannedOffer:
     """Return the best layout for each count of an accelerator, or the reason why there is none."""
     spare: dict[str, NapkinError] = {}
-    gpus = {"gpus": OptionText(question.gpus)} if question.gpus else {"min": OptionText("gpus")}
-    if "nodes" in question.asked:
-        gpus = {}
+    fewest = {} if "nodes" in question.asked else {"min": OptionText("gpus")}
+    gpus = {"gpus": OptionText(question.gpus)} if question.gpus else fewest
     one = {"hardware": OptionText(offer.slug), "price": OptionText(repr(offer.price.middle))}
     named = offer.row
     try:

@@ -107,8 +107,8 @@ def lengths_of(row: RowFields, micro: int, samples: int, seen: float = 0.0, join
 
 def _is_padded(row: RowFields, joins: bool) -> bool:
     """Return whether each sequence is padded to the longest of its micro-batch."""
-    free, how = row.flag("layout.padding_free"), row.text("layout.padded")
-    said = free or row.flag("layout.packed") or "padding-free" in row.text("layout.kernels") or how == "False"
+    free, how = row.flag("layout.padding_free"), row.part("layout").get("padded")
+    said = free or row.flag("layout.packed") or "padding-free" in row.text("layout.kernels") or how is False
     usual = joins and free is None and not how
     return not (said or usual)
 

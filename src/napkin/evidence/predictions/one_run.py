@@ -162,7 +162,7 @@ def slots_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:
 
 def network_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:
     """Return whether GPUs of several nodes are joined by a network of which nothing is stated."""
-    return gpus > at.node and at.generation != "tpu" and not is_given(hardware, "nic_bandwidth")
+    return bool(at.leaves_node(gpus)) and not is_given(hardware, "nic_bandwidth")
 
 
 def asked(

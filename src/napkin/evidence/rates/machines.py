@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.elementwise import Number, where
+from napkin.elementwise import Flag, Number, where
 from napkin.errors import Refused
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import RACK, Hardware, find_link
@@ -37,6 +37,8 @@ WITH_SMALL_UNITS, SMALL_UNITS = ("turing", "ampere", "ada", "blackwell"), 1024
 whitepaper, table 3; Ada GPU architecture whitepaper, appendix A), and the generations that have it on some GPUs."""
 LARGE_UNITS = 2048
 """The same of an A100 (NVIDIA A100 whitepaper, table 3)."""
+TORUS = ("tpu",)
+"""Generations whose accelerators a torus joins, in nodes and between them: rings run along each of its axes."""
 HOPPER, HOPPER_UNITS = "hopper", 4096
 """The same of an H100 (NVIDIA H100 whitepaper, table 2), and its generation; an H20 is held at a quarter of it."""
 
@@ -88,6 +90,10 @@ class Machine:
     def small(self) -> Number:
         """Return 1 if a multiprocessor has the small matrix units."""
         return where((self.issued > 0) & (self.issued <= SMALL_UNITS) & (self.generation != HOPPER), 1, 0)
+
+    def leaves_node(self, gpus: Number) -> Flag:
+        """Return whether a network between nodes joins this many accelerators."""
+        return gpus > self.node and self.generation not in TORUS
 
     @property
     def low(self) -> Number:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.evidence.rates.decompositions import SEEN
-from napkin.evidence.rates.machines import HOPPER_UNITS, LARGE_UNITS, Machine
+from napkin.evidence.rates.machines import HOPPER_UNITS, LARGE_UNITS, TORUS, Machine
 from napkin.evidence.rates.priors import CHIP
 from napkin.evidence.software.stacks import SINCE_HOPPER, SoftwareStack
 from napkin.record import record, replace
@@ -37,8 +37,6 @@ WITH_UNITS_OF_ITS_OWN = "blackwell"
 those of older ones, which run as on Hopper (NVIDIA/cutlass media/docs/cpp/blackwell_functionality.md). `flash` without
 a version is between the two, as a release decides (torch's cuDNN and FlashAttention-4, or FlashAttention-2)."""
 
-WITHOUT_RINGS = ("tpu",)
-"""Generations whose collectives are not NCCL's rings over all ranks: a torus has rings along each of its axes."""
 FIRST = ("flash1", "efficient")
 """Kernels of FlashAttention's first algorithm, which divide the work by heads and sequences alone."""
 
@@ -133,8 +131,8 @@ def _of_collectives(at: Machine, stack: SoftwareStack, fabric: str, asynchronous
         "wire": f"wire/{fabric}",
         "tensor_latency": "tensor_latency",
         "data_latency": "data_latency",
-        "link_hop": "zero" if at.generation in WITHOUT_RINGS else "hop/link",
-        "network_hop": "zero" if at.generation in WITHOUT_RINGS else "hop/network",
+        "link_hop": "zero" if at.generation in TORUS else "hop/link",
+        "network_hop": "zero" if at.generation in TORUS else "hop/network",
         "tensor_exposed": f"tensor_exposed/{'async' if asynchronous.tensor else shown}",
         "pipeline_exposed": f"pipeline_exposed/{shown}",
         "context_exposed": "context_exposed",

@@ -18,6 +18,7 @@ from napkin.inputs.unread import distance
 from napkin.options.meaning import meaning
 from napkin.options.meanings import VALUES
 from napkin.training.frameworks import FRAMEWORKS
+from napkin.training.optimizer import FORMS
 from napkin.training.precision import POLICIES
 from napkin.training.trainers import TRAINERS
 
@@ -145,9 +146,6 @@ def _figure(row: RowFields, told: list[str]) -> RowFields:
     if re.fullmatch(r"[\w.-]+", said):
         raise row.wrong("measured.what", f"{printable(repr(said), 40)} is not one of {', '.join(FIGURES)}")
     return row
-
-
-FORMS = ("foreach", "forloop", "fused")
 
 
 def _form(row: RowFields, told: list[str]) -> RowFields:

@@ -17,13 +17,11 @@ from napkin.inputs.launch.harmless import is_harmless
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.load import printable
 from napkin.inputs.unread import distance
+from napkin.training.tasks import TASKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-ROLLOUTS = ("grpo", "ppo", "rloo")
-"""Tasks whose steps generate."""
 
 
 def understood(row: RowFields, schema: str) -> tuple[RowFields, tuple[str, ...]]:
@@ -86,7 +84,8 @@ def _read_key(
     if value is None:
         return []
     if name in (*keys.read.split(), *keys.silent.split()):
-        unread = block == "layout" and name in NOT_IN_ROLLOUTS.split() and row.text("task") in ROLLOUTS
+        task = TASKS.get(row.text("task"))
+        unread = block == "layout" and name in NOT_IN_ROLLOUTS.split() and task is not None and task.rollout
         if unread and not is_off(name, value) and value != 1:
             told.append(f"{shown}: not read for {row.text('task')}")
         return []

@@ -139,7 +139,7 @@ def _on_slower_networks(
     rows = []
     for row in columns.kept:
         at = machine(hardware.find(row.chip), "bf16", None, row.node)
-        if row.network is None and at.generation != "tpu" and row.gpus > at.node:
+        if row.network is None and at.leaves_node(row.gpus):
             rows.append(replace(row, network=less * float(at.network)))
     found = Columns(rows)
     if not found.kept:
