@@ -119,7 +119,7 @@ def test_a_number_of_gpus_is_read_like_any_other(napkin: Napkin, count: str) -> 
     [
         ("plan llama3-8b --hardware h100,h800 --gpus 64 --tokens 1T", "no price of it is known"),
         ("plan llama3-8b --hardware h100,a100 --gpus 64", "--tokens is missing"),
-        ("plan llama3-8b --hardware h100,a100 --tokens 1T --budget 50000", "--budget does not say how many GPUs"),
+        ("plan llama3-8b --hardware h100,a100 --tokens 1T --budget 50000", "--budget does not determine --gpus"),
         ("plan llama3-8b --hardware h100,,a100 --gpus 8 --tokens 1T", "names nothing"),
         ("plan llama3-8b --hardware h100,a100 --gpus 64 --min gpus --tokens 1T", "a contradiction"),
         ("memory llama3-8b --hardware h100,a100", "is several values"),

@@ -136,7 +136,7 @@ def test_the_fewest_gpus_are_enough_and_half_are_not(napkin: Napkin) -> None:
         ("plan llama3-8b --hardware h100 --objective time", "--gpus is missing"),
         ("plan llama3-8b --hardware h100 --within 3d", "--within needs --tokens"),
         ("plan llama3-8b --hardware mi250x --gpus 8 --tokens 1T --budget 1000", "--budget needs --price"),
-        ("plan llama3-8b --hardware h100 --tokens 1T --budget 200k", "--budget does not say how many GPUs"),
+        ("plan llama3-8b --hardware h100 --tokens 1T --budget 200k", "--budget does not determine --gpus"),
         ("plan llama3-8b --hardware h100 --gpus 16..8", "empty range"),
         ("plan llama3-8b --hardware h100 --gpus 8 --objective speed", "not one of"),
         ("plan llama3-8b --hardware h100 --gpus 8..16 --within 3d", "--within needs --tokens"),

@@ -126,7 +126,7 @@ def check_machine_or_deadline(inputs: Inputs) -> None:
     fewest = "gpus" in (read_least(inputs), inputs.text("objective") if "objective" in inputs else None)
     if inputs.has("budget") and not fewest and not any(map(inputs.has, ("gpus", "nodes", "within"))):
         raise NapkinError(
-            "--budget does not say how many GPUs: a run costs about as much on few GPUs for years as on many",
+            "--budget does not determine --gpus: the cost barely depends on them",
             "--within 30d finds the fewest, --gpus 64..512 compares some",
         )
 
