@@ -14,7 +14,7 @@ from napkin.counting.params import params
 from napkin.errors import REFUSED, USAGE, NapkinError
 from napkin.inputs.load import Document
 from napkin.inputs.model_file import config_from
-from napkin.inputs.unread import distance
+from napkin.inputs.slips import among_others, distance, slip_of
 from tests.conftest import ROOT, model_of, run_line
 
 LLAMA: dict[str, Any] = {
@@ -205,6 +205,22 @@ def test_a_name_that_another_class_reads_is_no_misspelling() -> None:
 )
 def test_distance_counts_letters(one: str, other: str, far: int) -> None:
     assert distance(one, other, 5) == far
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "alone", "beside"),
+    [
+        ("tie", ("tied", "tier"), "tied", ""),  # one letter of four: too short to tell where other words may stand
+        ("min_length", ("max_length",), "max_length", ""),  # two letters of ten
+        ("hidden_siez", ("hidden_size",), "hidden_size", "hidden_size"),  # neighbors that are swapped count once
+        ("hidden_size", ("hidden_size", "hidden_sizes"), "", ""),  # a known word is no slip
+        ("num_atention_head", ("num_attention_heads", "num_kv_heads"), "num_attention_heads", "num_attention_heads"),
+        ("ep", ("dp", "sp"), "", ""),
+    ],
+)
+def test_a_slip_is_longer_where_all_words_are_known(word: str, known: tuple[str, ...], alone: str, beside: str) -> None:
+    assert slip_of(word, known) == alone
+    assert slip_of(word, known, among_others) == beside
 
 
 # --- lists per layer, numbers, defaults ------------------------------------------------------------------------------

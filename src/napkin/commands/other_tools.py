@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from napkin.errors import NapkinError
-from napkin.options.meaning import meaning
-from napkin.options.meanings import meanings
+from napkin.options.meanings import said_by
 from napkin.options.registry import OPTIONS
 
 
@@ -15,10 +14,7 @@ def options_meant(key: str, value: object, taken: Container[str], where: str) ->
     """Return what an option of another tool says with its value, by napkin's options; None if no tool has it, or the
     command does not have what it means. Raises NapkinError (2) with the option to write for one without a single
     meaning."""
-    means = meanings(key.strip().lstrip("-").lower().replace("_", "-"))
-    if means is None or isinstance(value, (dict, list, tuple)) or value is None:
-        return None
-    found = meaning(means, str(value).lower() if isinstance(value, bool) else str(value), None)
+    found = said_by(key.strip().lstrip("-").lower().replace("_", "-"), value)
     if found is None:
         return None
     if found.refusal:

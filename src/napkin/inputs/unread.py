@@ -7,15 +7,12 @@ napkin has not seen what the class reads, any field that is not known to change 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 
 from napkin.inputs.class_facts import read_by_class
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from napkin.inputs.slips import slip_of
 
 CHECKED = 500
 """Unread fields of a file that are looked at one by one."""
@@ -37,7 +34,7 @@ def settle(config: Config, assumed: Collection[str] = (), strict: bool = False) 
         config.assumed.update(field for field in _unread(config, set()) if field not in left)
     if not left:
         return
-    from napkin._tables.class_fields import TRANSFORMERS
+    from napkin._tables.class_fields import ANYWHERE, TRANSFORMERS
 
     kind, known = printable(config.model_type, 40), read_by_class(config.model_type)
     if known is None:
@@ -50,9 +47,10 @@ def settle(config: Config, assumed: Collection[str] = (), strict: bool = False) 
         _refuse(config, matters, f"{kind} reads it, and napkin does not know what it changes{_more(matters)}")
     unread = [field for field in left if field not in known]
     checked = _mattering(config, unread[:CHECKED])
+    absent = _absent(config, known) if checked else []
     for field in checked:
-        near = _near(field, known, config)
-        if near is not None:
+        near = "" if f" {field} " in f" {ANYWHERE} " else slip_of(field, absent)
+        if near:
             raise config.refuse(
                 field,
                 f"{kind} does not read it; is {near} meant?",
@@ -116,35 +114,9 @@ def _refuse(config: Config, fields: Sequence[str], what: str) -> None:
     raise config.refuse(fields[0], what, f"--assume-ignorable {first} goes on without it")
 
 
-def _near(field: str, read: Mapping[str, Any], config: Config) -> str | None:
-    """Return the field that this one may misspell: the class reads it and the file does not have it."""
-    from napkin._tables.class_fields import ANYWHERE
-
-    if f" {field} " in f" {ANYWHERE} ":
-        return None
-    for known in (*read, *config.aliases, *config.defaults):
-        far = 2 if len(known) > 7 else 1
-        short = len(known) < 4 or abs(len(known) - len(field)) > far
-        if (
-            not short
-            and distance(field, known, far) <= far
-            and not {known, *config.spellings(known)} & {*config.fields}
-        ):
-            return known
-    return None
-
-
-def distance(word: str, other: str, most: int) -> int:
-    """Return how many letters to add, remove, change or swap with their neighbor; more than `most` is `most` + 1."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(word, 1):
-        older, before, row = before, row, [i]
-        for j, wanted in enumerate(other, 1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
-            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == wanted:
-                cost = min(cost, older[j - 2] + 1)
-            row.append(cost)
-        if min(row) > most:
-            return most + 1
-    return row[-1]
+def _absent(config: Config, read: Iterable[str]) -> list[str]:
+    """Return the fields that a class or napkin reads and the file does not have under any name: what one of it may
+    misspell."""
+    present = {*config.fields}
+    known = dict.fromkeys((*read, *config.aliases, *config.defaults))
+    return [one for one in known if not present & {one, *config.spellings(one)}]

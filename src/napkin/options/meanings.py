@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from napkin.options.meaning import Meaning, meaning
+
 _SHARDED = "--zero 3 --dp-shard N: shard within groups of N GPUs, replicate between them"
 _POLICIES = "--precision bf16-mixed (fp32 master weights), amp-bf16 (fp32 weights, autocast) or bf16-pure"
 _HALF = "--precision fp16-mixed: fp16 weights, fp32 master weights and moments"
@@ -360,3 +362,12 @@ VALUES: dict[str, Mapping[str, str]] = {
 def meanings(spelling: str, table: Mapping[str, Mapping[str, str]] = MEANS) -> Mapping[str, str] | None:
     """Return what a spelling with another form of value means, by what follows it."""
     return next((means for names, means in table.items() if spelling in names.split()), None)
+
+
+def said_by(spelling: str, value: object) -> Meaning | None:
+    """Return what a setting of a file says under the name of another tool's option; None if no tool has that option, or
+    the value is none or several."""
+    means = meanings(spelling)
+    if means is None or value is None or isinstance(value, (dict, list, tuple)):
+        return None
+    return meaning(means, str(value).lower() if isinstance(value, bool) else str(value), None)

@@ -35,6 +35,8 @@ from napkin.training.precision import POLICIES
 from napkin.training.recomputation import SECOND_LINEARS, recompute
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from napkin.evidence.fit.arrays import Floats, Indices, Mask
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -275,14 +277,14 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
     figures = _stacked(
         (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
     )
-    columns = _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
-    forms = {form: getattr(first.plan, form) for form in _FORMS[1:]}
+    plan: dict[str, Any] = {form: getattr(first.plan, form) for form in _FORMS}
+    plan |= _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
     software = [stacks.stack(one.row.stack or stacks.UNKNOWN) for one in members]
     copies = np.array([one.row.gpus > 1 and s.copies_shards for one, s in zip(members, software, strict=True)])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
         # no published step has an optimizer of matrices
-        StepLayout(works=None, parts_recomputed=first.plan.parts_recomputed, **forms, **columns),
+        StepLayout(works=None, **plan),
         Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},
@@ -291,5 +293,5 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
             np.array([s.gather_early for s in software], dtype=float),
         ),
         np.array([one.row.policy == "bf16-pure" for one in members]),
-        (columns["zero"] == 3) & copies,
+        (plan["zero"] == 3) & copies,
     )

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from napkin.evidence.rows.files import MEMORY, RUNS, STEPS, TUNING
 from napkin.evidence.rows.keys import KEYS, RUN_BLOCKS, TUNED_SPEEDS
 from napkin.evidence.rows.keys import SPEEDS as MEASURED_SPEEDS
-from napkin.options.meaning import meaning
-from napkin.options.meanings import meanings
+from napkin.options.meanings import said_by
 from napkin.options.synonyms import VAGUE, named
 from napkin.record import record
 
@@ -275,13 +274,11 @@ def _as_option(schema: str, spelling: str, value: object) -> Meant:
     option = spelling if spelling in places else named(spelling, places)
     if option is not None:
         return Meant(((places[option], value),))
-    means = meanings(spelling)
-    if means is None or isinstance(value, (dict, list)):
+    found = said_by(spelling, value)
+    if found is None:
         return UNKNOWN
-    text = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else str(value)
-    found = meaning(means, text, None)
-    if found is None or found.refusal:
-        return Meant(refused=_in_keys(found.refusal) if found else "its value is missing")
+    if found.refusal:
+        return Meant(refused=_in_keys(found.refusal))
     if any(name not in places for name, _ in found.options):
         return UNKNOWN
     return Meant(tuple((places[name], said or True) for name, said in found.options))

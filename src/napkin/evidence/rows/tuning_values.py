@@ -14,7 +14,7 @@ from napkin.evidence.rows.words import SDPA, timed_kernel
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.load import printable
 from napkin.inputs.presets import is_preset
-from napkin.inputs.unread import distance
+from napkin.inputs.slips import slip_of
 from napkin.options.meaning import meaning
 from napkin.options.meanings import VALUES
 from napkin.training.frameworks import FRAMEWORKS
@@ -49,10 +49,9 @@ def _trainer(row: RowFields, told: list[str]) -> RowFields:
 
 
 def _refuse_slip(row: RowFields, path: str, said: str, known: Iterable[str]) -> None:
-    """Reject a value that is one or two letters from one that is known."""
-    close = [one for one in known if len(one) > 3 and distance(said, one, 2) <= (2 if len(one) > 5 else 1)]
-    if close:
-        raise row.wrong(path, f"{printable(repr(said), 40)} is not known; nearest: {close[0]}")
+    """Reject a value that misspells one that is known."""
+    if close := slip_of(said, known):
+        raise row.wrong(path, f"{printable(repr(said), 40)} is not known; nearest: {close}")
 
 
 def _stack(row: RowFields, told: list[str]) -> RowFields:

@@ -16,7 +16,7 @@ from napkin.evidence.rows.tuning_values import TUNING_READERS
 from napkin.inputs.launch.harmless import is_harmless
 from napkin.inputs.launch.names import model_of
 from napkin.inputs.load import printable
-from napkin.inputs.unread import distance
+from napkin.inputs.slips import slip_of
 from napkin.training.tasks import TASKS
 
 TYPE_CHECKING = False
@@ -107,7 +107,7 @@ def _read_key(
     hint = _hint(keys, name)
     if keys.closed and not is_off(name, value):
         raise row.wrong(path, f"not read{hint}")
-    if _misspells(keys, name):
+    if slip_of(plain(name), keys.read.split()):
         raise row.wrong(path, f"not read{hint}")
     told.append(f"{shown}: not read{hint}")
     return []
@@ -133,17 +133,6 @@ def _hint(keys: Keys, name: str) -> str:
     """Return the keys nearest to a name, in words."""
     close = nearest(name, (one for one in keys.read.split() if len(one) > 1), 2)
     return f"; nearest: {', '.join(close)}" if close else ""
-
-
-def _misspells(keys: Keys, name: str) -> bool:
-    """Return whether a name is one or two letters from a key that is read."""
-    word = plain(name)
-    return any(
-        len(known) > 3 and distance(word, known, far) <= far
-        for known in keys.read.split()
-        for far in (2 if len(known) > 7 else 1,)
-        if abs(len(known) - len(word)) <= far
-    )
 
 
 def _put(row: RowFields, fields: dict[str, Any], origin: str, path: str, value: object) -> None:

@@ -1,25 +1,16 @@
-"""Recognize slips of the fingers: a word of a list, and a key that a format reads and the file does not have."""
+"""Recognize a misspelled key: one that a format reads and the file does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.slips import among_others, slip_of
 
 CUT = 9
 """Least letters of a key whose ending is cut or added: gradient_checkpoint is gradient_checkpointing."""
 ENDING = 3
 """Most letters of that ending."""
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """Return the known word that a word misspells, the likest; "" if it is one of them, or like none."""
-    from napkin.inputs.unread import distance
-
-    words = tuple(known)
-    far = {one: distance(word, one, _letters(one)) for one in words}
-    near = [one for one in words if far[one] <= _letters(one)]
-    return min(near, key=far.__getitem__) if near and word not in words else ""
 
 
 def key_meant(key: str, looked: Iterable[str], source: LaunchFile) -> str:
@@ -33,7 +24,7 @@ def key_meant(key: str, looked: Iterable[str], source: LaunchFile) -> str:
     beside = [one for one in looked if "*" not in one and one.rpartition(".")[0] == block and one not in source]
     names = {_bare(one.rpartition(".")[2]): one for one in sorted(beside)}
     own = _bare(name)
-    return names.get(own) or names.get(meant(own, names)) or names.get(_whole(own, names), "")
+    return names.get(own) or names.get(slip_of(own, names, among_others)) or names.get(_whole(own, names), "")
 
 
 def _bare(name: str) -> str:
@@ -45,8 +36,3 @@ def _whole(name: str, known: Iterable[str]) -> str:
     pairs = ((one, *sorted((name, one), key=len)) for one in known)
     found = (one for one, short, long in pairs if long.startswith(short) and len(short) >= CUT)
     return next((one for one in found if abs(len(one) - len(name)) <= ENDING), "")
-
-
-def _letters(known: str) -> int:
-    """Return how many letters of a word may be wrong: none of a short one, which is like too many."""
-    return 0 if len(known) < 5 else 1 if len(known) < 12 else 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.low_rank import take_projected
-from napkin.inputs.launch.misspelled import meant
 from napkin.inputs.launch.values import Open, names
 from napkin.inputs.presets import base_of, is_preset, is_published, preset
 from napkin.inputs.republished import republished
+from napkin.inputs.slips import among_others, slip_of
 from napkin.options.optimizer_spellings import SPELLINGS, UNMODELED
 from napkin.options.training import FROZEN_FORMATS
 
@@ -57,7 +57,7 @@ def take_optimizer(reading: Reading, *keys: str) -> None:
         return
     if known not in OPTIMIZERS:
         reading.ask("optimizer", key)
-        near = meant(word, (*ADAMW, *SPELLINGS, *OPTIMIZERS))
+        near = slip_of(word, (*ADAMW, *SPELLINGS, *OPTIMIZERS), among_others)
         why = f", which {UNMODELED[known]}" if known in UNMODELED else f"; did you mean {near}?" if near else ""
         reading.refuse(key, f"napkin does not support optimizer {str(value.value)[:40]!r}{why}", "optimizer")
         return
