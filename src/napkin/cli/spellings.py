@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from napkin.cli.known import known
 from napkin.errors import NapkinError
 from napkin.options import ranges
-from napkin.options.launches import MEGATRON
+from napkin.options.launches import MEGATRON, TRAINING_ARGUMENTS
 from napkin.options.meaning import plain
 from napkin.options.option import Option
 from napkin.units import Unreadable, count
@@ -22,10 +22,8 @@ def is_megatron(words: Sequence[str]) -> bool:
 def is_trainer(words: Sequence[str]) -> bool:
     """Return whether a line was pasted from a launch of Hugging Face's Trainer: it has three options that only the
     Trainer has."""
-    from napkin.inputs.launch.hf.trl import ARGUMENTS
-
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    return len(names.intersection(ARGUMENTS)) > 2
+    return len(names.intersection(TRAINING_ARGUMENTS)) > 2
 
 
 def machine(text: str) -> tuple[str, str] | None:

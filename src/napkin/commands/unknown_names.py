@@ -6,24 +6,56 @@ from collections.abc import Callable, Iterable, Iterator
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.matmul_or_linear import TAKES
-from napkin.commands.question.machine import read_hardware_table
-from napkin.commands.question.named import named_config
-from napkin.commands.question.setup import read_optimizer
-from napkin.commands.question.software import read_framework, read_named_trainer
 from napkin.errors import NapkinError, Problems
-from napkin.inputs.hardware import find
 from napkin.inputs.load import STDIN, is_pipe
-from napkin.training.precision import precision
+
+
+def _read_model(inputs: Inputs) -> object:
+    from napkin.commands.question.named import named_config
+
+    return named_config(inputs.text("model"))
+
+
+def _read_hardware(inputs: Inputs) -> object:
+    from napkin.commands.question.machine import read_hardware_table
+    from napkin.inputs.hardware import find
+
+    return find(inputs.text("hardware"), read_hardware_table(inputs))
+
+
+def _read_trainer(inputs: Inputs) -> object:
+    from napkin.commands.question.software import read_named_trainer
+
+    return read_named_trainer(inputs)
+
+
+def _read_framework(inputs: Inputs) -> object:
+    from napkin.commands.question.software import read_framework
+
+    return read_framework(inputs)
+
+
+def _read_optimizer(inputs: Inputs) -> object:
+    from napkin.commands.question.setup import read_optimizer
+
+    return read_optimizer(inputs)
+
+
+def _read_precision(inputs: Inputs) -> object:
+    from napkin.training.precision import precision
+
+    return precision(inputs.text("precision"))
+
 
 READERS: dict[str, Callable[[Inputs], object]] = {
-    "model": lambda inputs: named_config(inputs.text("model")),
-    "hardware": lambda inputs: find(inputs.text("hardware"), read_hardware_table(inputs)),
-    "trainer": read_named_trainer,
-    "framework": read_framework,
-    "optimizer": read_optimizer,
-    "precision": lambda inputs: precision(inputs.text("precision")),
+    "model": _read_model,
+    "hardware": _read_hardware,
+    "trainer": _read_trainer,
+    "framework": _read_framework,
+    "optimizer": _read_optimizer,
+    "precision": _read_precision,
 }
-"""Option → what reads its name, with an error if nothing has it."""
+"""Option → what reads its name, with an error if nothing has it. Each loads only what it needs."""
 FILES = {"hardware": ("hardware-file",)}
 """Option → options with files that its reader reads."""
 

@@ -50,6 +50,17 @@ CHANGES_NOTHING = {
 }
 """Settings that change neither memory nor time → their option names in other tools, each with its number of values."""
 
+TRAINING_ARGUMENTS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_train_epochs",
+    "max_steps",
+    "gradient_checkpointing",
+    "learning_rate",
+    "bf16",
+    "per_device_batch_size",
+)
+"""Fields of transformers' TrainingArguments by which a launch of its Trainer is told."""
 MEGATRON = """tensor-model-parallel-size pipeline-model-parallel-size expert-model-parallel-size
     expert-tensor-parallel-size num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank
     use-distributed-optimizer num-query-groups group-query-attention ffn-hidden-size swiglu num-attention-heads

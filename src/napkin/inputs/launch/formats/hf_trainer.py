@@ -11,7 +11,6 @@ from napkin.inputs.launch.hf.lengths import seq
 from napkin.inputs.launch.hf.names import BATCHES, EPOCHS, amount, ask_own, spelled
 from napkin.inputs.launch.hf.precision import is_from_scratch, precision
 from napkin.inputs.launch.hf.trl import (
-    ARGUMENTS,
     OF_TRL,
     TEACHER,
     has_trl_defaults,
@@ -35,12 +34,13 @@ from napkin.inputs.launch.shared import (
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.values import flag, number, whole
+from napkin.options.launches import TRAINING_ARGUMENTS
 
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file names a model with transformers' TrainingArguments and no LLaMA-Factory key."""
     flat = flattened(source)
-    stated, trl = (sum(one in flat for one in keys) for keys in (ARGUMENTS, OF_TRL))
+    stated, trl = (sum(one in flat for one in keys) for keys in (TRAINING_ARGUMENTS, OF_TRL))
     line = source.syntax == "shell" and UNMISTAKABLE in flat
     own = source.syntax == "shell" and is_qlora(flat)
     if ("base_model" in source and not line) or not (stated or own):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.hf.trl import ARGUMENTS, NAMED
+from napkin.inputs.launch.hf.trl import NAMED
 from napkin.inputs.launch.source import LaunchFile
+from napkin.options.launches import TRAINING_ARGUMENTS
 
 TRAINED = ("training", "training_args", "training_arguments", "training_config", "train", "trainer", "trainer_args")
 ADAPTERS = ("lora", "peft", "peft_config", "lora_config", "qlora", "adapter")
@@ -23,7 +24,7 @@ def flattened(source: LaunchFile) -> LaunchFile:
     if source.is_mapping and LAUNCHER in source:
         source = source.renamed({LAUNCHER: ""})
         source.command = ("accelerate", "launch")
-    block = next((one for one in TRAINED if sum(f"{one}.{key}" in source for key in ARGUMENTS) >= 2), None)
+    block = next((one for one in TRAINED if sum(f"{one}.{key}" in source for key in TRAINING_ARGUMENTS) >= 2), None)
     if block is None or not source.is_mapping:
         return source
     names = {block: ""}

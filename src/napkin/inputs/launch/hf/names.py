@@ -6,13 +6,14 @@ import re
 
 from napkin.inputs.launch.hf.adapter import RANKS, SWITCHES
 from napkin.inputs.launch.hf.blocks import flattened
-from napkin.inputs.launch.hf.trl import ARGUMENTS, GROUPED
+from napkin.inputs.launch.hf.trl import GROUPED
 from napkin.inputs.launch.own_names import ask_switched
 from napkin.inputs.launch.program_defaults import with_defaults
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.values import Open, flag, natural, number, whole
+from napkin.options.launches import TRAINING_ARGUMENTS
 
 LENGTHS = (
     "max_length", "max_seq_length", "model_max_length", "model_max_len", "max_seq_len", "block_size", "seq_length",
@@ -101,9 +102,9 @@ def _unabbreviated(source: LaunchFile) -> LaunchFile:
     (argparse.ArgumentParser, allow_abbrev)."""
     names = {}
     for key in source.values:
-        if len(key) < SHORTEST or "_" not in key or key in ARGUMENTS:
+        if len(key) < SHORTEST or "_" not in key or key in TRAINING_ARGUMENTS:
             continue
-        meant = [one for one in ARGUMENTS if one.startswith(key)]
+        meant = [one for one in TRAINING_ARGUMENTS if one.startswith(key)]
         if len(meant) == 1 and meant[0] not in source:
             names[key] = meant[0]
     return source.renamed(names) if names else source

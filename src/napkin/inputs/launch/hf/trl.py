@@ -7,18 +7,7 @@ import re
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, word
-
-ARGUMENTS = [
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "num_train_epochs",
-    "max_steps",
-    "gradient_checkpointing",
-    "learning_rate",
-    "bf16",
-    "per_device_batch_size",
-]
-
+from napkin.options.launches import TRAINING_ARGUMENTS
 
 OF_TRL = [
     "max_seq_length",
@@ -167,7 +156,7 @@ def take_trainer(reading: Reading) -> None:
         say = reading.assume if is_assumed(reading.source) else reading.derive
         say("trainer", "trl", *(marks[:2] or [reading.source.program or "trl"]))
     else:
-        reading.derive("trainer", "hf-trainer", *[key for key in ARGUMENTS if key in reading.source][:2])
+        reading.derive("trainer", "hf-trainer", *[key for key in TRAINING_ARGUMENTS if key in reading.source][:2])
 
 
 def _take_sampled(reading: Reading, keys: list[str]) -> None:
