@@ -43,6 +43,15 @@ BASE: dict[str, dict[str, Any]] = {
         "model": "ours", "params_active": 7e9, "params_total": 7e9, "tokens": 1e12, "accelerator": "A100 SXM 80GB",
         "count": 512, "device_hours": 9e4, "seq_len": 4096, "precision": "bf16",
     },
+    "serving/1": {
+        "model": {"preset": "llama3.1-8b"},
+        "quant": {"weights": "fp8", "kv": "fp8"},
+        "hardware": {"accelerator": "H100 SXM 80GB", "count": 2},
+        "layout": {"tp": 2},
+        "engine": {"name": "vLLM"},
+        "load": {"mode": "closed loop", "concurrency": 16, "input_tokens_mean": 1000, "output_tokens_mean": 200},
+        "measured": {"output_tokens_per_second": 1500.0},
+    },
 }  # fmt: skip
 Changes = dict[str, Any]
 """Path of a key → its value; None: without it."""
@@ -126,6 +135,16 @@ SAME: dict[str, list[Changes]] = {
         {"device_hours": None, "gpu_hours": 9e4},
         {"params_active": "7B", "params_total": "7B", "tokens": "1T"},
     ],
+    "serving/1": [
+        {"layout.tp": None, "layout.tensor_parallel_size": 2},
+        {"hardware.accelerator": "2x H100 SXM 80GB", "hardware.count": None},
+        {"load.concurrency": None, "load.max_concurrency": 16},
+        {"load.input_tokens_mean": None, "load.output_tokens_mean": None, "load.isl": 1000, "load.osl": 200},
+        {"quant.kv": None, "quant.kv_cache_dtype": "fp8"},
+        {"quant.weights": None, "quant.quantization": "FP8"},
+        {"engine": None, "engine.software": "vllm 0.8"},
+        {"hardware.per_node": 8},
+    ],
 }  # fmt: skip
 """Rewritten rows of which every key means what the base's does."""
 
@@ -187,6 +206,15 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("finetune/1", {"measured.what": "resrved"}, "'resrved' is not one of allocated, reserved, used, unstated"),
     ("finetune/1", {"rl": {"tensor_parallel": 4}}, "not read here: write layout.tp"),
     ("finetune/1", {"rl": {"frobnicate": 1}}, "rl.frobnicate: not read"),
+    ("serving/1", {"load.request_rate": 4}, "load.request_rate: not read"),
+    ("serving/1", {"quant.group_size": 128}, "quant.group_size: not read"),
+    (
+        "serving/1",
+        {"layout.tensor_parallel": 4},
+        "layout.tensor_parallel: says 4, and layout.tp says 2: a contradiction",
+    ),
+    ("serving/1", {"load.concurency": 8}, "load.concurency: not read; nearest: concurrency"),
+    ("serving/1", {"engine.tp": 4}, "a contradiction"),
     ("endtoend/1", {"params_activ": 3e9}, "params_activ: not read; nearest: params_active"),
     ("endtoend/1", {"gpus": 256}, "gpus: says 256, and count says 512: a contradiction"),
     ("endtoend/1", {"hardware": {"chip": "H100"}}, "hardware"),

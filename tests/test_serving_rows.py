@@ -164,3 +164,10 @@ def test_constants_do_not_see_the_rows_own_source(tmp_path: pathlib.Path) -> Non
     inside, _ = validated(tmp_path, {**row, "title": TRTLLM}, {**row, "id": "b"}, line="--in-sample")
     assert own["predicted"] != other["predicted"]
     assert inside["predicted"] == other["predicted"]
+
+
+def test_a_group_over_two_nodes_reduces_over_their_network(tmp_path: pathlib.Path) -> None:
+    one = {"hardware": "{chip: H100 SXM 80GB, count: 8, per_node: 8}", "layout": "{tp: 8}"}
+    two = {**one, "hardware": "{chip: H100 SXM 80GB, count: 8, per_node: 4}"}
+    within, between = (predicted(tmp_path, **row)["output_tokens_per_second"] for row in (one, two))
+    assert between < 0.9 * within

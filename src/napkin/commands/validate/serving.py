@@ -9,30 +9,19 @@ from collections.abc import Iterator
 from napkin.commands.validate.served import Predicted
 from napkin.errors import NapkinError
 from napkin.evidence.published import MAIN
+from napkin.evidence.rates.machines import gpus_per_node
 from napkin.evidence.rows.files import SERVING
+from napkin.evidence.rows.keys import SERVED_RATES, SERVED_SIZES, SERVED_TIMES
 from napkin.evidence.rows.row import RowFields, WrongRow
 from napkin.evidence.serving.errors import class_of, half_width, source_key
 from napkin.evidence.serving.generation import effects, rates_on
 from napkin.evidence.serving.rows import ServedRow, served_row
 from napkin.evidence.validation.compared import Compared
 from napkin.inputs.load import printable
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.units import plain
 
-RATES = (
-    *("output_tokens_per_second", "output_tokens_per_second_per_gpu", "total_tokens_per_second"),
-    *("total_tokens_per_second_per_gpu", "requests_per_second", "prefill_tokens_per_second"),
-    *("prefill_tokens_per_second_per_gpu", "decode_tokens_per_second"),
-)
-TIMES = (
-    *("ttft_ms", "ttft_mean_ms", "ttft_median_ms", "tpot_ms", "tpot_mean_ms", "tpot_median_ms"),
-    *("itl_ms", "itl_mean_ms", "itl_median_ms", "total_latency_ms"),
-)
-SIZES = (
-    *("kv_cache_tokens", "kv_cache_gib_per_gpu", "kv_cache_gb_per_gpu"),
-    *("weights_gib", "weights_gib_per_gpu", "weights_gb_per_gpu"),
-)
-QUANTITIES = (*RATES, *TIMES, *SIZES)
+QUANTITIES = tuple(f"{SERVED_RATES} {SERVED_TIMES} {SERVED_SIZES}".split())
 """Keys of `measured` that are predicted, in display order."""
 FITTED_LINE, LINE, AT_CONTEXT = "itl_fit_ms", ("intercept", "slope_per_context_token"), 1000
 """A line that a source fits to the time per token over the context: it is read at this many tokens."""
@@ -161,4 +150,5 @@ def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
 def prediction(asked: ServedRow, without: str) -> Predicted:
     """Return the predictions for a row, with effects fitted without one source."""
     rates = rates_on(asked.hardware, asked.computed, asked.family, without)
+    rates = replace(rates, node=gpus_per_node(asked.hardware, asked.per_node))
     return Predicted(asked, rates, effects(without).get("limited", 0.0), {})

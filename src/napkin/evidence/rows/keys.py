@@ -4,7 +4,7 @@ those that carry no meaning for a prediction or repeat others."""
 from __future__ import annotations
 
 from napkin.evidence.rows.fields import BOTH, BYTES, CPU_OFFLOADS, DROPS, NEITHER, PARTS_OF_TIME, SECONDS, SHAPE
-from napkin.evidence.rows.files import MEMORY, RUNS, STEPS, TUNING
+from napkin.evidence.rows.files import MEMORY, RUNS, SERVING, STEPS, TUNING
 from napkin.record import record
 
 
@@ -107,6 +107,38 @@ RUN_KEYS: dict[str, Keys] = {
         closed=False,
     )
 }
+SERVED_RATES = """output_tokens_per_second output_tokens_per_second_per_gpu total_tokens_per_second
+total_tokens_per_second_per_gpu requests_per_second prefill_tokens_per_second prefill_tokens_per_second_per_gpu
+decode_tokens_per_second"""
+SERVED_TIMES = """ttft_ms ttft_mean_ms ttft_median_ms tpot_ms tpot_mean_ms tpot_median_ms itl_ms itl_mean_ms
+itl_median_ms total_latency_ms"""
+SERVED_SIZES = """kv_cache_tokens kv_cache_gib_per_gpu kv_cache_gb_per_gpu weights_gib weights_gib_per_gpu
+weights_gb_per_gpu"""
+SERVED_LOAD = """mode batch concurrency input_tokens output_tokens input_tokens_mean output_tokens_mean ttft_limit_ms
+tpot_limit_ms dataset speculation prefix_cache_hit_fraction"""
+SERVED_TOLD = """length_spread context_tokens_mean nodes_mean input_tokens_day output_tokens_day
+input_tokens_cached"""
+SERVED_PRINTED = """submissions duration_seconds output_tokens_per_second_range max_concurrency kv_cache_blocks kv_note
+memory_bandwidth_gb_per_second_per_gpu_printed activation_peak_gib non_torch_gib total_gpu_gib weights_gb_printed
+available_gb_after_load oom note printed cost_usd power_w"""
+SERVING_KEYS: dict[str, Keys] = {
+    "": Keys(
+        "id source model quant hardware layout engine load measured note suspect",
+        silent=f"{ABOUT} derived",
+        closed=False,
+    ),
+    "model": Keys(SHAPES, silent=f"{SHAPE_NOTES} active_nominal"),
+    "model.experts": Keys(EXPERTS, silent="note"),
+    "model.mla": Keys(LATENT, silent="note"),
+    "quant": Keys("weights kv", silent="note"),
+    "hardware": Keys("chip accelerator count per_node nodes", "interconnect network fabric", MACHINE_NOTES),
+    "layout": Keys("tp pp dp ep dp_attention", silent="split note"),
+    "engine": Keys("name version options", silent="note commit date url"),
+    "load": Keys(SERVED_LOAD, SERVED_TOLD, "requests note"),
+    "measured": Keys(
+        f"{SERVED_RATES} {SERVED_TIMES} {SERVED_SIZES} itl_fit_ms derived", silent=SERVED_PRINTED, closed=False
+    ),
+}
 KEYS: dict[str, dict[str, Keys]] = {
     STEPS: {
         "": Keys(f"{TOP} measured convention judges", silent=ABOUT, closed=False),
@@ -121,8 +153,9 @@ KEYS: dict[str, dict[str, Keys]] = {
     },
     TUNING: TUNING_KEYS,
     RUNS: RUN_KEYS,
+    SERVING: SERVING_KEYS,
 }
 """Schema → block → its keys; "": those of the row itself, "model.experts": those of a block within a block. Blocks that
 are not here (source, check) say nothing of a prediction."""
-RUN_BLOCKS = ("model", "hardware", "layout", "method", "rl")
+RUN_BLOCKS = ("model", "hardware", "layout", "method", "rl", "quant", "engine", "load")
 """Blocks that describe the run."""

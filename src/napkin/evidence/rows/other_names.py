@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from napkin.evidence.rows.files import MEMORY, RUNS, STEPS, TUNING
+from napkin.evidence.rows.files import MEMORY, RUNS, SERVING, STEPS, TUNING
 from napkin.evidence.rows.keys import KEYS, RUN_BLOCKS, TUNED_SPEEDS
 from napkin.evidence.rows.keys import SPEEDS as MEASURED_SPEEDS
 from napkin.options.meanings import said_by
@@ -84,6 +84,18 @@ PLACES: dict[str, dict[str, str]] = {
         "engine": "rl.engine",
         "model": "model.name",
     },
+    SERVING: {
+        **{degree: f"layout.{degree}" for degree in ("tp", "pp", "dp", "ep")},
+        **{name: ANYWHERE[name] for name in ("hardware", "gpus", "nodes", "gpus-per-node")},
+        "model": "model.name",
+        "engine": "engine.name",
+        "dtype": "quant.weights",
+        "cache-dtype": "quant.kv",
+        "batch": "load.batch",
+        "concurrency": "load.concurrency",
+        "prompt-tokens": "load.input_tokens_mean",
+        "response-tokens": "load.output_tokens_mean",
+    },
     RUNS: {
         "hardware": "accelerator",
         "gpus": "count",
@@ -138,6 +150,16 @@ OWN: dict[str, dict[str, str]] = {
         "rl.prompts": "prompts_per_step num_prompts rollout_batch_size",
         "rl.group": "responses_per_prompt",
         "rl.samples_per_step": "responses_per_step",
+    },
+    "quant": {
+        "quant.weights": "weight_format weights_format format quantization quantized dtype",
+        "quant.kv": "kv_cache cache",
+    },
+    "engine": {"engine.name": "engine software server framework", "engine.version": "release"},
+    "load": {
+        "load.mode": "scenario",
+        "load.batch": "batch_size",
+        "load.concurrency": "in_flight concurrent_requests max_concurrency users",
     },
     "measured": {"measured.run_seconds": "train_runtime"},
     "": {

@@ -57,7 +57,8 @@ class ServedRow:
 
     weights, computed   how weights are stored, and the format in which they are multiplied
     element, cache      bytes of an element of keys and values, and their format
-    gpus                total              groups, dp    the layout; stated: given by the row
+    gpus                total              per_node      of a node, None if not stated
+    groups, dp          the layout; stated: given by the row
     family              of the engine        share         of the memory that it takes, 0 if it is not stated
     at_once             sequences in flight, 0 if the engine takes what fits
     prompt, response    mean tokens, 0 if they are not stated
@@ -73,6 +74,7 @@ class ServedRow:
     element: float
     cache: str
     gpus: int
+    per_node: int | None
     groups: EngineRanks
     dp: int
     stated: bool
@@ -109,6 +111,7 @@ def served_row(row: RowFields) -> ServedRow:
         element=element,
         cache=cache,
         gpus=gpus,
+        per_node=row.count("hardware.per_node"),
         groups=groups,
         dp=dp,
         stated=stated,
