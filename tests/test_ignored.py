@@ -223,6 +223,7 @@ run-kind=benchmark|speedrun
 response-tokens=400
 reward=gpt2
 rollout=colocated:0.3
+rollout-offload=optimizer
 rollout-tp=2
 rows=3
 sample-tokens=100

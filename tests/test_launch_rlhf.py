@@ -75,6 +75,45 @@ def test_what_verls_megatron_leaves_on_the_host_between_phases(more: str, expect
     assert read(VERL.format(64, keys))[0].get("offload") == expected
 
 
+def test_fsdp2s_own_offload_in_verl_is_refused() -> None:
+    """verl/trainer/config/engine/fsdp.yaml: param/grad/optimizer during train, which differs from optimizer_offload."""
+    key = "actor_rollout_ref.actor.fsdp_config.offload_policy"
+    assert [one.key for one in read(VERL.format(64, f"{key}=True"))[1].refused] == [key]
+    assert not read(VERL.format(64, f"{key}=False"))[1].refused
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--vllm.num_engines 8 --train.colocate_all --ds.enable_sleep", "optimizer"),
+        ("--vllm_num_engines 8 --colocate_all_models --deepspeed_enable_sleep", "optimizer"),
+        ("--vllm.num_engines 8 --train.colocate_all", None),
+        ("--vllm.num_engines 8 --ds.enable_sleep", None),
+    ],
+)
+def test_openrlhf_moves_optimizer_states_between_phases(line: str, expected: str | None) -> None:
+    """openrlhf/utils/deepspeed/deepspeed_utils.py, offload_deepspeed_states: not the 16-bit weights."""
+    start = "python3 -m openrlhf.cli.train_ppo_ray --pretrain meta-llama/Meta-Llama-3-8B --actor_num_gpus_per_node 8"
+    assert read(f"{start} {line}\n")[0].get("rollout-offload") == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--vllm_mode colocate --offload_optimizer true --offload_model true", "optimizer,parameters"),
+        ("--vllm_mode colocate --offload_model true", "parameters"),
+        ("--vllm_mode colocate --offload_model false", None),
+        ("--vllm_mode server --offload_model true", None),
+    ],
+)
+def test_ms_swift_moves_states_while_a_colocated_engine_generates(line: str, expected: str | None) -> None:
+    """docs/source_en/Instruction/Command-line-parameters.md: during inference with vLLM."""
+    start = "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --use_vllm true --tuner_type full"
+    options, _ = read(f"{start} {line}\n")
+    assert options.get("rollout-offload") == expected
+    assert "offload" not in options
+
+
 ROLL = """
 pretrain: Qwen/Qwen3-8B
 adv_estimator: grpo

@@ -141,11 +141,12 @@ def test_the_optimizer_goes_to_the_host() -> None:
 
 def test_the_actor_leaves_its_gpus_to_engines_on_them() -> None:
     """arguments.py: with colocate, offload_train and offload_rollout are the default."""
-    assert slime(COLOCATED).value_of("offload") == "optimizer,parameters"
-    assert slime(f"{COLOCATED} --optimizer-cpu-offload").value_of("offload") == "optimizer,parameters"
-    assert "offload" not in slime(f"{COLOCATED} --no-offload-train").inputs
+    assert slime(COLOCATED).value_of("rollout-offload") == "optimizer,parameters"
+    both = slime(f"{COLOCATED} --optimizer-cpu-offload")
+    assert [both.value_of(one) for one in ("offload", "rollout-offload")] == ["optimizer", "optimizer,parameters"]
+    assert "rollout-offload" not in slime(f"{COLOCATED} --no-offload-train").inputs
     assert [one.key for one in slime(f"{COLOCATED} --no-offload-rollout").refused] == ["--no-offload-rollout"]
-    assert "offload" not in slime(COLOCATED.replace("--colocate", "--rollout-num-gpus 8")).inputs
+    assert "rollout-offload" not in slime(COLOCATED.replace("--colocate", "--rollout-num-gpus 8")).inputs
 
 
 def test_memory_answers_a_script_with_the_sizes_of_a_file_beside_it(napkin: Napkin, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_the_engine_has_its_share_of_each_gpu() -> None:
     assert found["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + kept)
     phases = [found[f"memory/phase/{name}"] for name in ("rollout", "weight_transfer", "update")]
     assert found["memory/total"] == max(phases)
-    away = values(f"memory {LINE} --offload optimizer,parameters")
+    away = values(f"memory {LINE} --rollout-offload optimizer,parameters")
     assert away["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + found["memory/overhead"])
 
 
@@ -35,7 +35,7 @@ def test_activations_leave_in_the_passes_and_states_between_them() -> None:
     assert away["memory/phase/update"] < found["memory/phase/update"]
     rollout, overhead = (one["memory/phase/rollout"] - one["memory/overhead"] for one in (away, found))
     assert rollout == pytest.approx(overhead)
-    both = values(f"memory {LINE} --offload optimizer,activations")
+    both = values(f"memory {LINE} --rollout-offload optimizer --offload activations")
     assert both["memory/host"] == 8 * (both["memory/host/activations"] + both["memory/optimizer"])
     refused = run_line(f"step {LINE} --offload optimizer,activations")
     assert (refused.status, "the time of a step with it is not modeled" in refused.err) == (3, True)
@@ -204,10 +204,46 @@ def test_megatron_s_logits_are_cast_in_passes_without_gradients_too() -> None:
 
 def test_what_is_on_the_host_until_the_update_is_not_in_the_passes_before_it() -> None:
     """States of 12 bytes per parameter over 8 GPUs; the weights are needed there."""
-    here, away = (values(f"memory {LINE}{more}") for more in ("", " --offload optimizer,parameters"))
+    here, away = (values(f"memory {LINE}{more}") for more in ("", " --rollout-offload optimizer,parameters"))
     moved = here["memory/phase/logprobs"] - away["memory/phase/logprobs"]
     assert moved == pytest.approx(12 * LLAMA / 8, rel=0.05)
     assert here["memory/phase/update"] == away["memory/phase/update"]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "back"),
+    [
+        ("--trainer verl", True),  # workers/fsdp_workers.py, update_actor: load_fsdp_optimizer
+        ("--trainer trl --framework deepspeed --precision bf16-mixed", False),  # ZeRO-Offload's CPU Adam
+        ("--trainer openrlhf --micro-batch 1", False),  # adam_offload
+        ("--framework deepspeed", False),
+    ],
+)
+def test_where_offloaded_states_are_in_the_update_is_the_librarys(trainer: str, back: bool) -> None:
+    """Two moments in fp32, and a master copy next to 16-bit weights, over 8 GPUs: none is there while responses are
+    generated; verl's are back for the update, the others' stay on the host."""
+    line = f"memory {LINE.replace('--zero 3', '--zero 2')} {trainer}"
+    here, away = (values(f"{line}{more}") for more in ("", " --offload optimizer"))
+    states = (8 if "verl" in trainer else 12) * LLAMA / 8
+    assert away["memory/host"] == pytest.approx(8 * states, rel=1e-6)
+    left = [one["memory/phase/rollout"] - one["memory/overhead"] for one in (here, away)]
+    assert left[0] - left[1] == pytest.approx(states, rel=1e-6)
+    assert away.get("memory/optimizer", 0.0) == pytest.approx(states if back else 0, rel=1e-6)
+    assert (away["memory/phase/update"] == here["memory/phase/update"]) == back
+
+
+def test_states_that_are_moved_between_phases_are_those_that_the_library_can_move() -> None:
+    """OpenRLHF: deepspeed_utils.py, offload_deepspeed_states; TRL's trainer moves none. On the host once is enough."""
+    trl, openrlhf = (f"memory {LINE} --trainer {name}" for name in ("trl", "openrlhf"))
+    assert "trl cannot move it" in run_line(f"{trl} --rollout-offload optimizer").err
+    assert "openrlhf cannot move it" in run_line(f"{openrlhf} --rollout-offload parameters").err
+    assert values(f"{openrlhf} --rollout-offload optimizer")["memory/host"] == pytest.approx(12 * LLAMA, rel=1e-6)
+    both = values(f"{openrlhf} --offload optimizer --rollout-offload optimizer")
+    assert both == values(f"{openrlhf} --offload optimizer")
+    here = values(f"memory {LINE} --trainer nemo-rl --rollout-offload none")
+    assert "memory/host" not in here
+    apart = run_line(f"memory {LINE} --rollout separate:4 --rollout-offload optimizer")
+    assert (apart.status, "no engine generates on the trainer's GPUs" in apart.err) == (2, True)
 
 
 def test_passes_of_packed_sequences_are_as_long_as_a_micro_batch_of_the_update() -> None:

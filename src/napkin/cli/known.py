@@ -110,6 +110,12 @@ def _offloads() -> tuple[str, ...]:
     return OFFLOADS
 
 
+def _moved() -> tuple[str, ...]:
+    from napkin.options.rollout import MOVED
+
+    return (*MOVED, "none")
+
+
 def _measured() -> tuple[str, ...]:
     from napkin.options.bench import MEASURED
 
@@ -166,6 +172,7 @@ _TABLES = {
     "flops": _conventions,
     "recompute": _kinds_of_recomputation,
     "offload": _offloads,
+    "rollout-offload": _moved,
     "lora-targets": _target_modules,
     "what": _measured,
     "only": _measured,

@@ -67,8 +67,9 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     optimizer-form momentum attention loss compile async-tp async-ep factor ema freeze freeze-layers lora-targets
     quantized
     modules-to-save quantize-experts adapter trainer reference prompt-tokens max-prompt-tokens response-tokens
-    max-response-tokens samples-per-prompt updates off-policy-steps rollout rollout-tp logprob-micro-batch padding
-    reward critic vp sp profile epochs sample-tokens lengths packing steps lora-dropout fsdp-version separate-gradients
+    max-response-tokens samples-per-prompt updates off-policy-steps rollout rollout-tp rollout-offload
+    logprob-micro-batch padding reward critic vp sp profile
+    epochs sample-tokens lengths packing steps lora-dropout fsdp-version separate-gradients
     tokens-per-second-per-gpu optimizer-in-backward
     memory-share max-tpot max-ttft indexer-loss experts granularity bits phases power region restart-time spares
     dropout stack snapshot-device peak-flops memory-size memory-bandwidth link-bandwidth network-bandwidth tdp

@@ -6,6 +6,8 @@ from napkin import units
 from napkin.options.option import Option, flag
 
 GROUP = "Reinforcement learning"
+MOVED = ("optimizer", "parameters")
+"""States that a trainer may move to the host between the phases of a step."""
 
 
 def engine(text: str) -> str:
@@ -21,6 +23,17 @@ def engine(text: str) -> str:
     except units.Unreadable:
         pass
     raise units.Unreadable(f"{text.strip()[:60]!r} is not understood", "none, colocated:0.5 or separate:4")
+
+
+def moved(text: str) -> tuple[str, ...]:
+    """Read the states that a trainer moves to the host between phases, separated by commas; none: it moves none."""
+    found = dict.fromkeys(word.strip().lower() for word in text.split(","))
+    if [*found] == ["none"]:
+        return ()
+    for word in found:
+        if word not in MOVED:
+            raise units.Unreadable(f"{word[:40]!r} is not one of {', '.join(MOVED)}", "for example optimizer")
+    return tuple(found)
 
 
 OPTIONS = (
@@ -60,6 +73,13 @@ OPTIONS = (
         "rollout-tp", units.degree, "Tensor-parallel ranks of the generation engine", metavar="N", default="as needed"
     ),
     Option(
+        "rollout-offload",
+        moved,
+        "States moved to the host while responses are generated, and back: optimizer, parameters",
+        metavar="WHAT,…",
+        default="as the library does",
+    ),
+    Option(
         "logprob-micro-batch",
         units.positive_count,
         "Sequences per GPU of a pass without gradients, at a time",
@@ -79,6 +99,7 @@ ROLLOUT = (
     "off-policy-steps",
     "rollout",
     "rollout-tp",
+    "rollout-offload",
     "logprob-micro-batch",
     "padding",
     "reward",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from napkin.operations.model import Model
 from napkin.planning.remedy_axes import Axis, Options, machine_axes, trainer_axes
-from napkin.planning.rollout_memory import STATES, Sharing
+from napkin.planning.rollout_memory import Sharing
 from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 from napkin.term import Term
@@ -28,12 +28,25 @@ def rollout_axes(
     engine = sharing.engine
     return [
         *machine_axes(setup, given, engine.gpus if engine is not None and engine.apart else 0),
-        *trainer_axes(model, setup, given, node),
-        *_engine(sharing, given, lengths, capacity, node),
+        *_trainer(model, setup, given, node, sharing),
+        *_engine(setup, sharing, given, lengths, capacity, node),
     ]
 
 
-def _engine(sharing: Sharing, given: Options, lengths: RolloutLengths, capacity: Term, node: int) -> Iterator[Axis]:
+def _trainer(model: Model, setup: Setup, given: Options, node: int, sharing: Sharing) -> Iterator[Axis]:
+    """Yield what reduces the memory of the trainer's passes. What --offload moves is on the host in them, unless the
+    library brings it back: then only activations are."""
+    for axis in trainer_axes(model, setup, given, node):
+        if axis.name != "offload" or not sharing.returns:
+            yield axis
+        elif "activations" not in setup.offload:
+            offload = ",".join([*filter(None, str(given.get("offload", "")).split(",")), "activations"])
+            yield replace(axis, levels=({"offload": offload},))
+
+
+def _engine(
+    setup: Setup, sharing: Sharing, given: Options, lengths: RolloutLengths, capacity: Term, node: int
+) -> Iterator[Axis]:
     """Yield what an engine on the trainer's GPUs leaves to it: smaller shares that still hold a response, and the
     trainer's states on the host while responses are generated."""
     engine = sharing.engine
@@ -51,12 +64,11 @@ def _engine(sharing: Sharing, given: Options, lengths: RolloutLengths, capacity:
             smaller.append({"rollout": f"colocated:{share:g}", **divided})
     if smaller:
         yield Axis("share", tuple(smaller), "fewer responses at a time")
-    others = [one for one in str(given.get("offload", "")).split(",") if one and one not in STATES]
-    away = [*others, *sharing.away]
+    away = list(sharing.away)
     levels = []
-    for what in STATES:
-        if what not in away:
+    for what in sharing.movable:
+        if what not in away and what not in setup.offload:
             away.append(what)
-            levels.append({"offload": ",".join(away)})
+            levels.append({"rollout-offload": ",".join(away)})
     if levels:
         yield Axis("away", tuple(levels), "states moved to the host and back in every step")

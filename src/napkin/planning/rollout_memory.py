@@ -28,11 +28,14 @@ OUTSIDE = 2 * 2**30
 @record
 class Sharing:
     """How a trainer and an engine share GPUs. engine: None if responses are not generated here; asleep: it frees its
-    memory while the trainer runs; away: the STATES that the trainer offloads during generation."""
+    memory while the trainer runs; away: the STATES that the trainer offloads during generation,
+    and has back for the update; movable: those that its library can offload then; returns: --offload is how it does."""
 
     engine: Engine | None
     asleep: bool
     away: tuple[str, ...]
+    movable: tuple[str, ...] = tuple(STATES)
+    returns: bool = False
 
 
 @record

@@ -71,7 +71,10 @@ class Trainer:
     ranks     default tensor-parallel ranks of the engine
     shares    adapters are trained on the engine's own copy of the other weights
     sleeps    the engine frees its memory during training
-    away      what it offloads to the host while a colocated engine generates
+    movable   states that it can move to the host while a colocated engine generates, and back for the update
+    away      those that it moves by default
+    returns   its options that offload states are such moves. Elsewhere such states stay on the host, which updates the
+              weights: ZeRO-Offload, FSDP's CPUOffloadPolicy, Megatron-core's optimizer_cpu_offload
     joins     frameworks on which the rows of a micro-batch of samples are one sequence without padding by default
     unpads    micro-batches of reinforcement learning have no padding by default
     pads      what their sequences are padded to where they have: MICRO_BATCH, RANK or LIMIT
@@ -130,7 +133,9 @@ class Trainer:
     ranks: int = 1
     shares: bool = False
     sleeps: bool = True
+    movable: tuple[str, ...] = ()
     away: tuple[str, ...] = ()
+    returns: bool = False
     scores: tuple[str, ...] = ()
     penalizes: tuple[str, ...] = PENALIZED
     joins: tuple[str, ...] = ()
@@ -208,6 +213,10 @@ class Trainer:
         """Return what is kept in host memory: what a run offloads, and checkpoints that the library offloads."""
         moved = self.offloads and recompute.kind == "full" and "activations" not in offload
         return (*offload, "activations") if moved else offload
+
+    def between(self, offload: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the states of those that a run offloads which are back on the GPU for the update."""
+        return tuple(one for one in offload if self.returns and one in self.movable)
 
     def micro_batches(self, longest: int) -> tuple[int, ...]:
         """Return the tokens of a micro-batch of reinforcement learning if a run does not state it, the likely number

@@ -34,11 +34,14 @@ LLaMA-Factory examples/deepspeed/ds_z{0,2,3}_config.json; ms-swift --deepspeed z
 TRANSFORMERS = (Backend("plain", WHOLE), SHARDED, Backend("fsdp", ON_FSDP2, first=ON_FSDP1))
 """The backends of transformers' Trainer."""
 MEGATRON = Backend("megatron-core")
+MOVABLE = ("optimizer", "parameters")
+"""States that some libraries move to the host while a colocated engine generates."""
 
 LOOP = Trainer(
     "none",
     "peft 0.21 tuners/tuners_utils.py, cast_adapter_dtype: adapters in fp32 (autocast_adapter_dtype)",
     autocast=False,
+    movable=MOVABLE,
     backends=(
         *(Backend(name) for name in ("plain", "megatron", "megatron-deepspeed", "megatron-core", "colossalai")),
         Backend("deepspeed", Divisions(staged=False), implied=(1, 2, 3)),
@@ -135,8 +138,10 @@ TRAINERS: dict[str, Trainer] = {
             "core_attn; swift/arguments/sft_args.py: deepspeed zero0 to zero3, deepspeed_autotp_size; "
             "sequence_parallel_size: heads are exchanged, or keys passed on; swift/trainers/patcher.py and "
             "swift/megatron/callbacks/print.py: memory(GiB) is max_memory_reserved; modelscope/mcore-bridge "
-            "src/mcore_bridge/tuners/lora.py, LoraParallelLinear",
+            "src/mcore_bridge/tuners/lora.py, LoraParallelLinear; docs/source_en/Instruction/"
+            "Command-line-parameters.md, offload_optimizer, offload_model: during inference with vLLM, off by default",
             prints="reserved",
+            movable=MOVABLE,
             own_adapters=("megatron-core",),
             nested=True,
             joins=("megatron-core",),
@@ -209,6 +214,8 @@ TRAINERS: dict[str, Trainer] = {
             "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2, "
             "rollout.name vllm; actor.yaml: no micro-batch size, ppo_max_token_len_per_gpu 16384; "
             "docs/perf/perf_tuning.rst: at least twice the longest sequence; "
+            "workers/fsdp_workers.py, update_actor: load_fsdp_optimizer where optimizer_offload or param_offload had "
+            "moved states, and offload_fsdp_optimizer after it; "
             "docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
             "235B in 246 to 266; trainer/config/engine/megatron.yaml: pipeline_model_parallel_size; "
             "engine/fsdp.yaml: strategy fsdp, the first version; ulysses_sequence_parallel_size, no tensor parallelism",
@@ -224,6 +231,8 @@ TRAINERS: dict[str, Trainer] = {
             packs=16384,
             longest=(2,),
             broadcast=2.6e9,
+            movable=MOVABLE,
+            returns=True,
             framework="fsdp",
             backends=(
                 Backend("fsdp", replace(UNDIVIDED, zero=(0, 2, 3), heads=(2, 3)), usual=3),
@@ -235,7 +244,10 @@ TRAINERS: dict[str, Trainer] = {
             "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
             "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01, ds.zero_stage 2, "
             "micro_train_batch_size 4, micro_rollout_batch_size 8, ds.tensor_parallel_size, ds.ring_attn_size; "
-            "README.md: responses by vLLM",
+            "README.md: responses by vLLM; openrlhf/utils/deepspeed/deepspeed_utils.py: adam_offload is "
+            "offload_optimizer of DeepSpeed; offload_deepspeed_states (ds.enable_sleep): optimizer states and master "
+            "copies, not the 16-bit weights",
+            movable=("optimizer",),
             framework="deepspeed",
             backends=(Backend("deepspeed", Divisions(tensor=(0, 1, 2), heads=(), staged=False), usual=2),),
             engine="vllm",
@@ -248,7 +260,7 @@ TRAINERS: dict[str, Trainer] = {
             "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: generation.backend vllm, gpu_memory_utilization 0.6, "
             "bf16, reference_policy_kl_penalty 0.01, sequence_packing of 4 × 512 tokens; grpo_math_8B.yaml: of "
             "the longest sequence, logprob_batch_size 2 next to train_micro_batch_size 1; nemo_rl/algorithms/grpo.py: "
-            "offload_before_refit, offload_after_refit, "
+            "offload_before_refit, offload_after_refit; dtensor_cfg.cpu_offload is FSDP2's CPUOffloadPolicy; "
             "timer policy_and_reference_logprobs; recipes/llm/performance/*async*.yaml: in_flight_weight_updates, with "
             "which algorithms/async_utils starts prompts of a later step as those of the step before end; "
             "dtensor_cfg: FSDP2 around transformers' models, whose weights are loaded in float32; "
@@ -265,7 +277,8 @@ TRAINERS: dict[str, Trainer] = {
             autocast=False,
             share=0.6,
             engine="vllm",
-            away=("optimizer", "parameters"),
+            movable=MOVABLE,
+            away=MOVABLE,
             unpads=True,
             packs=2048,
             longest=(1,),

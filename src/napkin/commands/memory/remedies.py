@@ -79,7 +79,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
 def read_host_of(asked: Inputs, search: RemedySearch, rows: Sequence[Row]) -> None:
     """Read whether the suggestions depend on the size of host memory. If offloading was tried and no suggestion keeps
     anything there, the size is only noted: it would matter on a larger GPU."""
-    if any("offload" in options for axis in search.axes for options in axis.levels):
+    if any({"offload", "rollout-offload"} & options.keys() for axis in search.axes for options in axis.levels):
         asked.minor.add("host-memory")
     read_whether_kept(asked, search.met(HOST_TOO_SMALL) or any("host" in row for row in rows))
 

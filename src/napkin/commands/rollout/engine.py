@@ -32,14 +32,31 @@ def read_place(inputs: Inputs, trainer: Trainer) -> EnginePlace:
     return EnginePlace(word, APART if gpus else float(size) if word == "colocated" else trainer.share, gpus)
 
 
-def read_away(inputs: Inputs) -> tuple[str, ...]:
-    """Return the states that --offload moves to the host while responses are generated; empty if it names none."""
-    return tuple(one for one in inputs.texts("offload") if one in STATES)
+def read_away(inputs: Inputs, trainer: Trainer, place: EnginePlace) -> tuple[str, ...]:
+    """Return the states that the trainer moves to the host while responses are generated, and back for the update:
+    those of --rollout-offload, else the library's own, and those of --offload where the library brings them back."""
+    shared = place.word in ("colocated", "")
+    inputs.depends(("rollout-offload",), shared, "no engine generates on the trainer's GPUs", "--rollout colocated:0.5")
+    stated = inputs.texts("rollout-offload") if "rollout-offload" in inputs else trainer.away if shared else ()
+    lacking = [one for one in stated if one not in trainer.movable]
+    if lacking:
+        raise NapkinError(
+            f"--rollout-offload {','.join(lacking)}: {trainer.name} cannot move it between the phases of a step",
+            f"--rollout-offload {','.join(trainer.movable)}" if trainer.movable else "--offload optimizer",
+        )
+    asked = inputs.texts("offload")
+    own = trainer.between(asked)
+    if own:
+        inputs.assume(f"{trainer.name}'s offload is back on the GPU for the update")
+    return tuple(one for one in STATES if one in own or (one in stated and one not in asked))
 
 
-def read_offload_of_passes(inputs: Inputs) -> str | None:
-    """Return the part of --offload that applies to the trainer's own passes: activations."""
-    return ",".join(one for one in inputs.texts("offload") if one not in STATES) or None
+def read_offload_of_passes(inputs: Inputs, trainer: Trainer) -> str | None:
+    """Return the part of --offload that is on the host in the trainer's own passes: all but states that the library
+    brings back for them."""
+    offload = inputs.texts("offload")
+    back = trainer.between(offload)
+    return ",".join(one for one in offload if one not in back) or None
 
 
 def read_shares(inputs: Inputs, trainer: Trainer) -> bool:

@@ -62,7 +62,7 @@ def read(inputs: Inputs) -> RolloutPlan:
             "seq": str(lengths.most),
             "global-batch": str(lengths.batch),
             "nodes": None,
-            "offload": read_offload_of_passes(inputs),
+            "offload": read_offload_of_passes(inputs, read_padding(inputs)),
         }
     )
     read_untimed(asked)
@@ -106,7 +106,8 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
     return Freedom(
         share=place.share,
         asleep=trainer.sleeps,
-        away=read_away(inputs) or trainer.away,
+        away=read_away(inputs, trainer, place),
+        movable=trainer.movable,
         where=place.word,
         apart=place.gpus,
         ranks=inputs.integer_or_none("rollout-tp"),
@@ -199,7 +200,7 @@ def _row(plan: RolloutPlan, one: RolloutLayout, rank: int, use: bool) -> dict[st
         "global-batch": plan.search.lengths.each,
         "rollout": _where(one),
         "rollout-tp": one.engine.ranks,
-        "offload": ",".join(one.sharing.away),
+        "rollout-offload": ",".join(one.sharing.away),
         "step/time": one.time,
         "step/low": one.time * low,
         "step/high": one.time * high,
@@ -230,9 +231,10 @@ def _command(plan: RolloutPlan, one: RolloutLayout) -> str:
         "dp": None,
         "rollout": _where(one),
         "rollout-tp": str(one.engine.ranks),
-        "offload": ",".join(one.sharing.away) or None,
         "global-batch": str(plan.search.lengths.each),
     }
+    if not one.engine.apart and one.sharing.away != plan.search.freedom.away:
+        changes["rollout-offload"] = ",".join(one.sharing.away)
     own = ("recompute",) if "trainer" in plan.given else ()
     for name, value in degrees(one.layout).items():
         if name in changes:

@@ -23,7 +23,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.padding import as_run
-from napkin.planning.rollout_memory import RolloutFit, Sharing, moved_away, spanned, weigh
+from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, moved_away, spanned, weigh
 from napkin.planning.rollouts import RolloutLengths, gathered, micro_batches, packed, scored
 from napkin.record import record
 from napkin.term import Term
@@ -123,14 +123,14 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
     setup = scored(setup, trainer.scores, lengths.longest)
     means = spans if timed else read_means_below(inputs, lengths)
     engine = read_engine(inputs, model, hardware, lengths, place, trainer)
-    away = read_away(inputs) or (trainer.away if place.word == "colocated" else ())
+    away = read_away(inputs, trainer, place)
     _note(inputs, task.name, away, lengths)
     return RolloutQuestion(
         model=model,
         setups=tuple(one for held in tokens or (0,) for one in micro_batches(setup, means, trainer.unpads, held)),
         hardware=hardware,
         implementation=read_implementation(inputs),
-        sharing=Sharing(engine, trainer.sleeps, away),
+        sharing=Sharing(engine, trainer.sleeps, away, trainer.movable, trainer.returns),
         spans=tuple(one for one, _ in passes),
         predictions=tuple(predictions),
         stack_named="stack" in inputs,
@@ -157,7 +157,10 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
     if "compile" in inputs:
         inputs.note("--compile: of the passes that are trained; the engine's are what they are")
     if away:
-        inputs.note(f"{' and '.join(away)}: moved to the host while responses are generated, and back")
+        inputs.note(f"{' and '.join(away)}: moved to the host while responses are generated, and back for the update")
+    kept = [one for one in inputs.texts("offload") if one in STATES and one not in away]
+    if kept:
+        inputs.note(f"{' and '.join(kept)}: on the host in the update too, which updates the weights there")
 
 
 def _read_passes(
@@ -175,7 +178,7 @@ def _read_passes(
         "seq": str(lengths.most),
         "global-batch": str(lengths.batch),
         "gpus": str(gpus),
-        "offload": read_offload_of_passes(inputs),
+        "offload": read_offload_of_passes(inputs, read_padding(inputs)),
     }
     asked = inputs.changed(changes)
     asked.defaults(SETUP_DEFAULTS)

@@ -102,7 +102,7 @@ class _Changed:
         """Return one suggestion: the changes, the memory per GPU, and the extra time of a step."""
         held = self.held[tuple(remedy.options.items())]
         host = {}
-        if held.host is not None and "offload" in remedy.options:
+        if held.host is not None and {"offload", "rollout-offload"} & remedy.options.keys():
             host = {"host": int(held.host.value)} | ({} if held.room is None else {"host_capacity": int(held.room)})
         after, why = self._seconds(remedy.options, held.fit)
         time: tuple[float, float, float] | str = why or self.why

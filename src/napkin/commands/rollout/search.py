@@ -13,7 +13,7 @@ from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
 from napkin.planning.padding import as_run
-from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
+from napkin.planning.rollout_memory import RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
 from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, micro_batches, ranks_needed, scored
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
@@ -31,7 +31,7 @@ class Freedom:
     """The search space of the engine.
 
     share    of each GPU's memory if it is colocated    asleep, away  whether the engine sleeps during training, and the
-             trainer's states that are offloaded during generation
+             trainer's states that are offloaded during generation    movable  those that its library can offload then
     where    "", colocated or separate, as given            apart  GPUs of a separate engine, if given
     ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends all weights to them
@@ -44,6 +44,7 @@ class Freedom:
     share: float
     asleep: bool
     away: tuple[str, ...]
+    movable: tuple[str, ...]
     where: str
     apart: int
     ranks: int | None
@@ -166,10 +167,19 @@ class RolloutSearch:
         tried = [*found.distinct(TRIED), *found.front()[:TRIED]]
         layouts = dict.fromkeys([*(found.layout(i) for i in tried), chosen])
         for layout in layouts:
-            first = self._evaluated(layout, Sharing(engine, free.asleep, () if engine.apart else free.away))
+            first = self._evaluated(layout, self._sharing(engine, free.away))
             yield first
-            if first.fit.verdict != FITS and not engine.apart and not free.away:
-                yield self._evaluated(layout, Sharing(engine, free.asleep, tuple(STATES)))
+            more = self._sharing(engine, self._movable())
+            if first.fit.verdict != FITS and more.away != first.sharing.away:
+                yield self._evaluated(layout, more)
+
+    def _sharing(self, engine: Engine, away: tuple[str, ...]) -> Sharing:
+        """Return how the trainer and an engine share GPUs, if they do."""
+        return Sharing(engine, self.freedom.asleep, () if engine.apart else away, self.freedom.movable)
+
+    def _movable(self) -> tuple[str, ...]:
+        """Return the states that can be offloaded during generation: those that are not on the host anyway."""
+        return tuple(one for one in self.freedom.movable if one not in self.layouts.request.setup.offload)
 
     def _evaluated(self, layout: Layout, sharing: Sharing) -> RolloutLayout:
         """Return one layout with its memory, over the longest sequences, and its time, over mean ones."""

@@ -9,7 +9,16 @@ from napkin.commands.rollout.lengths import read_lengths
 from napkin.errors import NapkinError
 from napkin.options.rollout import LENGTHS
 
-OF_ENGINE = (*LENGTHS, "rollout", "rollout-tp", "updates", "off-policy-steps", "logprob-micro-batch", "padding")
+OF_ENGINE = (
+    *LENGTHS,
+    "rollout",
+    "rollout-tp",
+    "rollout-offload",
+    "updates",
+    "off-policy-steps",
+    "logprob-micro-batch",
+    "padding",
+)
 """Options of the engine and its time, and options that the trainer's step is derived from."""
 
 
@@ -17,13 +26,14 @@ def read_trainer_of_rollout(inputs: Inputs) -> Inputs:
     """Return the inputs of the trainer's passes over the longest sequences, on its own GPUs, which the rules check."""
     lengths = read_lengths(inputs, timed=False, judged=False)
     inputs.depends(OF_ENGINE, True)
+    trainer = read_trainer(inputs)
     changes: dict[str, str | bool | None] = {
         "seq": str(lengths.most),
         "global-batch": str(lengths.batch),
-        "offload": read_offload_of_passes(inputs),
+        "offload": read_offload_of_passes(inputs, trainer),
         **dict.fromkeys(OF_ENGINE),
     }
-    place = read_place(inputs, read_trainer(inputs))
+    place = read_place(inputs, trainer)
     if place.gpus and inputs.has("gpus"):
         left = inputs.integer("gpus") - place.gpus
         if left < 1:

@@ -75,4 +75,4 @@ def _engine(row: Row) -> str:
     """Return where responses are generated in a word or two."""
     where, _, size = str(row["rollout"]).partition(":")
     place = f"{size} GPUs" if where == "separate" else f"in {float(size):.0%}"
-    return f"{place} tp{number_in(row, 'rollout-tp'):.0f}{' offload' if row['offload'] else ''}"
+    return f"{place} tp{number_in(row, 'rollout-tp'):.0f}{' offload' if row['rollout-offload'] else ''}"

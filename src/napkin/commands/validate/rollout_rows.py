@@ -24,7 +24,7 @@ from napkin.evidence.rows.row import RowFields, WrongRow
 from napkin.evidence.serving.words import engine_of
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollout_memory import STATES, RolloutFit, moved_away
+from napkin.planning.rollout_memory import RolloutFit, moved_away
 from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import NOT, evaluate
@@ -188,7 +188,7 @@ def _asked(
     if said in OWN:
         return AskedStep(model, hardware, trainer, setup, None, lengths, tokens)
     stated = offload_of(row, trainer, setup.layout.recompute)
-    offloaded = trainer.away or tuple(one for one in stated if one in STATES)
+    offloaded = trainer.away or trainer.between(stated)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     family = engine_of(said) if said else trainer.engine

@@ -6,7 +6,7 @@ from napkin.architectures import build, implementation_of
 from napkin.commands.validate.rollout_lengths import streams
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.adapters import adapters_of, check_kind
-from napkin.evidence.finetuning.software import framework_of, precision_of, trainer_of
+from napkin.evidence.finetuning.software import framework_of, offload_of, precision_of, trainer_of
 from napkin.evidence.intervals.margins import Asked, widths_of
 from napkin.evidence.rows.optimizers import optimizer_of
 from napkin.evidence.rows.row import RowFields
@@ -77,6 +77,7 @@ def setup_of(
         tuning = adapters_of(row, model, implementation, check_kind(row))
         implementation = keeps_adapters(replace(implementation, tuning=tuning), precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
+    stated = offload_of(row, trainer, layout.recompute)
     said = row.text("rl.reference").lower()
     compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
     reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
@@ -88,6 +89,7 @@ def setup_of(
         form,
         framework=framework,
         in_backward=in_backward,
+        offload=tuple(one for one in stated if one not in trainer.between(stated)),
         task=task,
         forwards=micro_batched(
             (

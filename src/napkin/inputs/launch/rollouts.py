@@ -5,6 +5,8 @@ Files give maximum prompt and response lengths. Time depends on mean lengths, wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import Open, degree, flag, natural, number, whole
 
@@ -177,6 +179,8 @@ def of_openrlhf(reading: Reading) -> None:
             reading.derive("gpus", trainers + engines * (ranks or 1), *_there(reading, "num_engines"))
     if ranks:
         reading.put("rollout-tp", ranks, *_there(reading, "tensor_parallel_size"))
+    sleeps = ("ds.enable_sleep", "deepspeed_enable_sleep")
+    take_moved(reading, {"optimizer": next((key for key in sleeps if key in reading.source), sleeps[0])})
     weight = reading.read("algo.kl.init_coef|init_kl_coef", number)
     if weight is not None:
         used = _reference(reading) if weight else "none"
@@ -211,6 +215,16 @@ def of_trl(reading: Reading, sizes: tuple[int, int], usual_beta: float | None = 
         reading.derive("reference", _reference(reading) if weight else "none", "beta")
     elif usual_beta and "beta" not in reading.source:
         reading.default("reference", _reference(reading), "beta")
+
+
+def take_moved(reading: Reading, keys: Mapping[str, str]) -> None:
+    """Read which states (→ the switch of each) wait on the host while an engine on the trainer's GPUs generates."""
+    if not str(reading.value_of("rollout") or "").startswith("colocated"):
+        return
+    if reading.open_among(*keys.values()):
+        reading.ask("rollout-offload", *keys.values())
+    elif moved := [state for state, key in keys.items() if reading.read(key, flag)]:
+        reading.put("rollout-offload", ",".join(moved), *keys.values())
 
 
 def _server(reading: Reading) -> str:

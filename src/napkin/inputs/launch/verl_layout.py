@@ -104,6 +104,9 @@ def _take_fsdp(reading: Reading) -> None:
         reading.ask("dp-shard", f"{block}.fsdp_size")
     if reading.read(f"{block}.cpu_offload", flag) and reading.read(f"{block}.offload_params", flag):
         reading.put("offload", "optimizer,parameters", f"{block}.cpu_offload", f"{block}.offload_params")
+    policy = f"{block}.offload_policy"
+    if reading.read(policy, flag):  # of FSDP2 (trainer/config/engine/fsdp.yaml)
+        reading.refuse(policy, "weights and states stay on the host in the update too, which is not modeled for verl")
     _take_offload(reading, block)
     cuts = (f"{A}.", f"{A}.fsdp_config.", "engine.", "")
     reading.take("cp", "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts), degree)

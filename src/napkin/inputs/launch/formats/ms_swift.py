@@ -28,7 +28,7 @@ from napkin.inputs.launch.names import (
 )
 from napkin.inputs.launch.precisions import adapters, dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.rollouts import of_trl, take_other_model
+from napkin.inputs.launch.rollouts import of_trl, take_moved, take_other_model
 from napkin.inputs.launch.shared import take_amount, take_liger
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, FROM_FILE
@@ -108,6 +108,7 @@ def _rollout(reading: Reading) -> None:
     of_trl(reading, (length or 0, 512), 0.04)  # swift/arguments/rlhf_args.py
     if length:
         reading.put("max-prompt-tokens", length, "max_length")
+    take_moved(reading, {"optimizer": "offload_optimizer", "parameters": "offload_model"})
 
 
 def _adapter(reading: Reading) -> None:
@@ -239,8 +240,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(" ".join(TOWERS), "freeze", "tower and aligner are frozen by default", _towers),
         KeyRule(
-            f"num_generations {ANSWER} use_vllm vllm_mode beta",
-            "samples-per-prompt max-prompt-tokens max-response-tokens rollout rollout-tp reference",
+            f"num_generations {ANSWER} use_vllm vllm_mode beta offload_optimizer offload_model",
+            "samples-per-prompt max-prompt-tokens max-response-tokens rollout rollout-tp rollout-offload reference",
             "GRPO as in TRL; the reference is the model with adapters disabled",
             _rollout,
         ),

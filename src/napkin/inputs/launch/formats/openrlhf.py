@@ -276,8 +276,8 @@ FORMAT = LaunchFormat(
         KeyRule(
             "rollout.batch_size rollout.n_samples_per_prompt vllm.num_engines vllm.tensor_parallel_size "
             "vllm.gpu_memory_utilization algo.kl.init_coef reward.model_name_or_path critic.model_name_or_path "
-            "teacher_model ds.packing_samples|packing_samples",
-            "samples-per-prompt updates rollout rollout-tp padding reference reward critic",
+            "teacher_model ds.packing_samples|packing_samples ds.enable_sleep|deepspeed_enable_sleep",
+            "samples-per-prompt updates rollout rollout-tp rollout-offload padding reference reward critic",
             "GRPO and PPO: prompts per step; colocated with colocate_all",
             _rollout,
         ),
@@ -294,7 +294,7 @@ FORMAT = LaunchFormat(
         "rollout rollout_batch_size n_samples_per_prompt micro_rollout_batch_size": "sample generation",
         "teacher_model teacher teacher_offload kd kd_coef": "execution of the teacher",
         "ds.packing_samples packing_samples": "padding-free batches",
-        "train.colocate_all colocate_* ds.enable_sleep deepspeed_enable_sleep": "placement of models on GPUs",
+        "train.colocate_all colocate_*": "placement of models on GPUs",
         "model.aux_loss_coef aux_loss_coef": "an auxiliary expert loss",
         "train.max_tokens_per_gpu": "tokens per dynamic batch",
         "ds.overlap_comm overlap_comm ds.zpg zpg grad_accum_dtype ds.grad_accum_dtype": "DeepSpeed's buffers",

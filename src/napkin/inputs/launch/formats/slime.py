@@ -79,8 +79,7 @@ def _layout(reading: Reading) -> None:
         reading.default("gpus", 8, *keys)
     core.take_division(reading, zero=1)
     core.take_expert_slices(reading, "num_experts")
-    if reading.value_of("task") == "sft":
-        core.take_offload(reading)
+    core.take_offload(reading)
     check_gpus(reading, "actor_num_gpus_per_node")
 
 
@@ -173,7 +172,7 @@ def _offload(reading: Reading) -> None:
     if reading.read("no_offload_train", flag):
         reading.told("no_offload_train")
     else:
-        reading.derive("offload", "optimizer,parameters", "colocate")
+        reading.derive("rollout-offload", "optimizer,parameters", "colocate")
     if reading.read("no_offload_rollout", flag):
         reading.refuse("no_offload_rollout", "the engine keeps its memory while the actor trains", "rollout")
 
@@ -228,7 +227,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "colocate no_offload_train no_offload_rollout rollout_num_gpus rollout_num_gpus_per_engine "
             "sglang_mem_fraction_static sglang_pp_size use_kl_loss kl_coef ref_load",
-            "rollout rollout-tp offload off-policy-steps reference gpus",
+            "rollout rollout-tp rollout-offload off-policy-steps reference gpus",
             "engines on the actor's GPUs, which it leaves meanwhile, or on others, which count too; train_async.py is "
             "one step behind",
             _rollout,
@@ -259,8 +258,7 @@ FORMAT = LaunchFormat(
         "critic_* num_critic_only_steps": "placement and batch of the critic",
         "opd_* use_opd": "a teacher next to the reward",
         "use_routing_replay": "token routing to experts",
-        "overlap_cpu_optimizer* optimizer_cpu_offload optimizer_offload_fraction": "placement and format of optimizer "
-        "states",
+        "overlap_cpu_optimizer*": "placement and format of optimizer states",
     }
     | core.NOT_MODELLED,
 )
