@@ -259,6 +259,15 @@ BLOCK = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
 """Parameters of a layer of Llama 3 8B."""
 
 
+@pytest.mark.parametrize("command", ["memory", "step", "plan"])
+def test_fsdp_means_the_recipes_of_a_library_that_run_on_it(napkin: Napkin, command: str) -> None:
+    line = f"{command} {ON_8} --trainer torchtune"
+    own = napkin(f"{line} --json").data["values"]
+    assert napkin(f"{line} --framework fsdp --json").data["values"] == own
+    other = napkin(f"{line} --framework deepspeed")
+    assert (other.status, "--trainer torchtune does not run on" in other.errors[0]) == (2, True)
+
+
 def test_the_first_version_of_fsdp_reduces_gradients_as_they_are(napkin: Napkin) -> None:
     """fully_shard copies a block's gradients, in bf16, for their reduction, and the copy stays until the next one's is
     made; FullyShardedDataParallel reduces its flat gradient."""

@@ -50,7 +50,7 @@ def read_framework(inputs: Inputs) -> Framework:
             return PLAIN
         inputs.redefault("implementation", trainer.implementation)
         return trainer.on_none(PLAIN)
-    framework = _read_version(inputs, framework_named(name), trainer)
+    framework = _read_version(inputs, _own_fsdp(framework_named(name), trainer), trainer)
     if trainer is not None and not trainer.has(framework.name):
         raise NapkinError(
             f"--trainer {trainer.name} does not run on --framework {framework.name}",
@@ -60,6 +60,12 @@ def read_framework(inputs: Inputs) -> Framework:
     inputs.redefault("attention", framework.attention)
     inputs.redefault("dropout", f"{framework.dropout:g}")
     return framework if trainer is None else trainer.on(framework)
+
+
+def _own_fsdp(framework: Framework, trainer: Trainer | None) -> Framework:
+    """Return the library's own training program where `fsdp` means the FSDP that this runs on: torchtune's."""
+    own = FRAMEWORKS.get(trainer.framework) if trainer is not None else None
+    return own if own is not None and own.fsdp and framework.name == "fsdp" else framework
 
 
 def _ways_to_run(trainer: Trainer, stage: int | None) -> list[str]:
@@ -76,7 +82,8 @@ def _read_version(inputs: Inputs, framework: Framework, trainer: Trainer | None)
     if "fsdp-version" not in inputs.command.names:
         return framework
     why = f"{framework.name} has one version of it, or none"
-    inputs.depends(("fsdp-version",), framework.versioned, why, "--framework fsdp")
+    hint = "leave it out" if trainer is not None and not trainer.has("fsdp") else "--framework fsdp"
+    inputs.depends(("fsdp-version",), framework.versioned, why, hint)
     if not framework.versioned:
         return framework
     from napkin.training.trainers import LOOP
