@@ -201,6 +201,30 @@ def test_litgpt_by_its_name(tmp_path: pathlib.Path) -> None:
     assert entry["predicted"] == pytest.approx(10.54e9, rel=0.06)
 
 
+def test_litgpt_divides_its_model_itself(tmp_path: pathlib.Path) -> None:
+    """A row that calls the FSDP that its script starts a stack of its own says the same run."""
+    row = {"model": "tinyllama-1.1b", "count": 8, "method": "kind: full"}
+    layout = "seq: 512, framework: LitGPT, trainer: none, zero: 3, precision: bf16-pure"
+    found = validated(
+        tmp_path,
+        {**row, "id": "alone", "layout": layout},
+        {**row, "id": "named", "layout": f"{layout}, stack: fsdp"},
+        {**row, "id": "other", "layout": layout.replace("LitGPT", "own script") + ", stack: fsdp"},
+    )
+    alone, named, other = (found[name, "memory_allocated"]["predicted"] for name in ("alone", "named", "other"))
+    assert alone == named != other
+
+
+def test_litgpt_reduces_gradients_in_the_last_micro_batch() -> None:
+    """Lightning's no_backward_sync: until then each GPU has whole ones, 2 bytes of each of N parameters, in place of an
+    eighth (TinyLlama, whose head is a weight of its own)."""
+    line = "memory tinyllama-1.1b --framework litgpt --zero 3 --gpus 8 --precision bf16-pure --seq 64 --recompute full"
+    at = "memory/at/backward/gradients"
+    one, four = (run_line(f"{line} --global-batch {size} --json").data["values"] for size in (8, 32))
+    count = 1_100_048_384
+    assert four[at] >= 2 * count > 4 * one[at]
+
+
 def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_over(tmp_path: pathlib.Path) -> None:
     """Under FSDP, each block's input and its gradient: at the end of the backward pass twice what it began with, 16
     bits of T·h in each of 32 layers (torch/distributed/fsdp/_runtime_utils.py); transformers 5 checkpoints otherwise.

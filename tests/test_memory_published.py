@@ -10,6 +10,7 @@ import pytest
 
 from napkin._tables import memory_errors
 from napkin.architectures import implementation_of
+from napkin.elementwise import Number
 from napkin.errors import NapkinError
 from napkin.evidence.intervals.ranking import nearest_rank
 from napkin.evidence.prose.memory import of_memory
@@ -131,6 +132,42 @@ def test_what_lora_keeps_of_a_frozen_block_in_litgpt() -> None:
     first, other = (section.saved for _, section in step.run.layers)
     assert other == by_hand
     assert first == by_hand - 5 * tokens * h - 4 * tokens  # the first norm's input, which no gradient reaches
+
+
+def litgpt_block(tuning: Tuning) -> Number:
+    """Return the bytes that a later block of LLAMA saves in LitGPT, 2 sequences of 256 tokens in bf16."""
+    model = {**LLAMA, "kv_heads": 8, "gated": True, "tied": False, "seq": 256}
+    setup = Setup(
+        replace(implementation_of("litgpt", "llama"), tuning=tuning),
+        Layout(seq=256, micro=2),
+        POLICIES["bf16-pure"],
+        optimizers.OPTIMIZERS["adamw"],
+        "fused",
+        dropout=0.0,
+    )
+    return prepare(described(row(model=model)), setup).run.layers[1][1].saved
+
+
+def test_litgpt_pads_what_some_parts_of_the_fused_projection_make_only() -> None:
+    """With adapters on all linear layers nothing is padded (4Th less); o, gate and up drop their inputs too (3Th each),
+    down drops its own (3Tf), and r elements stand between each pair's matrices, 2 bytes each: k, o, gate, up, down."""
+    tokens, h, f, r = 512, 512, 1408, 8
+    some = litgpt_block(Tuning("lora", r, 0.05, ("q", "v")))
+    everywhere = litgpt_block(Tuning("lora", r, 0.05, ("q", "k", "v", "o", "gate", "up", "down")))
+    assert everywhere - some == 9 * tokens * h + 3 * tokens * f - 4 * tokens * h + 2 * tokens * 5 * r
+
+
+def test_old_bitsandbytes_keeps_inputs_of_this_micro_batch_and_of_the_last() -> None:
+    """Of the fused projection, o (a copy of what attention saves), gate with up, and down: 2 bytes an element, twice
+    after the first micro-batch."""
+    tokens, h, f = 512, 512, 1408
+    plain = Tuning("lora", 8, 0.05, ("q", "v"))
+    first = replace(plain, quantized="nf4", first=True)
+    inputs = 2 * tokens * (h + h + h + f)
+    assert litgpt_block(first) - litgpt_block(plain) == inputs
+    assert litgpt_block(replace(first, first=False)) - litgpt_block(first) == inputs
+    newer = replace(first, library="transformers", first=False)
+    assert litgpt_block(newer) == litgpt_block(plain)
 
 
 def test_a_frozen_network_stores_its_products_in_four_bits() -> None:

@@ -54,6 +54,8 @@ class Recorder:
         self.shares = shares
         self.narrow: dict[int, tuple[Tensor, Tensor]] = {}
         """What linear layers that share it copy into fewer bits, and the copy, by the id of the former."""
+        self.earlier: dict[int, tuple[Tensor, Tensor]] = {}
+        """Tensors, and what they were in the last micro-batch, by the id of their storage."""
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.remembered: list[tuple[int, Number]] = []
@@ -76,6 +78,12 @@ class Recorder:
     def given(self, count: Number, dtype: str, what: str, *, kind: str = ACTIVATION, no_grad: bool = False) -> Tensor:
         """Return a tensor that exists before the layer runs: its input, a weight, the token ids."""
         return Tensor(count, dtype, ((1, Storage(what, sized(count, dtype), kind)),), no_grad)
+
+    def of_last(self, x: Tensor) -> Tensor:
+        """Return what a tensor was in the micro-batch before this one."""
+        if id(x.storage) not in self.earlier:
+            self.earlier[id(x.storage)] = (x, self.new(x.count, x.dtype, "of the last micro-batch", no_grad=True))
+        return self.earlier[id(x.storage)][1]
 
     def keep(self, *tensors: Tensor) -> tuple[tuple[Number, Storage], ...]:
         """Save tensors for backward; weights, the step's own inputs, and what is computed again are not counted."""

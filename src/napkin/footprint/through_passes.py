@@ -47,8 +47,8 @@ class Gradients:
         self.added: Number = 0
         if setup.framework.unsynced:
             flat = [(n, flat_gradient(part, self.width)) for n, part in parts]
-            unsynced = setup.framework.unsynced * where(sharded, where(self.shards > 1, 1, 0), 0)
-            self.standing = self.standing + unsynced * total(n * size for n, size in flat)
+            unsynced = where(sharded & (self.shards > 1) & (setup.layout.micro_batches > 1), 1, 0)
+            self.standing = where(unsynced > 0, total(n * size for n, size in flat), self.standing)
             self.added = unsynced * maximum(0, *(size for _, size in flat))
         deferred: Number = 0
         if setup.framework.defers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
 from napkin.operations.adapters.adapted import joined, linear, pair_of_ranks
-from napkin.operations.adapters.lora import is_unquantized, kind_on, lora_pairs
+from napkin.operations.adapters.lora import is_unquantized, kind_on, leaves_gaps, lora_pairs
 from napkin.operations.base import Operation, Timer
 from napkin.operations.bases import Module, Ordinary
 from napkin.operations.facts import BLOCKS, LINEAR, LinearPart
@@ -167,7 +167,7 @@ class Matmul(Module):
         if several:
             rank = several * tuning.rank_of(self.module)
             wide = pair_of_ranks(run, x, self.shard, (d_in, width), rank, local)
-            if run.implementation.qkv == "joined":  # put into its place among the parts of the fused projection
+            if leaves_gaps(self, run.program.operations, run.implementation, width):
                 wide = tape.record("pad", (wide,), tape.new(wide.count, wide.dtype, "padded"), (wide,))
             wide = wide.view(out.count)
             if tuning.magnitude:
@@ -195,11 +195,12 @@ class Matmul(Module):
 
 def quantized(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tuning) -> Tensor:
     """Run a frozen linear layer whose quantized weight is dequantized in both passes; old bitsandbytes saves its input
-    (MatMul4Bit)."""
+    (MatMul4Bit), and that of the micro-batch before."""
     tape = run.tape
     given, x = x, tape.lowered(x)
     out = tape.new(x.count // d_in * d_out, x.dtype, "output")
     kept = (x,) if tuning.keeps else ()
+    kept += (tape.of_last(x),) if tuning.keeps_last else ()
     out = tape.record("frozen", (x,), out, kept, scratch=tuning.dequantized_bytes * d_in * d_out)
     tape.hold(given)
     return out

@@ -35,6 +35,7 @@ class Tuning:
                output in place; not with dropout or a magnitude
     divided    tensor-parallel ranks divide both of LoRA's matrices, and gather what either makes and what A reads
                (operations/adapters/lora.py, adapter_shards)
+    first      the longest micro-batch is the first, so that none ran before it
     prompts    whether the layer's attention reads the prompt of adapter and adapter_v2
     experts    whether experts whose weights are one tensor are quantized too. Transformers 5 quantizes linear layers
                alone; in transformers 4 most experts were linear layers, and axolotl quantizes while it loads
@@ -56,6 +57,7 @@ class Tuning:
     apart: tuple[tuple[str, float], ...] = ()
     joined: bool = False
     divided: bool = False
+    first: bool = False
     ranks: tuple[tuple[str, int], ...] = ()
     prompts: bool = True
 
@@ -90,6 +92,14 @@ class Tuning:
     @property
     def keeps(self) -> bool:
         return bool(self.quantized) and self.library == "bitsandbytes"
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether inputs that quantized products kept in the last micro-batch are there too: attributes of its graph,
+        which the backward pass does not free (bitsandbytes before 0.43.2, autograd/_functions.py, `ctx.tensors = (A,
+        B)`; pull request 1270), and a loop whose variable refers to that graph until the forward pass returns
+        (Lightning-AI/litgpt litgpt/finetune/lora.py, `logits = model(input_ids)`)."""
+        return self.keeps and not self.first
 
     @property
     def keeps_int8(self) -> bool:

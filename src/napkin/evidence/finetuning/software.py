@@ -6,7 +6,7 @@ import re
 
 from napkin.errors import NapkinError
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fused_loss, fuses_loss
+from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fused_loss, fuses_loss, program_of
 from napkin.evidence.software.plugins import PLUGINS, Plugin, plugins_in
 from napkin.evidence.software.scripts import library_named, scripts_of, scripts_of_library
 from napkin.formats.table import NORMAL_FLOATS
@@ -47,6 +47,9 @@ def trainer_of(row: RowFields) -> Trainer:
 def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     """Return the framework that divided the states; that of the trainer's own layers on one GPU. Refused for one that
     is not modeled."""
+    named = FRAMEWORKS.get(program_of(row.text("layout.framework")))
+    if trainer is LOOP and named is not None and stack in (*UNDIVIDED, "fsdp"):
+        return named
     if trainer.implementation in FRAMEWORKS and stack in ("", "none"):
         return FRAMEWORKS[trainer.implementation]
     implied = "" if stack else trainer.implied(row.count("layout.zero", least=0) or 0)

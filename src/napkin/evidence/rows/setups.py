@@ -107,7 +107,8 @@ def tuning_of(row: RowFields, framework: Framework) -> Tuning | None:
     rank = row.count("layout.lora_rank") or scripts.lora_rank
     of_recipe = row.flag("layout.recipe_defaults") and not quantized
     targets = targets_of(row) or (scripts.recipe_targets if of_recipe else scripts.targets)
-    return Tuning(method, rank, scripts.lora_dropout, targets, quantized, scripts.quantizer)
+    first = bool(row.count("model.longest_sample"))
+    return Tuning(method, rank, scripts.lora_dropout, targets, quantized, scripts.quantizer, first=first)
 
 
 def targets_of(row: RowFields) -> tuple[str, ...]:

@@ -98,6 +98,15 @@ def library_of(words: str) -> str:
     return next((name for spelling, name in LIBRARIES if re.search(rf"\b({spelling})\b", words.lower())), "")
 
 
+PROGRAMS = (("lit-?gpt", "litgpt"),)
+"""Words of a training program that divides its model itself, with torch's FSDP, and the framework that it is here."""
+
+
+def program_of(words: str) -> str:
+    """Return the framework of a training program that words name, "" if none."""
+    return next((name for spelling, name in PROGRAMS if re.search(rf"\b({spelling})\b", words.lower())), "")
+
+
 TORCH = re.compile(r"^(?!.*\bxla\b).*\b(pytorch|torch|ddp)\b")
 """Words of a framework that is torch itself, on its own allocator."""
 MEMORY_STACKS = {"fsdp-eager": "fsdp", "fsdp-compiled": "torchtitan", "lean": "plain"}

@@ -65,12 +65,26 @@ def lora_pairs(
             for one in program
             if one.role in JOINED and (tuning.everything or one.role in named or is_target(one, named))
         ]
-        return len(parts), sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
+        return len(parts), _width(parts)
     every = op.shard != VOCABULARY or implementation.head_is_layer
     chosen = every if tuning.everything else is_target(op, tuning.targets)
     # an adapter of a part that published rows name by its role is next to the whole fused projection
     part = op.role == QKV and any(name in JOINED for name in tuning.targets)
     return (1, op.d_out) if chosen or part else (0, 0)
+
+
+def leaves_gaps(op: LinearLayer, program: tuple[Named, ...], implementation: Implementation, width: int) -> bool:
+    """Return whether adapters that make `width` elements per token are next to some parts of a fused projection only:
+    what they make is then put into its place in a tensor of the whole width, and kept for that (Lightning-AI/litgpt
+    litgpt/lora.py, zero_pad: index_copy)."""
+    if implementation.qkv != "joined" or op.role not in JOINED:
+        return False
+    return width < _width([one for one in program if one.role in JOINED])
+
+
+def _width(parts: list[Named]) -> int:
+    """Return the elements that parts of a fused projection make per token."""
+    return sum(getattr(part, "d_out", 0) or getattr(part, "width", 0) for part in parts)
 
 
 def times_rank(part: LinearPart, tuning: Tuning | None) -> int:
