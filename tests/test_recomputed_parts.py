@@ -97,6 +97,19 @@ def test_fused_projections_share_an_8_bit_copy() -> None:
     assert (saved[0] - saved[1] - (saved[2] - saved[3])) / S == 2 * H - H + INNER
 
 
+def test_experts_are_converted_and_the_router_and_head_are_not() -> None:
+    """Of a mixture's layer: the first norm in one byte, attention's result in another copy; each expert's row and what
+    its second product reads in one byte (TransformerEngine transformer_engine/pytorch/module/grouped_linear.py saves
+    the converted rows). The router reads the second norm in 16 bits. Outside layers nothing changes: Megatron-core's
+    head is no layer of TransformerEngine (megatron/core/models/gpt/gpt_model.py)."""
+    wide, narrow = (values(MIXTRAL, "none", more=f"--precision {name}") for name in ("bf16-mixed", "fp8-mixed"))
+    saved = (wide["memory/activations/saved"] - narrow["memory/activations/saved"]) / S
+    assert saved == LAYERS * (H - H + TOP * (H + INNER))
+    wide, narrow = (values(LLAMA, "none", more=f"--precision {name}") for name in ("bf16-mixed", "fp8-mixed"))
+    saved = (wide["memory/activations/saved"] - narrow["memory/activations/saved"]) / S
+    assert saved == LAYERS * (H - H + H + INNER)
+
+
 def test_results_in_8_bits_are_dropped_too() -> None:
     """The second product of the experts saves 8 bits of what it reads."""
     found = [values(MIXTRAL, again, more="--precision fp8-mixed") for again in ("none", "selective:moe_act")]

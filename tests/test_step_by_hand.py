@@ -318,6 +318,10 @@ def test_the_router_s_product() -> None:
     assert found[name] == pytest.approx(forward)
     half = joined(T * H * E / (E / 128), T * H + 2 * H * E + T * E)
     assert parts(MOE, cp=2)[name] == pytest.approx(half)
+    narrow = parts(MOE, low=1, changed={"peak": 2.0})
+    assert narrow[name] == pytest.approx(forward)  # 8 bits: the linear layers alone
+    back = name.replace("/forward", "/backward")
+    assert narrow[back] == pytest.approx(found[back])
 
 
 def test_norms_and_rotary_embeddings_of_a_reference_class_are_several_kernels() -> None:

@@ -192,12 +192,13 @@ class Tape(Recorder):
         weight: str = "",
         once: bool = True,
         copies: Number = 1,
+        narrow: bool = True,
     ) -> Tensor:
         """Run F.linear, x·Wᵀ, which saves x and autocast's copy of the weight, cast `once` per step or in each call;
-        `copies`: number of weights, each for different rows."""
+        `copies`: number of weights, each for different rows; `narrow`: a recipe of fewer than 16 bits takes it."""
         stored = self.compute if not self.autocast else "fp32"
         given, x = x, self.lowered(x)
-        read = self.narrowed(x) if self.linear_dtype else x
+        read = self.narrowed(x) if self.linear_dtype and narrow else x
         kept = []
         if self.autocast and not x.no_grad:
             name = weight or "weight"

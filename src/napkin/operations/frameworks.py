@@ -39,6 +39,7 @@ _MEGATRON = replace(
     gathers_heads=True,
     scores_inside=True,
     grouped_linears=True,
+    wide_head=True,
 )
 """The layers of NVIDIA/Megatron-LM, megatron/core; transformer/moe/experts.py, TEGroupedMLP: scores multiply within the
 experts, whose linear_fc1 and linear_fc2 are linear layers (modelscope/mcore-bridge src/mcore_bridge/tuners/lora.py,
@@ -46,10 +47,22 @@ LoraParallelLinear: a pair of thin ones next to each, with dropout); transformer
 parts of [tokens, sequences, heads, elements], and so does pytorch/torchtitan torchtitan/models/deepseek_v3/model.py of
 [sequences, tokens, heads, elements]: the kernels of TransformerEngine and torch return the result as the query lies.
 transformer/module.py, Float16Module: what the last stage returns is cast to fp32, logits too where the model has no
-labels (verl workers/actor/megatron_actor.py, logits_processor; THUDM/slime slime/utils/ppo_utils.py)."""
+labels (verl workers/actor/megatron_actor.py, logits_processor; THUDM/slime slime/utils/ppo_utils.py).
+models/gpt/gpt_model.py: the head is a tensor_parallel.ColumnParallelLinear, no layer of TransformerEngine;
+transformer/moe/moe_utils.py, RouterGatingLinearFunction: the router's input is saved as it is given."""
 _MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
 _NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded", log_probs="")
-_TITAN = replace(_LIBRARY, rotary="kernel", tokens_first=True, shifted=False, parallel_loss=True, gathers_keys=True)
+_TITAN = replace(
+    _LIBRARY,
+    rotary="kernel",
+    tokens_first=True,
+    shifted=False,
+    parallel_loss=True,
+    gathers_keys=True,
+    wide_head=True,
+)
+"""pytorch/torchtitan torchtitan/components/quantization/float8.py: filter_fqns, in every recipe ["output"], of mixtures
+also "router.gate"; float8.py of 2024 and torchtune torchtune/training/quantization.py: fqn != "output"."""
 _TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False, gathers_keys=False)
 _LITGPT = replace(
     _LIBRARY,

@@ -204,6 +204,7 @@ class Implementation:
                  and take a whole head each; its weights are divided evenly. Other implementations fail where ranks do
                  not divide them (Megatron-core of 2025, megatron/core/transformer/attention.py, num_query_groups <
                  world_size)
+    wide_head    the head is left out of recipes of fewer than 16 bits, which convert the other linear layers
     head_is_layer  the class names another module than the head as the one with its output: peft's `all-linear` takes
                  the head too
     tuning       what is trained of a frozen network; None: everything
@@ -294,6 +295,7 @@ class Implementation:
     log_probs: str = ""
     gathers_heads: bool = False
     gathers_keys: bool = False
+    wide_head: bool = False
     head_is_layer: bool = False
     tuning: Tuning | None = None
     own_head: bool = False

@@ -137,7 +137,8 @@ class Matmul(Module):
             return (int8 if tuning.keeps_int8 else quantized)(run, x, d_in, d_out, tuning)
         if own is not None:
             return own(run, x, d_in, d_out, self.bias, label)
-        return run.tape.linear(x, d_in, d_out, self.bias, label)
+        narrow = self.shard != VOCABULARY or not run.implementation.wide_head
+        return run.tape.linear(x, d_in, d_out, self.bias, label, narrow=narrow)
 
     def around(self, run: Lowering, x: Tensor, kind: AdapterKind, at: AdaptedLayer, tuning: Tuning) -> Tensor:
         """Run the layer with an adapter of another kind than LoRA, which tensor parallelism does not divide."""

@@ -202,8 +202,8 @@ class LayerClock(Timer):
         self.add({"casts": seconds}, {"casts": seconds} if learning.inputs else {})
 
     def gemms(self, op: Operation) -> None:
-        """Add any other operation's GEMMs: routers, block-diagonal ones, chunked scans. Tensor parallelism divides
-        their heads or blocks."""
+        """Add any other operation's GEMMs: routers, block-diagonal ones, chunked scans, which recipes of fewer than 16
+        bits leave as they are. Tensor parallelism divides their heads or blocks."""
         clock, t = self.clock, self.clock.tp
         for one in op.products(self.work):
             name = f"{self.kind}/{one.name}"
@@ -213,7 +213,7 @@ class LayerClock(Timer):
             )
             batch = term.largest(f"{name}/batch", term.divide(f"{name}/batch/local", size("batch", one.batch), t), ONE)
             learning = op.learning if one.weight else replace(op.learning, weights=op.learning.inputs)
-            forward, backward = clock.linear(name, m, k, n, batch, learning=learning)
+            forward, backward = clock.linear(name, m, k, n, batch, wide=True, learning=learning)
             if not one.backward:
                 self.add({"matmul": forward}, {})
                 continue

@@ -35,14 +35,15 @@ class Parted(Protocol):
 def linear(
     run: Lowering, part: LinearPart, x: Tensor, *, d_out: Number = 0, label: str = "", once: bool = True
 ) -> Tensor:
-    """Run a linear layer of the reference class, and its adapter where LoRA's targets name it. d_out: that of this
-    rank, if its outputs are divided; once: autocast casts the weight once a step, not in each call."""
+    """Run a linear layer of the reference class, and its adapter where LoRA's targets name it. A parameter that a class
+    multiplies by itself is no linear layer that a recipe of fewer than 16 bits converts. d_out: that of this rank, if
+    its outputs are divided; once: autocast casts the weight once a step, not in each call."""
     tape, tuning = run.tape, run.implementation.tuning
     d_out = d_out or part.d_out
     rank = adapter_width(part, tuning)
     if rank and part.parameter:
         return _with_merged(run, part, x, d_out, rank)
-    out = tape.linear(x, part.d_in, d_out, part.bias, label, once)
+    out = tape.linear(x, part.d_in, d_out, part.bias, label, once, narrow=not part.parameter)
     if rank:
         out = tape.add(out, pair(run, x, part.d_in, d_out, rank))
     return out
@@ -207,7 +208,8 @@ class ExpertProducts:
             cached = casts == CACHED
             copy = tape.weight_copy(count, label) if cached else tape.new(count, tape.autocast, label, no_grad=True)
             kept = (*kept, copy)
-        out = tape.record(primitive, (x,), out, kept, for_weight=(x,), weight=count * BYTES[stored])
+        read = tape.narrowed(x) if tape.linear_dtype and not part.parameter else x
+        out = tape.record(primitive, (x,), out, kept, for_weight=(read,), weight=count * BYTES[stored])
         if rank:
             out = tape.add(out, pair(run, x, d_in, d_out, rank, local))
         return out
