@@ -14,7 +14,9 @@ from napkin.commands.nested_question import Question
 from napkin.commands.screens.compare import Contribution, changes, of_sides, of_steps
 from napkin.commands.signature import OptionText
 from napkin.elementwise import ratio
-from napkin.errors import NapkinError
+from napkin.errors import USAGE, NapkinError
+from napkin.inputs.launch.stated import FROM_FILE
+from napkin.options.command_line import pieces_of, quoted
 from napkin.options.files import DRAWS
 from napkin.options.layout import DEGREES
 from napkin.planning import attribution
@@ -31,6 +33,11 @@ HEADLINES = (*SERVING, "time", "step/time", "memory/total", "cost", "energy", "m
 LISTED = ("hardware", "params")
 """Commands that are compared by listing both sides, because they take a model or an accelerator and no options."""
 SHAPLEY = "Shapley 1953, A Value for n-Person Games: the mean over all orders in which the differences can be made"
+
+DESCRIBES_MODEL = ("config.json", "model-description")
+"""Formats of launch files that describe a model and no run: they are compared as models."""
+FILE = "from="
+"""The difference that replaces a launch file by another."""
 
 Names = tuple[str, ...]
 
@@ -138,9 +145,13 @@ def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str,
     """Return the two sides: from --against, or from two words."""
     if inputs.command.target:
         command, a = nested_question.read_target(inputs)
-        changes = nested_question.assignments(inputs.text("against", "what is different?"), command, "--against")
-        b = nested_question.changed(a, changes)
-        return command, a, b, ("as given", ", ".join(f"{name} {text}" for name, text in changes.items()))
+        file, _, rest = inputs.text("against", "what is different?").removeprefix(FILE).partition(",")
+        of_file = inputs.text("against").startswith(FILE)
+        written = rest if of_file else inputs.text("against")
+        changes = nested_question.assignments(written, command, "--against") if written else {}
+        b = nested_question.changed(_of_other_file(command, a, file) if of_file else a, changes)
+        named = [*([file] if of_file else []), *(f"{name} {text}" for name, text in changes.items())]
+        return command, a, b, ("as given", ", ".join(named))
     sides = inputs.texts("sides")
     if len(sides) != 2:
         raise NapkinError(
@@ -155,6 +166,41 @@ def _read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str,
     if command.name != other.name:
         raise NapkinError(f"{first} asks {command.name}, {second} asks {other.name}", "compare like with like")
     return command, a, b, (first, second)
+
+
+def _of_other_file(command: Command, question: Question, file: str) -> Question:
+    """Return a question with the options of another launch file in place of those of its own."""
+    if not file:
+        raise NapkinError(f"--against: {FILE} names no launch file", f"for example --against {FILE}train.yaml")
+    from napkin.commands.launchfile import options_of_launch
+
+    typed = {name: one for name, one in question.items() if one.origin != FROM_FILE}
+    return {**_taken(command, options_of_launch([file], command, typed).given), **typed}
+
+
+def _taken(command: Command, given: Question) -> Question:
+    """Return the options of a launch file that a command has."""
+    return {name: one for name, one in given.items() if name in command.names}
+
+
+def _of_launch(word: str) -> tuple[Command, Question] | None:
+    """Return a launch file as the question of its memory; None for a file of another kind."""
+    from napkin.commands.launchfile import options_of_launch
+    from napkin.inputs.launch.read import read_launch
+
+    try:
+        format = read_launch(word).format.name if os.path.isfile(word) else DESCRIBES_MODEL[0]
+    except NapkinError:
+        return None
+    if format in DESCRIBES_MODEL:
+        return None
+    command = find("memory")
+    try:
+        return command, _taken(command, options_of_launch([word], command, {}).given)
+    except NapkinError as problem:
+        hint = f"napkin compare memory --from {word} … --against from=OTHER, with what the files leave open"
+        first = problem.errors[0]
+        raise NapkinError(first.message, hint if first.status == USAGE else first.hint, first.status) from None
 
 
 def _unquoted(first: str, second: str) -> str:
@@ -182,6 +228,8 @@ def _word(word: str) -> tuple[Command, Question]:
         if isinstance(stated, str):
             command = find(stated)
             return command, with_launch(command, runfile.options_of(document, document.data, (), command))[0]
+    if (launch := _of_launch(word)) is not None:
+        return launch
     try:
         hardware.find(word)
     except NapkinError as no_hardware:
@@ -211,8 +259,14 @@ def _is_profile(word: str) -> bool:
     return isinstance(data, dict) and data.get("kind") == KIND
 
 
-def _next(changed: bool, command: Command, b: Question, named: str) -> Next:
-    """Return B's question as the next command; changed: B is A with other options."""
+def _next(changed: bool, command: Command, b: Question, named: str) -> Next | str:
+    """Return B's question as the next command; changed: B is A with other options, or with another launch file."""
+    files = {one.where.split(":")[0] for one in b.values() if one.origin == FROM_FILE}
+    file = named.split(", ")[0]
+    if file in files:
+        typed = {name: one.text for name, one in b.items() if one.origin != FROM_FILE}
+        pieces = pieces_of(command.name, {}, {name: one for name, one in typed.items() if isinstance(one, str | bool)})
+        return " ".join([*pieces[:1], f"--from {quoted(file)}", *pieces[1:]])
     if changed:
         texts = {name: one.text for name, one in b.items() if isinstance(one.text, (str, bool))}
         return Next({**texts, "against": None, "show": None}, command.name)

@@ -18,7 +18,7 @@ OPTIONS = (
     Option(
         "sides",
         units.words,
-        "Two run files, accelerators, models or profiles",
+        "Two run files, launch files, accelerators, models or profiles",
         metavar="A B",
         positional=True,
         many=True,

@@ -46,6 +46,8 @@ def frozen_parts(text: str) -> str:
     for word in sorted(found):
         if word not in FROZEN_PARTS:
             hint = did_you_mean(word, FROZEN_PARTS) or "for example vision"
+            if word.isdecimal():
+                hint = f"--freeze-layers {word[:9]}: the embedding and the first layers"
             raise Unreadable(f"{word[:40]!r} is not one of {', '.join(FROZEN_PARTS)}", hint)
     if "vision" not in found:
         raise Unreadable("a trained tower before a frozen projector is not modeled", "vision,projector")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from napkin._tables.takes import TAKES
 from napkin.commands.inputs import Inputs
 from napkin.commands.plan.search_space import read_layouts
@@ -13,6 +15,7 @@ from napkin.commands.question.price import read_market_price
 from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
 from napkin.options.command_line import Text, Texts
+from napkin.options.layout import OF_REPLICA
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.layouts import LayoutQuestion
 from napkin.record import record
@@ -155,6 +158,17 @@ def read_given(inputs: Inputs) -> dict[str, Text]:
 
 def _read_tokens(inputs: Inputs, seq: int) -> int | None:
     """Return the tokens of the entire run, padding included; None if not given."""
-    return (
-        int(read_amount(inputs, seq).tokens.value) if read_whether_stated(inputs) else inputs.integer_or_none("tokens")
-    )
+    if not read_whether_stated(inputs):
+        return inputs.integer_or_none("tokens")
+    batch = 0 if inputs.has("global-batch") else _read_stated_batch(inputs)
+    return int(read_amount(inputs, seq, (lambda: batch) if batch else None).tokens.value)
+
+
+def _read_stated_batch(inputs: Inputs) -> int:
+    """Return the sequences of a step: micro-batch · data-parallel ranks · --grad-accum. 0 where one is not stated."""
+    factors = [inputs.integer_or_none(name) for name in ("micro-batch", "grad-accum")]
+    gpus = inputs.peek("gpus")
+    apart = math.prod(inputs.integer_or_none(name) or 1 for name in OF_REPLICA)
+    if not isinstance(gpus, int) or not all(factors) or gpus % apart:
+        return 0
+    return math.prod(one or 1 for one in factors) * (gpus // apart)

@@ -1,7 +1,9 @@
 """Read configurations as Hydra does: `--config-path DIR --config-name NAME` on a launch line, and `defaults:`.
 
 A configuration's `defaults:` list names the files that it is composed of, each overridden by the next and all by the
-configuration itself, unless `_self_` has another place (Hydra 1.1 and later).
+configuration itself, unless `_self_` has another place (Hydra 1.1 and later). The keys of a file in a folder are those
+of a block of the folder's name; NeMo RL's loader names files by paths, whose keys are the configuration's own
+(nemo_rl/utils/config.py, load_config_with_inheritance).
 """
 
 from __future__ import annotations
@@ -108,14 +110,16 @@ def _composed(
         name, _, packed = name.partition("@") if isinstance(name, str) else ("", "", "")
         if not name or group.startswith("hydra") or name in KNOWN:
             continue
-        file = os.path.join(os.path.dirname(paths[-1]), group, name.removesuffix(".yaml") + ".yaml")
+        is_path = not group and name.endswith((".yaml", ".yml"))  # NeMo RL's: its keys are those of this file
+        written = os.path.join(group, name if is_path else name.removesuffix(".yaml") + ".yaml")
+        file = os.path.join(os.path.dirname(paths[-1]), written)
         _check_cycle(source, (*paths, file))
         if not os.path.isfile(file):
-            missing.append(os.path.join(group, name.removesuffix(".yaml") + ".yaml"))
+            missing.append(written)
             continue
         other = read(file)
         inner = _composed(other, (*paths, file), read, missing, left) if other.is_mapping else {}
-        into = package or packed or (group or os.path.dirname(name)).replace("/", ".")
+        into = package or packed or ("" if is_path else (group or os.path.dirname(name)).replace("/", "."))
         for part in reversed(into.split(".") if into and into != "_global_" else []):
             inner = {part: inner}
         _merge(result, inner)
@@ -132,10 +136,15 @@ def _check_cycle(source: LaunchFile, paths: tuple[str, ...]) -> None:
 
 
 def _merge(into: dict[str, Any], over: dict[str, Any]) -> None:
-    """Merge nested mappings, the second over the first."""
+    """Merge nested mappings, the second over the first, as OmegaConf does: `???` leaves what is there. NeMo RL's
+    `_override_: true` in a block replaces the block."""
     for key, value in over.items():
         mine = into.get(key)
-        if isinstance(mine, dict) and isinstance(value, dict):
+        if value == "???" and key in into:
+            continue
+        if isinstance(value, dict) and value.get("_override_") is True:
+            into[key] = {name: copy.deepcopy(one) for name, one in value.items() if name != "_override_"}
+        elif isinstance(mine, dict) and isinstance(value, dict):
             _merge(mine, value)
         else:
             into[key] = copy.deepcopy(value)

@@ -33,6 +33,8 @@ SHARDING = {
 """torch.distributed.fsdp.ShardingStrategy by name or number → ZeRO stage."""
 DURATION = re.compile(r"(\d[\d_]*(?:\.\d*)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)")
 """A number and its unit: `4800ba`, `2e12T`, `1_000`."""
+CLOCK = re.compile(r"(?=\d)(\d+h)?(\d+m)?(\d+s)?|\d+sec", re.IGNORECASE)
+"""A time by the clock (composer/core/time.py, Time.from_timedelta)."""
 PLACES = {
     "cpu": True,
     "nvme": True,
@@ -53,24 +55,30 @@ IDLE_FSDP = """fsdp_config.*state_dict_type fsdp_config.*sync_module_states fsdp
 
 
 def take_duration(reading: Reading, key: str, units: Mapping[str, str]) -> None:
-    """Set the length of a run from a number with a unit, or leave the steps open if it cannot be parsed.
+    """Set the length of a run from a number with a unit. A clock time leaves the steps open, and a text that is no
+    duration is an error (2).
 
     units  lowercase unit ("" for none) → the option that it counts
     """
-    value = reading.find(key)
-    if value is None:
-        return
-    found = DURATION.fullmatch(str(value.value).strip())
+    found = reading.read(key, lambda value: _duration(value, units))
+    if found is not None:
+        reading.put(found[0], found[1], key)
+    elif reading.find(key) is not None:
+        reading.ask("steps", key)
+
+
+def _duration(value: object, units: Mapping[str, str]) -> tuple[str, int | float] | None:
+    """Return the option that a duration counts, and its amount; None for a clock time."""
+    text = str(value).strip()
+    if CLOCK.fullmatch(text):
+        return None
+    found = DURATION.fullmatch(text)
     option = units.get(found[2].lower()) if found is not None else None
     if found is None or option is None:
-        reading.ask("steps", key)
-        return
-    try:
-        amount = calculated(found[1])
-    except Unreadable:
-        reading.ask("steps", key)
-        return
-    reading.put(option, int(amount) if amount == int(amount) else amount, key)
+        known = ", ".join(one for one in units if one)
+        raise Unreadable(f"{values.shown(text)} is not a duration", f"a number and one of {known}")
+    amount = calculated(found[1])
+    return option, int(amount) if amount == int(amount) else amount
 
 
 def find(reading: Reading, block: str, *words: str) -> str:

@@ -29,6 +29,7 @@ def is_this(source: LaunchFile) -> bool:
             "no_weight_tying",
         )
         and source.syntax != "shell"
+        and "extends" not in source  # Primus' description of a model
     )
 
 

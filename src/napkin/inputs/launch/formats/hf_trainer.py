@@ -48,6 +48,8 @@ def is_this(source: LaunchFile) -> bool:
     if not flat.has_any(*MODELS, *(OWN_MODELS if line else ())):
         if source.has_any("finetuning_type", "stage"):
             return False
+        if any(f"{block}.{UNMISTAKABLE}" in source for block in OF_ARGUMENTS):
+            return True
         return (source.is_mapping or source.syntax == "shell") and stated + trl >= ENOUGH
     launched = any(one in source.command for one in LAUNCHERS)
     return own or stated >= 2 or trl > 0 or UNMISTAKABLE in flat or (launched and stated > 0)
@@ -57,6 +59,8 @@ MODELS = ("model_name_or_path", "model_name", "model_id")
 OWN_MODELS = ("model_path", "base_model", "base_model_name_or_path", "config_name")
 """Names of the model on launch lines of a program of one's own, and run_clm.py's of a config.json to start from."""
 SUMS = "gradient_accumulation_steps|grad_accum|grad_accum_steps|grad_acc_steps|accumulation_steps"
+OF_ARGUMENTS = ("training_args", "training_arguments")
+"""Blocks named for TrainingArguments, in a file of a program that takes the model from its line (ChatGLM3, GLM-4)."""
 UNMISTAKABLE = "per_device_train_batch_size"
 """The argument that no other library has."""
 ENOUGH = 4

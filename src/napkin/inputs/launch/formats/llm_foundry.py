@@ -109,8 +109,8 @@ def _batch(reading: Reading) -> None:
 
 
 def _amount(reading: Reading) -> None:
-    """Read max_duration, in batches (ba), epochs (ep) or tokens (tok)."""
-    units = {"ba": "steps", "iter": "steps", "ep": "epochs", "tok": "tokens", "sp": "samples"}
+    """Read max_duration, in batches (ba), tokens (tok) or epochs (ep, bare: composer/trainer/trainer.py)."""
+    units = {"ba": "steps", "iter": "steps", "ep": "epochs", "": "epochs", "tok": "tokens", "sp": "samples"}
     take_duration(reading, "max_duration", units)
 
 

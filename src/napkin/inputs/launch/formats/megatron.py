@@ -50,7 +50,9 @@ def is_this(source: LaunchFile) -> bool:
         and (program or sized)
         and "modules" not in source
         and "trainer" not in source
-        and not source.has_any("train_micro_batch_size_per_gpu", "pipe_parallel_size", "model")
+        and not source.has_any(
+            "train_micro_batch_size_per_gpu", "pipe_parallel_size", "model", "per_device_train_batch_size"
+        )
     )
 
 

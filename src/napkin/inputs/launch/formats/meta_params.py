@@ -16,7 +16,7 @@ def is_this(source: LaunchFile) -> bool:
     meta = source.has_all("dim", "n_layers")
     primus = source.has_any("extends", "num_layers") and source.has_any("hidden_size", "extends", "tokenizer_type")
     return source.is_mapping and (
-        meta or (primus and source.has_any("num_layers", "extends") and "model_type" not in source)
+        meta or (primus and ("extends" in source or ("num_layers" in source and "model_type" not in source)))
     )
 
 

@@ -136,7 +136,7 @@ def _targets(reading: Reading, key: str) -> None:
 def _model(reading: Reading) -> None:
     """Read the model block with Megatron-core's keys."""
     _check_decoder(reading)
-    inner = open_reading(OF_MODEL, reading.source.under("model"))
+    inner = open_reading(OF_MODEL, reading.source.under("model").renamed({"num_moe_experts": "num_experts"}))
     apply(OF_MODEL, inner)
     degrees = product([inner.value_of(name) or 1 for name in ("tp", "pp", "cp")])
     gpus = reading.inputs.get("gpus")
@@ -239,6 +239,8 @@ def _flags(reading: Reading) -> dict[str, str]:
     }
     if "swiglu" in str(source.plain("activation")):
         flags["swiglu"] = "true"
+    if source.plain("bias") is False:
+        flags["disable-bias-linear"] = "true"
     if source.plain("share_embeddings_and_output_weights") is False:
         flags["untie-embeddings-and-output-weights"] = "true"
     if source.plain("num_query_groups"):

@@ -121,6 +121,9 @@ def batch(reading: Reading) -> None:
             "micro-batch", 8, "training.local_batch_size"
         )
         reading.take("grad-accum", "training.gradient_accumulation_steps", whole)  # of forks
+        if not total and "grad-accum" not in reading.inputs:  # job_config.py: local_batch_size × data-parallel ranks
+            key = "training.global_batch_size"
+            reading.derive("grad-accum", 1, key) if key in reading.source else reading.default("grad-accum", 1, key)
         return
     size = place(reading, "pipeline_parallel_microbatch_size")
     number = place(reading, "pipeline_parallel_microbatches")

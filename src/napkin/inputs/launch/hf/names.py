@@ -55,6 +55,7 @@ SAME = {
     "activation_checkpointing": "gradient_checkpointing",
     "use_gradient_checkpointing": "gradient_checkpointing",
     "enable_gradient_checkpointing": "gradient_checkpointing",
+    "model_dtype": "torch_dtype",
 }
 """A program's own names of settings that mean the same everywhere (DeepSpeed's add_config_arguments) → argument."""
 OWN_LENGTH = re.compile(r"(?:^|_)(?:len|length|maxlen)$")
