@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Collection
 
 import pytest
 
@@ -15,6 +17,8 @@ from napkin.cli.words import HINTED
 from napkin.commands.command import MODULES, find, named
 from napkin.options import launches, meanings, synonyms
 from napkin.options.registry import OPTIONS, spelled
+from napkin.training.frameworks import FRAMEWORKS
+from napkin.training.trainers import TRAINERS
 from tests.conftest import Napkin, run_line
 
 
@@ -323,3 +327,28 @@ def test_a_flag_of_peft_s_is_a_kind_of_adapter(napkin: Napkin) -> None:
 
 def test_hints_for_other_values_are_loaded_for_the_options_that_have_them() -> None:
     assert set(HINTED) == set(meanings.VALUES)
+
+
+@pytest.mark.parametrize("option", ["framework", "trainer"])
+def test_other_names_of_software_lead_to_names_that_are_known(option: str) -> None:
+    named: dict[str, Collection[str]] = {"framework": FRAMEWORKS, "trainer": TRAINERS}
+    for said, hint in meanings.VALUES[option].items():
+        assert said not in named[option]
+        found = re.findall(r"--(framework|trainer) (\S+?)(?:,|;| |$)", hint)
+        assert found, hint
+        assert all(name in named[kind] for kind, name in found), hint
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("--framework mcore", "--framework megatron-core"),
+        ("--framework GPT-NeoX", "--framework megatron-deepspeed"),
+        ("--framework llm_foundry", "--framework fsdp"),
+        ("--trainer SFTTrainer", "--trainer trl"),
+        ("--trainer easyr1", "--trainer verl"),
+    ],
+)
+def test_software_by_another_name_gets_its_own(napkin: Napkin, line: str, hint: str) -> None:
+    found = napkin(f"memory llama3-8b --gpus 8 --hardware h100 {line}")
+    assert (found.status, found.err.splitlines()[-1]) == (2, f"hint: {hint}")

@@ -321,12 +321,22 @@ VALUES: dict[str, Mapping[str, str]] = {
         "peft": "--lora-rank 16 trains peft's adapters; --trainer hf-trainer or trl runs them",
         "llamafactory": "--trainer llama-factory",
         "swift": "--trainer ms-swift",
+        **{
+            f"{task}trainer": "--trainer trl" for task in ("sft", "dpo", "grpo", "orpo", "kto", "reward", "rloo", "gkd")
+        },
+        **dict.fromkeys(("bridge", "megatron-bridge"), "--trainer nemo"),
+        "easyr1": "--trainer verl",
+        "deepspeed-chat": "--framework deepspeed",
     },
     "framework": {
         **{f"{name}{stage}": f"--framework deepspeed --zero {stage}" for name in _ZERO_STAGED for stage in (1, 2, 3)},
         **dict.fromkeys(("fsdp1", "fsdp-1"), "--framework fsdp --fsdp-version 1"),
         **dict.fromkeys(("fsdp2", "fsdp-2", "fully-shard"), "--framework fsdp --fsdp-version 2"),
         **dict.fromkeys(("ddp", "torch", "pytorch"), "--framework plain"),
+        **dict.fromkeys(("mcore", "megatron-lm", "megatron-bridge", "mindspeed"), "--framework megatron-core"),
+        **dict.fromkeys(("neox", "gpt-neox"), "--framework megatron-deepspeed"),
+        **dict.fromkeys(("composer", "llm-foundry", "mosaicml", "olmo-core"), "--framework fsdp"),
+        **dict.fromkeys(("lightning", "pytorch-lightning"), "--framework fsdp or deepspeed, as its strategy is"),
         **dict.fromkeys(("huggingface", "hf", "transformers"), "--trainer hf-trainer"),
     },
     "optimizer": {
