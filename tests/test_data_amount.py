@@ -28,11 +28,17 @@ def test_steps_take_the_batch_of_the_layout() -> None:
 def test_packed_samples_are_their_tokens_and_padded_ones_whole_sequences() -> None:
     packed = run_line(f"{RUN} --samples 52k --sample-tokens 350 --epochs 3").values
     assert packed["tokens"] == 52_000 * 350 * 3
-    padded = run_line(f"{RUN} --samples 52k --sample-tokens 350 --epochs 3 --no-packing").values
+    line = f"{RUN} --samples 52k --sample-tokens 350 --epochs 3 --no-packing"
+    padded = run_line(f"{line} --attention flash2").values
     assert padded["tokens"] == 52_000 * 2048 * 3
     assert padded["tokens/real"] == 52_000 * 350 * 3
     assert padded["padding/share"] == pytest.approx(1 - 350 / 2048)
-    assert padded["time"] / packed["time"] == pytest.approx(2048 / 350)
+    same = run_line(f"{RUN} --samples 52k --sample-tokens 350 --epochs 3 --attention flash2").values
+    assert same["tokens"] == packed["tokens"]
+    assert padded["time"] / same["time"] == pytest.approx(2048 / 350)
+    masked = run_line(line)  # torch's own attention computes the pairs that the mask of padding hides
+    assert masked.values["time"] > 1.05 * padded["time"]
+    assert any("--attention flash2" in note for note in masked.data["notes"])
 
 
 def test_the_longest_of_a_micro_batch() -> None:
@@ -72,6 +78,12 @@ def test_lengths_of_a_file_and_a_run_on_them(samples: pathlib.Path, tmp_path: pa
     assert packed["tokens"] == 12_000
     padded = run_line(f"{RUN} --lengths {file} --epochs 2 --no-packing --micro-batch 2").values
     assert padded["tokens"] == pytest.approx(2 * 40 * mean)
+    # a step is as long as one of sequences of the padded length, not of --seq
+    flash = "--attention flash2 --no-packing --micro-batch 2"
+    run = run_line(f"{RUN} --lengths {file} --epochs 2 {flash}").values
+    line = f"step llama3-8b --gpus 1 --hardware h100 --lora-rank 16 --seq {round(mean)} --micro-batch 2 --json"
+    step = run_line(f"{line} --attention flash2").values["step/time"]
+    assert run["time/uninterrupted"] == pytest.approx(step * run["tokens"] / (2 * round(mean)))
     cut = run_line(f"{RUN.replace('2048', '200')} --lengths {file}")
     assert cut.values["tokens"] == 30 * 100 + 10 * 200
     assert any("longer than 200 tokens and cut" in note for note in cut.data["notes"])
@@ -79,8 +91,21 @@ def test_lengths_of_a_file_and_a_run_on_them(samples: pathlib.Path, tmp_path: pa
 
 def test_plan_takes_samples_too() -> None:
     line = "plan llama3-8b --gpus 8 --hardware h100 --seq 2048 --global-batch 64 --json"
+    line = f"{line} --attention flash2"
     found = run_line(f"{line} --samples 100k --sample-tokens 1024 --no-packing").values
     assert found["time"] == pytest.approx(run_line(f"{line} --tokens {100_000 * 2048}").values["time"])
+
+
+def test_plan_needs_the_micro_batch_to_whose_longest_samples_are_padded(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "lengths.json"
+    file.write_text('{"histogram": [[100, 30], [300, 10]]}')
+    line = f"plan llama3-8b --gpus 8 --hardware h100 --seq 2048 --lengths {file} --no-packing --json"
+    refused = run_line(line)
+    assert refused.status == 2
+    assert "depends on its size, which plan chooses" in refused.err
+    mean = 100 * 0.75**4 + 300 * (1 - 0.75**4)
+    found = run_line(f"{line} --micro-batch 4")
+    assert found.data["inputs"]["tokens"]["value"] == int(40 * mean)
 
 
 @pytest.mark.parametrize(

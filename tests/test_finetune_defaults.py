@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, may_be_old
+from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, gets_mask, may_be_old
+from napkin.evidence.finetuning.lengths import RowLengths
 from napkin.evidence.finetuning.rows import fine_tuning
 from napkin.evidence.intervals import margins
 from napkin.evidence.rows.optimizers import optimizer_of
@@ -18,6 +19,7 @@ from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.teams import thread_of
 from napkin.footprint.allocator import CONTEXT, CONTEXT_EAGER
 from napkin.inputs.load import Document
+from napkin.training.layout import Layout
 from napkin.training.trainers import TRAINERS
 from tests.conftest import preset as network
 from tests.conftest import run_line
@@ -40,6 +42,29 @@ def a_row(**layout: Any) -> RowFields:
 )
 def test_classes_before_4_36_attend_step_by_step(layout: dict[str, str], kernel: str) -> None:
     assert attention_of(a_row(**layout), "hf") == kernel
+
+
+@pytest.mark.parametrize(
+    ("layout", "micro", "implementation", "masked"),
+    [
+        ({"attention": "sdpa"}, 4, "hf", True),
+        ({}, 4, "hf", True),
+        ({"attention": "sdpa"}, 1, "hf", False),  # no sample is longer than another
+        ({"attention": "flash_attention_2"}, 4, "hf", False),  # takes lengths
+        ({"attention": "sdpa"}, 4, "torchtune", False),
+        ({"attention": "sdpa", "trainer": "unsloth"}, 4, "hf", False),
+        ({"versions": "transformers 4.35"}, 4, "hf", False),  # eager
+        ({"attention": "sdpa with a mask"}, 1, "hf", True),
+    ],
+)
+def test_padding_is_a_mask_for_torchs_own_attention(
+    layout: dict[str, str], micro: int, implementation: str, masked: bool
+) -> None:
+    row = a_row(**layout)
+    lengths = RowLengths(300, (900, 600, 1200), varied=True, padded=True)
+    assert gets_mask(row, implementation, lengths, Layout(seq=300, micro=micro)) is masked
+    packed = RowLengths(300, (300, 300, 300))
+    assert gets_mask(row, implementation, packed, Layout(seq=300, micro=micro)) is ("mask" in str(layout))
 
 
 def test_other_implementations_have_kernels_of_their_own() -> None:

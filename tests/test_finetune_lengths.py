@@ -47,7 +47,7 @@ def test_memory_is_of_the_longest_micro_batch_and_time_of_the_mean_one(tmp_path:
     largest of 10,000 standard normal numbers is 3.836, so that the longest sample has exp(0.5545 · 3.836 − 0.1537) =
     7.195 times the mean. 500 tokens are the mean of the longest of 4 rows, 1 + 0.6 · 1.049 times that of all: 500 /
     1.6295 · 7.195 = 2,208, and never more than the length at which samples are cut."""
-    base = "packed: false, precision: bf16-pure, trainer: none, stack: none"
+    base = "packed: false, attention: flash_attention_2, precision: bf16-pure, trainer: none, stack: none"
     measured = "peak_bytes: 3e+10, what: allocated, samples_per_second: 4"
     mean = f"{measured}, mean_tokens_per_sample: 500"
     found = validated(
@@ -98,7 +98,7 @@ def test_a_packed_sequence_holds_both_responses(tmp_path: pathlib.Path) -> None:
 def test_a_cutoff_is_not_how_long_samples_are(tmp_path: pathlib.Path) -> None:
     """The longest sample has the usual 1,024 tokens, but at least a quarter of the length at which samples are cut, and
     at most that length. As lengths vary, the cache has gaps."""
-    base = "packed: false, precision: bf16-pure, trainer: none, stack: none"
+    base = "packed: false, attention: flash_attention_2, precision: bf16-pure, trainer: none, stack: none"
     cuts = {512: 512, 2048: 1024, 16384: 4096}
     rows: list[dict[str, Any]] = []
     for what in ("allocated", "reserved"):

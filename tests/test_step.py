@@ -362,6 +362,15 @@ def test_attention_by_kernel_and_its_edition() -> None:
     assert stacks.stack("megatron-core-2024").family == stacks.stack("megatron-core-2026").family == "megatron-core"
 
 
+def test_a_mask_leaves_torchs_flash_kernel_to_the_memory_efficient_one(napkin: Napkin) -> None:
+    """Falcon's class always passes a mask (transformers modeling_falcon.py), which torch's flash kernel does not take
+    (sdp_utils.cpp, check_for_attn_mask); FlashAttention's own package gets none."""
+    line = "step falcon-7b --hardware a100-80gb --seq 2048 --json"
+    kernels = ("flash", "efficient", "flash2")
+    flash, efficient, package = (napkin(f"{line} --attention {one}").values["step/time"] for one in kernels)
+    assert flash == efficient > package
+
+
 @pytest.mark.parametrize("model", ["llama3-8b", "exaone4-32b", "starcoder2-7b", "mixtral-8x7b"])
 def test_long_sequences_do_not_beat_the_peak(napkin: Napkin, model: str) -> None:
     """mfu counts the full square, which causal and windowed kernels never compute; what they compute stays below 1."""

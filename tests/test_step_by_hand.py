@@ -217,6 +217,18 @@ def test_pairs_that_a_fused_kernel_computes(changes: dict[str, Any], pairs: floa
     assert op.pairs(Work(B, 512, pairs="exact")) == B * pairs
 
 
+def test_a_kernel_that_reads_a_mask_computes_all_pairs_of_all_its_heads_keys() -> None:
+    """s² pairs in place of s(s + 1)/2, forward and backward; keys and values are copied for each query head, a 2-byte
+    element of (heads + kv_heads) · 2d read or written forward, and as many back."""
+    plain, masked = parts(), parts(masked=1)
+    assert masked["step/compute/attention"] == pytest.approx(L * 3.5 * 2 * B * S * S * HEADS * 2 * D)
+    copies = 2 * T * (HEADS + KV) * 2 * D
+    more = masked["step/memory_bound/elementwise"] - plain["step/memory_bound/elementwise"]
+    assert more == pytest.approx(L * 2 * copies)
+    window = replace(DENSE, window=128)
+    assert parts(window, masked=1)["step/compute/attention"] == pytest.approx(masked["step/compute/attention"])
+
+
 def test_pairs_with_the_other_stack() -> None:
     """Cross-attention sees every token of the source; merged attention those in addition to its own past."""
     layout = {"sequence": 512, "source": 300}

@@ -74,11 +74,13 @@ def fused_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
 
 
 def pass_time(clock: Clock, op: AttentionCost, name: str) -> Term:
-    """Return the time of the fused kernel's forward pass over the pairs that the mask allows. The inner loop of a query
-    tile runs over the keys that it reads on this rank; with few keys the rate is lower, as with a short inner loop of a
+    """Return the time of the fused kernel's forward pass over the pairs that the mask allows, or over all where it
+    reads that mask: it skips what comes later only where it is told that attention is causal (pytorch/pytorch
+    aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h, num_keys). The inner loop of a query tile
+    runs over the keys that it reads on this rank; with few keys the rate is lower, as with a short inner loop of a
     GEMM."""
     rates = clock.rates
-    pairs = pairs_of(clock, op, f"{name}/pairs", True)
+    pairs = pairs_of(clock, op, f"{name}/pairs", holds_for_all(clock.layout.masked == 0))
     flops = pair_flops(clock, op, f"{name}/flops", pairs)
     apart = ONE if holds_for_all(clock.layout.exchanges > 0) else clock.cp  # ranks that divide the keys of a head
     keys = term.divide(f"{name}/keys", pairs, size("queries", clock.layout.sequence), apart)

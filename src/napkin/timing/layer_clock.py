@@ -61,6 +61,18 @@ class LayerClock(Timer):
         """Add the attention core, for the fused kernel or eager code."""
         forward, backward = core_time(self.clock, op, f"{self.kind}/{op.name}")
         self.add({"attention": forward}, {"attention": backward} if op.learning.inputs else {})
+        if not holds_for_all(self.clock.layout.masked == 0) and op.kv_heads < op.heads:
+            self.repeat(op)
+
+    def repeat(self, op: AttentionCost) -> None:
+        """Add the copies of keys and values for each query head, which transformers makes where attention reads a mask,
+        and the sums of their gradients (integrations/sdpa_attention.py, use_gqa_in_sdpa and repeat_kv)."""
+        name = f"{self.kind}/{op.name}/repeated"
+        width = (op.heads + op.kv_heads) * (op.qk_dim + op.v_dim)
+        each = term.leaf(f"{name}/each", 2 * width, BYTE, term.TRUE, "16 bits: read once, written for each query head")
+        tokens = term.divide(f"{name}/tokens", self.clock.tokens, self.clock.tp)
+        seconds = self.clock.move(name, term.multiply(f"{name}/bytes", each, tokens))
+        self.add({"elementwise": seconds}, {"elementwise": seconds} if op.learning.inputs else {})
 
     def experts(self, op: RoutedExperts) -> None:
         """Add routed experts, with their tokens exchanged over ep."""

@@ -28,6 +28,7 @@ class StepLayout:
     splits_boundary     1 where each tensor-parallel rank sends its part of what passes between pipeline stages, and
                         gathers the rest on arrival, although the stream between layers is whole on each
     flash               1 for a fused attention kernel, 0 if the scores are written to memory
+    masked              1 where that kernel reads an explicit mask, and so computes all pairs
     idle                share of the plain pipeline's idle slots that the schedule leaves (IDLE)
     low                 1 where linear layers multiply 8- or 4-bit numbers (their inputs are cast first)
     casts               traffic of casting over the usual: 2 where every row has a scale of its own in both directions
@@ -85,6 +86,7 @@ class StepLayout:
     parts_recomputed: tuple[str, ...] = ()
     splits_boundary: Number = 0
     flash: Number = 1
+    masked: Number = 0
     idle: Number = 1
     low: Number = 0
     casts: Number = 1
@@ -130,7 +132,8 @@ class StepLayout:
     def over_images(self, length: Number) -> StepLayout:
         """Return the layout over the images, of `length` tokens each; every rank of a sequence processes them in
         full."""
-        return replace(self, sequence=length, micro_batch=self.micro_batch * self.images, cp=1, sequence_parallel=0)
+        images = self.micro_batch * self.images
+        return replace(self, sequence=length, micro_batch=images, cp=1, sequence_parallel=0, masked=0)
 
     def inside(self, model: Model) -> StepLayout:
         """Return the layout over the tokens of a model's first stack, with those that its class adds."""

@@ -16,6 +16,7 @@ class Kernels:
     since    version of the trainer that has them by default, (0, 0) for all
     loss     its cross entropy of texts (operations/losses.py), "" if it has none
     before   the one of versions before `loss_since`
+    unmasked its attention reads no mask of padding in training
     """
 
     name: str
@@ -28,6 +29,7 @@ class Kernels:
     loss: str = ""
     before: str = ""
     loss_since: tuple[int, int] = (0, 0)
+    unmasked: bool = False
 
     def on(self, implementation: Implementation) -> Implementation:
         """Return an implementation that runs these kernels."""
@@ -48,12 +50,14 @@ UNSLOTH = Kernels(
     "unsloth",
     "unslothai/unsloth unsloth/kernels/rms_layernorm.py, rope_embedding.py; fast_lora.py, LoRA_MLP: the backward pass "
     "writes the product of gate and up over its gradient; unsloth/models/llama.py, unsloth_fused_ce_loss since "
-    "806bee243 (13 August 2025, 2025.8), before that 16-bit logits (kernels/cross_entropy_loss.py)",
+    "806bee243 (13 August 2025, 2025.8), before that 16-bit logits (kernels/cross_entropy_loss.py); "
+    "LlamaModel_fast_forward drops the attention mask in training",
     (("norms", "own"), ("rotary", "kernel")),
     adapted=(("swiglu", "remade"),),
     loss="fused-compiled",
     before="in-place-fp32",
     loss_since=(2025, 8),
+    unmasked=True,
 )
 AXOLOTL = Kernels(
     "axolotl",

@@ -157,7 +157,14 @@ def read_given(inputs: Inputs) -> dict[str, Text]:
 
 
 def _read_tokens(inputs: Inputs, seq: int) -> int | None:
-    """Return the tokens of the entire run, padding included; None if not given."""
+    """Return the tokens of the entire run, padding included; None if not given. Refused if how many samples are padded
+    together, which the padding depends on, is what the search chooses."""
+    unpacked = inputs.has("packing") and not inputs.flag("packing")
+    if unpacked and inputs.has("lengths") and not inputs.has("micro-batch"):
+        raise NapkinError(
+            "--no-packing: the padding to the longest of a micro-batch depends on its size, which plan chooses",
+            "--micro-batch N, or --packing",
+        )
     if not read_whether_stated(inputs):
         return inputs.integer_or_none("tokens")
     batch = 0 if inputs.has("global-batch") else _read_stated_batch(inputs)

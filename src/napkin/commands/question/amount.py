@@ -102,11 +102,23 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
         return Amount(real.renamed("tokens"))
     each = leaf("sequence", seq, "token", GIVEN)
     if lengths is not None:
-        together = (inputs.integer_or_none("micro-batch") or 1) * rows
-        each = leaf("padded_sample", lengths.padded(together), "token", TRUE, LONGEST_OF)
+        each = leaf("padded_sample", lengths.padded(_read_together(inputs)), "token", TRUE, LONGEST_OF)
     tokens = multiply("tokens", samples, *several, epochs, each)
     wasted = subtract("padding/share", fixed("1", 1), divide("tokens/real_share", real, tokens))
     return Amount(tokens, (real, wasted))
+
+
+def _read_together(inputs: Inputs) -> int:
+    """Return the sequences that are padded to the longest of them."""
+    return (inputs.integer_or_none("micro-batch") or 1) * read_task(inputs).rows
+
+
+def read_padded_length(inputs: Inputs, seq: int) -> int | None:
+    """Return the mean tokens of a sequence, padded to the longest of its micro-batch; None where samples are packed, or
+    are all padded to the sequence."""
+    if not inputs.has("lengths") or not inputs.has("packing") or inputs.flag("packing"):
+        return None
+    return round(read_lengths(inputs.text("lengths")).cut(seq).padded(_read_together(inputs)))
 
 
 def _read_cut(inputs: Inputs, lengths: SampleLengths, seq: int) -> SampleLengths:

@@ -13,9 +13,10 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.parts import check_parts
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_micro_batches, read_sampled, read_task
+from napkin.elementwise import is_array
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.intervals.margins import Asked, widths_of
-from napkin.operations.implementations import FLASH, FLASH_2, Implementation
+from napkin.operations.implementations import ALWAYS, EFFICIENT, FLASH, FLASH_2, Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.options.layout import EXPERT_LOAD
@@ -82,6 +83,8 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     implementation = keeps_adapters(frozen.implementation, policy, framework)
     implementation = implementation if kernels is None else kernels.on(implementation)
     implementation = _read_fused_gradients(inputs, framework, implementation)
+    if word == "hf" and not (kernels is not None and kernels.unmasked) and _read_padded(inputs, layout):
+        implementation = replace(implementation, kernel_mask=ALWAYS)
     asked = Asked(implementation.tuning is not None, policy.compute, read_task(inputs) is not PRETRAIN)
     return Setup(
         implementation,
@@ -105,6 +108,22 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         generation=read_generation(inputs),
         widths=widths_of(framework.name, asked),
     )
+
+
+def _read_padded(inputs: Inputs, layout: Layout) -> bool:
+    """Return whether torch's attention gets a mask of padding: samples are not packed, and are all padded to the
+    sequence, or several to the longest of their micro-batch."""
+    if "packing" not in inputs.command.names or not inputs.has("packing") or inputs.flag("packing"):
+        return False
+    if inputs.text("attention") not in (FLASH, EFFICIENT):  # flash2 takes lengths
+        return False
+    if inputs.has("lengths") and not is_array(layout.sequences) and int(layout.sequences) == 1:
+        return False
+    inputs.note(
+        "padding gives torch's attention a mask, under which its memory-efficient kernel computes all pairs; "
+        "FlashAttention-2 takes lengths instead: --attention flash2"
+    )
+    return True
 
 
 def _read_fused_gradients(inputs: Inputs, framework: Framework, implementation: Implementation) -> Implementation:

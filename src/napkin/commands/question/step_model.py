@@ -20,6 +20,7 @@ from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.framework import FSDP
+from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 from napkin.units import human
 
@@ -34,6 +35,7 @@ class StepQuestion:
     """A training step to predict.
 
     prediction   plan, rates and position in the evidence    confidence   level of the intervals
+    timed        the layout that it is of: `setup`'s, with the mean length of padded samples where they are shorter
     stack_named  whether --stack was given                   implementation  of the model
     """
 
@@ -44,6 +46,7 @@ class StepQuestion:
     stack_named: bool
     confidence: float
     implementation: str
+    timed: Layout
 
 
 def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> StepQuestion:
@@ -59,7 +62,15 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
     hardware = read_hardware(inputs, uses)
     confidence = read_confidence(inputs)
     prediction = read_prediction(inputs, model, setup, hardware)
-    return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, read_implementation(inputs))
+    named, word = "stack" in inputs, read_implementation(inputs)
+    return StepQuestion(model, setup, hardware, prediction, named, confidence, word, setup.layout)
+
+
+def over_padded(inputs: Inputs, step: StepQuestion, length: int) -> StepQuestion:
+    """Return a step whose time is that of sequences of `length` tokens, and whose memory is that of the longest."""
+    timed = step.setup.layout.replaced(seq=length)
+    asked = read_prediction(inputs, step.model, replace(step.setup, layout=timed), step.hardware)
+    return replace(step, prediction=asked, timed=timed)
 
 
 def read_asynchronous(inputs: Inputs) -> Asynchronous:

@@ -269,7 +269,7 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     terms = {term.name: term.value for term in answer.terms}
     if "memory/host/capacity" in terms:
         said.append(host_line(terms["memory/host"], terms["memory/host/capacity"]))
-    if question.tokens is not None:
+    if question.tokens is not None and not question.layouts.request.setup.tunes:
         said.append("timed by the layout's step; napkin train-time goes by published runs' MFU")
     if "layouts" in terms:
         ties = answer.extra.get("ties")

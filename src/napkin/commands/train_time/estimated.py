@@ -85,7 +85,7 @@ def add_estimate(answer: Answer, question: TrainTimeQuestion, run: Estimated, co
 def _of_step(question: TrainTimeQuestion, step: StepQuestion, confidence: float) -> StepEstimate:
     """Return the estimate of the step model for the layout of that step."""
     return of_step(
-        step.setup.layout,
+        step.timed,
         step.prediction,
         step.hardware,
         question.known["per_token"].value,

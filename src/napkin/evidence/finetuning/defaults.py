@@ -3,12 +3,16 @@ of CUDA itself, by the versions that the row states."""
 
 from __future__ import annotations
 
+from napkin.evidence.finetuning.lengths import RowLengths
+from napkin.evidence.finetuning.software import reads_no_mask
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.rows.words import kernel_of_torch, timed_kernel
+from napkin.evidence.rows.words import MASK, SDPA, kernel_of_torch, timed_kernel
 from napkin.evidence.software.scripts import scripts_of_library
 from napkin.footprint.allocator import CONTEXT, CONTEXT_EAGER, Figure
 from napkin.inputs.class_facts import read_by_class
+from napkin.operations.implementations import EAGER
 from napkin.operations.model import Model
+from napkin.training.layout import Layout
 from napkin.training.trainer import Trainer
 from napkin.training.versions import is_before
 
@@ -24,8 +28,19 @@ def attention_of(row: RowFields, implementation: str) -> str:
     version), and so is a kernel of another name. Classes of transformers that know no other run step by step."""
     words, versions = row.text("layout.attention").lower(), row.text("layout.versions")
     if not words and implementation == "hf" and is_before("transformers", versions, FIRST_SDPA):
-        return "eager"
+        return EAGER
     return kernel_of_torch(words, versions) or timed_kernel(words) or "flash"
+
+
+def gets_mask(row: RowFields, implementation: str, lengths: RowLengths, layout: Layout) -> bool:
+    """Return whether torch's attention gets an explicit mask: the row says so, or a class of transformers runs several
+    sequences that are padded to the longest (transformers masking_utils.py, sdpa_mask, which leaves it out only where
+    no token is padding). A kernel that a row names gets none: FlashAttention takes lengths."""
+    words = row.text("layout.attention").lower()
+    if MASK.search(words):
+        return True
+    padded = implementation == "hf" and lengths.padded and int(layout.sequences) > 1
+    return padded and words in SDPA and attention_of(row, implementation) != EAGER and not reads_no_mask(row)
 
 
 def may_be_old(row: RowFields, trainer: Trainer, implementation: str) -> bool:

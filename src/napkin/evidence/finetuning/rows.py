@@ -7,7 +7,7 @@ from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.adapters import PROJECTED, adapters_of, check_kind, open_adapters
 from napkin.evidence.finetuning.alternatives import alternatives_of
-from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of
+from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, gets_mask
 from napkin.evidence.finetuning.layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetuning.lengths import RowLengths
 from napkin.evidence.finetuning.models import (
@@ -39,7 +39,7 @@ from napkin.evidence.rows.teams import origin_of
 from napkin.evidence.software.scripts import scripts_of
 from napkin.footprint.allocator import CONTEXT, Figure
 from napkin.inputs.hardware import Hardware
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import ALWAYS, CUDNN, EFFICIENT, Implementation
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.operations.tuning import Tuning
@@ -123,10 +123,13 @@ def fine_tuning(row: RowFields) -> FineTuning:
     plain = with_loss(row, model, implementation_of(name, model.family), framework)
     form = loss_of(asked, plain.loss, precision, log_probs=plain.log_probs)
     bare = replace(plain, loss=form, holds_logits=holds_logits(row))
+    masked = gets_mask(row, name, lengths, layout)
+    bare = replace(bare, kernel_mask=ALWAYS) if masked else bare
     tuning = None if kind == "full" else adapters_of(row, model, bare, other)
     implementation = _as_it_runs(row, bare, tuning, precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
     kernel, card = attention_of(row, name), card_of(row)
+    kernel = EFFICIENT if masked and kernel != CUDNN else kernel
     setup = Setup(
         implementation,
         layout,

@@ -234,6 +234,12 @@ def kernels_of(row: RowFields) -> Kernels | None:
     return usual if named is None else together(named, usual)
 
 
+def reads_no_mask(row: RowFields) -> bool:
+    """Return whether the row's kernels drop the mask of padding."""
+    kernels = kernels_of(row)
+    return kernels is not None and kernels.unmasked
+
+
 def with_kernels(row: RowFields, implementation: Implementation) -> Implementation:
     """Return an implementation that runs the library of kernels that a row names, or its trainer has."""
     kernels = kernels_of(row)

@@ -16,7 +16,7 @@ from napkin.evidence.intervals.steps import (
     point,
     widened,
 )
-from napkin.evidence.predictions.step_inputs import plan_of
+from napkin.evidence.predictions.step_inputs import kernel_under_mask, plan_of
 from napkin.evidence.rates import constants as shipped
 from napkin.evidence.rates.machines import Machine, is_given, machine
 from napkin.evidence.rates.of_step import (
@@ -180,7 +180,7 @@ def asked(
     stack = stacks.stack(stack_name)
     layout = setup.layout
     at = machine(hardware, setup.compute)
-    kernel = stack.runs(attention, at.generation)
+    kernel = kernel_under_mask(stack.runs(attention, at.generation), setup)
     newer = newer_kernel(stack, kernel, at, setup, without)
     plan, reached = timed(model, setup, stack, at, kernel, asynchronous, without)
     params = sum(

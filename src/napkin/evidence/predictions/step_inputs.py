@@ -9,7 +9,7 @@ from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
 from napkin.evidence.software import stacks
 from napkin.formats import COMPUTE_BITS
-from napkin.operations.implementations import STACKED
+from napkin.operations.implementations import ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH, STACKED
 from napkin.operations.losses import LOSSES, copied_bytes
 from napkin.operations.model import Model
 from napkin.operations.trained import head_of
@@ -32,6 +32,18 @@ def recomputed_share(setup: Setup, model: Model) -> tuple[float, bool]:
     if kind == "every":  # blocks 0, K, 2K, …
         return math.ceil(model.depth / k) / model.depth, False
     return (1.0, False) if kind in ("full", "group") else (0.0, False)
+
+
+def reads_mask(setup: Setup) -> bool:
+    """Return whether torch's attention always gets an explicit mask."""
+    return setup.implementation.kernel_mask == ALWAYS
+
+
+def kernel_under_mask(kernel: str, setup: Setup) -> str:
+    """Return the attention kernel that runs where `kernel` is asked for: torch's flash kernel takes no mask, and leaves
+    such steps to the memory-efficient one; cuDNN's takes it (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp,
+    check_for_attn_mask in can_use_flash_attention alone)."""
+    return EFFICIENT if kernel == FLASH and reads_mask(setup) else kernel
 
 
 def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, kernel: str) -> StepLayout:
@@ -61,7 +73,8 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, 
         products_recomputed=SECOND_LINEARS if layout.recompute.kind == OPERATIONS else 0,
         parts_recomputed=layout.recompute.apart,
         splits_boundary=where(layout.sp, 0, 1 if stack.splits_boundary else 0),
-        flash=0 if kernel == "eager" else 1,
+        flash=0 if kernel == EAGER else 1,
+        masked=1 if kernel in (EFFICIENT, CUDNN) and reads_mask(setup) else 0,
         idle=IDLE.get(layout.schedule, 1),
         low=1 if low else 0,
         gradient_bytes=gradient,

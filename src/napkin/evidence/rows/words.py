@@ -180,6 +180,10 @@ def timed_kernel(words: str) -> str:
     return KERNELS.get(words) or KERNELS.get(re.split(r"[ (,]", words)[0], "")
 
 
+MASK = re.compile(r"\bmask(ed)?\b")
+"""Words of an attention that is told what it may see by a mask."""
+
+
 CUDNN_FIRST = (2, 11)
 """The release of torch from which on scaled_dot_product_attention takes cuDNN's kernel before FlashAttention-2 on
 compute capability 9.0, 10.0 and 10.3: the first with cuDNN above 9.15.0 (pytorch/pytorch aten/src/ATen/native/
