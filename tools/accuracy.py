@@ -276,20 +276,25 @@ def page() -> str:
 
 INTERVALS = """### Intervals
 
-Quantiles of the errors with sources held out, every source weighing the same; wider with the distance to the evidence,
-for mixtures of experts, and by the spread of the constants that a chip or a software has alone: the fewer sources
-measured them, the closer to the spread before any did.
+Quantiles of the errors with sources held out, every source weighing the same, over an error to expect: a base, and
+beside it the spread of the constants that the run rests on (those of its chip and of its software, the fewer sources
+measured them, the closer to the spread before any did, and that of exposed data-parallel communication, by its share of
+the step), how far apart releases are on mixtures of experts, and the distance to the evidence. Nothing else that is
+known before a run tells how far off it will be: with steps of each source judged by errors of the others, neither the
+shares of attention, elementwise work, tensor-parallel communication or launches, nor the number of sources on the same
+software and chips, nor a quantile for each class below gave intervals of a better score (width, and 20 times what lies
+outside).
 """
 
 CLASSED = """By what an interval rests on, each row with its own source held out: **measured**, another source
 measured this software on such chips; **described**, its code is known and no other source measured it there;
-**unknown**, the software is not known. Less evidence never narrows an interval: neighbors whose quantiles are the other
-way round are pooled.
+**unknown**, the software is not known. The spread of their constants is what makes the later ones wider.
 """
 
 TUNED = """Steps with adapters, quantized weights, short or packed samples (configs/evidence/tuning.yaml), each
 predicted without its source, as tokens a second or seconds of a step. Two constants of the host are fitted to 19 rows;
-how much farther off such steps are than those above widens their intervals.
+how much farther off such steps are than those above widens their intervals, beside what an unknown host or network
+does.
 """
 
 MEGATRON = """### Megatron's published tables

@@ -153,6 +153,14 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
     return StepTime(time, shards.weights.value)
 
 
+def exposed_share(time: Term) -> Number:
+    """Return the share of a step's seconds that data-parallel communication takes beside the work."""
+    communication = next(part for part in time.parts if part.name == "step/communication")
+    exposed = next(part for part in communication.parts if part.name == "step/communication/data")
+    share: Number = exposed.value / time.value
+    return share
+
+
 def straggling_time(clock: Clock) -> Term:
     """Return how long a step waits for the slowest of its GPUs: a constant for each doubling of their number."""
     groups, layout = clock.groups, clock.layout

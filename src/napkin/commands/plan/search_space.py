@@ -253,15 +253,14 @@ def _half_width(model: Model, hardware: Hardware, prediction: StepPrediction, co
 
 
 def _apart(prediction: StepPrediction, confidence: float) -> Callable[[int], float]:
-    """Return the function from the number of GPUs to the half-width of the interval of ln(time) without what is not
-    stated of machine and software, which is the same for all layouts."""
+    """Return the function from the number of GPUs to the half-width of the interval of ln(time) by the errors of
+    published steps, without what depends on the layout or is not stated of machine and software."""
     known: dict[int, float] = {}
-    stated = replace(prediction, plan=replace(prediction.plan, host=0), slots=False, newer=None)
 
     def apart(gpus: int) -> float:
         if gpus not in known:
-            there = replace(stated, at=replace(prediction.at, gpus=math.log(gpus)))
-            known[gpus] = there.half_width(confidence)[0]
+            there = replace(prediction, at=replace(prediction.at, gpus=math.log(gpus)))
+            known[gpus] = there.of_evidence(confidence)[0]
         return known[gpus]
 
     return apart

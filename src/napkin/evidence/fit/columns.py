@@ -27,7 +27,7 @@ from napkin.operations.model import Model
 from napkin.options.modules import CORE_ATTENTION
 from napkin.record import fields, record, replace
 from napkin.timing.optimizer import FUSED_ON_HOST
-from napkin.timing.step import StepTime, step
+from napkin.timing.step import StepTime, exposed_share, step
 from napkin.timing.step_layout import IDLE, StepLayout
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizers import OPTIMIZERS
@@ -243,6 +243,16 @@ class Columns:
             np.minimum.at(seconds, group.rows, np.broadcast_to(found, (len(sets), len(group.rows))).T)
         transposed: Floats = seconds.T
         return transposed
+
+    def exposed(self, values: Floats) -> Floats:
+        """Return the share of each kept row's step that data-parallel communication takes beside the work. values: as
+        `predict` takes them."""
+        seconds, shares = self.predict(values), np.zeros(len(self.kept))
+        for group in self.groups:
+            time = self.steps(group, values).time
+            fastest = np.asarray(time.value == seconds[group.rows])
+            shares[group.rows[fastest]] = np.broadcast_to(np.asarray(exposed_share(time)), len(group.rows))[fastest]
+        return shares
 
     def steps(self, group: RowGroup, values: Floats) -> StepTime:
         if values.ndim == 1:

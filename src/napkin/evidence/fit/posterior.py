@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from napkin.evidence.fit.columns import Columns
+from napkin.evidence.intervals.steps import EXPERTS_SPREAD
 from napkin.evidence.rows.printed import Measured, step_flops
 from napkin.evidence.rows.steps import StepRow
 from napkin.record import record
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
 
 ROW_SPREAD = 0.05
 """σ: spread of ln t inside a source that the model cannot explain; one configuration measured again spreads by 2 to
-6 %, and shapes add as much."""
-EXPERTS_SPREAD = 0.10
-"""The same of mixtures of experts: one configuration measured again, in another release, spreads by 10 % (21 groups
-of rows that repeat, 48 degrees of freedom; dense ones by 6 %)."""
+6 %, and shapes add as much. That of mixtures of experts is EXPERTS_SPREAD."""
 SOURCE_SPREAD = 0.06
 """τ: spread of sources around the constants that they share."""
 KNEE = 1.0

@@ -1,25 +1,26 @@
 """Prediction intervals: the errors on published steps whose entire source was held out.
 
-Errors within one source are not independent, so every source has the same weight. The error grows with the distance to
-the evidence, and with the uncertainty about the chip and the software: their constants are pooled toward a prior by the
-number of sources that measured them, and keep its spread if none did (`own`):
+Errors within one source are not independent, so every source has the same weight. Most of what is known before a run
+says nothing of its error (docs/accuracy.md). What the prediction rests on widens it: constants of the chip and of the
+software, pooled toward a prior by the number of sources that measured them, with its spread if none did; that of
+exposed data-parallel communication, by its share of the step; and how much releases differ on mixtures of experts
+(`own`). Far from all evidence, the distance does too:
 
-    |ln error| ≈ s = √((base + slope·d (+ more for experts))² + own²)
+    |ln error| ≈ s = √(base² + (SLOPE·d)² + own²)
 
 The interval is ×/÷ exp(q·s) with q the quantile of |ln error|/s over sources. Multiplicative, because errors are as
-often ×1.2 as ÷1.2. q is that of the rows that rest on the same class of evidence, each with its own source held out:
+often ×1.2 as ÷1.2. It rests on one of three classes of evidence, of which `own` makes the later ones wider:
 
     measured   another source measured this software on such chips
     described  the software's code is described (software/stacks.py); no other source measured it there
     unknown    the software is not known
 
-Less evidence never narrows an interval: if a class's quantile is below that of a class with more evidence, too few
-sources distinguish the two, and their rows are pooled."""
+A quantile for each class would rest on few sources of the last two: it scored worse on sources that were left out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from napkin.evidence.intervals.ranking import over_sources
 from napkin.record import record
@@ -52,6 +53,12 @@ or H100 have the rate of NVIDIA's own, AWS's p4d.24xlarge (4 network cards of 10
 quarter of it."""
 SLOT_SPREAD = math.log(2)
 """assumed: σ of ln(rate) of slots that no source describes: half the lanes, or the generation before, halve it."""
+EXPERTS_SPREAD = 0.10
+"""σ of ln t of a mixture of experts beside the model: one configuration measured again, in another release, spreads by
+10 % (21 groups of rows that repeat, 48 degrees of freedom; dense ones by 6 %)."""
+SLOPE = 0.05
+"""assumed: mean error of a run at distance 1 from the evidence. No row of the evidence lies as far from the others as a
+new architecture would, so that the rows alone cannot show how errors grow out there."""
 LN_8, LN_10, LN_20 = math.log(8), math.log(10), math.log(20)
 
 
@@ -82,7 +89,7 @@ def point(generation: str, stack: str, experts: bool, bits: int, params: float, 
 class SeenStep:
     """One row of the evidence: its point, and ln(predicted / measured) with its source held out.
 
-    far: its distance to the nearest row of another source; own: see Growth.at"""
+    far: its distance to the nearest row of another source; own: see scale"""
 
     id: str
     source: str
@@ -92,17 +99,10 @@ class SeenStep:
     own: float = 0.0
 
 
-@record
-class Growth:
-    """s = √((base + slope·d + experts for mixture-of-experts models)² + own²)."""
-
-    base: float
-    slope: float
-    experts: float
-
-    def at(self, far: float, experts: bool, own: float = 0.0) -> float:
-        """Return s. own: mean error from uncertainty about the constants of the chip and the software."""
-        return math.hypot(self.base + self.slope * far + (self.experts if experts else 0.0), own)
+def scale(base: float, far: float, own: float = 0.0) -> float:
+    """Return s. base: mean error next to the evidence; far: distance to it; own: mean error from uncertainty about the
+    constants that the run rests on."""
+    return math.sqrt(base**2 + (SLOPE * far) ** 2 + own**2)
 
 
 Row = tuple[str, str, str, str, int, int, float, float, float, float, float, float]
@@ -110,9 +110,11 @@ Row = tuple[str, str, str, str, int, int, float, float, float, float, float, flo
 names become records."""
 
 
-def own_error(at: RunPoint, chip: float, software: float) -> float:
-    """Return `own` of a run from σ of its chip's and of its software's constant."""
-    return MEAN_OF_NORMAL * math.hypot(chip, max(software, UNKNOWN_SPREAD) if at.stack == UNKNOWN else software)
+def own_error(at: RunPoint, chip: float, software: float, exposed: float = 0.0) -> float:
+    """Return `own` of a run from σ of its chip's and of its software's constant. exposed: σ of that of exposed
+    data-parallel communication, times the share of the step that it takes."""
+    known = max(software, UNKNOWN_SPREAD) if at.stack == UNKNOWN else software
+    return MEAN_OF_NORMAL * math.hypot(chip, known, exposed, EXPERTS_SPREAD if at.experts else 0.0)
 
 
 def seen_step(row: Row) -> SeenStep:
@@ -141,17 +143,6 @@ def class_of(at: RunPoint, rows: Iterable[Row], without: str = "") -> str:
     return MEASURED if same else DESCRIBED
 
 
-def classes(rows: Sequence[Row]) -> list[str]:
-    """Return the class of each row with its own source held out."""
-    sources: dict[tuple[str, str], set[str]] = {}
-    for _, source, generation, stack, *_ in rows:
-        sources.setdefault((generation, stack), set()).add(source)
-    return [
-        UNKNOWN if stack == UNKNOWN else MEASURED if len(sources[generation, stack]) > 1 else DESCRIBED
-        for _, _, generation, stack, *_ in rows
-    ]
-
-
 def widened(
     half: float,
     deviations: float,
@@ -166,28 +157,16 @@ def widened(
     deviations  how many σ the level is
     host        share of the step in which a host updates the optimizer's states
     slots       |ln t| of slots that no source describes, at that many σ
-    kernel      ln t of one attention kernel over another, of which one ran: the interval reaches from one's end to the
-                other's
+    kernel      ln t of one attention kernel over another, of which one ran: anything from 0 to k has the root mean
+                square k/√3, which 1.645 σ make k
     launches    |ln t| of a host that launches kernels this many σ slower
     network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it"""
-    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network) + abs(kernel)
+    return math.hypot(half, deviations * HOST_SPREAD * host, slots, kernel, launches, network)
 
 
-def quantile(level: float, rows: Sequence[Row], growth: Growth, without: str = "", kind: str = "") -> float:
-    """Return the level's quantile of |error|/s, every source weighing the same; kind: of that class of evidence, pooled
-    with neighbors if it would be narrower than one with more evidence."""
-    scores: dict[str, list[tuple[str, float]]] = {}
-    for row, of in zip(rows, classes(rows), strict=True):
-        _, source, _, _, experts, _, _, _, _, error, far, own = row
-        if source != without:
-            scores.setdefault(of, []).append((source, abs(error) / growth.at(far, bool(experts), own)))
-    if not kind:
-        return over_sources((score for of in scores.values() for score in of), level)
-    pools: list[tuple[float, list[str]]] = []
-    for of in CLASSES:
-        value, members = over_sources(scores[of], level) if of in scores else 0.0, [of]
-        while pools and pools[-1][0] >= value:
-            members = pools.pop()[1] + members
-            value = over_sources((score for one in members for score in scores.get(one, ())), level)
-        pools.append((value, members))
-    return next(value for value, members in pools if kind in members)
+def quantile(level: float, rows: Iterable[Row], base: float, without: str = "") -> float:
+    """Return the level's quantile of |error|/s, every source weighing the same."""
+    return over_sources(
+        ((source, abs(error) / scale(base, far, own)) for _, source, *_, error, far, own in rows if source != without),
+        level,
+    )

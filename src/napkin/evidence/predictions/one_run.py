@@ -38,7 +38,7 @@ from napkin.operations.model import Model
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.rates import Rates
-from napkin.timing.step import OPTIMIZER, StepTime, step_of_passes
+from napkin.timing.step import OPTIMIZER, StepTime, exposed_share, step_of_passes
 from napkin.timing.step_layout import StepLayout
 from napkin.training.setup import Setup
 from napkin.training.tasks import Passes
@@ -79,6 +79,12 @@ class StepPrediction:
         """Return the class of evidence of the interval (intervals/steps.py)."""
         return shipped.class_of_evidence(self.at, self.without)
 
+    def of_evidence(self, level: float, exposed: float = 0.0) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
+        """Return half the width by the errors of published steps alone. exposed: the share of the step that
+        data-parallel communication takes beside the work."""
+        half, close = shipped.half_width(self.at, level, self.without, exposed)
+        return half * (shipped.tuning_ratio(self.without) if self.tuned else 1.0), close
+
     def half_width(
         self, level: float, named: bool = True, found: Term | None = None
     ) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
@@ -86,13 +92,11 @@ class StepPrediction:
 
         Software that is not named, or not known, adds its spread, and fine-tuning its larger error; a factor from the
         user's own steps removes the shared part."""
-        half, close = shipped.half_width(self.at, level, self.without)
-        if self.tuned:
-            half *= shipped.tuning_ratio(self.without)
+        time = found or self.step().time
+        half, close = self.of_evidence(level, float(exposed_share(time)))
         wide = shipped.deviations(level)
         slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
         if self.plan.host or slow or self.network or self.newer is not None or self.stack.eager:
-            time = found or self.step().time
             seconds, host, slots, kernel, launches, network = float(time.value), 0.0, 0.0, 0.0, 0.0, 0.0
             if self.plan.host:
                 host = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from napkin.evidence.intervals.ranking import over_sources
-from napkin.evidence.intervals.steps import Growth, RunPoint, SeenStep, class_of, nearest, own_error, quantile
+from napkin.evidence.intervals.steps import RunPoint, SeenStep, class_of, nearest, own_error, quantile, scale
 from napkin.evidence.rates.of_step import NARROW, matmul_of
 
 NORMAL_90 = 1.645
@@ -34,39 +34,40 @@ def spreads(without: str = "") -> Mapping[str, float]:
     return {**table.SPREADS, **table.SPREADS_WITHOUT.get(without, {})} if without else table.SPREADS
 
 
-def own_error_of(at: RunPoint, sigma: Mapping[str, float]) -> float:
-    """Return the mean error from uncertainty about a run's chip and software, from σ of the constants' logarithms. A
+def own_error_of(at: RunPoint, sigma: Mapping[str, float], exposed: float = 0.0) -> float:
+    """Return the mean error from uncertainty about the constants that a run rests on, from σ of their logarithms. A
     chip whose matmuls in 8 or 4 bits were not measured has the constant of 16 bits, with UNSEEN_WIDTH added to its
-    spread."""
+    spread. exposed: the share of the step that data-parallel communication takes beside the work."""
     chip = sigma[matmul_of(at.generation, at.bits)]
     if at.bits < WIDE and (at.generation, at.bits) not in NARROW:
         chip = math.hypot(chip, UNSEEN_WIDTH)
-    return own_error(at, chip, sigma[f"stack/{at.stack}"])
+    return own_error(at, chip, sigma[f"stack/{at.stack}"], sigma["data_exposed"] * exposed)
 
 
-_QUANTILES: dict[tuple[float, str, str], float] = {}
+_QUANTILES: dict[tuple[float, str], float] = {}
 _NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
 """Cached quantiles of the evidence's errors, by confidence level and held-out source."""
 
 
-def half_width(at: RunPoint, level: float, without: str = "") -> tuple[float, list[tuple[float, SeenStep]]]:
-    """Return the half-width of the interval in ln(time), and the steps that it is based on."""
+def half_width(
+    at: RunPoint, level: float, without: str = "", exposed: float = 0.0
+) -> tuple[float, list[tuple[float, SeenStep]]]:
+    """Return the half-width of the interval in ln(time), and the steps that it is based on. exposed: see
+    own_error_of."""
     from napkin._tables import calibration as table
 
-    growth = Growth(*table.GROWTH)
     if (at, without) not in _NEAREST:
         _NEAREST[at, without] = nearest(at, table.SEEN, without=without)
     close = _NEAREST[at, without]
-    key = (level, without, class_of(at, table.SEEN, without))
-    if key not in _QUANTILES:
-        _QUANTILES[key] = quantile(level, table.SEEN, growth, *key[1:])
-    own = own_error_of(at, spreads(without))
-    return _QUANTILES[key] * growth.at(close[0][0], at.experts, own), close
+    if (level, without) not in _QUANTILES:
+        _QUANTILES[level, without] = quantile(level, table.SEEN, table.BASE, without)
+    own = own_error_of(at, spreads(without), exposed)
+    return _QUANTILES[level, without] * scale(table.BASE, close[0][0], own), close
 
 
 def tuning_ratio(without: str = "") -> float:
-    """Return the ratio of fine-tuning intervals to those of other steps on the same evidence: the 90 % quantile of
-    errors over their half-widths, with equal weight for each source."""
+    """Return the ratio of fine-tuning intervals to those of other steps on the same evidence: the 90 % quantile, with
+    equal weight for each source, of errors over their half-widths, beyond what hosts and networks widen them by."""
     from napkin._tables import calibration as table
 
     found = [one for one in table.TUNED if one[0] != without]
@@ -86,8 +87,7 @@ def deviations(level: float) -> float:
 
     if level == 0.9:
         return NORMAL_90
-    growth = Growth(*table.GROWTH)
-    return NORMAL_90 * quantile(level, table.SEEN, growth) / quantile(0.9, table.SEEN, growth)
+    return NORMAL_90 * quantile(level, table.SEEN, table.BASE) / quantile(0.9, table.SEEN, table.BASE)
 
 
 def near_ratio() -> float:

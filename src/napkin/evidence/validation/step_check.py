@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.evidence.intervals.steps import (
     NETWORK_SPREAD,
-    Growth,
     RunPoint,
     SeenStep,
     class_of,
     distance,
     point,
     quantile,
+    scale,
     seen_step,
     widened,
 )
@@ -105,24 +105,20 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
     known = {source: constants(source) for source in {"", *sources}}
     sets = {source: columns.values(known[source]) for source in set(sources)}
     slower = _on_slower_networks(columns, level, known)
-    seconds = columns.predict(np.stack([sets[source] for source in sources])) if sources else np.empty(0)
-    growth = Growth(*calibration.GROWTH)
+    of_rows = np.stack([sets[source] for source in sources]) if sources else np.empty((0, len(columns.constants)))
+    seconds, exposed = columns.predict(of_rows), columns.exposed(of_rows)
     sigmas = {source: spreads(source) for source in set(sources)}
-    factors: dict[tuple[str, str], float] = {}
+    factors = {source: quantile(level, calibration.SEEN, calibration.BASE, source) for source in set(sources)}
     places = _Places(map(seen_step, calibration.SEEN))
     predicted = {}
-    for row, source, value in zip(columns.kept, sources, map(float, seconds), strict=True):
+    for row, source, value, share in zip(columns.kept, sources, map(float, seconds), map(float, exposed), strict=True):
         at = point_of(row)
-        kind = class_of(at, calibration.SEEN, source)
-        if (source, kind) not in factors:
-            factors[source, kind] = quantile(level, calibration.SEEN, growth, source, kind)
-        half = factors[source, kind] * growth.at(
-            places.nearest(at, source), at.experts, own_error_of(at, sigmas[source])
-        )
+        own = own_error_of(at, sigmas[source], share)
+        half = factors[source] * scale(calibration.BASE, places.nearest(at, source), own)
         host, kernel = _share_of_host(row, source, value), _of_kernel(row, source, value, at.generation)
         network = math.log(slower.get(row.id, value) / value)
         wide = widened(half, deviations(level), host=host, kernel=kernel, network=network)
-        predicted[row.id] = _Predicted(value, wide, kind)
+        predicted[row.id] = _Predicted(value, wide, class_of(at, calibration.SEEN, source))
     return predicted
 
 
