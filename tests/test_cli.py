@@ -75,6 +75,8 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
     [
         ("train-tme", "no such command 'train-tme'", "train-time"),
         ("train-time --gpusx 8", "has no option --gpusx", "--gpus"),
+        ("step llama3-8b --no-packing", "has no option --no-packing", "train-time, plan and lint take --no-packing"),
+        ("step llama3-8b --no-mfu", "has no option --no-mfu", "napkin step --help"),
         (
             "compare llama3-8b gpt2 --gpus 8",
             "has no option --gpus",

@@ -61,14 +61,17 @@ def _elsewhere(command: Signature, spelling: str) -> str | None:
     from napkin._tables.takes import TAKES
     from napkin.cli.overview import ASKED
 
-    name = spelled(spelling, OPTIONS)
+    name, denied = spelled(spelling, OPTIONS), ""
+    if name is None and spelling.startswith("no-"):
+        flag = spelled(spelling[3:], OPTIONS)
+        name, denied = (flag, "no-") if flag is not None and OPTIONS[flag].flag else (None, "")
     asked = [command for _, commands in ASKED for command in commands]
     commands = [one for one in asked if name in TAKES.get(one, ())]
     if commands and "against" in command.takes:  # of two names, not of a question with options
         kind = "step" if "step" in commands else commands[0]
         who, other = ("", "params") if name == "params" else (" A", "model")  # a count replaces a model
-        return f"napkin compare {kind}{who} --{name} … --against {other}=B, or hardware=B"
-    return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{name}" if commands else None
+        return f"napkin compare {kind}{who} --{denied}{name} … --against {other}=B, or hardware=B"
+    return f"napkin {listed(commands[:3])} take{'s' * (len(commands) == 1)} --{denied}{name}" if commands else None
 
 
 def refuse_trainer_line(command: Signature, words: Sequence[str]) -> None:
