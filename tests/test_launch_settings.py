@@ -229,7 +229,6 @@ def test_defaults_that_name_too_many_files_are_refused(tmp_path: Path) -> None:
     [
         ("python3 main.py training=gpt3/5b stages=[training] training.trainer.num_nodes=20", "which names a recipe"),
         ("tune run --nproc_per_node 8 full_finetune_distributed --config llama4/maverick_17B", "tune cp NAME FILE"),
-        ("uv run -m mine trainer.policy.model.path=a/b generator.n_samples_per_prompt=5", "SkyRL"),
         ("python3 main.py recipes=training/llama/hf_llama3_8b cluster_type=slurm", "HyperPod"),
     ],
 )

@@ -303,15 +303,13 @@ def test_megatron_of_swift() -> None:
     ("text", "says"),
     [
         ("from xtuner.model import SupervisedFinetune\nbatch_size = 1\nmax_length = 2048\n", "xtuner"),
-        ("experiment_name: a\ntrial_name: b\ncluster: {n_nodes: 1}\nactor: {path: c}\n", "AReaL"),
+        ("experiment_name: a\ntrial_name: b\ncluster: {n_nodes: 1}\nrollout: {backend: 'vllm:d1'}\n", "AReaL"),
         ("step_scheduler: {max_steps: 8}\nmodel: {_target_: a.b}\n", "NeMo AutoModel"),
         (
             "python tools/generate_samples_gpt.py --tensor-model-parallel-size 1 --num-layers 24 --hidden-size 2048 "
             "--num-attention-heads 32 --micro-batch-size 400 --seq-length 2048\n",
             "generation",
         ),
-        ("max_steps = 2\n[orchestrator]\nbatch_size = 128\n", "prime-rl"),
-        ("[model]\nname = 'Qwen/Qwen3-4B'\n[data]\nseq_len = 1024\nbatch_size = 64\n", "prime-rl"),
         ("torchrun -m torchtitan.train --module llama3 --config llama3_8b\n", "torchtitan"),
         ("model: {class_path: mine.DPO}\ntrainer: {max_epochs: 3}\n", "LightningCLI"),
         ("data: !include data/mix.yaml\ntrainer: {train_batch_size: 8, mp: 'p=f32,c=bfloat16'}\n", "Levanter"),

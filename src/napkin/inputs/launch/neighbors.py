@@ -61,20 +61,13 @@ NEIGHBORS = (
         SIZES,
     ),
     Neighbor("oat's launch line", _holds("pi_buffer_maxlen_per_device|rollout_batch_size_per_device"), ROLLOUTS),
-    Neighbor("SkyRL's launch line", _holds("trainer.policy.model.path", "generator"), ROLLOUTS, True),
     Neighbor(
         "another kind of ROLL configuration", _holds("student.strategy_args|actor_infer.strategy_args"), ROLLOUTS, True
     ),
-    Neighbor("AReaL's configuration", _holds("experiment_name", "trial_name", "cluster|allocation_mode"), ROLLOUTS),
     Neighbor(
-        "prime-rl's configuration",
-        lambda source: source.syntax == "toml" and source.has_any("orchestrator", "trainer.model", "deployment"),
-        ROLLOUTS,
-    ),
-    Neighbor(
-        "prime-rl's configuration of SFT",
-        lambda source: source.syntax == "toml" and source.has_all("model.name", "data.seq_len"),
-        SIZES,
+        "AReaL's configuration without a trainer",
+        _holds("experiment_name", "trial_name", "cluster|allocation_mode"),
+        RECIPE,
         True,
     ),
     Neighbor(

@@ -45,6 +45,12 @@ def layers_of(name: str | None) -> int | None:
     return _size_of(name, _SIZES[1])
 
 
+def has_experts(name: str | None) -> bool:
+    """Return whether a preset is a mixture of experts."""
+    config = preset(name).config if name is not None else {}
+    return any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"))
+
+
 def vocabulary_of(name: str | None) -> int | None:
     """Return a preset's vocabulary size, or None if unknown."""
     return _size_of(name, _SIZES[3])

@@ -1,0 +1,250 @@
+"""AReaL's YAML: asynchronous reinforcement learning, and fine-tuning, on engines that `sglang:d4t2` sizes."""
+
+from __future__ import annotations
+
+import re
+
+from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.megatron import core
+from napkin.inputs.launch.names import MEGATRON, PURE, take_attention, take_model, take_targets
+from napkin.inputs.launch.precisions import adapters, fixed_dtype
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.rollouts import take_longest, take_other_model
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.tables import within
+from napkin.inputs.launch.values import Open, flag, natural, number, product, whole
+
+ACTOR, ENGINE, OLDER = "actor.backend", "rollout.backend", "allocation_mode"
+GENERATE = ("sglang", "vllm")
+PART = re.compile(r"(?:(?P<engine>sglang|vllm|fsdp|megatron|archon)(?:\[\w+\])?[:.])?(?P<sizes>(?:[dtpce]\d+)+)")
+"""One engine of an allocation (areal/api/alloc_mode.py): its name, which trains if it is left out, and its sizes."""
+OF_DATA = {"rl": "grpo", "sft": "sft", "rw": "rm", "dpo": "dpo"}
+FSDP, MCORE = "fsdp", "megatron"
+
+
+def is_this(source: LaunchFile) -> bool:
+    """Return whether a file is AReaL's experiment."""
+    return source.has_all("experiment_name", "trial_name", "actor.path") and source.has_any("cluster", OLDER, ACTOR)
+
+
+def _task(reading: Reading) -> None:
+    take_model(reading, "actor.path")
+    key = "train_dataset.type"
+    kind = OF_DATA.get(str(reading.source.plain(key) or "").lower())
+    generates = reading.source.has_any("gconfig", "rollout")
+    if reading.source.states("teacher.path"):
+        reading.ask("task", "teacher.path")
+    elif generates and reading.source.states("critic.path"):
+        reading.derive("task", "ppo", "critic.path")
+        take_other_model(reading, "critic", "critic.path")
+    elif kind and kind != "grpo":
+        reading.put("task", kind, key)
+    elif generates:
+        reading.derive("task", "grpo", *[one for one in ("gconfig", "rollout") if one in reading.source])
+    else:
+        reading.ask("task", key)
+    steps = reading.take("steps", "total_train_steps", whole, silent=True)
+    if steps is None:
+        reading.take("epochs", "total_train_epochs", number)
+
+
+def _engines(reading: Reading) -> tuple[str, dict[str, int], dict[str, int], list[str]] | None:
+    """Return the trainer's engine and sizes, the sizes of the engine that generates, and their keys; None if open."""
+    found, sizes, generating = "", {}, {}
+    keys = [key for key in (ACTOR, ENGINE) if reading.find(key) is not None] or [OLDER]
+    for key in keys:
+        stated = reading.find(key)
+        if stated is None or isinstance(stated.value, Open):
+            return None
+        for text in str(stated.value).replace(" ", "").split("+"):
+            part = PART.fullmatch(text)
+            if part is None:
+                return None
+            each = {size[0]: int(size[1:]) for size in re.findall(r"[a-z]\d+", part["sizes"])}
+            if part["engine"] in GENERATE:
+                generating = each
+            else:
+                found, sizes = part["engine"] or found, each
+    return found, sizes, generating, keys
+
+
+def _layout(reading: Reading) -> None:
+    """Read the engines' sizes: data, tensor, pipeline, context and expert parallelism."""
+    read = _engines(reading)
+    keys = [key for key in (ACTOR, ENGINE, OLDER) if key in reading.source]
+    if read is None or not read[1]:
+        for option in ("gpus", "framework"):
+            reading.ask(option, *keys or [ACTOR])
+        if reading.source.has_any("gconfig", "rollout"):
+            reading.ask("rollout", *keys or [ENGINE])
+        return
+    engine, sizes, generating, keys = read
+    where = keys[0]
+    trainers = product([sizes.get(letter, 1) for letter in "dtpc"])
+    others = product([generating.get(letter, 1) for letter in "dtp"]) if generating else 0
+    reading.derive("gpus", trainers + others, *keys)
+    if generating:
+        reading.derive("rollout", f"separate:{others}", *keys)
+        reading.derive("rollout-tp", product([generating.get(letter, 1) for letter in "tp"]), *keys)
+    for letter, option in (("t", "tp"), ("p", "pp"), ("c", "cp"), ("e", "ep"), ("d", "dp")):
+        if letter in sizes:
+            reading.derive(option, sizes[letter], where)
+    engine = engine or (MCORE if sizes.get("p", 1) > 1 or sizes.get("e", 1) > 1 else FSDP)
+    if engine not in (FSDP, MCORE):
+        reading.refuse(where, f"napkin does not know AReaL's engine {engine}", "framework")
+        reading.ask("framework", where)
+    elif engine == FSDP:
+        reading.derive("framework", "fsdp", where)
+        reading.derive("zero", 3, where)
+        if reading.read("actor.fsdp.offload_params", flag):
+            reading.put("offload", "optimizer,parameters", "actor.fsdp.offload_params")
+        if reading.read("actor.fsdp.per_layer_optim_step", flag):
+            reading.refuse("actor.fsdp.per_layer_optim_step", "streams the states of a layer at a time", "offload")
+    else:
+        reading.derive("framework", "megatron-core", where)
+        reading.derive("implementation", "megatron", where)
+        divided = reading.read("actor.megatron.ddp.use_distributed_optimizer", flag)
+        if divided is not None:
+            reading.put("zero", 1 if divided else 0, "actor.megatron.ddp.use_distributed_optimizer")
+        reading.default("zero", 1, "actor.megatron.ddp.use_distributed_optimizer")
+        reading.take("vp", "actor.megatron.virtual_pipeline_parallel_size", whole)
+        if sizes.get("t", 1) > 1:
+            reading.derive("sp", True, where)
+
+
+def _batch(reading: Reading) -> None:
+    """Read the batch: train_dataset.batch_size prompts (or rows) a step, divided among ppo_n_minibatches updates."""
+    total, parts = "train_dataset.batch_size", "actor.ppo_n_minibatches"
+    drawn, updates = reading.read(total, whole), reading.read(parts, whole)
+    generates = reading.source.has_any("gconfig", "rollout")
+    if reading.open_among(total, parts) or drawn is None:
+        reading.ask("global-batch", total)
+    elif not generates:
+        reading.put("global-batch", drawn, total)
+    elif drawn % (updates or 1):
+        reading.contradict(parts, f"{drawn} prompts are no multiple of {updates} mini-batches", "global-batch")
+    else:
+        reading.derive("global-batch", drawn // (updates or 1), total, *([parts] if updates else []))
+        if updates and updates > 1:
+            reading.put("updates", updates, parts)
+    tokens = "actor.mb_spec.max_tokens_per_mb"
+    reading.ask("micro-batch", tokens if tokens in reading.source else "actor.mb_spec.n_mbs")
+    longest, answer = "train_dataset.max_length", "gconfig.max_new_tokens"
+    if not generates:
+        reading.take("seq", longest, whole)
+        if "seq" not in reading.inputs:
+            reading.ask("seq", longest)
+        return
+    reading.take("samples-per-prompt", "gconfig.n_samples", natural)
+    reading.default("samples-per-prompt", 1, "gconfig.n_samples")
+    take_longest(reading, longest, answer, (0, 0))
+    sizes = [reading.read(key, whole) for key in (longest, answer)]
+    if all(sizes):
+        reading.derive("seq", sum(size or 0 for size in sizes), longest, answer)
+    else:
+        reading.ask("seq", longest, answer)
+    reading.take("off-policy-steps", "rollout.max_head_offpolicyness", natural)
+    reading.derive("padding", False, tokens)
+    weight = reading.read("actor.kl_ctl", number)
+    same = "adapters-off" if reading.read("actor.use_lora", flag) else "same"
+    if weight is not None:
+        used = weight > 0 and reading.source.states("ref")  # areal/trainer/rl_trainer.py
+        reading.derive("reference", same if used else "none", "actor.kl_ctl")
+    elif "ref" not in reading.source:
+        reading.default("reference", "none", "ref")
+    else:
+        reading.derive("reference", same, "ref.path")
+
+
+def _others(reading: Reading) -> None:
+    """Read recomputation, adapters, precision, attention and the optimizer."""
+    megatron = reading.value_of("framework") == "megatron-core"
+    again, part = "actor.gradient_checkpointing", "actor.megatron.recompute"
+    on = reading.read(again, flag)
+    if on and megatron and f"{part}_granularity" in reading.source:
+        core.take_recompute(reading, *(f"{part}_{name}" for name in core.RECOMPUTE))
+    elif on is not None:
+        reading.put("recompute", "full" if on else "none", again)
+    reading.default("recompute", "none", again)
+    held = reading.read("actor.dtype", fixed_dtype) or "bf16"
+    policy = (MEGATRON if megatron else PURE) if held == "bf16" else "fp32"
+    if reading.read("actor.use_lora", flag):
+        reading.put("adapter", "lora", "actor.use_lora", origin="derived")
+        reading.take("lora-rank", "actor.lora_rank", whole)
+        reading.default("lora-rank", 32, "actor.lora_rank")
+        targets = reading.find("actor.target_modules")
+        if targets is not None and targets.value:
+            take_targets(reading, "actor.target_modules", targets.value)
+        reading.default("lora-targets", "all", "actor.target_modules")
+        policy = adapters(held, held, held)
+    if held == "fp16":
+        reading.ask("precision", "actor.dtype")
+    elif "actor.dtype" in reading.source:
+        reading.derive("precision", policy, "actor.dtype")
+    reading.default("precision", policy, "actor.dtype")
+    take_attention(reading, "actor.attn_impl")
+    kind = str(reading.source.plain("actor.optimizer.type") or "adam").lower()
+    known = {"adam": "adamw", "adam_bf16": "adamw", "adamw": "adamw", "sgd": "sgd"}.get(kind)
+    if known is None:
+        reading.ask("optimizer", "actor.optimizer.type")
+    elif "actor.optimizer.type" in reading.source:
+        reading.put("optimizer", known, "actor.optimizer.type")
+    reading.default("optimizer", "adamw", "actor.optimizer.type")
+
+
+FORMAT = LaunchFormat(
+    "areal",
+    "AReaL's YAML",
+    "inclusionAI/AReaL areal/api/cli_args.py, areal/api/alloc_mode.py, areal/trainer/rl_trainer.py",
+    is_this,
+    rules=(
+        KeyRule(
+            "actor.path critic.path teacher.path train_dataset.type total_train_epochs total_train_steps",
+            "model task critic epochs steps",
+            "the data set's type; ppo with a critic",
+            _task,
+        ),
+        KeyRule(
+            f"{ACTOR} {ENGINE} {OLDER} actor.fsdp.offload_params actor.fsdp.per_layer_optim_step "
+            "actor.megatron.ddp.use_distributed_optimizer actor.megatron.virtual_pipeline_parallel_size",
+            "gpus rollout rollout-tp tp pp cp ep dp framework implementation zero vp sp offload",
+            "sglang:d4t2 generates on 8 GPUs of its own, fsdp:d8 or megatron:d2p2t2 trains; 2025: allocation_mode",
+            _layout,
+        ),
+        KeyRule(
+            "train_dataset.batch_size train_dataset.max_length actor.ppo_n_minibatches actor.mb_spec.max_tokens_per_mb "
+            "actor.mb_spec.n_mbs gconfig.n_samples gconfig.max_new_tokens rollout.max_head_offpolicyness actor.kl_ctl",
+            "global-batch updates micro-batch seq samples-per-prompt max-prompt-tokens max-response-tokens "
+            "off-policy-steps padding reference",
+            "prompts of a step; micro-batches count tokens, so give --micro-batch; a reference if kl_ctl is above 0",
+            _batch,
+        ),
+        KeyRule(
+            "actor.gradient_checkpointing actor.megatron.recompute_granularity actor.dtype actor.use_lora "
+            "actor.lora_rank actor.target_modules actor.attn_impl actor.optimizer.type",
+            "recompute precision adapter lora-rank lora-targets attention optimizer",
+            "16-bit weights and states under FSDP; fp32 main weights in Megatron",
+            _others,
+        ),
+    ),
+    ignored=f"""*.experiment_name *.trial_name *.fileroot *.scheduling_spec *.scheduling_strategy.* *.tokenizer_path
+        *.random_seed vllm.seed ref.path ref.backend ref.init_from_scratch ref.disable_dropout sglang.model_path
+        vllm.model *.skip_tokenizer_init rollout.dump_to_file experiment_name trial_name seed
+        tokenizer_path cluster scheduler launcher saver recover evaluator
+        stats_logger perf_tracer valid_dataset train_dataset eval_gconfig async_training enable_offload
+        {within("actor", "experiment_name trial_name optimizer init_from_scratch disable_dropout scheduling_spec")}
+        {within("actor", "scheduling_strategy weight_update_mode temperature reward_* adv_norm eps_clip* c_clip")}
+        {within("actor", "*_norm discount gae_lambda kl_* max_new_tokens lora_alpha peft_type grad_reduce_dtype")}
+        {within("actor", "use_decoupled_loss behav_* group_reward_norm mask_* log_agent_* rejection_sampling")}
+        {within("gconfig", "min_new_tokens greedy temperature top_p top_k stop* max_tokens lora_name ignore_eos")}""",
+    not_modelled={
+        "rollout sglang vllm gconfig": "settings of the generation engine",
+        "ref": "the reference model is on the actor's GPUs",
+        "critic": "the critic, a second trained model on the same GPUs",
+        "teacher": "a teacher",
+        "dynamic_bs actor.dynamic_sampling": "prompts that are drawn again",
+        "actor.megatron actor.archon actor.fsdp": "settings of the engine",
+        "actor.*": "training settings of the actor",
+        "reward_fn workflow agent": "the reward is not part of the training step",
+    },
+)
