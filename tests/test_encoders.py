@@ -185,6 +185,38 @@ def test_windows_of_modernbert_reach_to_both_sides() -> None:
     assert forward(bert, s) - forward(bert, s, pairs="exact") == 2 * 4 * h * (s * s - allowed)
 
 
+EMBEDDING_GEMMA = {
+    "model_type": "gemma3_text", "architectures": ["Gemma3TextModel"], "hidden_size": 768, "num_hidden_layers": 24,
+    "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 256, "intermediate_size": 1152,
+    "vocab_size": 262144, "sliding_window": 512, "use_bidirectional_attention": True,
+}  # fmt: skip
+
+
+def test_embedding_gemma_sees_half_a_window_to_each_side() -> None:
+    """Fields and safetensors total of google/embeddinggemma-300m (302,863,104)."""
+    gemma = model(**EMBEDDING_GEMMA)
+    assert params(gemma)["params/total"].value == 302_863_104
+    s, reach, windowed, heads, size = 1024, 256, 20, 3, 256
+    allowed = sum(min(s, i + reach + 1) - max(0, i - reach) for i in range(s))
+    hidden = windowed * 2 * 2 * heads * size * (s * s - allowed)
+    assert forward(gemma, s) - forward(gemma, s, pairs="exact") == hidden
+    causal = model(**{**EMBEDDING_GEMMA, "use_bidirectional_attention": False})
+    assert forward(gemma, s) == forward(causal, s)
+
+
+def test_ernie_3_embeds_the_task() -> None:
+    fields = {**BERT, "model_type": "ernie", "task_type_vocab_size": 3}
+    plain, tasks = (params(model(**fields, use_task_id=on))["params/total"].value for on in (False, True))
+    assert tasks - plain == 3 * 768
+
+
+def test_how_tapas_answers_changes_no_count() -> None:
+    fields = {**BERT, "model_type": "tapas", "type_vocab_sizes": [3, 256]}
+    answers = {"num_aggregation_labels": 4, "use_answer_as_supervision": True, "select_one_column": False}
+    counts = [params(model(**fields, **more))["params/total"].value for more in (answers, {})]
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

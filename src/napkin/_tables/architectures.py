@@ -58,7 +58,7 @@ MODULES: dict[str, str] = {
     'dots3_note_text': 'mixtures_of_experts.dots3_note',
     'electra': 'encoders.albert',
     'emu3_text_model': 'decoders.llama',
-    'ernie': 'encoders.bert',
+    'ernie': 'encoders.bert_relatives',
     'ernie4_5': 'mixtures_of_experts.ernie',
     'ernie4_5_moe': 'mixtures_of_experts.ernie',
     'ernie4_5_vl_moe_text': 'mixtures_of_experts.ernie',

@@ -165,6 +165,7 @@ class Attention:
             upcast=scores.upcast,
             anywhere=scores.anywhere,
             own_mask=scores.own_mask,
+            masked=scores.masked,
         )
 
     def projected(self, **changes: object) -> Attention:

@@ -134,6 +134,7 @@ class Scores:
     upcast: bool = False
     anywhere: bool = False
     own_mask: bool = False
+    masked: bool = False
 
 
 @record

@@ -101,7 +101,7 @@ def masks_of(lowering: Lowering, layer: Layer) -> tuple[tuple[object, Number], .
             made = ("mask" in refers or "masks" in refers) and hides and not core.cross
             size = sized(lowering.b * lowering.own * keys, stream)
         else:  # boolean, made for windows and for both stacks' keys; one for all sequences, but if one is inverted
-            always = lowering.implementation.kernel_mask == ALWAYS and core.position != ALIBI
+            always = core.masked or (lowering.implementation.kernel_mask == ALWAYS and core.position != ALIBI)
             made = "masks" in refers and (bounded or core.merged or always) and is_masked(lowering, core)
             size = lowering.own * keys * (lowering.b if inverts or core.merged else 1)
         if made:

@@ -25,7 +25,7 @@ class Embedding(Lookup):
     """A lookup of rows of `width` elements in an embedding of `rows`. `role` is one of base.py's roles of embeddings.
 
     `trained`: a gradient flows to the embedding. `decoder`: it is a decoder's, also if no encoder is next to it.
-    `given`: the tokenizer makes ids of its own for it, which are an input of the step.
+    `given`: the tokenizer makes ids of its own for it, which are an input of the step. `made`: the step makes them.
     """
 
     rows: int
@@ -35,6 +35,7 @@ class Embedding(Lookup):
     role: str = TOKEN
     decoder: bool = False
     given: bool = False
+    made: bool = False
 
     def __post_init__(self) -> None:
         self._is_module()
@@ -79,8 +80,9 @@ class Embedding(Lookup):
         elif self.role == "layers":
             ids = tape.new(rows, "int64", "token ids within the table", no_grad=True)
             shape = rows
-        elif self.given:
-            ids, shape = tape.given(rows, "int64", f"{self.name}/ids", kind=INPUT, no_grad=True), rows
+        elif self.given or self.made:
+            kind, shape = INPUT if self.given else ACTIVATION, rows
+            ids = tape.given(rows, "int64", f"{self.name}/ids", kind=kind, no_grad=True)
         else:
             how = run.implementation.segments if self.role == "segment" else run.implementation.positions
             shape = run.own // run.split.sequence * (1 if self.decoder and how == "source" else run.rows_of(how))

@@ -41,6 +41,7 @@ class AttentionCore(Ordinary):
     upcast   in eager attention, the scores are a matmul of fp32 tensors
     anywhere the window's keys are chosen among all past keys, which are cached
     own_mask the implementation passes torch's attention a mask for each head
+    masked   the implementation passes torch's attention a mask, also one that hides nothing
     shared   one tensor is both key and value, the same for all heads of every rank
     compressed  next to those, a query sees one more key for each run of this many tokens that is past (0: none), which
                 it reads fourth; `chosen`: at most this many of these (None: all)
@@ -63,6 +64,7 @@ class AttentionCore(Ordinary):
     upcast: bool = False
     anywhere: bool = False
     own_mask: bool = False
+    masked: bool = False
     shared: bool = False
     compressed: int = 0
     chosen: int | None = None

@@ -106,7 +106,7 @@ def is_masked(run: Lowering, op: AttentionCost) -> bool:
     """Return whether the kernel gets an explicit mask. Masks that are unnecessary are not built, unless the
     implementation builds all."""
     given = run.implementation.kernel_mask
-    if op.merged or op.own_mask or op.anywhere or (op.window is not None and given == "windows"):
+    if op.merged or op.own_mask or op.masked or op.anywhere or (op.window is not None and given == "windows"):
         return True
     if given == WITHOUT_FLASH:
         return run.attention != FLASH

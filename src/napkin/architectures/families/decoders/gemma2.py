@@ -13,21 +13,36 @@ from napkin.architectures.decoder_parts import (
     activation_in,
     always,
     bidirectional,
-    scored,
     softcapped,
 )
-from napkin.architectures.layer_plans import every
+from napkin.architectures.layer_plans import Seen, every
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, HF_EAGER, ROTARY
 from napkin.record import replace
 
-_bidirectional = bidirectional("use_bidirectional_attention")
+_BOTH_SIDES = "use_bidirectional_attention"
+_bidirectional = bidirectional(_BOTH_SIDES)
 
 
 def _softcapped(config: Config, usual: Attention) -> Attention:
     """Cap the scores, and let every token see every other if the config says so (PaliGemma's prefix)."""
     return _bidirectional(config, softcapped("attn_logit_softcapping")(config, usual))
+
+
+def _windows(config: Config, layers: int) -> Seen:
+    """Read Gemma 3's windows, of which a bidirectional model (EmbeddingGemma) sees one half to each side
+    (configuration_gemma3.py, Gemma3TextConfig.__post_init__)."""
+    seen = every(6, "sliding_window_pattern")(config, layers)
+    if seen.window is None or not config.flag(_BOTH_SIDES, otherwise=False):
+        return seen
+    return replace(seen, window=seen.window // 2 + 1)
+
+
+def _both_sides(config: Config, usual: Attention) -> Attention:
+    """Let every token see every other if the config says so: Gemma 3 then makes a mask for full attention too."""
+    found = _bidirectional(config, usual)
+    return found.scored(masked=not found.scores.causal)
 
 
 GEMMA = Architecture(
@@ -67,9 +82,8 @@ GEMMA2 = like(
 GEMMA3 = like(
     GEMMA2,
     "gemma3_text",
-    windows=every(6, "sliding_window_pattern"),
-    attention=scored(),
-    only=(("use_bidirectional_attention", (False,)),),
+    windows=_windows,
+    attention=_both_sides,
     qk_norm=NormedHeads(RMS_OFFSET),
     config_class="Gemma3TextConfig",
     aliases={"_sliding_window_pattern": "sliding_window_pattern"},
@@ -88,7 +102,7 @@ VAULTGEMMA = like(
     "vaultgemma",
     arrangement=always(pre_norm),
     attention=softcapped("attn_logit_softcapping"),
-    only=(("use_bidirectional_attention", (False,)),),
+    only=((_BOTH_SIDES, (False,)),),
     config_class="VaultGemmaConfig",
     implementation=replace(HF, buffers=(ROTARY, ("scale", ""))),
     defaults={"use_bidirectional_attention": REQUIRED},

@@ -59,16 +59,6 @@ BERT = Architecture(
     ),
     modules=bert_modules("bert"),
 )  # fmt: skip
-# arXiv:1904.09223
-ERNIE = like(
-    BERT,
-    "ernie",
-    only=(("use_task_id", (False,)),),
-    ignored=("task_type_vocab_size",),
-    config_class="ErnieConfig",
-    defaults={"task_type_vocab_size": 3, "use_task_id": False},
-    modules=bert_modules("ernie"),
-)  # fmt: skip
 # BERT for sequence generation (arXiv:1907.12461)
 BERT_GENERATION = Architecture(
     "bert-generation",
@@ -144,7 +134,6 @@ ROFORMER = Architecture(
 
 ARCHITECTURES = (
     BERT,
-    ERNIE,
     BERT_GENERATION,
     MEGATRON_BERT,
     MPNET,

@@ -58,6 +58,27 @@ def _layoutlm(config: Config) -> Model:
     return _rebuilt(model, lambda before: _added(before, tables))
 
 
+def _ernie(config: Config) -> Model:
+    """Return ERNIE (arXiv:1904.09223): BERT, with an embedding of a token's task if the config says so (ERNIE 3.0)."""
+    rows, width = config.integer("task_type_vocab_size"), config.integer("hidden_size", default=False)
+    model = Bert(next_sentence=True, decodes=True, named=EITHER_TOKEN)(config)
+    if not config.flag("use_task_id"):
+        return model
+    table = Embedding("task_embedding", (), rows, width, role=SEGMENT, made=True)
+    return _rebuilt(model, lambda before: _added(before, [table]))
+
+
+_OF_ANSWERS = (
+    *("aggregation_loss_weight", "aggregation_temperature", "allow_empty_column_selection", "answer_loss_cutoff"),
+    *("answer_loss_importance", "average_approximation_function", "average_logits_per_cell", "temperature"),
+    *("cell_selection_preference", "disable_per_token_loss", "huber_loss_delta", "max_num_columns", "max_num_rows"),
+    *("init_cell_selection_weights_to_zero", "positive_label_weight", "reset_position_index_per_cell"),
+    *("select_one_column", "use_answer_as_supervision", "use_gumbel_for_aggregation", "use_gumbel_for_cells"),
+    *("use_normalized_answer_loss", "num_aggregation_labels", "aggregation_labels", "no_aggregation_label_index"),
+)
+"""Fields of TAPAS that say how its class answers questions, and how tokens are numbered within a table."""
+
+
 def _tapas(config: Config) -> Model:
     """Return TAPAS (arXiv:2004.02349): BERT with seven embeddings of a token's place in a table."""
     sizes = config.items("type_vocab_sizes") or []
@@ -65,7 +86,7 @@ def _tapas(config: Config) -> Model:
         if isinstance(rows, bool) or not isinstance(rows, int) or not 0 < rows <= 10**9:
             raise config.wrong("type_vocab_sizes", "is not a list of numbers of rows")
     width = config.integer("hidden_size", default=False)
-    model = Bert(segments=False, pooler=True, only=(("add_cross_attention", (False,)),))(config)
+    model = Bert(segments=False, pooler=True, only=(("add_cross_attention", (False,)),), ignored=_OF_ANSWERS)(config)
     tables = [Embedding(f"table_embedding_{i}", (), rows, width, role=SEGMENT) for i, rows in enumerate(sizes)]
     return _rebuilt(model, lambda before: _added(before, tables))
 
@@ -233,6 +254,14 @@ LAYOUTLM = like(
     ),
     modules=bert_modules("layoutlm"),
 )
+ERNIE = like(
+    BERT,
+    "ernie",
+    build=_ernie,
+    config_class="ErnieConfig",
+    defaults={"task_type_vocab_size": 3, "use_task_id": False},
+    modules=bert_modules("ernie") | {"task_embedding": "ernie.embeddings.task_type_embeddings"},
+)
 TAPAS = like(
     BERT,
     "tapas",
@@ -266,4 +295,4 @@ IBERT = Architecture(
     modules=bert_modules("ibert", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )
 
-ARCHITECTURES = (LAYOUTLM, TAPAS, ROC_BERT, IBERT, XLM, FLAUBERT, SQUEEZEBERT, XMOD)
+ARCHITECTURES = (LAYOUTLM, ERNIE, TAPAS, ROC_BERT, IBERT, XLM, FLAUBERT, SQUEEZEBERT, XMOD)
