@@ -368,3 +368,30 @@ def test_internvl_has_the_norms_that_its_file_states(norm: str, biases: int) -> 
     config = {**one.config, "vision_config": {**one.config["vision_config"], "norm_type": norm}}
     tower, plain = (params_of(build(preset_config(each)))[0].value for each in (replace(one, config=config), one))
     assert tower - plain == biases * 2 * 45 * 3200
+
+
+def test_kimi_vl_sees_with_moonvit_by_hand() -> None:
+    """Parameters of MoonVitPretrainedModel and KimiVLMultiModalProjector (modeling_kimi_vl.py), whose file names its
+    position embedding otherwise than Kimi K2.5's."""
+    width, inner, layers, rows, text = 48, 80, 3, 8 * 4, 64
+    fields = {
+        "model_type": "moonvit", "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": 4, "patch_size": 14, "init_pos_emb_height": 8, "init_pos_emb_width": 4,
+        "merge_kernel_size": [2, 2],
+    }  # fmt: skip
+    held = {"model_type": "deepseek_v3", "hidden_size": text, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = model_of({"model_type": "kimi_vl", "text_config": held, "vision_config": fields})
+    patches = 3 * 14 * 14 * width + width + rows * width
+    attention = width * 3 * width + 3 * width + width * width + width
+    each = 4 * width + attention + width * inner + inner + inner * width + width
+    wide = 4 * width
+    projector = 2 * width + wide * wide + wide + wide * text + text
+    assert params_of(model)[0].value == patches + layers * each + 2 * width + projector
+
+
+def test_an_answer_says_that_other_modalities_are_not_counted() -> None:
+    said = {name: run_line(f"params {name}").out for name in ("qwen2-audio-7b", "qwen2.5-omni-7b", "llava-1.5-7b")}
+    assert "language model only" in said["qwen2-audio-7b"]
+    assert "no audio encoder" in said["qwen2.5-omni-7b"]
+    assert "only" not in said["llava-1.5-7b"]
+    assert "no audio" not in said["llava-1.5-7b"]

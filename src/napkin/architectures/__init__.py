@@ -12,7 +12,7 @@ from importlib import import_module
 
 from napkin._tables import architectures as _index
 from napkin.architectures.module_paths import located
-from napkin.architectures.reading import check_layer_lists
+from napkin.architectures.reading import ALONE, check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.tying import settle_tie
 from napkin.errors import NapkinError, Refused, did_you_mean
@@ -30,6 +30,7 @@ MODULES: dict[str, str] = _index.MODULES
 WRAPPERS: dict[str, str] = _index.WRAPPERS
 """Multimodal model_type → the model_type of the language model within it, if its file does not state one."""
 
+NO_AUDIO = "its audio encoder is counted nowhere"
 _PREDICTION = "mtp_config"
 QUANTIZED = "quantization_config"
 """Where a published file describes its multi-token prediction layers, outside of the language model's fields."""
@@ -91,7 +92,9 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
         from napkin.architectures.checkpoint import checkpoint_of
 
         stored = checkpoint_of(quantization, config.unlisted)
-    return replace(model, notes=notes, family=family, vision=seen, checkpoint=stored)
+    missing = "language model only" if any(note.startswith(ALONE) for note in notes) else ""
+    missing = missing or ("no audio encoder" if any(note.endswith(NO_AUDIO) for note in notes) else "")
+    return replace(model, notes=notes, family=family, vision=seen, checkpoint=stored, missing=missing)
 
 
 def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | None:
@@ -110,12 +113,12 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
 
     found = vision_of(config, kind, model.hidden)
     if found is not None:
-        told = f"only the language model of {printable(kind, 40)} is counted"
+        told = f"{ALONE} {printable(kind, 40)} is counted"
         config.notes[:] = [note for note in config.notes if not note.startswith(told)]
         config.notes.append(
             f"totals are those of the language model of {printable(kind, 40)}; its vision tower and projector are in "
             "params/vision and flops/vision, and memory counts them in"
-            + ("; its audio encoder is counted nowhere" if "audio_config" in config.fields else "")
+            + (f"; {NO_AUDIO}" if "audio_config" in config.fields else "")
         )
     return found
 
@@ -185,7 +188,7 @@ def text_model(config: Config) -> Config:
         config.ignore("architectures", *wrapper.ignored if wrapper is not None else ())
         config.ignore(*(other for other in config.fields if _other_modality(other)))
         return text_model(config.nested(field, kind))
-    config.notes.append(f"only the language model of {name} is counted, vision and other modalities are not")
+    config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")
     blocks = (field for field, value in config.fields.items() if field.endswith("_config") and isinstance(value, dict))
     config.ignore(*(field for field in blocks if field not in ("text_config", _PREDICTION)), "architectures")
     config.ignore(*(field for field in config.fields if _other_modality(field)))

@@ -42,6 +42,9 @@ FUNCTIONS = (
 
 WINDOWED, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
 
+ALONE = "only the language model of"
+"""How a note begins that what a multimodal model has next to text is not counted."""
+
 Switch = bool | str
 """A fact of the class, or the name of the field that states it."""
 

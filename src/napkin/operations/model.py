@@ -213,6 +213,7 @@ class Model:
     outputs     of the head, if not the vocabulary (0: the vocabulary)
     max_target  maximum tokens of the decoder, if fewer than the encoder's
     checkpoint  how the published file stores its weights, if they are quantized
+    missing   what of a multimodal model is not counted, in a few words
     prompt    learned tokens that the class puts before each sequence
     block     the first stack's layers run over sequences that are padded to a multiple of this many tokens
     unit      its class runs sequences of a multiple of this many tokens alone
@@ -238,6 +239,7 @@ class Model:
     max_target: int | None = None
     outputs: int = 0
     checkpoint: Checkpoint | None = None
+    missing: str = ""
     prompt: int = 0
     block: int = 1
     unit: int = 1

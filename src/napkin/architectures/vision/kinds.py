@@ -122,6 +122,16 @@ KIMI = Tower(
     },
     implementation=PACKED,
 )  # fmt: skip
+# Kimi-VL's own code (huggingface.co/moonshotai/Kimi-VL-A3B-Instruct, modeling_kimi_vl.py, MoonVitPretrainedModel)
+MOONVIT = replace(
+    KIMI,
+    defaults={"num_channels": 3, "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+              "num_attention_heads": 16, "patch_size": 14, "hidden_act": PYTORCH_TANH, "init_pos_emb_height": 64,
+              "init_pos_emb_width": 64, "merge_kernel_size": [2, 2]},
+    stem=Stem(positions=lambda config: config.integer("init_pos_emb_height") * config.integer("init_pos_emb_width")),
+    mixing=replace(KIMI.mixing, fused=True),
+    modules={"qkv": "wqkv", "o": "wo", "up": "mlp.fc0", "down": "mlp.fc1"},
+)  # fmt: skip
 MINIMAX = Tower(
     {"num_channels": 3, "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32,
      "num_attention_heads": 16, "patch_size": 14, "temporal_patch_size": 2, "hidden_act": "gelu",
@@ -295,6 +305,7 @@ SHARED: Mapping[str, Tower] = {
     "paddleocr_vl_vision": PADDLE,
     "llama4_vision_model": LLAMA4,
     "kimi_k25_vision": KIMI,
+    "moonvit": MOONVIT,
     "minimax_m3_vl_vision": MINIMAX,
     "qwen2_vl_vision": QWEN2_VL,
     "qwen2_5_vl_vision": QWEN2_5_VL,

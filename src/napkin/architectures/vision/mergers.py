@@ -26,15 +26,21 @@ def merged_mlp(sees: Sees) -> Projected:
     return Projected((*first, *found), sees.patches // squares, squares)
 
 
-def kimi(sees: Sees) -> Projected:
-    """Return Kimi K2.5's: a norm of each patch and two linear layers over rectangles of them."""
+def kimi_vl(sees: Sees) -> Projected:
+    """Return Kimi-VL's: a norm of each patch and two linear layers over rectangles of them."""
     sides = sees.vision.items("merge_kernel_size") or []
     if len(sides) != 2 or not all(isinstance(side, int) and 0 < side < 100 for side in sides):
         raise sees.vision.wrong("merge_kernel_size", "is not two sizes in patches")
-    squares, normed = sides[0] * sides[1], sees.config.integer("projection_hidden_size")
+    squares = sides[0] * sides[1]
+    return normed_linears(sees, squares, squares * sees.width, "gelu", over=False)
+
+
+def kimi(sees: Sees) -> Projected:
+    """Return Kimi K2.5's: Kimi-VL's, whose config states the width of the norm."""
+    normed = sees.config.integer("projection_hidden_size")
     if normed != sees.width:
         raise sees.config.wrong("projection_hidden_size", f"is {normed}, and the tower's results have {sees.width}")
-    return normed_linears(sees, squares, squares * sees.width, "gelu", over=False)
+    return kimi_vl(sees)
 
 
 def paddle(sees: Sees) -> Projected:

@@ -10,6 +10,7 @@ from napkin.architectures.vision.mergers import (
     deep_aligned,
     glm,
     kimi,
+    kimi_vl,
     llama4,
     merged_and_projected,
     merged_mlp,
@@ -161,6 +162,7 @@ SIGHTS: Mapping[str, Sight] = {
     "janus": Sight("janus_vision_model", deep_aligned),
     "llama4": Sight("llama4_vision_model", llama4),
     "kimi_k25": Sight("kimi_k25_vision", kimi, fields={"projection_hidden_size": 1152}),
+    "kimi_vl": Sight("moonvit", kimi_vl),
     "minimax_m3_vl": Sight("minimax_m3_vl_vision", minimax, fields={"projector_hidden_size": 6144}),
     "ovis2": Sight(
         "ovis2_vision",

@@ -37,6 +37,8 @@ def read_model(inputs: Inputs) -> Model:
     _record_defaults(inputs, config)
     for note in model.notes:
         inputs.note(note)
+    if model.missing:
+        inputs.assume(model.missing)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
     return _read_adapted(inputs, read_as_trained(inputs, _read_padded(inputs, model)))

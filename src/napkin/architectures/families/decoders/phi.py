@@ -11,6 +11,7 @@ from napkin.architectures.decoder import Decoder
 from napkin.architectures.decoder_parts import Embedded, Headed, NormedHeads, RotaryPositions, always
 from napkin.architectures.layer_plans import EVERYWHERE, all_sparse
 from napkin.architectures.mixture import Mixture, jittered
+from napkin.architectures.reading import ALONE
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, PARTIAL_ROTARY, ROTATED
@@ -39,9 +40,7 @@ def _two(config: Config, layers: int) -> Callable[[int], bool]:
 def phi4_multimodal(config: Config) -> Model:
     """Return Phi-4-multimodal's language model (arXiv:2503.01743), which is Phi-3's decoder. Its other modalities, and
     the LoRA adapters that its checkpoint holds for them, are not counted."""
-    config.notes.append(
-        f"only the language model of {config.model_type} is counted, vision and other modalities are not"
-    )
+    config.notes.append(f"{ALONE} {config.model_type} is counted, vision and other modalities are not")
     config.ignore("vision_config", "audio_config", "original_max_position_embeddings")
     return PHI3.build(config)
 

@@ -21,7 +21,7 @@ from napkin.architectures.families.encoder_decoders.t5gemma import (
     network,
     side,
 )
-from napkin.architectures.reading import WINDOWED
+from napkin.architectures.reading import ALONE, WINDOWED
 from napkin.architectures.record import Architecture, ConfigClass
 from napkin.inputs.model import Config
 from napkin.operations.embedding import Embedding
@@ -66,7 +66,7 @@ def _read_sides(config: Config) -> tuple[Side, Side]:
     outer = config.nested("encoder", "t5gemma2_encoder")
     texts = (outer.nested("text_config", "t5gemma2_text"), config.nested("decoder", "t5gemma2_decoder"))
     outer.ignore(*outer.fields)  # what is not the text's is vision's
-    config.notes.append("only the language model of t5gemma2 is counted, vision is not")
+    config.notes.append(f"{ALONE} t5gemma2 is counted, vision is not")
     encoder, decoder = (_read_side(text) for text in texts)
     for field, one, other in (
         ("hidden_size", encoder.width, decoder.width),
