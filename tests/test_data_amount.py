@@ -96,6 +96,20 @@ def test_plan_takes_samples_too() -> None:
     assert found["time"] == pytest.approx(run_line(f"{line} --tokens {100_000 * 2048}").values["time"])
 
 
+def test_flash_attention_that_a_launch_file_names_takes_lengths(tmp_path: pathlib.Path) -> None:
+    """axolotl: flash_attention is the package; what it pads is no mask."""
+    file, found = tmp_path / "axolotl.yaml", []
+    for packed in ("false", "true"):
+        file.write_text(
+            "base_model: NousResearch/Meta-Llama-3-8B\nadapter: lora\nlora_r: 16\nlora_target_linear: true\n"
+            f"sequence_len: 4096\nsample_packing: {packed}\nflash_attention: true\nmicro_batch_size: 2\n"
+            "gradient_accumulation_steps: 1\nbf16: true\ngradient_checkpointing: true\n"
+        )
+        line = f"train-time --from {file} --gpus 1 --hardware h100 --samples 10k --sample-tokens 1024 --epochs 1 --json"
+        found.append(run_line(line).values["time"])
+    assert found[0] / found[1] == pytest.approx(4096 / 1024)
+
+
 def test_plan_needs_the_micro_batch_to_whose_longest_samples_are_padded(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "lengths.json"
     file.write_text('{"histogram": [[100, 30], [300, 10]]}')

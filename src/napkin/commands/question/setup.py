@@ -115,7 +115,7 @@ def _read_padded(inputs: Inputs, layout: Layout) -> bool:
     sequence, or several to the longest of their micro-batch."""
     if "packing" not in inputs.command.names or not inputs.has("packing") or inputs.flag("packing"):
         return False
-    if inputs.text("attention") not in (FLASH, EFFICIENT):  # flash2 takes lengths
+    if "attention" in inputs and inputs.text("attention") != EFFICIENT:  # FlashAttention, if it is named, takes lengths
         return False
     if inputs.has("lengths") and not is_array(layout.sequences) and int(layout.sequences) == 1:
         return False
