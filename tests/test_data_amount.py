@@ -232,3 +232,44 @@ def test_the_amount_of_a_pasted_launch_is_stated_once(option: str) -> None:
     assert f"--tokens and {option} both say how much is trained on" in answer.err
     for command in ("step", "memory"):
         assert f"do not change the answer: {option}" in run_line(f"{command} {line} -v").out
+
+
+@pytest.mark.parametrize(
+    ("line", "price", "gpus"),
+    [
+        ("--lora-rank 16 --hardware a100 --gpus 1", 1.71, 1),  # the median of 1.39, 1.59, 1.71, 2.79 and 3.43
+        ("--lora-rank 16 --hardware a100 --gpus 1 --price 2", 2, 1),
+        ("--lora-rank 16 --quantized nf4 --hardware 4090 --gpus 8", 0.39, 8),
+        ("--lora-rank 16 --quantized nf4 --hardware 4090 --gpus 16", None, 16),  # sold as single machines of up to 8
+        ("--lora-rank 16 --hardware h20 --gpus 1", None, 1),  # no seller is known
+    ],
+)
+def test_fine_tuning_is_billed_at_what_sellers_ask(line: str, price: float | None, gpus: int) -> None:
+    tuned = f"train-time llama3-8b --samples 52k --sample-tokens 350 --recompute full {line}"
+    found = run_line(f"{tuned} --json")
+    values = found.data["values"]
+    assert values["gpu_hours"] == pytest.approx(values["time"] / 3600 * gpus)
+    if price is None:
+        assert "cost" not in values
+        assert "price" not in found.data["inputs"]
+        return
+    assert values["cost"] == pytest.approx(values["gpu_hours"] * price)
+    asked = "--price" not in line
+    assert found.data["inputs"]["price"]["origin"] == ("evidence" if asked else "given")
+    low, high = found.data["low"]["cost"] / values["cost"], found.data["high"]["cost"] / values["cost"]
+    hours = [found.data[end]["gpu_hours"] / values["gpu_hours"] for end in ("low", "high")]
+    ends = {1.71: (1.39, 3.43), 0.39: (0.34, 0.74), 2: (2, 2)}[price]
+    assert (low, high) == pytest.approx([hour * end / price for hour, end in zip(hours, ends, strict=True)])
+    assert ("a GPU-hour, 2026-09" in run_line(tuned).out) == asked
+
+
+def test_commands_bill_a_run_alike_and_only_fine_tuning() -> None:
+    tuned = "llama3-8b --task sft --lora-rank 16 --samples 52k --sample-tokens 350 --hardware a100 --gpus 2"
+    row = run_line(f"plan {tuned} --json").data["rows"][0]
+    assert row["cost"] == pytest.approx(row["gpu_hours"] * 1.71)
+    learned = "train-time qwen2.5-7b --task grpo --gpus 8 --hardware h100 --steps 200 --prompt-tokens 512"
+    values = run_line(
+        f"{learned} --response-tokens 2048 --samples-per-prompt 8 --global-batch 128 --trainer verl --json"
+    ).data["values"]
+    assert values["cost"] == pytest.approx(values["gpu_hours"] * 3.67)
+    assert "cost" not in run_line("train-time llama3-8b --tokens 1T --hardware a100 --gpus 64 --json").data["values"]

@@ -86,7 +86,8 @@ def test_compiled_steps_are_timed_as_compiled_software() -> None:
     [
         ("trl", "torchtitan", False),
         ("trl", "deepspeed", True),
-        ("torchtune", "fsdp", False),
+        ("torchtune", "fsdp", True),
+        ("torchtune", "deepspeed", False),
         ("torchtune", "torchtune", True),
         ("nemo", "plain", False),
         ("nemo", "megatron-core", True),

@@ -200,8 +200,7 @@ def quantized(run: Lowering, x: Tensor, d_in: Number, d_out: Number, tuning: Tun
     tape = run.tape
     given, x = x, tape.lowered(x)
     out = tape.new(x.count // d_in * d_out, x.dtype, "output")
-    kept = (x,) if tuning.keeps else ()
-    kept += (tape.of_last(x),) if tuning.keeps_last else ()
+    kept = (*((x,) if tuning.keeps else ()), *((tape.of_last(x),) if tuning.keeps_last else ()))
     out = tape.record("frozen", (x,), out, kept, scratch=tuning.dequantized_bytes * d_in * d_out)
     tape.hold(given)
     return out

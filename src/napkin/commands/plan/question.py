@@ -78,7 +78,9 @@ def read(inputs: Inputs) -> PlanQuestion:
     check_machine_or_deadline(inputs)
     _read_objective(inputs, fewest=not counts)
     objective, tokens = inputs.text("objective"), _read_tokens(inputs, layouts.request.seq)
-    read_market_price(inputs, layouts.hardware)
+    market = read_market_price(inputs, layouts.hardware, counts[0] if len(counts) == 1 and tokens is not None else 0)
+    if market is not None:
+        inputs.assume(f"${market.middle:g} a GPU-hour ({market.date})")
     deadline, budget, price = (inputs.number_or_none(name) for name in ("within", "budget", "price"))
     for name, limit in (("within", deadline), ("budget", budget)):
         if limit is not None and tokens is None:

@@ -78,12 +78,14 @@ def answer_step(question: RolloutQuestion, fit: RolloutFit) -> Answer:
 def run_time(inputs: Inputs) -> Answer:
     """Answer with the hours of this many steps, or of passes over prompts."""
     from napkin.commands.question.goodput import read_goodput
+    from napkin.commands.question.price import read_market_price
 
     question = read(inputs)
     fit = question.weighed()
     found = answer_step(question, fit)
     steps = read_steps(inputs, question.lengths)
     step = found.by_path()["step/time"]
+    market = read_market_price(inputs, question.hardware, question.gpus)
     price = inputs.term("price") if inputs.has("price") else None
     terms = [
         *run_of(steps, step, question.gpus, read_goodput(inputs, trained=(question.model, question.setup)), price),
@@ -101,6 +103,8 @@ def run_time(inputs: Inputs) -> Answer:
         value = next((float(one.value) for one in terms if one.name == name), None)
         if value is not None:
             answer.intervals[name] = (value * low, value * high)
+    if market is not None:
+        answer.intervals["cost"] = market.spread(answer.by_path()["cost"].value, answer.intervals["cost"])
     answer.notes += found.notes
-    answer.screen = screen.of_time(question, answer, fit.verdict)
+    answer.screen = screen.of_time(question, answer, fit.verdict, market)
     return answer

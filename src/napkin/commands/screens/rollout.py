@@ -11,6 +11,7 @@ from napkin.commands.screens.memory import categories
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
 from napkin.commands.screens.suggestions import first_command, host_line, would_fit
 from napkin.errors import DOES_NOT_FIT
+from napkin.evidence.figures.prices import Price
 from napkin.planning.rollout_memory import RolloutFit
 from napkin.render.answer import Answer, suggested
 from napkin.render.figures import interval, size, size_of
@@ -138,8 +139,9 @@ def _phases(step: Term, phases: Sequence[Term]) -> list[tuple[str | Bar, ...]]:
     return rows
 
 
-def of_time(question: RolloutQuestion, answer: Answer, fit: str) -> Screen:
-    """Return the screen of a run's hours; fit: the verdict on a step's memory."""
+def of_time(question: RolloutQuestion, answer: Answer, fit: str, market: Price | None) -> Screen:
+    """Return the screen of a run's hours; fit: the verdict on a step's memory; market: the price where sellers ask
+    it."""
     terms = answer.by_path()
     ends = interval(answer.intervals["time"], terms["time"].value, "second", question.confidence)
     head = [human(terms["time"].value, "second"), ends, human(terms["gpu_hours"].value, "GPU-hour")]
@@ -151,13 +153,10 @@ def of_time(question: RolloutQuestion, answer: Answer, fit: str) -> Screen:
     if terms["goodput"].value != 1:
         rows.append(("goodput", human(terms["goodput"].value, "1", 3), "of the time is training"))
     if "cost" in terms:
-        rows.append(
-            (
-                "cost",
-                human(terms["cost"].value, "USD"),
-                interval(answer.intervals["cost"], terms["cost"].value, "USD"),
-            )
-        )
+        ends = interval(answer.intervals["cost"], terms["cost"].value, "USD", question.confidence)
+        rows.append(("cost", human(terms["cost"].value, "USD"), ends))
+    if market is not None:
+        rows.append(("price", human(market.middle, "USD"), market.words))
     rows.append(("memory", f"{memory} per GPU", fit))
     table = quantities(rows, right=False)
     found = [terms[f"step/{name}"] for name in SAYS if f"step/{name}" in terms]

@@ -109,9 +109,7 @@ def _speeds(found: ServedModel, answer: Answer) -> list[tuple[str | Bar, ...]]:
         )
         rows.append(("price", "–", "", known))
     elif price.source:
-        sellers = f"{price.sellers:,} sellers" if price.sellers > 1 else price.source.rpartition(" ")[0]
-        said = f"a GPU-hour, {price.date}, {sellers}; {price.low:g} to {price.high:g} USD"
-        rows.append(("price", human(price.middle, "USD"), "", said))
+        rows.append(("price", human(price.middle, "USD"), "", price.words))
     return rows
 
 

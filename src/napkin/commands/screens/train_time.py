@@ -175,6 +175,8 @@ def _rows(
         rows.append(("padding", f"{terms['padding/share'].value:.0%}", f"of the tokens; {real} are real"))
     if "memory/total" in terms:
         rows.append(("memory", f"{_memory(terms)} per GPU", "" if question.limits else answer.verdict or ""))
+    if question.market is not None:
+        rows.append(("price", human(question.market.middle, "USD"), question.market.words))
     if question.named:
         rows.append(("model", human(terms["params"].value, "param"), ""))
     if "energy" in terms:

@@ -50,6 +50,8 @@ def answer(question: TrainTimeQuestion) -> Answer:
         add_estimate(answer, question, run, question.confidence)
         if question.solved is not None and question.solved.ends is not None:
             answer.intervals["gpus"] = question.solved.ends
+    if question.market is not None and "cost" in answer.by_path():
+        answer.intervals["cost"] = question.market.spread(answer.by_path()["cost"].value, answer.intervals.get("cost"))
     _judge(question, answer, _weigh(question, answer))
     answer.screen = screen(question, answer)
     return answer

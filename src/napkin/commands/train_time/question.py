@@ -12,6 +12,7 @@ from napkin.timing.goodput import Goodput
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.commands.question.step_model import StepQuestion
+    from napkin.evidence.figures.prices import Price
 
 
 @record
@@ -35,6 +36,7 @@ class TrainTimeQuestion:
     peak       of one accelerator, FLOP/s/GPU
     draw       measured power of one accelerator with its share of the host; None: its TDP
     overhead, pue, carbon  factors for energy beyond the accelerators, and for carbon
+    market     that price where it is what sellers ask
     limits     deadline ("time") and budget to judge the run by, if they are not needed to solve it
     confidence  level of the intervals if MFU is estimated; None: it is given or solved for
     goodput    share of calendar time spent training
@@ -67,3 +69,4 @@ class TrainTimeQuestion:
     weighed: bool = True
     measured: bool = False
     excess: float = 1.0
+    market: Price | None = None

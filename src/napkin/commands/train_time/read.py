@@ -24,6 +24,7 @@ from napkin.timing.goodput import Goodput
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
     from napkin.commands.question.step_model import StepQuestion
+    from napkin.evidence.figures.prices import Price
 
 PREDICTS = (*STEP_MODEL, *TASKED, "images", "image-tokens", "profile")
 """Options that the step model takes to estimate the MFU of a MODEL."""
@@ -50,7 +51,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         from napkin.commands.train_time.fewest import read_degrees
 
         read_degrees(inputs, known)
-    hardware = _read_priced_hardware(inputs, known)
+    hardware, market = _read_priced_hardware(inputs, known, named != "")
     peak = read_peak(inputs, hardware)
     price = inputs.term("price") if inputs.has("price") else None
     budget = inputs.term("budget") if inputs.has("budget") else None
@@ -94,21 +95,23 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
         data=data,
         weighed=inputs.wants("memory/total"),
         measured=measured,
+        market=market,
     )
 
 
-def _read_priced_hardware(inputs: Inputs, known: Mapping[str, Term]) -> Hardware:
-    """Return the accelerator; with a budget, its market price becomes the default of --price."""
+def _read_priced_hardware(inputs: Inputs, known: Mapping[str, Term], named: bool) -> tuple[Hardware, Price | None]:
+    """Return the accelerator and its market price, which becomes the default of --price with a budget, or where a model
+    that is named is fine-tuned; else None."""
     if not inputs.has("hardware"):
         _check_missing(inputs, known)
-    hardware = read_hardware(inputs, ("peak-flops", "tdp"))
-    if inputs.has("budget"):
+    hardware, market = read_hardware(inputs, ("peak-flops", "tdp")), None
+    if inputs.has("budget") or named:
         from napkin.commands.question.price import read_market_price
 
-        read_market_price(inputs, hardware)
-        if not inputs.has("price"):
-            _check_missing(inputs, known)
-    return hardware
+        market = read_market_price(inputs, hardware, int(known["gpus"].value) if "gpus" in known else 0)
+    if inputs.has("budget") and not inputs.has("price"):
+        _check_missing(inputs, known)
+    return hardware, market
 
 
 def _read_solved(inputs: Inputs, known: dict[str, Term], hardware: Hardware) -> SolvedMachine | None:

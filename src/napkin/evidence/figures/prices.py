@@ -3,8 +3,9 @@ price shows it with its date, its range and its sellers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from napkin.elementwise import Number
 from napkin.record import record
 from napkin.term import GIVEN, SEEN, Term, leaf
 
@@ -42,6 +43,17 @@ class Price:
     def sellers(self) -> int:
         """How many sellers ask it."""
         return self.source.count(",") + 1
+
+    @property
+    def words(self) -> str:
+        """The unit, the date, the sellers and the range."""
+        sellers = f"{self.sellers:,} sellers" if self.sellers > 1 else self.source.rpartition(" ")[0]
+        return f"a GPU-hour, {self.date}, {sellers}; {self.low:g} to {self.high:g} USD"
+
+    def spread(self, cost: Number, ends: Sequence[Number] | None) -> tuple[Number, Number]:
+        """Return the interval of a cost at the middle price: its own `ends`, at the lowest and the highest price."""
+        low, high = (cost, cost) if ends is None else ends
+        return low * self.low / self.middle, high * self.high / self.middle
 
     def is_of(self, gpus: int) -> bool:
         """Return whether a machine of this many accelerators is rented at this price."""
