@@ -312,7 +312,6 @@ def test_megatron_of_swift() -> None:
         ),
         ("torchrun -m torchtitan.train --module llama3 --config llama3_8b\n", "torchtitan"),
         ("model: {class_path: mine.DPO}\ntrainer: {max_epochs: 3}\n", "LightningCLI"),
-        ("data: !include data/mix.yaml\ntrainer: {train_batch_size: 8, mp: 'p=f32,c=bfloat16'}\n", "Levanter"),
         ("model: {_component_: torchtune.models.llama3.llama3_8b}\nmax_new_tokens: 300\ntop_k: 3\n", "generation"),
         ("model_name_or_path: a\nadapter_name_or_path: b\nexport_dir: c\n", "merging"),
     ],

@@ -135,14 +135,6 @@ NEIGHBORS = (
         "`tune cp NAME FILE` writes it: give that file, and what the line overrides as options",
         True,
     ),
-    Neighbor(
-        "Levanter's configuration",
-        _holds(
-            "trainer.train_batch_size|trainer.num_train_steps",
-            "trainer.mp|trainer.tensor_parallel_axes|trainer.fsdp_axis",
-        ),
-        SIZES,
-    ),
     Neighbor("Lingua's configuration", _holds("distributed.fsdp_type", "model.n_layers|model.dim"), SIZES, True),
     Neighbor(
         "torchtitan's launch line, which names a function that makes its configuration",
