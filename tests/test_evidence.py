@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from napkin._tables import calibration
+from napkin.evidence import published
 from napkin.evidence.figures import prices
 from napkin.evidence.fit import one_constant
 from napkin.evidence.fit.columns import Columns
@@ -44,6 +45,8 @@ from napkin.inputs.load import Document
 from napkin.record import replace
 from tests.conftest import ROOT, Napkin, run_line
 from tests.test_evidence_rows import ROW, rows_of
+
+TUNING = published.read(os.path.join(ROOT, "configs", "evidence", "tuning.yaml"))
 
 # --- fitting ---
 
@@ -270,6 +273,8 @@ def test_rows_of_fine_tuning_are_predicted_without_their_source() -> None:
     """The constant that fine-tuning alone shows is its prior if its one source is left out, and not if another is."""
     name, (prior, spread, _) = "host_module", PRIORS["host_module"]
     assert teams.source_of("Qwen README, Profiling of Memory") == "qwen"
+    unknown = {title for row in TUNING.tuning if not teams.source_of(title := row.text("source.title"))}
+    assert not unknown, "sources of configs/evidence/steps.yaml without these"
     assert constants.constants("qwen")[name] == pytest.approx(prior, rel=1e-3)
     assert constants.spreads("qwen")[name] == pytest.approx(spread, rel=0.02)
     for source in ("", "bloom", "fms-acceleration"):

@@ -73,6 +73,8 @@ SOURCES: dict[str, dict[str, Any]] = {
     'olmo-core': {'name': 'OLMo-core', 'titles': ['OLMo-core'], 'pages': ['OLMo-core pull request 38, official 1B training script'], 'layout': {'stack': 'fsdp-compiled'}},
     'aws': {'name': 'AWS distributed training', 'titles': ['AWS distributed training'], 'pages': ['AWS distributed training, torchtitan Llama 3 8B']},
     'pith': {'name': 'PithTrain', 'titles': ['PithTrain'], 'pages': ['PithTrain issue 79, Qwen3-30B-A3B under torchtitan'], 'layout': {'stack': 'fsdp-compiled'}},
+    'universal-trainer': {'name': 'universal-llm-trainer', 'titles': ['universal-llm-trainer'], 'pages': ['universal-llm-trainer, GPU test']},
+    'scicom': {'name': 'Scicom', 'titles': ['Scicom small-ablation'], 'pages': ['Scicom small-ablation, simple throughput']},
 }
 MODELS: dict[str, dict[str, Any]] = {
     'mpt-70b': {'name': 'MPT-70b', 'layers': 80, 'hidden': 8192, 'heads': 64, 'kv_heads': 64, 'ffn': 32768, 'vocab': 50368, 'gated': False, 'tied': True, 'attention': 'flash', 'position': 'learned'},
