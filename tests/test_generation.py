@@ -93,6 +93,18 @@ def test_only_engines_that_schedule_in_python_wait_for_their_host(engine: str, h
     assert (rates_on(find("h100"), "bf16", engine or UNKNOWN).reached.host > 0) is hosted
 
 
+def test_an_h20s_matrix_units_hold_an_engine_back() -> None:
+    """A quarter of an H100's FLOP per clock (4,096 and 1,024 of a multiprocessor): kernels that keep an H100 busy for
+    60 % keep these busy all the time, for the largest share that matmuls reach (0.95). Attention's softmax takes the
+    clocks that it takes on an H100, next to a matmul that takes four times as many."""
+    whole, held = (rates_on(find(chip), "bf16", "vllm").reached for chip in ("h100-sxm-80gb", "h20-96gb"))
+    assert whole.matmul > 0.95 / 4
+    assert held.matmul == 0.95
+    softmax = 1 / whole.attention - 1 / whole.matmul
+    assert held.attention == pytest.approx(1 / (1 / 0.95 + softmax / 4))
+    assert (held.weights, held.cache, held.layer) == (whole.weights, whole.cache, whole.layer)
+
+
 def test_ranks_wait_and_exchange() -> None:
     """Two all-reduces in each of 5 layers of 3 passes; on 4 ranks 2·3/4 of the payload of 8 bytes, each time."""
     found = passes_time("t", passes(exchanged=8), EngineRanks(tp=4), RATES)

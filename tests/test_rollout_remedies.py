@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
 
+from napkin.commands.command import find
+from napkin.commands.inputs import Inputs
+from napkin.commands.rollout.question import read
+from napkin.commands.signature import OptionText
+from napkin.planning.rollout_axes import rollout_axes
 from napkin.planning.verdicts import FITS
 from tests.conftest import run_line
 
 LENGTHS = "--prompt-tokens 256 --response-tokens 1024 --samples-per-prompt 8 --global-batch 16"
 HERE = f"llama3-8b --task grpo --gpus 4 --hardware a100-sxm-80gb {LENGTHS}"
+PASSES = (
+    "qwen2.5-7b --task grpo --gpus 4 --hardware a100-sxm-80gb --trainer openrlhf --zero 3 --recompute full "
+    "--prompt-tokens 500 --response-tokens 2000 --max-response-tokens 8192 --samples-per-prompt 8 --global-batch 64 "
+    "--micro-batch 1 --logprob-micro-batch 32"
+)
+"""A step whose passes without gradients, of 32 sequences, take the most."""
 
 
 def asked(line: str) -> dict[str, Any]:
@@ -25,6 +37,7 @@ def asked(line: str) -> dict[str, Any]:
         f"{HERE} --rollout separate:2",
         f"qwen2.5-7b --task ppo --gpus 2 --hardware a100 --trainer openrlhf --rollout colocated:0.5 {LENGTHS}",
         f"{HERE} --host-memory 40GiB --rollout colocated:0.8 --zero 3",
+        PASSES,
     ],
 )
 def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> None:
@@ -100,6 +113,36 @@ def test_a_suggestion_on_one_data_parallel_rank_leaves_out_the_sharding() -> Non
     for one in found:
         outcome = run_line(f"{one['command'].removeprefix('napkin ')} --json")
         assert (outcome.status, outcome.data["verdict"]) == (0, "fits"), one["command"]
+
+
+def test_fewer_sequences_of_the_passes_are_suggested_where_these_decide() -> None:
+    found = asked(f"memory {PASSES}")
+    assert found["values"]["memory/total"] == found["values"]["memory/phase/logprobs"]
+    assert all("--logprob-micro-batch" in one["change"] for one in found["suggestions"] if "gpus" not in one["change"])
+    assert any("--logprob-micro-batch" in one["change"] for one in found["suggestions"])
+
+
+@pytest.mark.parametrize(
+    ("trainer", "levels"),
+    [
+        ("--trainer openrlhf", ["4", "2", "1"]),  # twice the update's 4
+        ("--trainer openrlhf --logprob-micro-batch 6", ["3", "1"]),
+        ("--trainer openrlhf --logprob-micro-batch 1", []),
+        ("--trainer verl", ["1"]),  # packs 16,384 tokens, twelve sequences of the longest
+        ("--trainer verl --max-response-tokens 16128", []),  # which the longest sequence fills
+        ("--trainer trl --reference none", []),  # one sequence at a time
+    ],
+)
+def test_the_passes_may_have_fewer_sequences_than_they_have(trainer: str, levels: list[str]) -> None:
+    words = shlex.split(f"{HERE} {trainer}")
+    given = {"model": OptionText(words[0])}
+    for name, text in zip(words[1::2], words[2::2], strict=True):
+        given[name.removeprefix("--")] = OptionText(text)
+    found = read(Inputs(find("memory"), given), timed=False)
+    setups = (found.setup, found.setups[0][1])
+    axes = rollout_axes(found.model, setups, {}, 8, found.sharing, found.lengths, found.capacity)
+    tried = [one["logprob-micro-batch"] for axis in axes if axis.name == "logprobs" for one in axis.levels]
+    assert tried == levels
 
 
 def test_a_plan_without_a_layout_names_the_command_that_tries_other_changes() -> None:

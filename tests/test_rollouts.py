@@ -270,6 +270,31 @@ def test_base_models_answer_in_few_tokens_whatever_their_type() -> None:
     assert own_length(kind_of("/models/Database-7B", "qwen3_moe")) == own_length("qwen3_moe") > 5 * own
 
 
+@pytest.mark.parametrize(
+    ("name", "reasons"),
+    [
+        ("DeepSeek-R1-Distill-Qwen-7B", True),
+        ("deepseek-r1-distill-llama-8b", True),
+        ("QwQ-32B", True),
+        ("Qwen3-4B-Thinking-2507", True),
+        ("Phi-4-reasoning", True),
+        ("Qwen2.5-7B-Instruct", False),
+        ("granite-3.1-8b", False),
+    ],
+)
+def test_models_trained_to_reason_answer_at_length_whatever_their_type(name: str, reasons: bool) -> None:
+    """RLinf's distilled models: 14,255 and 10,426 of 27,648 tokens are 29,430 and 16,738 of their own: 22,195."""
+    own = math.sqrt(1 / (1 / 14_255 - 1 / 27_648) * (1 / (1 / 10_426 - 1 / 27_648)))
+    assert own == pytest.approx(22_195, rel=1e-3)
+    assert (own_length(kind_of(name, "qwen2")) == pytest.approx(own)) is reasons
+
+
+def test_a_type_without_figures_is_taken_as_its_series() -> None:
+    """12,800 of 32,768 tokens of Qwen3.5's mixture are 21,006 of its own, its dense models' too."""
+    assert own_length("qwen3_5_text") == pytest.approx(1 / (1 / 12_800 - 1 / 32_768), rel=1e-9)
+    assert own_length("qwen3") != own_length("qwen3_moe")
+
+
 def test_nemo_rl_s_passes_without_gradients_have_twice_the_sequences() -> None:
     """logprob_batch_size 2 next to train_micro_batch_size 1: of FSDP's units half as many are gathered for them."""
     many = LINE.replace("h100 --zero 3", "h100 --micro-batch 4")

@@ -34,7 +34,7 @@ class Remedy:
 
 TRAINER = (
     *("save", "attention", "optimizer-form", "sp", "frozen", "quantized", "quantize-experts"),
-    *("zero", "micro-batch", "recompute", "lora-rank", "share", "away"),
+    *("zero", "micro-batch", "recompute", "lora-rank", "share", "away", "logprobs"),
 )
 """Settings of the trainer, and of an engine on its GPUs: the same GPUs, the same tokens in a step, the same model."""
 GROUPS: tuple[tuple[str, ...], ...] = (
@@ -53,7 +53,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
 """Further groups of axes on the same GPUs, in the order in which they are added."""
 RELAXED = (
     *(QLORA, LORA, "lora-rank", "gpus", "seq", "offload", "optimizer", "pp", "recompute", "cp", "tp", "ep"),
-    *("micro-batch", "share", "zero", "away", "quantize-experts", "quantized", "frozen", "sp", "loss"),
+    *("micro-batch", "share", "zero", "away", "logprobs", "quantize-experts", "quantized", "frozen", "sp", "loss"),
     *("optimizer-form", "attention", "save"),
 )
 """The order in which axes are relaxed: the least desirable changes first, free ones last."""

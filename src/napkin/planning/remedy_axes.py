@@ -114,12 +114,12 @@ def _sharding(setup: Setup, given: Options) -> Iterator[Axis]:
 
 def _batch(setup: Setup) -> Iterator[Axis]:
     """Yield smaller micro-batches."""
-    sizes = _halves(int(setup.layout.micro), 1)
+    sizes = halves(int(setup.layout.micro), 1)
     if sizes:
         yield Axis("micro-batch", tuple({"micro-batch": str(size)} for size in sizes), "smaller matmuls")
 
 
-def _halves(size: int, least: int) -> list[int]:
+def halves(size: int, least: int) -> list[int]:
     """Return the size halved again and again, down to `least`."""
     found = []
     while size % 2 == 0 and size // 2 >= least:
@@ -221,6 +221,6 @@ def machine_axes(setup: Setup, given: Options, others: int = 0) -> Iterator[Axis
 
 def _sequence(model: Model, setup: Setup) -> Iterator[Axis]:
     """Yield shorter sequences."""
-    lengths = _halves(int(setup.layout.seq), SHORTEST) if len(model.stacks) == 1 else []
+    lengths = halves(int(setup.layout.seq), SHORTEST) if len(model.stacks) == 1 else []
     if lengths:
         yield Axis("seq", tuple({"seq": str(length)} for length in lengths), "a shorter context")

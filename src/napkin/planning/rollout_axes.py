@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from napkin.operations.model import Model
-from napkin.planning.remedy_axes import Axis, Options, machine_axes, trainer_axes
+from napkin.planning.remedy_axes import Axis, Options, halves, machine_axes, trainer_axes
 from napkin.planning.rollout_memory import Sharing
 from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
@@ -16,19 +16,21 @@ from napkin.training.setup import Setup
 
 def rollout_axes(
     model: Model,
-    setup: Setup,
+    setups: tuple[Setup, Setup],
     given: Options,
     node: int,
     sharing: Sharing,
     lengths: RolloutLengths,
     capacity: Term,
 ) -> list[Axis]:
-    """Return every axis of a step of reinforcement learning with room for less memory. sharing: the engine, and what is
-    offloaded while it runs; capacity: of a GPU, in bytes."""
-    engine = sharing.engine
+    """Return every axis of a step of reinforcement learning with room for less memory. setups: of the update, and of
+    the largest micro-batch of passes without gradients; sharing: the engine, and what is offloaded while it runs;
+    capacity: of a GPU, in bytes."""
+    (setup, passing), engine = setups, sharing.engine
     return [
         *machine_axes(setup, given, engine.gpus if engine is not None and engine.apart else 0),
         *_trainer(model, setup, given, node, sharing),
+        *_passes(passing, lengths),
         *_engine(setup, sharing, given, lengths, capacity, node),
     ]
 
@@ -42,6 +44,17 @@ def _trainer(model: Model, setup: Setup, given: Options, node: int, sharing: Sha
         elif "activations" not in setup.offload:
             offload = ",".join([*filter(None, str(given.get("offload", "")).split(",")), "activations"])
             yield replace(axis, levels=({"offload": offload},))
+
+
+def _passes(passing: Setup, lengths: RolloutLengths) -> Iterator[Axis]:
+    """Yield fewer sequences in the passes without gradients: of several, or in place of packed ones."""
+    if not any(one.first and not one.trained for one in passing.forwards):
+        return
+    sequences, cp = int(passing.layout.micro), int(passing.layout.cp)
+    sizes = halves(sequences, 1) or ([1] if passing.layout.seq >= lengths.most + cp else [])
+    if sizes:
+        levels = tuple({"logprob-micro-batch": str(size)} for size in sizes)
+        yield Axis("logprobs", levels, "smaller passes without gradients")
 
 
 def _engine(

@@ -37,7 +37,7 @@ def suggest(answer: Answer, question: RolloutQuestion, fit: RolloutFit) -> None:
     tried = _Changed(question, fit)
     found = rollout_axes(
         question.model,
-        question.setup,
+        (question.setup, question.setups[0][1]),
         read_given(question.asked),
         gpus_per_node(question.hardware),
         question.sharing,
@@ -51,8 +51,9 @@ def suggest(answer: Answer, question: RolloutQuestion, fit: RolloutFit) -> None:
     answer.extra["suggestions"] = rows
     if not rows:
         answer.notes.append(
-            "nothing that napkin tries makes it fit: ZeRO, parallelism, smaller micro-batches, recomputation, a "
-            "smaller share for the engine, states on the host, LoRA and more GPUs, each and all together"
+            "nothing that napkin tries makes it fit: ZeRO, parallelism, smaller micro-batches of the update and of the "
+            "passes before it, recomputation, a smaller share for the engine, states on the host, LoRA and more GPUs, "
+            "each and all together"
         )
 
 

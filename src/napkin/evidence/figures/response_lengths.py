@@ -3,7 +3,8 @@
 The untruncated responses of a model have a characteristic length of L tokens: a limit far above L is hardly filled, one
 far below L almost entirely. The mean is taken to be limit · L / (limit + L). The published means below give L of 15,000
 to 21,000 for models that reason before they answer, whatever the limit, and a tenth of that for most others, among them
-base models, which no one taught to answer, of any type.
+base models, which no one taught to answer. What a name says, of base models and of models trained to reason, holds for
+models of any type; a type without figures is taken as the mixtures, or the dense models, of its series.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ import re
 from napkin.record import record
 
 NEMO_RL = "NVIDIA NeMo RL, docs/about/performance-summary.md, v0.5 and v0.6: sequences of OpenMathInstruct-2"
-BASE = "base"
-"""The type of base models."""
+RLINF = "RLinf, docs/source-en/rst_source/resources/blog/compare_with_verl.rst: boba, verl's steps"
+BASE, REASONING = "base", "reasoning"
+"""The types of base models, and of models whose name says that they were trained to reason."""
+NAMED = (
+    (REASONING, re.compile(r"(?<![a-z])(r1|qwq)(?![a-z0-9])|thinking|reason")),
+    (BASE, re.compile(r"(?<![a-z])base(?![a-z])")),
+)
+"""Type → the words of a name that say it; the first that occurs holds (`DeepSeek-R1-Distill`, `-Thinking-2507`)."""
 PUBLISHED: tuple[tuple[str, str, float, float], ...] = (
     ("llama", f"{NEMO_RL}: Llama 3.1 8B", 4096, 1060),
     ("llama", "NeMo-Aligner, docs/user-guide/rlhf.rst: Llama 3 70B, 0.31 to 0.34 of the limit", 1024, 330),
@@ -33,6 +40,8 @@ PUBLISHED: tuple[tuple[str, str, float, float], ...] = (
         295,
     ),
     ("qwen2", "DeepScaleR-1.5B (long8v/PTIR#225): R1's distilled model, from 5,500 to 3,500 tokens", 8192, 4400),
+    (REASONING, f"{RLINF}: DeepSeek-R1-Distill-Qwen-1.5B", 27648, 14_255),
+    (REASONING, f"{RLINF}: DeepSeek-R1-Distill-Qwen-7B", 27648, 10_426),
     (BASE, "NVIDIA-NeMo/RL#959: Llama 3.1 70B Base, 395 to 411 tokens", 4096, 400),
     (BASE, "Tencent-Hunyuan/UniRL#40: Qwen3-4B-Base, DAPO-Math, 2,386 to 4,468 tokens in 500 steps", 8192, 3670),
 )
@@ -53,19 +62,21 @@ class TokenRange:
 
 
 def kind_of(name: str, model_type: str) -> str:
-    """Return the type whose published lengths are those of a model: BASE if its name says that it is a base model."""
-    return BASE if re.search(r"(?<![a-z])base(?![a-z])", name.lower()) else model_type
+    """Return the type whose published lengths are those of a model: what its name says, else its series'."""
+    return next((kind for kind, words in NAMED if words.search(name.lower())), model_type)
 
 
 def own_length(model_type: str) -> float:
     """Return L of models of this type, in tokens: the geometric mean of what was published of them; of a type of which
-    nothing was, that over the types."""
+    nothing was, that of the mixtures or dense models of its series, else that over the types."""
     by_type: dict[str, list[float]] = {}
     for name, _, limit, mean in PUBLISHED:
         by_type.setdefault(name, []).append(-math.log(1 / mean - 1 / limit))
     means = {name: sum(values) / len(values) for name, values in by_type.items()}
-    base = means.pop(BASE)
-    return math.exp(base if model_type == BASE else means.get(model_type, sum(means.values()) / len(means)))
+    named = {kind: means.pop(kind) for kind, _ in NAMED}
+    series = {name.replace("_moe", ""): value for name, value in means.items()}
+    usual = series.get(model_type.replace("_moe", ""), sum(means.values()) / len(means))
+    return math.exp({**means, **named}.get(model_type, usual))
 
 
 def answers_within(limit: int, model_type: str = "") -> TokenRange:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from napkin.elementwise import maximum, minimum, where
 from napkin.evidence.rates.constants import constants
-from napkin.evidence.rates.machines import Machine, machine
-from napkin.evidence.rates.of_step import STAGED_BUS
+from napkin.evidence.rates.machines import HOPPER, HOPPER_UNITS, Machine, machine
+from napkin.evidence.rates.of_step import LARGEST_SHARE, STAGED_BUS, beside
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.timing.generation import EngineShares, GenerationRates
@@ -81,11 +82,15 @@ def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, 
         for share, parts in names(bits, kind, engine).items()
     }
     depth = bits if f"matmul/{at.generation}/{bits}" in known else 16
+    matmul = known[f"matmul/{at.generation}/{depth}"] * of["matmul"]
+    attention = known[f"attention/{at.generation}"] * of["attention"]
+    held = at.held * (at.generation == HOPPER)  # a kernel that keeps whole units busy for this share waits for these
+    reached = where(held, minimum(matmul * HOPPER_UNITS / maximum(at.issued, 1), LARGEST_SHARE), matmul)
     return EngineShares(
         weights=known["memory"] * of["weights"],
         cache=known["memory"] * of["cache"],
-        matmul=known[f"matmul/{at.generation}/{depth}"] * of["matmul"],
-        attention=known[f"attention/{at.generation}"] * of["attention"],
+        matmul=reached,
+        attention=where(held, beside(attention, matmul, reached, at), attention),
         memory=known["memory"],
         bus=STAGED_BUS if at.staged else known["bus"],
         latency=LATENCY * of["latency"],
