@@ -65,6 +65,7 @@ def setup_of(kind: str, targets: str, precision: str = "bf16", **fields: object)
         ("lokr", 516, 2112),
         ("oft", 432, 1656),
         ("boft", 1368, 5472),
+        ("miss", 864, 4224),
     ],
 )
 def test_kinds_train_what_peft_trains(kind: str, queries_and_values: int, everything: int) -> None:
@@ -109,6 +110,9 @@ def test_counts_are_those_that_peft_published(kind: str, size: int, count: int) 
         ("boft", "bf16", 715124, 0),
         ("boft", "fp32", 1199412, 0),
         ("boft", "autocast", 851060, 0),
+        ("miss", "bf16", 442932, 0),
+        ("miss", "fp32", 673332, 0),
+        ("miss", "autocast", 535092, 1920),
     ],
 )
 def test_kinds_keep_what_hooks_counted(kind: str, precision: str, saved: int, casts: int) -> None:
@@ -116,6 +120,78 @@ def test_kinds_keep_what_hooks_counted(kind: str, precision: str, saved: int, ca
     model, setup = setup_of(kind, "q_proj,v_proj,down_proj", precision)
     rank = footprint.rank_of(prepare(model, setup), 0)
     assert (rank.saved, rank.casts) == (saved, casts)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("prompt", 192), ("p-tuning", 7248), ("prefix", 576)])
+def test_virtual_tokens_train_what_peft_trains(kind: str, count: int) -> None:
+    """peft 0.21.2 on a Llama of three layers of width 48, keys of width 24, with num_virtual_tokens=4."""
+    model = model_of({**LLAMA, "num_hidden_layers": 3})
+    implementation = replace(implementation_of("hf", model.family), tuning=Tuning(kind, 4, 0.0, library="transformers"))
+    setup = Setup(implementation, Layout(seq=64, micro=2), POLICIES["bf16-pure"], find("adamw")[0], "foreach")
+    assert footprint.rank_of(prepare(model, setup), 0).weights.all == count
+
+
+def saved_with(kind: str, tokens: int = 4) -> int:
+    """Return the bytes that a layer of a small Llama keeps with virtual tokens."""
+    model = model_of({**LLAMA, "num_hidden_layers": 3, "hidden_size": 64})
+    implementation = replace(implementation_of("hf", model.family), tuning=Tuning(kind, tokens, 0.0))
+    layout = Layout(seq=64, micro=2)
+    setup = Setup(implementation, layout, POLICIES["bf16-pure"], find("adamw")[0], "foreach", "flash")
+    (layer,) = {section.saved for _, section in prepare(model, setup).run.layers}
+    return int(layer)
+
+
+def test_prompts_keep_what_a_frozen_network_keeps_for_its_input() -> None:
+    """Of 2 sequences of 64 tokens, by hand: norms' fp32 inputs 2·4Th and reciprocals 2·4T; rotated q, k, and v
+    2T(h + 2w); the result 2Th, its log-sum-exp 4Ta and 24; gate, its SiLU and up 6Tf. Nothing of the prompt's."""
+    t, h, w, f, heads = 128, 64, 32, 80, 4
+    by_hand = 8 * t * h + 8 * t + 2 * t * (h + 2 * w) + 2 * t * h + 4 * t * heads + 24 + 6 * t * f
+    assert saved_with("prompt") == saved_with("p-tuning") == by_hand
+
+
+def test_a_prefix_lengthens_keys_and_values_of_each_layer() -> None:
+    """With a mask over n + 64 keys torch's efficient kernel reads k and v repeated for all heads, 2·2·2(n + s)h, in
+    place of 2·2Tw; next to the prefix itself, 2·2n·2w, and the mask that it casts, 2T(n + s). Its generator's state has
+    8 bytes less."""
+    t, s, h, w = 128, 64, 64, 32
+    for n in (16, 32):
+        by_hand = 2 * 2 * 2 * (n + s) * h - 4 * t * w + 2 * 2 * n * 2 * w + 2 * t * (n + s) - 8
+        assert saved_with("prefix", n) - saved_with("prompt") == by_hand
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("--adapter prompt", "needs --virtual-tokens"),
+        ("--adapter prompt --virtual-tokens 20 --lora-rank 8", "--adapter prompt has none"),
+        ("--adapter prompt --virtual-tokens 20 --lora-targets q_proj", "is on no layer's weights"),
+        ("--adapter prompt --virtual-tokens 64", "they are tokens of --seq 64"),
+        ("--lora-rank 8 --virtual-tokens 20", "--adapter lora has none"),
+    ],
+)
+def test_virtual_tokens_are_named(line: str, error: str) -> None:
+    found = run_line(f"memory llama3-8b --seq 64 {line}")
+    assert found.status == 2
+    assert error in found.err
+
+
+def test_virtual_tokens_are_refused_where_peft_has_no_such_heads() -> None:
+    """gemma-7b: 16 heads of 256 in a network of 3,072."""
+    found = run_line("memory gemma-7b --seq 64 --adapter prefix --virtual-tokens 20")
+    assert found.status == 3
+    assert "hidden size / heads" in found.err
+
+
+def test_a_prefix_is_attended_to() -> None:
+    """By each token and head: n more keys are 2·2·n·a·d FLOPs a token forward, twice that backward. p-tuning's three
+    products of n rows run once for all sequences."""
+    line = "flops llama3-8b --seq 128 --adapter"
+    total = {
+        (kind, n): run_line(f"{line} {kind} --virtual-tokens {n} --json").values["flops/total"]
+        for kind, n in (("prefix", 20), ("prefix", 50), ("prompt", 20), ("p-tuning", 20))
+    }
+    assert total["prefix", 50] - total["prefix", 20] == 3 * 2 * 2 * 128 * 30 * 4096 * 32
+    assert total["p-tuning", 20] - total["prompt", 20] == 3 * 3 * 2 * 20 * 4096 * 4096
 
 
 def test_widths_divide_as_peft_divides_them() -> None:

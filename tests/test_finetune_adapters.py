@@ -158,3 +158,27 @@ def test_another_kind_of_adapters_is_lora_of_as_many_parameters(tmp_path: pathli
         assert lokr["low"] < lora["low"]
         assert lokr["high"] > lora["high"]
         assert lokr["evidence"] == "assumed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "words"),
+    [
+        ("prefixtuning", 11_468_800, "--adapter prefix --virtual-tokens 200"),
+        ("prompt tuning", 61_440, "--adapter prompt --virtual-tokens 20"),
+        ("p-tuning", 28_382_208, "--adapter p-tuning --virtual-tokens 20"),
+        ("miss", 7_340_032, "--adapter miss --lora-rank 64 --lora-targets q_proj,v_proj"),
+    ],
+)
+def test_a_row_of_another_kind_is_what_the_command_answers(
+    tmp_path: pathlib.Path, kind: str, parameters: int, words: str
+) -> None:
+    """The parameters that peft prints (method_comparison/MetaMathQA/results) say how many virtual tokens there are, or
+    which rank."""
+    method = f"kind: {kind}, trainable_params: {parameters}"
+    method += ", lora_targets_canonical: 'q,v'" if kind == "miss" else ""
+    layout = "seq: 768, precision: bf16-pure, trainer: none, stack: none, loss: fused"
+    row = {"model": "llama3.2-3b", "method": method, "layout": layout}
+    predicted = validated(tmp_path, row)["a", "memory_allocated"]["predicted"]
+    line = f"memory llama3.2-3b --hardware a100-80gb --seq 768 --micro-batch 4 --recompute full --loss fused {words}"
+    found = run_line(f"{line} --precision frozen=bf16,param=fp32,grad=fp32,state=fp32,compute=bf16 --json").data
+    assert predicted == pytest.approx(found["values"]["memory/allocated"], rel=0.03)

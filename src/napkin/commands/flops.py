@@ -242,6 +242,7 @@ COMMAND = Command(
         "lora-rank",
         "adapter",
         "adapter-block",
+        "virtual-tokens",
         "lora-targets",
         "modules-to-save",
         *LINEAR_OPTIONS,

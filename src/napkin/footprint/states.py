@@ -21,7 +21,7 @@ from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
-from napkin.operations.tuning import Tuning
+from napkin.operations.tuning import VIRTUAL, Tuning
 from napkin.operations.work import Weight
 from napkin.record import replace
 from napkin.training.optimizers import OPTIMIZERS
@@ -133,6 +133,11 @@ def _added(
             found += [Weight(name, shape) for name, shape in other[0].weights(other[1])]
         if tuning.method == "adapter_v2":
             found += [Weight("scale", (linear.d_out,)), Weight("bias", (linear.d_out,))]
+    if tuning.method in VIRTUAL:
+        from napkin.operations.adapters.virtual import virtual_on
+
+        virtual = virtual_on(op, tuning)
+        found += [] if virtual is None else [Weight(name, shape) for name, shape in virtual[0].weights(virtual[1])]
     if core is not None and tuning.prompted:
         found += [Weight("prompt", (PROMPT, core.heads * core.v_dim)), Weight("gate", (core.heads,))]
     return found

@@ -12,6 +12,7 @@ from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
 from napkin.operations.shapes import Value
+from napkin.operations.tuning import VIRTUAL
 from napkin.operations.work import Weight, Work
 from napkin.record import record, replace
 
@@ -96,6 +97,10 @@ class Embedding(Lookup):
         rank = lookup_rank(self, tuning) if tuning is not None else 0
         if rank:
             out = tape.cast(tape.add(out, adapted_rows(run, ids, shape, rank, (rows_here, self.width))), stored)
+        if tuning is not None and tuning.method in VIRTUAL:
+            from napkin.operations.adapters.virtual import with_virtual_tokens
+
+            out = with_virtual_tokens(run, self, out)
         return Value(out, self.width)
 
 

@@ -27,6 +27,7 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED, TOKEN
 from napkin.operations.scored import ClassLoss
+from napkin.operations.tuning import VIRTUAL
 from napkin.record import replace
 
 VISION, PROJECTOR = "vision", "projector"
@@ -268,6 +269,13 @@ def _adapters(
         found = kind_on(linear, implementation)
         if found is not None:
             kind, at = found
+            yield Reparameterized(f"{op.name}/{kind.name}", op.reads, kind.name, at, role=ADAPTER, learning=learning)
+    if tuning.method in VIRTUAL:
+        from napkin.operations.adapters.virtual import virtual_on
+
+        virtual = virtual_on(module, tuning)
+        if virtual is not None:
+            kind, at = virtual
             yield Reparameterized(f"{op.name}/{kind.name}", op.reads, kind.name, at, role=ADAPTER, learning=learning)
     routed = module.routed()
     for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(module, implementation, tuning)):

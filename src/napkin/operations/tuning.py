@@ -102,6 +102,11 @@ class Tuning:
         return self.keeps and not self.first
 
     @property
+    def prefix(self) -> int:
+        """Trained keys and values before those of each sequence."""
+        return self.rank if self.method == PREFIX else 0
+
+    @property
     def keeps_int8(self) -> bool:
         """Whether frozen products are those of LLM.int8() as transformers runs them, which keep their input."""
         return self.quantized == "int8" and self.library == "transformers"
@@ -112,7 +117,10 @@ class Tuning:
         return (4 if self.library == "bitsandbytes" else 2) if self.quantized else 0
 
 
-WITHIN_LAYERS = ("adapter", "adapter_v2", "frozen")
+PREFIX = "prefix"
+VIRTUAL = ("prompt", "p-tuning", PREFIX)
+"""Methods that train tokens in front of a sequence; their number is the rank."""
+WITHIN_LAYERS = ("adapter", "adapter_v2", "frozen", *VIRTUAL)
 """Methods that have no targets."""
 FIRST_PROMPTED = {"adapter": 2, "adapter_v2": 2}
 """The first layer whose attention reads a prompt (LitGPT, litgpt/adapter.py, Config.adapter_start_layer)."""

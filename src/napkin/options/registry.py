@@ -61,7 +61,8 @@ GROUPS = tuple(
 OPTIONS = registry(GROUPS)
 
 _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-document-length document-lengths
-    adapter-block vocab-multiple cache-dtype mtp nodes gpus-per-node grad-accum implementation active-params etp
+    adapter-block virtual-tokens vocab-multiple cache-dtype mtp nodes gpus-per-node grad-accum implementation
+    active-params etp
     schedule distributed-optimizer dp-shard stage-layers first-stage-layers last-stage-layers embedding-as-layer
     loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp max-ep max-vp max-zero max-micro-batch
     optimizer-form momentum attention loss compile async-tp async-ep factor ema freeze freeze-layers lora-targets

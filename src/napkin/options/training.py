@@ -12,7 +12,10 @@ TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
 TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "gkd", "grpo", "rloo", "ppo")
 """What a model can be trained for."""
-ADAPTERS = ("lora", "dora", "adalora", "vera", "ia3", "loha", "lokr", "oft", "boft")
+ADAPTERS = (
+    *("lora", "dora", "adalora", "vera", "ia3", "loha", "lokr", "miss", "oft", "boft"),
+    *("prompt", "p-tuning", "prefix"),
+)
 """Kinds of adapters, as peft names them; dora is its LoRA with use_dora."""
 FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
 """Formats that frozen weights of layers are stored in: int4 as GPTQ and AWQ have it, 8 bits with scales of rows."""
@@ -96,6 +99,9 @@ OPTIONS = (
     ),
     Option("adapter-block", units.positive_count, "Block size of oft and boft", metavar="N"),
     Option(
+        "virtual-tokens", units.positive_count, "Tokens of --seq that prompt, p-tuning or prefix trains", metavar="N"
+    ),
+    Option(
         "lora-dropout",
         units.probability,
         "Dropout on adapter inputs",
@@ -165,7 +171,7 @@ TASKED = ("task", "reference")
 """The training task."""
 
 ADAPTED = (
-    *("lora-rank", "adapter", "adapter-block", "lora-dropout", "lora-targets", "modules-to-save"),
+    *("lora-rank", "adapter", "adapter-block", "virtual-tokens", "lora-dropout", "lora-targets", "modules-to-save"),
     *("quantized", "quantize-experts"),
 )
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)

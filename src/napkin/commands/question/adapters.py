@@ -6,7 +6,12 @@ from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.options.training import ADAPTED
 
-SIZED = {"ia3": "", "oft": "adapter-block", "boft": "adapter-block"}
+VIRTUAL = "virtual-tokens"
+SIZED = {
+    "ia3": "",
+    **dict.fromkeys(("oft", "boft"), "adapter-block"),
+    **dict.fromkeys(("prompt", "p-tuning", "prefix"), VIRTUAL),
+}
 """Kinds of adapters that have no rank, with the option that gives their size."""
 LORA_KINDS = ("lora", "dora")
 
@@ -26,7 +31,7 @@ def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
     inputs.default("adapter", "lora")
     word = inputs.text("adapter")
     size = SIZED.get(word, "lora-rank")
-    for name in ("lora-rank", "adapter-block"):
+    for name in ("lora-rank", "adapter-block", VIRTUAL):
         if name != size and name in inputs and inputs.has(name):
             hint = f"--{size}" if size else "leave it out"
             raise NapkinError(f"--{name}: --adapter {word} has none", hint)
@@ -46,6 +51,8 @@ def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
         raise Refused(f"--tp: peft divides no adapter of the kind {word}", "--tp 1, or --adapter lora")
     if not size:
         return word, kind.usual
+    if not inputs.has(size) and not kind.usual:
+        raise NapkinError(f"--adapter {word} needs --{size}: peft has no default", f"for example --{size} 20")
     if not inputs.has(size):
         inputs.default(size, str(kind.usual))
     return word, inputs.integer(size)

@@ -21,7 +21,7 @@ from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.roles import ADAPTER
 from napkin.operations.trained import as_trained
-from napkin.operations.tuning import Tuning
+from napkin.operations.tuning import VIRTUAL, Tuning
 from napkin.record import replace
 
 FULL, LORA, DORA = "full", "lora", "dora"
@@ -93,12 +93,27 @@ def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tu
     if kind is None:
         return None
     stated, said = row.count("method.trainable_params"), row.count("method.lora_rank")
+    if kind.name in VIRTUAL:
+        return _of_virtual_tokens(row, kind.name, model, implementation, stated)
     for size in dict.fromkeys((said or kind.usual, kind.usual, *(2**power for power in range(11)))):
         tuning = replace(tuning_of(row, size), method=kind.name, rank=size)
         tuning = resolved(tuning, _targets_of_kind(row, model, implementation), model, implementation)
         if stated is None or _trained_elements(model, implementation, tuning) == stated:
             return tuning
     return None
+
+
+def _of_virtual_tokens(
+    row: RowFields, name: str, model: Model, implementation: Implementation, stated: int | None
+) -> Tuning | None:
+    """Return as many virtual tokens as have the parameters that a row states, which grow with them by as many each;
+    None if it states none."""
+    one, two = (replace(tuning_of(row, size), method=name, rank=size) for size in (1, 2))
+    first, second = (_trained_elements(model, implementation, tuning) for tuning in (one, two))
+    if stated is None or second <= first:
+        return None
+    count, rest = divmod(stated - first, second - first)
+    return None if rest or count < 0 else replace(one, rank=1 + count)
 
 
 def _targets_of_kind(row: RowFields, model: Model, implementation: Implementation) -> tuple[str, ...]:
@@ -110,14 +125,13 @@ def _targets_of_kind(row: RowFields, model: Model, implementation: Implementatio
 def _trained_elements(model: Model, implementation: Implementation, tuning: Tuning) -> int:
     """Return the elements of the adapters of a model."""
     trained = as_trained(model, Frozen(replace(implementation, tuning=tuning)))
-    return sum(
-        int(count) * weight.count
+    operations = [
+        (int(count), op)
         for stack in trained.stacks
-        for _, count, layer in stack.kinds()
-        for op in layer.operations
-        if op.role == ADAPTER
-        for weight in op.weights()
-    )
+        for count, some in ((1, stack.before), *((count, layer.operations) for _, count, layer in stack.kinds()))
+        for op in some
+    ]
+    return sum(count * weight.count for count, op in operations if op.role == ADAPTER for weight in op.weights())
 
 
 def _like_lora(row: RowFields, model: Model, implementation: Implementation) -> Tuning:

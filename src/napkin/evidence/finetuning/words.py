@@ -53,6 +53,9 @@ LIKE_LORA = {
     **dict.fromkeys(("qdora",), "dora"),
 }
 """Kinds with LoRA's operations: over quantized weights, with another scale, another rate for B, other first values."""
+VIRTUAL_TOKENS = {"prompttuning": "prompt", "ptuning": "p-tuning", "prefixtuning": "prefix"}
+"""Kinds that train tokens in front of a sequence, and what --adapter calls them (ChatGLM's P-tuning v2 trains keys and
+values, as prefix tuning)."""
 OVER_QUANTIZED = dict.fromkeys(("qlora", "qdora"), "nf4")
 """Kinds whose name says that frozen weights are quantized, and to what by default (Dettmers et al. 2023)."""
 ALL_WEIGHTS = re.compile(
@@ -102,7 +105,7 @@ def kind_named(words: str) -> str:
     said = words.strip().lower()
     if ALL_WEIGHTS.fullmatch(re.sub(r"[-_ ]+", " ", said)):
         return "full"
-    return LIKE_LORA.get(_joined(said), said)
+    return {**LIKE_LORA, **VIRTUAL_TOKENS}.get(_joined(said), said)
 
 
 def _joined(words: str) -> str:

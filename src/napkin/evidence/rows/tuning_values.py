@@ -156,7 +156,8 @@ def _form(row: RowFields, told: list[str]) -> RowFields:
 
 
 KINDS = """full lora qlora dora qdora rslora galore apollo lisa badam adalora vera ia3 loha lokr oft boft bone miss
-hra xlora randlora fourierft prefixtuning ptuning prompttuning bitfit freeze pissa loftq loraplus longlora llamapro"""
+hra xlora randlora fourierft prefixtuning ptuning prompttuning prompt prefix bitfit freeze pissa loftq loraplus longlora
+llamapro"""
 """What rows say is trained; other words are taken for adapters of another kind, with a wide interval."""
 RANKED = re.compile(r"(?P<kind>[a-z][a-z0-9+_-]*)[\s,;(:]+(?:lora[_ -]?)?(?:r|rank)\s*[=: ]?\s*(?P<rank>\d{1,6})\b.*")
 """`lora r=16`, `QLoRA (rank 64, alpha 16)`."""
@@ -167,7 +168,7 @@ def _kind(row: RowFields, told: list[str]) -> RowFields:
     said = row.text("method.kind").strip().lower()
     found = RANKED.fullmatch(said)
     if found is None:
-        if said not in KINDS.split():
+        if re.sub("[-_ ]+", "", said) not in KINDS.split():
             _refuse_slip(row, "method.kind", said, KINDS.split())
         return row
     stated, rank = row.count("method.lora_rank"), int(found["rank"])

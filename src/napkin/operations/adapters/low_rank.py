@@ -1,5 +1,5 @@
-"""Adapters that add a low-rank or Kronecker-factored update, or scale activations: AdaLoRA, VeRA, IA3, LoHa and LoKr,
-as peft 0.21 runs them (peft/tuners/NAME/layer.py)."""
+"""Adapters that add a low-rank or Kronecker-factored update, or scale activations: AdaLoRA, VeRA, MiSS, IA3, LoHa and
+LoKr, as peft 0.21 runs them (peft/tuners/NAME/layer.py)."""
 
 from __future__ import annotations
 
@@ -76,6 +76,29 @@ class VeRA(AdapterKind):
 
     def traffic(self, at: AdaptedLayer) -> tuple[Number, Number]:
         return 10 * at.d_out + 4 * at.size, 8 * (at.d_out + at.size) + 6 * at.d_in
+
+
+class MiSS(AdapterKind):
+    """y += B·(sum of the input's blocks of r elements), with blocks that share one matrix (Kang and Yin 2024,
+    arXiv:2409.15371), in the form that peft initializes by default: only the sums are kept."""
+
+    name, title = "miss", "MiSS"
+    usual = 64
+    drops = True
+
+    def weights(self, at: AdaptedLayer) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield "miss_block", (at.size, at.d_out)
+
+    def lower(self, math: Math, x: Tensor, base: Base, at: AdaptedLayer) -> Tensor:
+        out = base(x)
+        summed = math.tape.sum(math.read(x), x.count // at.d_in * at.size)
+        return math.added(out, math.tape.linear(summed, at.size, at.d_out))
+
+    def products(self, at: AdaptedLayer) -> Iterator[AdapterProduct]:
+        yield AdapterProduct("miss_block", 0, at.size, at.d_out)
+
+    def traffic(self, at: AdaptedLayer) -> tuple[Number, Number]:
+        return 6 * at.d_out + 2 * at.d_in, 4 * at.d_out + 8 * at.d_in
 
 
 class IA3(AdapterKind):

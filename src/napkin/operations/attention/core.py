@@ -196,7 +196,8 @@ class AttentionCore(Ordinary):
         kernel = run.attention
         if kernel == FLASH and self.qk_dim != self.v_dim and run.implementation.rotary != "kernel":
             kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
-        masked = kernel != EAGER and is_masked(run, self)
+        prefixed = run.implementation.tuning is not None and run.implementation.tuning.prefix > 0
+        masked = kernel != EAGER and (prefixed or is_masked(run, self))
         if kernel == FLASH and (masked or self.position in ("relative", "distance") or self.qk_dim > FLASH_LARGEST):
             kernel = EFFICIENT  # flash takes no mask, and no larger heads
         heads = self.heads // run.split.tensor
@@ -206,6 +207,10 @@ class AttentionCore(Ordinary):
         tensors = (q.tensor, k.tensor, v.tensor)
         if self.compressed:
             tensors = with_runs(run, self, tensors)
+        if prefixed:
+            from napkin.operations.adapters.virtual import with_prefix
+
+            tensors = with_prefix(run, self, tensors)
         if run.implementation.gathers_heads:
             tensors = whole_heads(run, self, tensors)
         if run.implementation.query_scale:

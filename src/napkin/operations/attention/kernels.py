@@ -99,7 +99,9 @@ def keys_of(run: Lowering, op: AttentionCost) -> Number:
     """Return the keys that a query can see."""
     if op.chunk is not None and not op.causal:
         return minimum(op.chunk, run.s)
-    return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged
+    tuning = run.implementation.tuning
+    prefix = 0 if tuning is None else tuning.prefix
+    return run.source if op.cross else run.s + op.runs(run.s) + run.source * op.merged + prefix
 
 
 def is_masked(run: Lowering, op: AttentionCost) -> bool:
