@@ -48,7 +48,7 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     """Return the framework that divided the states; that of the trainer's own layers on one GPU. Refused for one that
     is not modeled."""
     named = FRAMEWORKS.get(program_of(row.text("layout.framework")))
-    if trainer is LOOP and named is not None and stack in (*UNDIVIDED, "fsdp"):
+    if trainer is LOOP and named is not None and (stack in UNDIVIDED or _shards_alike(stack, named)):
         return named
     if trainer.implementation in FRAMEWORKS and stack in ("", "none"):
         return FRAMEWORKS[trainer.implementation]
@@ -68,6 +68,11 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     if any(one.unsharded for one in plugins) and row.text("method.quantized"):
         found = replace(found, unit_of_adapter=False)
     return replace(found, defers=framework.defers) if _is_fsdp2(row) and not _defers_fsdp2(row) else found
+
+
+def _shards_alike(stack: str, program: Framework) -> bool:
+    """Return whether a row's stack is the FSDP that a training program has."""
+    return bool(program.fsdp and FRAMEWORKS.get(stack, PLAIN).fsdp)
 
 
 def plugins_of(row: RowFields) -> tuple[Plugin, ...]:
