@@ -138,7 +138,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     apart = _read_exceptions(inputs, model) if stored else ()
     tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved, apart=apart)
     if method in VIRTUAL:
-        return replace(implementation, tuning=_with_virtual_tokens(inputs, model, tuning, word))
+        return replace(implementation, tuning=_read_virtual_tokens(inputs, model, tuning, word))
     named = inputs.texts("lora-targets")
     targets = modules_among(named)
     if "lora-targets" in inputs:
@@ -155,7 +155,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     return replace(implementation, tuning=tuning)
 
 
-def _with_virtual_tokens(inputs: Inputs, model: Model, tuning: Tuning, word: str) -> Tuning:
+def _read_virtual_tokens(inputs: Inputs, model: Model, tuning: Tuning, word: str) -> Tuning:
     """Return the virtual tokens of prompt, prefix or p-tuning. Refused where they are not modeled."""
     from napkin.operations.adapters.virtual import BEFORE_LAYERS, check_virtual
 
