@@ -110,6 +110,30 @@ def test_bytes_for_each_parameter(name: str, bytes_each: float) -> None:
     assert optimizer_states.per_param(OPTIMIZERS[name], leaf("w", 4, "byte/param")).value == bytes_each
 
 
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("name", [name for name, one in OPTIMIZERS.items() if not one.factored])
+def test_bytes_for_each_parameter_are_those_of_a_large_tensor(name: str, width: int) -> None:
+    optimizer = OPTIMIZERS[name]
+    whole = optimizer_states.of_tensor(optimizer, (4096, 4096), leaf("w", width, "byte"), "fused").each.value
+    assert optimizer_states.per_param(optimizer, leaf("w", width, "byte/param")).value == pytest.approx(whole, rel=1e-5)  # the code book of 4 bits
+
+
+@pytest.mark.parametrize(
+    ("question", "path", "value"),
+    [
+        # bitsandbytes keeps 32-bit states in fp32 for 16-bit parameters too (optimizer.py, init_state): 2 × 4 bytes
+        ("optimizer paged-adamw --param-dtype bf16", "optimizer/bytes_per_param", 8),
+        ("optimizer lion-32bit --param-dtype bf16", "optimizer/bytes_per_param", 4),
+        # 2 of weights, 2 of gradients, 8 of states
+        ("max-params --gpus 8 --hardware h100 --precision bf16-pure --optimizer paged-adamw", "bytes_per_param", 12),
+        # 8,030,261,248 × (2 + 8)
+        ("checkpoint llama3-8b --precision bf16-pure --optimizer paged-adamw", "checkpoint/bytes", 80_302_612_480),
+    ],
+)
+def test_states_of_32_bits_for_16_bit_parameters(question: str, path: str, value: float) -> None:
+    assert run_line(f"{question} --json").values[path] == value
+
+
 def test_a_name_carries_its_form() -> None:
     assert optimizer_names.find("AdamW_fused") == (OPTIMIZERS["adamw"], "fused")
     assert optimizer_names.find("adamw", form="foreach") == (OPTIMIZERS["adamw"], "foreach")

@@ -4,6 +4,7 @@ loads typer."""
 from __future__ import annotations
 
 import inspect
+import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,7 +14,8 @@ import typer
 from typer.core import TyperCommand
 
 from napkin.cli.option_texts import said
-from napkin.commands.command import Command
+from napkin.cli.reader import read
+from napkin.commands.command import Command, named
 from napkin.options.option import Option
 from napkin.options.registry import GROUPS, OPTIONS, SECOND_LEVEL
 from napkin.options.training import UNTIMED
@@ -56,16 +58,18 @@ class GroupedCommand(TyperCommand):
     """A command whose help has its options under headings, each with its default.
 
     examples  command lines                   says  help text by parameter name: typer 0.20 with click 8.5 drops that of
-    an argument"""
+    an argument     optional  whether it answers without arguments"""
 
     examples: Sequence[str] = ()
+    optional: bool = False
     says: Mapping[str, str] = MappingProxyType({})
 
     def format_help(self, ctx: _Context, formatter: _Formatter) -> None:
         """Write usage, what the command answers, examples, and the options of each group."""
         formatter.width = WIDTH
         shown = cast("list[_Shown]", self.params)
-        arguments = " ".join(_metavar(param) for param in shown if _is_argument(param))
+        words = [_metavar(param) for param in shown if _is_argument(param)]
+        arguments = " ".join(f"[{word}]" if self.optional else word for word in words)
         formatter.write(f"Usage: {ctx.command_path} {arguments} [OPTIONS]\n".replace("  ", " "))
         formatter.write("\n" + textwrap.fill(self.help or "", WIDTH) + "\n")
         if self.examples:
@@ -169,9 +173,16 @@ def _rendered(command: Command, names: Sequence[str], examples: Sequence[str], e
     )
     made: Any = typer.main.get_command(app)
     made.examples = examples
+    made.optional = any(_without_arguments(command, line) for line in command.examples)
     made.says = {OPTIONS[name].key: said(OPTIONS[name], command) for name in names}
     text: str = made.get_help(typer.Context(made, info_name=f"napkin {command.name}"))  # nothing is parsed
     return text.rstrip() + "\n"
+
+
+def _without_arguments(command: Command, line: str) -> bool:
+    """Return whether an example of this command, not of one that it runs, gives no positional argument."""
+    asked, words = named(shlex.split(line))
+    return asked.name == command.name and not {*read(asked, words).given} & {*command.arguments}
 
 
 def show(command: Command, everything: bool = False) -> None:

@@ -23,6 +23,8 @@ def what(option: Option, command: Command) -> str:
 def default_of(option: Option, command: Command) -> str:
     """Return the default of an option in words; "" if it has none."""
     stated = command.defaults.get(option.name)
+    if stated is None and option.name == "dtype" and "hardware" not in command.takes:
+        return ""  # an accelerator has a usual format; a command without one has none
     if isinstance(stated, bool):
         return "on" if stated else "off"
     words = SETUP_WORDS.get(option.name, option.default) if "micro-batch" in command.defaults else option.default

@@ -9,6 +9,13 @@ from napkin.errors import NapkinError, listed, nearest
 from napkin.options.registry import OPTIONS, spelled
 
 SERVED = "--dtype int4, fp8, …: the format of the weights that are served"
+ALIKE = {
+    "micro-batch": ("batch",),
+    "global-batch": ("batch",),
+    "precision": ("param-dtype", "dtype"),
+    "sample-tokens": ("seq",),
+}
+"""Option → the options, best first, that a command which lacks it may have in its place."""
 POLICY = "training takes a policy: --precision bf16-mixed, fp8-mixed, fp32, …"
 
 
@@ -32,7 +39,8 @@ def unknown_option(command: Signature, head: str, spelling: str, printed: bool =
         meant = spelled(spelling, OPTIONS)
         policy = meant == "dtype" and "precision" in command.takes
         serves = meant == "quantized" and "engine" in command.takes
-        stated = POLICY if policy else SERVED if serves else None
+        alike = next((OPTIONS[one].usage for one in ALIKE.get(meant or "", ()) if one in command.takes), None)
+        stated = POLICY if policy else SERVED if serves else alike
         hint = stated or valued or elsewhere or close or f"napkin {command.name} --help lists the options"
     return NapkinError(f"{command.name} has no option {head[:60]}", hint)
 

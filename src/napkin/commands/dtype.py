@@ -82,7 +82,7 @@ def _listing(rows: Sequence[Mapping[str, Cell]], text: str, value: Fraction | No
 def _kept(rows: Sequence[Mapping[str, Cell]]) -> str:
     """Return a sentence on the number of formats in which the value is neither 0 nor infinite."""
     lost = [row for row in rows if str(row["event"]).startswith(_LOST)]
-    return f"representable in {len(rows) - len(lost)} of {len(rows)} formats, lost in {len(lost)}"
+    return f"in the range of {len(rows) - len(lost)} of {len(rows)} formats, lost in {len(lost)}"
 
 
 def _one(form: Format | Integer, row: Mapping[str, Cell], text: str, value: Fraction | None) -> Screen:
@@ -139,6 +139,9 @@ def _read_value(inputs: Inputs) -> tuple[Fraction | None, Format | Integer | Non
     text = inputs.text_or_none("value")
     if text is None:
         return None, None
+    word = text.strip().lower().lstrip("+-")
+    if word in ("inf", "infinity", "nan"):
+        raise NapkinError(f"VALUE: {text.strip()!r} is not a finite number", "for example 1e-8 or 70000")
     if text.strip()[:1] not in "0123456789.+-":
         return None, formats.find(text, "VALUE")
     return Fraction(*parsed(units.exact, text, "VALUE")), None

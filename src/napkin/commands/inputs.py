@@ -228,7 +228,9 @@ class Inputs(Uses):
     ) -> None:
         """Raise one error that names all missing options. whys: option → the question that it answers; more: what else
         is missing; usages: what an option counts here, if that differs from its help."""
-        said = usages or {}
+        said = dict(usages or {})
+        if any(one.origin == "from file" for one in self.given.values()):
+            said.setdefault("model", f"the file names none: napkin {self.command.name} MODEL --from FILE")
         missing = [
             NapkinError(
                 f"{OPTIONS[name].shown} is missing{f': {why}' if why else ''}", said.get(name, OPTIONS[name].usage)

@@ -189,7 +189,7 @@ def _flops_of_stack(stack: LinearStack) -> Answer:
             (f"One training step of {stack.title}",),
             (human(found.total.value, "FLOP"),),
             table=quantities(rows),
-            next=under("memory"),
+            next=under("memory", {"batch": str(stack.batch)}),
         ),
     )
 

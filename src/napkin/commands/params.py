@@ -78,8 +78,7 @@ def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
     if len(kinds) == 1:
         rows = [("layers", kinds[0], _times(kinds[0]))]
     elif len(kinds) <= MOST_KINDS:
-        words = (term.name.removeprefix("params/layers/").replace("_", " ") for term in kinds)
-        rows += [(f"  {word}", term, _times(term)) for word, term in zip(words, kinds, strict=True)]
+        rows += [(f"  {_kind(term)}", term, _times(term)) for term in kinds]
     rows += [(label, counted[path], "included in the layers") for path, label in OF_EXPERTS if path in counted]
     remarks = {
         "params/embedding": "shared with the LM head" if model.tied else "",
@@ -90,6 +89,12 @@ def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
     return shares(
         [(label, compact(term.value, "param"), term.value / total, said) for label, term, said in rows if term.value]
     )
+
+
+def _kind(term: Term) -> str:
+    """Return the name of a layer type; the stack's first only if the type does not repeat it (`encoder/encoder`)."""
+    stack, _, kind = term.name.removeprefix("params/layers/").rpartition("/")
+    return (kind if kind.startswith(stack) else f"{stack}/{kind}").replace("_", " ")
 
 
 def _outside(model: Model, counted: Mapping[str, Term]) -> list[str]:

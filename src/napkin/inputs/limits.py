@@ -144,7 +144,10 @@ def hold(
         if path not in quantities:
             known = (*quantities, VERDICT) if verdicts else quantities
             given = f"{GIVEN_BY[path]} gives it" if path in GIVEN_BY else None
-            hint = given or did_you_mean(path, known) or f"it has {', '.join(list(quantities)[:12])}"
+            last = path.rpartition("/")[2]
+            same = [one for one in quantities if one == last or one.endswith(f"/{last}")][:3]  # step/mfu is mfu
+            near = f"did you mean {' or '.join(same)}?" if same else did_you_mean(path, known)
+            hint = given or near or f"it has {', '.join(list(quantities)[:12])}"
             problems.append(NapkinError(f"{where}: the answer has no such quantity", hint))
             continue
         value, unit = quantities[path]

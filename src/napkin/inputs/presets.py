@@ -135,6 +135,8 @@ def _hint(name: str, shown: str) -> str:
     sides = name.lower().split("x")
     if len(sides) > 1 and all(side.isdigit() for side in sides):
         return f"the word matmul comes before a shape: matmul {shown}"
+    if _is_accelerator(name):
+        return f"that is an accelerator: --hardware {shown}, after a MODEL such as llama3-8b"
     fetched = f"`hf download {shown} config.json` fetches its shape, and the name works then" if "/" in name else ""
     same, near = base_of(name), NAMES.get(spelling(name))
     if near is not None:
@@ -144,6 +146,16 @@ def _hint(name: str, shown: str) -> str:
     if same is not None and (found := republished(name)) is not None:
         return f"{found.why}; as a model, write {same}"
     return _near(shown, fetched)
+
+
+def _is_accelerator(name: str) -> bool:
+    """Return whether an accelerator has this name."""
+    from napkin.inputs.hardware import find
+
+    try:
+        return bool(find(name))
+    except NapkinError:
+        return False
 
 
 def _near(name: str, fetched: str) -> str:

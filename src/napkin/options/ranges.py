@@ -73,7 +73,10 @@ def values(option: Option, text: str, where: str) -> list[str] | list[bool]:
         raise NapkinError(f"{where}: {text.strip()!r} is an empty range", "the smaller end comes first")
     whole = is_whole(option)
     if not colon and not whole:
-        raise NapkinError(f"{where}: {text.strip()!r} has no step", f"for example {first.strip()}..{last.strip()}:x2")
+        narrow = 0 < low < high < 4 * low and last.strip()[-1:].isdigit()  # a step has the unit of the ends
+        shown = f"{(high - low) / 4:.1g}" if narrow else "x2"
+        hint = f"for example {first.strip()}..{last.strip()}:{shown}"
+        raise NapkinError(f"{where}: {text.strip()!r} has no step", hint)
     if not colon or step.strip()[:1] in ("x", "X", "×"):
         numbers = _by_factor(low, high, _factor(step.strip()[1:] if colon else "2", where), whole)
         if numbers[-1] != high:

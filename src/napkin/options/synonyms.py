@@ -143,6 +143,7 @@ SAME = {
     "fan-in": "in-features width hidden-size d-model",
     "compute": "compute-budget flop-budget flops-budget training-flops training-compute total-compute flops",
     "law": "scaling-law",
+    "against": "vs versus with other other-side to",
     "prompt-tokens": """input-tokens input-len input-length isl prompt-len prompt-length max-input-tokens
         input-sequence-length mean-input-tokens""",
     "max-response-tokens": """max-completion-length max-response-length max-completion-tokens generate-max-len

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from napkin.counting.params import params
+from napkin.errors import Refused
 from napkin.footprint import buckets, capacity
 from napkin.footprint.rank import BUCKETS
 from napkin.operations.model import Model
@@ -56,7 +57,8 @@ class LargestFit:
 def largest_that_fits(
     what: str, model: Model, setup: Setup, evaluate: Evaluate, available: int, surely: bool = False
 ) -> LargestFit:
-    """Find the largest `what` (micro-batch, seq, layers or params) whose step fits in `available` bytes.
+    """Find the largest `what` (micro-batch, seq, layers or params) whose step fits in `available` bytes. Raises Refused
+    (3) for a number of layers that these bytes do not limit.
 
     evaluate  how a model's setup is evaluated against the accelerator
     surely    the value must fit with its whole interval, not only by the estimate"""
@@ -71,6 +73,11 @@ def largest_that_fits(
     possible = enlarge.largest_that_fits(lambda n: evaluated(n).verdict != NOT, unit, most)
     value = certain if surely else by_estimate
     ended = value + unit > most
+    if ended and what in ("layers", "params"):
+        raise Refused(
+            f"--max {what}: a GPU's memory does not limit it, because all that grows with the layers is on the host",
+            "leave parameters or activations out of --offload",
+        )
     found = evaluated(value or unit)
     binding = _binding(found, evaluated(value + unit), ended) if value else None
     return LargestFit(

@@ -97,7 +97,8 @@ def counters(optimizer: Optimizer) -> int:
 
 
 def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Term:
-    """Return the bytes for each parameter of large tensors: copies × the state's bytes. `width` in byte/param.
+    """Return the bytes for each parameter of large tensors: copies × the state's bytes. `width` in byte/param, that of
+    a state which follows the parameter's dtype.
 
     Raises Refused (3) for factored states, whose bytes depend on the shapes."""
     if optimizer.factored:
@@ -108,7 +109,8 @@ def per_param(optimizer: Optimizer, width: Term, name: str = "optimizer") -> Ter
     parts = []
     for state in optimizer.states:
         if state.layout == WHOLE:
-            parts.append(width.renamed(f"{name}/{state.name}"))
+            each = leaf("bytes_of_fp32", FP32_BYTES, "byte/param", TRUE, optimizer.source) if state.fp32 else width
+            parts.append(each.renamed(f"{name}/{state.name}"))
         elif state.layout == BLOCKS:
             code = leaf("code", state.bits / 8, "byte/param", TRUE, optimizer.source)
             block = constant("block", BLOCK[state.bits], "param")

@@ -169,11 +169,13 @@ def _pace(question: MemoryQuestion, options: Options, hardware: Hardware, setup:
 
 
 def command_line(question: MemoryQuestion, one: Remedy) -> str:
-    """Return the question with a suggestion applied, as a command line; options of a host that keeps nothing are
-    omitted."""
+    """Return the question with a suggestion applied, as a command line. Omitted are options of a host that keeps
+    nothing, and --max of layers: a suggestion is for the model with its own layers."""
     asked = question.asked
     if not keeps(one.fit.step.setup):
         asked = Inputs(asked.command, asked.without("host-memory"))
+    if question.maximize in ("layers", "params"):
+        asked = Inputs(asked.command, asked.without("max"))
     return asked.command_line("memory", one.options)
 
 
@@ -218,6 +220,8 @@ def suggestion(
     row: dict[str, Cell] = {"change": remedy.change, "used": used, "costs": list(remedy.costs), "command": line, **host}
     if trains_all and "lora-rank" in remedy.options:
         row["trains"] = TRAINS_LORA
+    if "gpus" in remedy.options:
+        row["gpus"] = int(remedy.options["gpus"])
     if isinstance(time, str):
         return {**row, "untimed": time}
     ratio, low, high = time

@@ -63,7 +63,8 @@ def _read_figure(inputs: Inputs, counted: Counted, name: str, figure: Term) -> T
         return figure
     if name == "tflops":
         return _read_tflops(inputs, counted, figure)
-    inputs.need("gpus", f"--{name} is the whole job's")
+    hint = f"{OPTIONS['gpus'].usage}, 1 for a single one; --tokens-per-second-per-gpu needs none"
+    inputs.need_all({"gpus": f"--{name} is the whole job's"}, usages={"gpus": hint})
     gpus = inputs.term("gpus")
     if name == "tokens-per-second":
         return measured_rate.of_tokens(figure, gpus)

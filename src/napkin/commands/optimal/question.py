@@ -133,11 +133,12 @@ def read(inputs: Inputs) -> OptimalQuestion:
 def _read_law(inputs: Inputs) -> ScalingLaw:
     """Return the law that --law names, reduced to its experts or bits."""
     word = inputs.text("law").strip().lower().replace("_", "-")
-    found = [law for name, law in LAWS.items() if name.startswith(word)]
+    paper = "hoffmann2022" if word == "chinchilla" else word
+    found = [law for name, law in LAWS.items() if name.startswith(paper)]
     exact = LAWS.get(word)
     if exact is None and len(found) != 1:
-        names = ", ".join(law.name for law in found) or ", ".join(LAWS)
-        raise NapkinError(f"--law: no law is called {word[:40]!r}", did_you_mean(word, LAWS) or names)
+        hint = f"one of {', '.join(law.name for law in found)}" if found else did_you_mean(word, LAWS)
+        raise NapkinError(f"--law: no law is called {word[:40]!r}", hint or ", ".join(LAWS))
     law = exact or found[0]
     stated = _dimensions(law)
     for name in sorted({name for other in LAWS.values() for name in _dimensions(other)}):

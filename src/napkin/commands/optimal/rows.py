@@ -133,8 +133,13 @@ def beyond(law: ScalingLaw, compute: float, params: float, tokens: float) -> flo
 def stretched(law: ScalingLaw, compute: float, params: float, tokens: float) -> str:
     """Return where a law is extrapolated beyond its fitted range, in words; "" inside."""
     found = [(words, times) for times, words in _stretches(law, compute, params, tokens) if times > 1]
-    said = [f"{words} ({f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times beyond)" for words, times in found]
+    said = [f"{words} ({_beyond(times)} beyond)" for words, times in found]
     return f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else "".join(said)
+
+
+def _beyond(times: float) -> str:
+    """Return a factor above 1 in words: `39 times`, `1.6 times`, `0.9%`."""
+    return f"{times - 1:.1%}" if times < 1.1 else f"{f'{times:,.0f}' if times >= 10 else f'{times:.2g}'} times"
 
 
 def _stretches(law: ScalingLaw, compute: float, params: float, tokens: float) -> Iterator[tuple[float, str]]:

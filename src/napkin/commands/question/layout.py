@@ -92,6 +92,8 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         check_divides("tp", tp, model.vision.tower.heads, "the attention heads of the vision tower")
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     check_divides("cp", cp, seq, "the sequence")
+    if ep > 1 and not model.experts:
+        raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
     check_divides("ep", ep, max(tp * cp * dp // etp, 1), "the ranks of a stage that hold its experts")
     _check_experts(inputs, model, tp, ep, etp)
     imbalance, capacity = read_expert_load(inputs, model, ep)
@@ -153,8 +155,6 @@ def read_expert_load(inputs: Inputs, model: Model, ep: int = 0) -> tuple[float, 
 
 def _check_experts(inputs: Inputs, model: Model, tp: int, ep: int, etp: int) -> None:
     """Raise an error if the ranks cannot divide the experts; note how tensor-parallel ranks hold them."""
-    if ep > 1 and not model.experts:
-        raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
     for number in sorted(model.experts):
         check_divides("ep", ep, number, "the experts")
     if etp > 1:

@@ -124,7 +124,7 @@ def _answer_model(question: ModelQuestion) -> Answer:
     )
     shape = f"{question.sequences:,} × {question.seq:,} tokens"
     asked = (f"Forward pass of {question.model.name}", shape, *_where(roof))
-    answer.screen = of_model(asked, answer.by_path(), str(answer.verdict), rows)
+    answer.screen = of_model(asked, answer.by_path(), str(answer.verdict), rows, question.sequences)
     drawn = sorted((row for row in rows if row["flops"]), key=lambda row: -float(row["share"]))[:MOST_DRAWN]
     named = [
         (

@@ -85,7 +85,8 @@ def of_sides(
     listing = not headline
     columns = (Column("quantity"), Column("A", right=True), Column("B", right=True), Column("B / A", True, 1))
     more = len(moved) - len(shown)
-    said = [*follows, *([f"{more} more quantities differ: --show names one, --json has all"] if more else [])]
+    differ = "quantity differs" if more == 1 else "quantities differ"
+    said = [*follows, *([f"{more} more {differ}: --show names one, --json has all"] if more else [])]
     lines = headline or [f"{path.removeprefix('hardware/')} {_times(have[path][0], get[path][0])}" for path in moved]
     return Screen(asked, lines[:IN_HEADLINE], table=Table(columns, rows), remarks=said, listing=listing)
 

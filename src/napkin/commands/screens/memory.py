@@ -92,7 +92,7 @@ def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> S
         quantities([used, *_binding(what, found), *_rows(found.fit, answer, capacity.value, hardware)]),
         [_peak(found.fit)],
         would_fit(remedies, REMEDIES),
-        next=first_command(remedies) if remedies else following,
+        next=first_command(remedies, float(question.setup.layout.gpus)) if remedies else following,
     )
 
 
@@ -250,7 +250,7 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict
     if remedies and question.setup.tunes:
         return str(remedies[0]["command"])
     if remedies:
-        return first_command(remedies)
+        return first_command(remedies, float(question.setup.layout.gpus))
     if question.hardware is None:
         return Next({"hardware": "h100"})
     if found.verdict == FITS and verdict != FITS:

@@ -86,7 +86,7 @@ def of_memory(question: RolloutQuestion, answer: Answer, found: RolloutFit) -> S
     head = [(answer.verdict or "").upper(), f"{size_of(total, capacity)} per GPU", ends]
     remedies = suggested(answer)
     too_large = answer.verdict == DOES_NOT_FIT
-    following = first_command(remedies) if too_large and remedies else _after(question, too_large)
+    following = first_command(remedies, question.gpus) if too_large and remedies else _after(question, too_large)
     more = would_fit(remedies, REMEDIES)
     return Screen(_question(question), head, answer.verdict or "", quantities(rows), remarks, more, next=following)
 

@@ -54,8 +54,10 @@ COLUMNS = (
 )
 
 
-def of_model(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, rows: Sequence[Row]) -> Screen:
-    """Return the screen of a model's forward pass: its operations over all layers, the slowest first."""
+def of_model(
+    asked: Sequence[str], terms: Mapping[str, Term], verdict: str, rows: Sequence[Row], sequences: int
+) -> Screen:
+    """Return the screen of a model's forward pass on a batch: its operations over all layers, the slowest first."""
     each = sorted(((float(str(row["time"])), row) for row in rows), key=lambda one: -one[0])
     listed = each if len(each) <= MOST_OPERATIONS else each[: MOST_OPERATIONS - 1]
     left = [seconds for seconds, _ in each[len(listed) :]]
@@ -72,9 +74,10 @@ def of_model(asked: Sequence[str], terms: Mapping[str, Term], verdict: str, rows
     ]
     if left:
         cells.append((f"{len(left)} others", human(sum(left), "second"), Bar(sum(left) / longest), "", ""))
+    batch = {"micro-batch": str(sequences)} if sequences > 1 else {}
     first = headline(terms, verdict)
     rate = f"{human(terms['rate/attainable'].value, 'FLOP/s')} attainable"
-    return Screen(asked, [*first, rate], table=Table(COLUMNS, cells), next=under("step"))
+    return Screen(asked, [*first, rate], table=Table(COLUMNS, cells), next=under("step", batch))
 
 
 def of_transfer(terms: Mapping[str, Term], link: str) -> Screen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from napkin.elementwise import Number
@@ -11,6 +12,8 @@ from napkin.render.screen import Column, Table
 
 LONGEST = 52
 """Characters of the options of a suggestion that are shown."""
+NODE = 8
+"""GPUs of a usual node: who asks about a machine is not sent to one more than this many times as large."""
 MANY = 9
 """A ratio of times beyond this factor is written as a multiple."""
 
@@ -23,9 +26,11 @@ def would_fit(rows: Sequence[Row], most: int) -> Table | None:
     return Table(columns, [(_change(row), size(number_in(row, "used")), _slower(row)) for row in rows[:most]])
 
 
-def first_command(rows: Sequence[Row]) -> str:
-    """Return the command of the first suggestion that trains the same weights, else of the first."""
-    return str(next((row for row in rows if "trains" not in row), rows[0])["command"])
+def first_command(rows: Sequence[Row], gpus: float = math.inf) -> str:
+    """Return the command of the first suggestion that trains the same weights on at most NODE times the GPUs; else of
+    the first. gpus: number of GPUs of the question, if a suggestion may have more."""
+    near = (row for row in rows if "trains" not in row and number_in(row, "gpus") <= NODE * gpus)
+    return str(next(near, rows[0])["command"])
 
 
 def _change(row: Row) -> str:

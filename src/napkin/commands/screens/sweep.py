@@ -47,7 +47,8 @@ def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: in
         rows.append(row)
     asked = [command, *(_range(points, name) for name in swept)]
     said = [f"{_at(point, swept)}: {point.problem.message}" for point in points if point.problem is not None]
-    said += [f"{more} more quantities change: --show names one, --csv and --json have all"] if more > 0 else []
+    change = "quantity changes" if more == 1 else "quantities change"
+    said += [f"{more} more {change}: --show names one, --csv and --json have all"] if more > 0 else []
     headline = [*_fitting(points, swept), *(_ends(points, shown[0], swept) if shown else ())]
     return Screen(asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown), listing=True)
 

@@ -12,6 +12,9 @@ from napkin.options.serving import REQUESTS
 from napkin.planning.verdicts import FITS, VERDICTS
 from napkin.render.answer import Answer
 
+STATED = ("gpus", "nodes", "tp", "pp", "ep", "dp", "max", "min", "max-tpot", "max-ttft", "concurrency")
+"""Options that say how many GPUs serve, or ask it."""
+
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model on an accelerator, or on the cheapest of several."""
@@ -22,7 +25,10 @@ def run(inputs: Inputs) -> Answer:
     from napkin.commands.serve.answer import answer
     from napkin.commands.serve.question import read
 
-    return answer(read(inputs))
+    found = answer(read(inputs))
+    if not any(name in inputs for name in STATED) and found.inputs["gpus"].value != 1:
+        found.assumed.append("the fewest GPUs")
+    return found
 
 
 COMMAND = Command(

@@ -107,9 +107,10 @@ def _more(least: int) -> list[int]:
 
 
 def _on(question: ServeQuestion, gpus: int) -> ServedModel | None:
+    """Return the question's answer on this number of GPUs; None if the degrees that are given do not divide them."""
     try:
-        return choose(replace(question, ranks=replace(question.ranks, gpus=gpus)))
-    except NapkinError:  # the degrees that are given do not divide them
+        return replace(choose(replace(question, ranks=replace(question.ranks, gpus=gpus))), question=question)
+    except NapkinError:
         return None
 
 

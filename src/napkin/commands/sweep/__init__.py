@@ -102,6 +102,7 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
     named = nested_question.paths(show, list(units))
     answered = [one for one in found if one]
     moving = [p for p in units if p not in swept and len({one[p][0] if p in one else None for one in answered}) > 1]
+    moving = _without_swept(moving, options, points) or moving
     kept = named or moving or [next(iter(units))]
     verdicts = any(answer.verdict for answer in answers)
     failed = len(answers) < len(points)
@@ -124,6 +125,12 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
     charts = Panels(command.name, options[0], options[1] if len(options) > 1 else None, points, frozenset(kept))
     result.plot = [charts.of(path, units[path]) for path in shown]
     return result
+
+
+def _without_swept(paths: Sequence[str], options: Sequence[Option], points: Sequence[Point]) -> list[str]:
+    """Return the quantities that are not a swept option again (`flops/total` over --compute)."""
+    given = [[point.value(option) for point in points] for option in options]
+    return [path for path in paths if [point.quantities.get(path, (None,))[0] for point in points] not in given]
 
 
 def _inputs(answers: Sequence[Answer]) -> dict[str, Shown]:
