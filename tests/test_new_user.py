@@ -38,9 +38,7 @@ def test_a_hint_names_what_was_meant(line: str, hint: str) -> None:
 
 def test_an_example_of_a_range_works() -> None:
     line = "sweep train-time 7B --tokens 1T --gpus 8 --hardware h100 --over mfu=0.3..0.5:0.05"
-    assert [row["mfu"] for row in run_line(f"{line} --json").data["rows"]] == pytest.approx(
-        [0.3, 0.35, 0.4, 0.45, 0.5]
-    )
+    assert [row["mfu"] for row in run_line(f"{line} --json").data["rows"]] == pytest.approx([0.3, 0.35, 0.4, 0.45, 0.5])
 
 
 def test_vs_is_against() -> None:
@@ -150,3 +148,31 @@ def test_usage_says_which_arguments_may_be_left_out(command: str, usage: str) ->
 def test_a_format_without_an_accelerator_has_no_default() -> None:
     assert "(default: bf16, else fp16)" not in text_of(find("dtype"), everything=True)
     assert "(default: bf16, else fp16)" in text_of(find("roofline"), everything=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "trained", "every"),
+    [
+        # peft's print_trainable_parameters on Llama 3 8B: 32 layers of matrices (in + out) × rank
+        ("--lora-rank 8 --lora-targets q_proj,v_proj", 32 * 8 * (2 * 4096 + 4096 + 1024), 8_033_669_120),
+        ("--lora-rank 16", 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18_432), 8_072_204_288),
+        # half of the layers, the final norm and the head: the embedding is frozen with the first layers
+        ("--freeze-layers 16", 16 * 218_112_000 + 4096 + 128_256 * 4096, 8_030_261_248),
+    ],
+)
+def test_trained_parameters(options: str, trained: int, every: int) -> None:
+    found = run_line(f"params llama3-8b {options} --json").values
+    assert found["params/trained"] == trained
+    assert found.get("params/with_adapters", found["params/total"]) == every
+    assert found["params/trained_share"] == pytest.approx(trained / every)
+    assert f"  {trained:,} trained   {trained / every:.4%} of {every:,}" in run_line(f"params llama3-8b {options}").out
+
+
+def test_what_is_trained_is_what_a_checkpoint_of_adapters_holds() -> None:
+    count = run_line("params qwen3-8b --lora-rank 32 --json").values["params/trained"]
+    saved = run_line("checkpoint qwen3-8b --lora-rank 32 --precision bf16-pure --optimizer sgd --json").values
+    assert saved["checkpoint/bytes"] == 2 * count
+
+
+def test_a_format_of_frozen_weights_changes_no_count() -> None:
+    assert "it changes no count of parameters" in run_line("params llama3-8b --lora-rank 8 --quantized nf4").err

@@ -115,7 +115,9 @@ def test_bytes_for_each_parameter(name: str, bytes_each: float) -> None:
 def test_bytes_for_each_parameter_are_those_of_a_large_tensor(name: str, width: int) -> None:
     optimizer = OPTIMIZERS[name]
     whole = optimizer_states.of_tensor(optimizer, (4096, 4096), leaf("w", width, "byte"), "fused").each.value
-    assert optimizer_states.per_param(optimizer, leaf("w", width, "byte/param")).value == pytest.approx(whole, rel=1e-5)  # the code book of 4 bits
+    assert optimizer_states.per_param(optimizer, leaf("w", width, "byte/param")).value == pytest.approx(
+        whole, rel=1e-5
+    )  # the code book of 4 bits
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from napkin.evidence.figures import failures
 from napkin.footprint import capacity, storage
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS
-from napkin.options.training import FROZEN, SETUP_DEFAULTS
+from napkin.options.training import FROZEN, OF_FROZEN, TRAINED
 from napkin.record import record, replace
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, share
@@ -26,11 +26,6 @@ from napkin.training.optimizer import Optimizer
 from napkin.training.optimizers import in_eight_bits
 from napkin.training.precision import Precision, precision
 from napkin.units import human
-
-NOT_SAVED = ("quantized", "quantize-experts", "lora-dropout")
-"""Options of adapters that change nothing that is saved."""
-TRAINED = tuple(name for name in FROZEN if name not in NOT_SAVED)
-"""Options on which the saved part of a model depends."""
 
 
 @record
@@ -97,18 +92,12 @@ def _read_saved(inputs: Inputs) -> CheckpointQuestion:
     count = _count_of(model)
     if not (optimizer.factored or optimizer.only_matrices or any(name in inputs for name in FROZEN)):
         return _of_count(count, policy, optimizer)  # every parameter has the same bytes: no setup is read for them
-    from napkin.commands.question.setup import read_setup_around
+    from napkin.commands.question.trained_setup import read_trained_setup
     from napkin.commands.screens.setup import trained_part
     from napkin.footprint.checkpointed import saved_states
-    from napkin.training.layout import Layout
 
-    others = [name for name in inputs.given if name not in inputs.command.names]  # of a file for several commands
-    asked = inputs.changed(dict.fromkeys((*NOT_SAVED, *others)))
-    asked.defaults(SETUP_DEFAULTS)
-    setup = read_setup_around(asked, model, Layout(seq=1))
-    inputs.adopt(asked)
-    inputs.depends(NOT_SAVED, False, "frozen weights are not saved")
-    inputs.depends(others, False, "this answer does not depend on it")
+    setup = read_trained_setup(inputs, model)
+    inputs.depends(OF_FROZEN, False, "frozen weights are not saved")
     merged = None
     if setup.implementation.tuning is not None:
         each = capacity.width(setup.precision.frozen or setup.precision.param, "bytes_per_param/merged")

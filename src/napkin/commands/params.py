@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
@@ -13,36 +13,77 @@ from napkin.counting.vision import params_of
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD
 from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.training import FROZEN, OF_FROZEN
+from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.render.figures import compact, share
 from napkin.render.screen import Screen, Table, shares
-from napkin.term import Term
+from napkin.term import Term, add, divide
 from napkin.units import human
+
+
+@record
+class Trained:
+    """The trained part of a model: its parameters, it in words, and whether it is added to the model (adapters)."""
+
+    count: Term
+    words: Sequence[str]
+    added: bool
 
 
 def run(inputs: Inputs) -> Answer:
     """Answer for a model."""
     model = read_model(inputs)
-    return answer(model, read_mtp(inputs, model))
+    return answer(model, read_mtp(inputs, model), _read_trained(inputs, model))
 
 
-def answer(model: Model, mtp: bool) -> Answer:
-    """Answer with a model's parameters; mtp: with its multi-token prediction modules."""
+def _read_trained(inputs: Inputs, model: Model) -> Trained | None:
+    """Return the part that is trained; None for the entire model."""
+    if not any(name in inputs for name in FROZEN):
+        return None
+    from napkin.commands.question.trained_setup import read_trained_setup
+    from napkin.commands.screens.setup import trained_part
+    from napkin.footprint.checkpointed import trained_params
+
+    setup = read_trained_setup(inputs, model)
+    inputs.depends(OF_FROZEN, False, "it changes no count of parameters")
+    return Trained(trained_params(model, setup), trained_part(setup), setup.implementation.tuning is not None)
+
+
+def answer(model: Model, mtp: bool, trained: Trained | None = None) -> Answer:
+    """Answer with a model's parameters; mtp: with its multi-token prediction modules; trained: the part that is."""
     counted = params(model, mtp=mtp)
     tower = {term.name: term for term in params_of(model)}
     answer = Answer("params", (*counted.values(), *tower.values()))
+    if trained is not None:
+        answer.terms = (*answer.terms, *_trained_terms(trained, {**counted, **tower}))
     if "params/idle_experts" in counted:
         answer.notes.append("active: everything but the routed experts that a token does not choose")
     if model.tied:
         answer.notes.append("tied embeddings: the head is the token embedding, which is counted once")
-    answer.screen = _screen(model, {**counted, **tower})
+    answer.screen = _screen(model, answer.by_path(), trained)
     return answer
 
 
-def _screen(model: Model, counted: Mapping[str, Term]) -> Screen:
+def _trained_terms(trained: Trained, counted: Mapping[str, Term]) -> tuple[Term, ...]:
+    """Return the trained parameters, all with the adapters, and their share of these."""
+    base = counted.get("params/total_with_vision", counted["params/total"])
+    every = add("params/with_adapters", base, trained.count) if trained.added else base
+    more = (every,) if trained.added else ()
+    return trained.count, *more, divide("params/trained_share", trained.count, every)
+
+
+def _screen(model: Model, counted: Mapping[str, Term], trained: Trained | None) -> Screen:
     """Return the screen: total and active parameters, and their breakdown."""
     total, active = counted["params/total"].value, counted["params/active"].value
     headline = [f"{total:,} parameters"]
+    if trained is not None:
+        every = counted.get("params/with_adapters", counted.get("params/total_with_vision", counted["params/total"]))
+        part = counted["params/trained_share"].value
+        headline = [f"{trained.count.value:,} trained", f"{part:.4%} of {every.value:,} parameters"]
+        follows = under("memory", {"hardware": "h100"})
+        asked = (f"Parameters of {model.name}", *trained.words)
+        return Screen(asked, headline, table=_parts(model, counted), next=follows)
     if active != total:
         headline.append(f"{active:,} active per token ({share(active / total)})")
     if "params/vision" in counted:
@@ -119,7 +160,12 @@ COMMAND = Command(
     "Exact parameter counts of a model: total, active, embeddings, layers, and each weight's shape",
     run,
     brief="Exact parameter counts of a model",
-    options=(*MODEL_OPTIONS, *PADDED, "tp", "mtp"),
+    options=(*MODEL_OPTIONS, *PADDED, "tp", "mtp", *FROZEN),
     arguments=("model",),
-    examples=("params llama3-8b", "params deepseek-v3 --mtp", "params configs/models/gpt2.yaml --explain"),
+    examples=(
+        "params llama3-8b",
+        "params llama3-8b --lora-rank 16",
+        "params deepseek-v3 --mtp",
+        "params configs/models/gpt2.yaml --explain",
+    ),
 )

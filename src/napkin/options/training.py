@@ -176,6 +176,10 @@ ADAPTED = (
 )
 FROZEN = ("freeze-layers", "freeze", *ADAPTED)
 """The trained part of a model, and the format of the rest."""
+OF_FROZEN = ("quantized", "quantize-experts", "lora-dropout")
+"""Options of adapters that do not change what is trained."""
+TRAINED = tuple(name for name in FROZEN if name not in OF_FROZEN)
+"""Options that decide what is trained."""
 
 SOFTWARE_OPTIONS = ("loss", "kernels", "framework", "fsdp-version", "trainer", "compile", "separate-gradients")
 """What runs the step, as memory depends on it."""
