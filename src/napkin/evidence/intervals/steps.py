@@ -157,11 +157,11 @@ def widened(
     deviations  how many σ the level is
     host        share of the step in which a host updates the optimizer's states
     slots       |ln t| of slots that no source describes, at that many σ
-    kernel      ln t of one attention kernel over another, of which one ran: anything from 0 to k has the root mean
-                square k/√3, which 1.645 σ make k
+    kernel      ln t of one attention kernel over another, of which one ran: the interval reaches from one's end to the
+                other's
     launches    |ln t| of a host that launches kernels this many σ slower
     network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it"""
-    return math.hypot(half, deviations * HOST_SPREAD * host, slots, kernel, launches, network)
+    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network) + abs(kernel)
 
 
 def quantile(level: float, rows: Iterable[Row], base: float, without: str = "") -> float:
