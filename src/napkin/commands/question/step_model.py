@@ -66,7 +66,7 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
     return StepQuestion(model, setup, hardware, prediction, named, confidence, word, setup.layout)
 
 
-def over_padded(inputs: Inputs, step: StepQuestion, length: int) -> StepQuestion:
+def read_over_padded(inputs: Inputs, step: StepQuestion, length: int) -> StepQuestion:
     """Return a step whose time is that of sequences of `length` tokens, and whose memory is that of the longest."""
     timed = step.setup.layout.replaced(seq=length)
     asked = read_prediction(inputs, step.model, replace(step.setup, layout=timed), step.hardware)
