@@ -135,7 +135,7 @@ MINICPM = like(
     defaults={
         "attention_bias": REQUIRED, "hidden_act": REQUIRED, "intermediate_size": REQUIRED,
         "max_position_embeddings": REQUIRED, "mlp_bias": REQUIRED, "num_attention_heads": REQUIRED,
-        "num_key_value_heads": REQUIRED, "tie_word_embeddings": REQUIRED, "vocab_size": REQUIRED,
+        "num_key_value_heads": REQUIRED, "tie_word_embeddings": True, "vocab_size": REQUIRED,
     },
 )  # fmt: skip
 

@@ -1,0 +1,82 @@
+"""Llama and Qwen2 under other names: models whose code comes with their weights and has their relative's structure.
+
+Fields are those of each model's own configuration class: XVERSE (configuration_xverse.py), Aquila, Skywork, Orion
+(modeling_orion.py: LayerNorm in place of RMSNorm), 360Zhinao (modeling_zhinao.py: one projection of queries, keys and
+values with a bias), and two that predict masked tokens, each of which sees all others: Dream (modeling_dream.py) and
+LLaDA (arXiv 2502.09992, configuration_llada.py).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from napkin.architectures.blocks import LAYER
+from napkin.architectures.decoder import Decoder
+from napkin.architectures.decoder_parts import scored
+from napkin.architectures.dimensions import dimensions
+from napkin.architectures.families.decoders.qwen import QWEN2
+from napkin.architectures.record import Architecture, like
+from napkin.inputs.model import Config
+from napkin.operations.model import Model
+
+XVERSE = Architecture(
+    "xverse",
+    Decoder(sizes=partial(dimensions, own_head_dim=False), ignored=("max_tokenizer_truncation",)),
+    defaults={"hidden_act": "silu", "tie_word_embeddings": False},
+)
+AQUILA = like(XVERSE, "aquila")
+SKYWORK = like(XVERSE, "skywork")
+ORION = like(XVERSE, "orion", norm=LAYER, only=(("attention_bias", (False,)),), ignored=("pretraining_tp",))
+ZHINAO = like(
+    XVERSE,
+    "zhinao",
+    bias=True,
+    fused=True,
+    only=(("bias", (False, None)),),
+    ignored=("use_flash_attn", "rope_theta", "bf16", "fp16"),
+    modules={"qkv": "self_attn.qkv_proj"},
+)
+BOTH_SIDES = scored(causal=False)
+_MASKED_QWEN2 = like(QWEN2, "Dream", attention=BOTH_SIDES, ignored=("use_mrope", "mask_token_id"))
+
+
+def dream(config: Config) -> Model:
+    """Return Dream, whose class with a head is called DreamModel."""
+    config.fields = {name: value for name, value in config.fields.items() if name != "architectures"}
+    return _MASKED_QWEN2.build(config)
+
+
+DREAM = like(_MASKED_QWEN2, "Dream", build=dream)
+_ABSENT = ("alibi", "attention_layer_norm", "include_bias", "include_qkv_bias", "input_emb_norm", "scale_logits")
+LLADA = Architecture(
+    "llada",
+    Decoder(
+        sizes=partial(dimensions, own_head_dim=False),
+        attention=BOTH_SIDES,
+        only=(
+            *((field, (False, None)) for field in _ABSENT),
+            ("block_type", ("llama",)),
+            ("layer_norm_type", ("rms",)),
+            ("rope", (True,)),
+        ),
+        ignored=(
+            *("attention_dropout", "bias_for_layer_norm", "block_group_size", "embedding_dropout", "embedding_size"),
+            *("flash_attention", "layer_norm_with_affine", "mask_token_id", "mlp_ratio", "multi_query_attention"),
+            *("precision", "residual_dropout", "rope_full_precision", "rope_theta", "init_std", "init_fn"),
+            *("init_cutoff_factor", "init_device", "alibi_bias_max"),
+        ),
+    ),
+    aliases={
+        "d_model": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers",
+        "n_kv_heads": "num_key_value_heads", "mlp_hidden_size": "intermediate_size",
+        "weight_tying": "tie_word_embeddings", "max_sequence_length": "max_position_embeddings",
+        "activation_type": "hidden_act",
+    },
+    defaults={"hidden_act": "silu"},
+    modules={
+        "o": "attn_out", "q": "q_proj", "k": "k_proj", "v": "v_proj", "gate": "ff_proj", "up": "up_proj",
+        "down": "ff_out", "embedding": "model.transformer.wte", "lm_head": "model.transformer.ff_out",
+    },
+)  # fmt: skip
+
+ARCHITECTURES = (XVERSE, AQUILA, SKYWORK, ORION, ZHINAO, DREAM, LLADA)
