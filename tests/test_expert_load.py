@@ -121,3 +121,18 @@ def test_an_exchange_beside_another_micro_batch_takes_less_time(napkin: Napkin) 
     said = napkin("step mixtral-8x7b --gpus 16 --hardware h100 --zero 1 --async-ep -v")
     assert said.status == 0
     assert "--async-ep" in said.out
+
+
+def test_captured_graphs_leave_less_to_wait_for(napkin: Napkin) -> None:
+    """Experts of short micro-batches wait for the host. A dense layer of many tokens does not, which a note says."""
+    line = (
+        "step qwen3-30b-a3b --gpus 16 --ep 16 --hardware h100 --micro-batch 1 --seq 1024 --stack megatron-core --json"
+    )
+    times = [napkin(f"{line} --graphs {what}").values["step/time"] for what in ("none", "parts", "whole")]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == 3
+    assert napkin(line).values["step/time"] == times[0]
+    said = napkin("step llama3-8b --gpus 8 --hardware h100 --zero 1 --graphs whole -v")
+    assert said.status == 0
+    assert "--graphs" in said.out
+    assert napkin(f"{line} --graphs most").status == 2

@@ -184,6 +184,22 @@ def test_an_exchange_beside_another_micro_batch(words: str, means: bool | None) 
 
 
 @pytest.mark.parametrize(
+    ("words", "means"),
+    [
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router moe_preprocess", "parts"),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", None),  # a mixture waits at its router
+        ("--cuda-graph-scope attn moe_router", None),  # the implementation is "none" by default
+        ("--cuda-graph-impl full_iteration", "whole"),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "whole"),
+    ],
+)
+def test_what_cuda_graphs_capture(words: str, means: str | None) -> None:
+    line = f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT} --micro-batch-size 8 --num-experts 8 --moe-router-topk 2"
+    reading = reading_of(source_of(f"#!/bin/bash\n{line} --expert-model-parallel-size 8 --bf16 {words}\n", "train.sh"))
+    assert reading.value_of("graphs") == means
+
+
+@pytest.mark.parametrize(
     ("words", "loss", "attention"),
     [
         ("", None, None),

@@ -144,6 +144,25 @@ def test_what_a_run_overlaps_beyond_its_software(asynchronous: Asynchronous, ten
 
 
 @pytest.mark.parametrize(
+    ("stack", "graphs", "dense", "experts", "expert"),
+    [
+        ("megatron-core", "", "host_layer/fused", "host_experts", "host_expert"),
+        ("megatron-core", "parts", "host_layer/fused", "host_experts/parts", "host_expert"),
+        ("megatron-core", "whole", "zero", "zero", "zero"),
+        ("megatron-core-2026", "", "zero", "zero", "zero"),
+        ("megatron-core-2026", "none", "host_layer/fused", "host_experts", "host_expert"),
+        ("fsdp-eager", "parts", "host_layer/eager", "host_experts/parts", "zero"),
+        ("xla", "none", "zero", "zero", "zero"),  # one program: there is nothing to capture
+    ],
+)
+def test_what_no_host_launches(stack: str, graphs: str, dense: str, experts: str, expert: str) -> None:
+    at = machine(hardware.find("H100 SXM"), "bf16")
+    run = Asynchronous(graphs=graphs)
+    used = constant_names(at, stacks.stack(stack), "flash", "rdma", run, "", False, ())
+    assert (used["host_layer"], used["host_experts"], used["host_expert"]) == (dense, experts, expert)
+
+
+@pytest.mark.parametrize(
     ("stack", "dtype", "kernel", "masked", "clamped"),
     [
         ("megatron-core", "fp8", "cudnn", "zero", "one"),  # attention in 16 bits; clamps are kernels of their own

@@ -147,7 +147,9 @@ def placed(row: StepRow) -> Placed | None:
     setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
 
     def timed(other: Setup) -> tuple[StepLayout, Rates]:
-        return one_run.timed(model, other, stack, at, row.attention, Asynchronous(row.async_tp, row.async_ep))
+        return one_run.timed(
+            model, other, stack, at, row.attention, Asynchronous(row.async_tp, row.async_ep, row.graphs)
+        )
 
     request = Request(
         model=model,

@@ -40,6 +40,7 @@ PROBED = frozenset(
         "kernels",
         "async-tp",
         "async-ep",
+        "graphs",
         "schedule",
         "host-memory",
     )

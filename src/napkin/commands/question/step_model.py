@@ -74,8 +74,12 @@ def read_over_padded(inputs: Inputs, step: StepQuestion, length: int) -> StepQue
 
 
 def read_asynchronous(inputs: Inputs) -> Asynchronous:
-    """Return the collectives that the options overlap with compute."""
-    return Asynchronous(inputs.flag("async-tp"), inputs.flag("async-ep") if "async-ep" in inputs else None)
+    """Return what the options say of collectives that overlap with compute, and of captured graphs."""
+    return Asynchronous(
+        inputs.flag("async-tp"),
+        inputs.flag("async-ep") if "async-ep" in inputs else None,
+        inputs.text("graphs") if "graphs" in inputs else "",
+    )
 
 
 def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:

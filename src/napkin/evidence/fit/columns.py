@@ -204,7 +204,7 @@ class Columns:
                 continue
             apart = widens(row, stack)
             kernel = kernel_of(row, stack, at.generation)
-            asynchronous = Asynchronous(row.async_tp, row.async_ep)
+            asynchronous = Asynchronous(row.async_tp, row.async_ep, row.graphs)
             used = constant_names(at, stack, kernel, row.fabric, asynchronous, row.loss, apart, factors())
             for name in used.values():
                 if name not in number:

@@ -12,6 +12,7 @@ from napkin.evidence.rates.decompositions import SEEN
 from napkin.evidence.rates.machines import HOPPER_UNITS, LARGE_UNITS, TORUS, Machine
 from napkin.evidence.rates.priors import CHIP
 from napkin.evidence.software.stacks import SINCE_HOPPER, SoftwareStack
+from napkin.options.training import NO_GRAPHS, PARTS, WHOLE
 from napkin.record import record, replace
 from napkin.timing.rates import Rates
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
@@ -48,11 +49,15 @@ def matmul_of(era: str, bits: int) -> str:
 
 @record
 class Asynchronous:
-    """Collectives that a run overlaps with compute: those of tensor parallelism within a layer, although its software
-    does not by default, and the experts' exchange with another micro-batch (None: as its software does)."""
+    """What a run says of the work that the device does not wait for.
+
+    tensor   collectives of tensor parallelism overlap with compute within a layer, although its software's do not
+    experts  the experts' exchange overlaps with the compute of another micro-batch; None: as its software has it
+    graphs   what the device launches by itself (options/training.py, GRAPHS); "": as its software has it"""
 
     tensor: bool = False
     experts: bool | None = None
+    graphs: str = ""
 
 
 SYNCHRONOUS = Asynchronous()
@@ -81,7 +86,7 @@ def constant_names(
         "memory": "memory",
         **_of_collectives(at, stack, fabric, asynchronous),
         **_of_kernels(stack, loss, autocast),
-        **_of_host(stack),
+        **_of_host(stack, asynchronous.graphs),
     }
 
 
@@ -160,13 +165,15 @@ def _of_kernels(stack: SoftwareStack, loss: str, autocast: bool) -> dict[str, st
     }
 
 
-def _of_host(stack: SoftwareStack) -> dict[str, str]:
-    """Return the constants of the host's launches, of a step's start, and the software's own factor."""
-    captured = stack.fused_experts or stack.one_program
+def _of_host(stack: SoftwareStack, graphs: str) -> dict[str, str]:
+    """Return the constants of the host's launches, of a step's start, and the software's own factor. graphs: what is
+    captured, "" as the software has it."""
+    captured = WHOLE if stack.one_program else graphs or (WHOLE if stack.fused_experts else NO_GRAPHS)
+    whole = captured == WHOLE
     return {
-        "host_layer": "zero" if stack.one_program else f"host_layer/{'eager' if stack.eager else 'fused'}",
-        "host_experts": "zero" if captured else "host_experts",
-        "host_expert": "host_expert" if stack.experts_apart and not captured else "zero",
+        "host_layer": "zero" if whole else f"host_layer/{'eager' if stack.eager else 'fused'}",
+        "host_experts": "zero" if whole else f"host_experts{'/parts' if captured == PARTS else ''}",
+        "host_expert": "host_expert" if stack.experts_apart and not whole else "zero",
         "host_unit": "host_unit",
         "host_module": "host_module",
         "fixed": "fixed",

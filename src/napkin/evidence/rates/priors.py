@@ -141,6 +141,7 @@ PRIORS: dict[str, Prior] = {
         "and one core, 0.62 ms fp32 to 0.85 bf16, and 5 μs for each of its 137 kernels",
     ),
     "host_experts": (5e-3, 0.40, "assumed: launches and synchronizations of routing"),
+    "host_experts/parts": (3e-3, 0.40, "assumed: of these launches, those of the dispatch and of the experts remain"),
     "host_expert": (0.2e-3, 0.50, "assumed: some twenty launches of 10 μs for each expert, forward and backward"),
     "host_unit": (
         0.6e-3,

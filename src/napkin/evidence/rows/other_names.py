@@ -43,6 +43,7 @@ TRAINED = {
     "dp-shard": "layout.fsdp_shards",
     "async-tp": "layout.async_tp",
     "async-ep": "layout.async_ep",
+    "graphs": "layout.graphs",
     "etp": "layout.etp",
     "optimizer-in-backward": "layout.optimizer_in_backward",
     "model": "model.name",

@@ -14,6 +14,7 @@ from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.words import FSDP, HYBRID, SCHEDULES, schedule_named
 from napkin.evidence.software.stacks import STACKS
+from napkin.options.training import GRAPHS
 from napkin.record import record
 from napkin.training import optimizers
 from napkin.training.precision import POLICIES
@@ -78,6 +79,7 @@ class StepRow:
     loss: str
     async_tp: bool
     async_ep: bool | None
+    graphs: str
     rowwise: bool
     schedule: str
     optimizer: str
@@ -135,6 +137,7 @@ def step_row(row: RowFields) -> StepRow:
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
         async_tp=bool(row.flag("layout.async_tp")),
         async_ep=row.flag("layout.async_ep"),
+        graphs=row.text("layout.graphs"),
         rowwise=row.text("layout.scaling") == "rowwise",
         schedule=schedule_named(row.text("layout.schedule")),
         optimizer=name_of(row),
@@ -235,6 +238,8 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
         return f"layout.fsdp: {fsdp[:40]} is not known"
     if optimizer and optimizer not in optimizers.OPTIMIZERS:
         return f"the optimizer {optimizer[:40]} is not known"
+    if (graphs := row.text("layout.graphs")) and graphs not in GRAPHS:
+        return f"layout.graphs: {graphs[:40]} is not known"
     schedule = schedule_named(row.text("layout.schedule"))
     if schedule and schedule not in SCHEDULES.values():
         return f"the pipeline's schedule {schedule[:40]} is not modeled"

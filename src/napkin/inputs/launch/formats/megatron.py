@@ -169,9 +169,10 @@ FORMAT = LaunchFormat(
             "moe_expert_capacity_factor moe_pad_expert_input_to_capacity overlap_moe_expert_parallel_comm "
             "num_distributed_optimizer_instances "
             "pipeline_model_parallel_layout account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
-            "cpu_optimizer optimizer_cpu_offload optimizer_offload_fraction",
-            "gpus zero offload dp-shard sp recompute capacity-factor async-ep stage-layers vp embedding-as-layer "
-            "loss-as-layer",
+            "cpu_optimizer optimizer_cpu_offload optimizer_offload_fraction cuda_graph_impl cuda_graph_scope "
+            "cuda_graph_modules",
+            "gpus zero offload dp-shard sp recompute capacity-factor async-ep graphs stage-layers vp "
+            "embedding-as-layer loss-as-layer",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.megatron import core
+from napkin.inputs.launch.megatron.graphs import take_graphs
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import degree, flag, whole
@@ -53,6 +54,7 @@ def _recipe(reading: Reading) -> None:
             reading.put("zero", stage, key)
             break
     core.take_async(reading, "comm_overlap.overlap_moe_expert_parallel_comm")
+    take_graphs(reading, "model.")
     if reading.source.plain("model.recompute_granularity") is not None:
         core.take_recompute(reading, *(f"model.recompute_{name}" for name in core.RECOMPUTE))
     mixed = reading.source.plain("mixed_precision")
@@ -83,8 +85,9 @@ FORMAT = LaunchFormat(
             "model.teacher checkpoint.finetune peft model.sequence_parallel dist.use_torch_fsdp2 "
             "dist.use_megatron_fsdp "
             "ddp.use_distributed_optimizer model.recompute_granularity model.recompute_method "
-            "model.recompute_num_layers model.recompute_modules comm_overlap.overlap_moe_expert_parallel_comm",
-            "model task sp zero recompute async-ep",
+            "model.recompute_num_layers model.recompute_modules comm_overlap.overlap_moe_expert_parallel_comm "
+            "model.cuda_graph_impl model.cuda_graph_scope model.cuda_graph_modules",
+            "model task sp zero recompute async-ep graphs",
             "omitted settings are the recipe's",
             _recipe,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import Key
+from napkin.inputs.launch.megatron.graphs import take_graphs
 from napkin.inputs.launch.megatron.stages import take_stages
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
@@ -122,6 +123,7 @@ def take_division(reading: Reading, zero: int = 0) -> None:
         if factor is not None and factor > 0:
             reading.put("capacity-factor", factor, "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity")
     take_async(reading, "overlap_moe_expert_parallel_comm")
+    take_graphs(reading)
 
 
 def take_async(reading: Reading, key: str) -> None:
