@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, Refused
 from napkin.inputs.launch.read import read_launch, reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.syntax import source_of
@@ -194,3 +194,57 @@ def test_another_launch_file_is_a_difference(napkin: Napkin, tmp_path: Path) -> 
 
 def test_layers_that_are_frozen_have_an_option_of_their_own(napkin: Napkin) -> None:
     assert "--freeze-layers 16" in napkin("memory llama3-8b --seq 64 --freeze 16").err
+
+
+def test_a_misspelled_key_in_a_block_that_changes_nothing_is_not_ignored() -> None:
+    """verl's `data` and Hydra's blocks: the program would not start, or would take its default."""
+    verl = (
+        "actor_rollout_ref: {{model: {{path: Qwen/Qwen2.5-7B}}, rollout: {{n: 4}}}}\n"
+        "trainer: {{n_gpus_per_node: 8, nnodes: 1, {epochs}: 3, save_freq: 20}}\n"
+        "data: {{{length}: 1024, max_response_length: 512, train_files: a}}\n"
+    )
+    right = reading(verl.format(epochs="total_epochs", length="max_prompt_length"), "run.yaml")
+    assert not right.refused
+    wrong = reading(verl.format(epochs="total_epoch", length="max_prompt_lenght"), "run.yaml")
+    assert {one.key: one.why.rpartition("; ")[2] for one in wrong.refused} == {
+        "trainer.total_epoch": "did you mean trainer.total_epochs?",
+        "data.max_prompt_lenght": "did you mean data.max_prompt_length?",
+    }
+    line = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=gpt2 trainer.total_epoch=3 trainer.nnodes=1\n"
+    told = {one.key: one.why for one in reading(line, "run.sh").not_modelled}
+    assert told["trainer.total_epoch"].endswith("did you mean trainer.total_epochs?")
+
+
+def test_no_distribution_starts_one_process() -> None:
+    """accelerate's commands/launch.py: a file with distributed_type NO never starts several."""
+    found = reading("compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nnum_processes: 8\n", "one.yaml")
+    assert found.value_of("gpus") == 1
+    assert [one.key for one in found.not_modelled] == ["num_processes"]
+    several = reading("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 8\n", "ddp.yaml")
+    assert several.value_of("gpus") == 8
+
+
+def test_maxtexts_own_names_of_models() -> None:
+    text = "base_config: base.yml\nmodel_name: {}\nper_device_batch_size: 1\nmax_target_length: 64\n"
+    for name, meant in (("deepseek3-671b", "deepseek-v3"), ("llama4-17b-16e", "llama4-scout"), ("gpt3-52k", None)):
+        assert reading(text.format(name), "run.yml").value_of("model") == meant
+
+
+def test_nemos_prompt_learning_is_refused() -> None:
+    own = NEMO_MIXTURE + "  virtual_prompt_style: p-tuning\n  data: {train_ds: [a.jsonl]}\n"
+    found = reading(own, "squad.yaml")
+    assert [one.key for one in found.refused] == ["model.virtual_prompt_style"]
+    assert "model.data.train_ds" in {one.key for one in found.not_modelled}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("actors: {a: 1}\nservices: {b: 1}\ntrainer: {c: 1}\n", "torchforge"),
+        ("settings: {a: 1}\nmodel_raw: {component_key: model}\n", "Modalities"),
+        ("runner: {task_type: embodied}\nactor: {a: 1}\ncluster: {num_nodes: 1}\n", "RLinf"),
+    ],
+)
+def test_more_files_of_neighbors_are_named(text: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        reading(text, "run.yaml")

@@ -128,3 +128,8 @@ def is_harmless(key: str) -> bool:
     return any(
         part in _words() or (part.startswith(tuple(BEGINS)) and not part.endswith(SIZED)) for part in key.split(".")
     )
+
+
+def is_word(key: str) -> bool:
+    """Return whether the name of a key is one of those that change nothing, rather than its block or its beginning."""
+    return key.rpartition(".")[2] in _words()

@@ -38,6 +38,23 @@ MIXTURES = {"mixtral": 2, "qwen3_moe": 3, "deepseek": 5}
 """Decoder blocks with experts → how many entries of EXPERTS they need."""
 
 
+NAMES = {
+    "deepseek2-16b": "deepseek-v2-lite",
+    "deepseek2-236b": "deepseek-v2",
+    "deepseek3-671b": "deepseek-v3",
+    "deepseek3-671b-2dfsdp": "deepseek-v3",
+    "deepseek3-671b-batchsplit": "deepseek-v3",
+    "deepseek3.2-671b": "deepseek-v3.2",
+    "deepseek4-284b": "deepseek-v4-flash",
+    "gemma4-26b": "gemma4-26b-a4b",
+    "llama4-17b-16e": "llama4-scout",
+    "llama4-17b-128e": "llama4-maverick",
+    "qwen3-480b-a35b": "qwen3-coder-480b-a35b",
+    "gpt3-52k": "",
+}
+"""MaxText's names (src/maxtext/configs/models) → the published model; "" for a model of its own."""
+
+
 def read_model(reading: Reading) -> None:
     """Read the model by name, or by sizes with base.yml's defaults."""
     name = reading.source.plain("model_name")
@@ -45,7 +62,7 @@ def read_model(reading: Reading) -> None:
     if "student_overrides" in reading.source:
         reading.ask("model", "student_overrides.model_name", "student_overrides")
     elif isinstance(name, str) and name != "default":
-        found, _ = model_of(name)
+        found = NAMES[name] or None if name in NAMES else model_of(name)[0]
         reading.put("model", found, "model_name") if found else reading.ask("model", "model_name", given=name)
         for key in changed:
             reading.refuse(key, "changes the model named by model_name", "model")

@@ -16,10 +16,8 @@ ENDING = 3
 def key_meant(key: str, looked: Iterable[str], source: LaunchFile) -> str:
     """Return the key of a format that a key of a file of settings misspells; "" for none.
 
-    looked  the keys that the format reads. Launch lines belong to programs whose own options may be like them.
+    looked  the keys that the format reads
     """
-    if not source.is_mapping:
-        return ""
     block, _, name = key.rpartition(".")
     beside = [one for one in looked if "*" not in one and one.rpartition(".")[0] == block and one not in source]
     names = {_bare(one.rpartition(".")[2]): one for one in sorted(beside)}

@@ -135,6 +135,9 @@ NEIGHBORS = (
         "`tune cp NAME FILE` writes it: give that file, and what the line overrides as options",
         True,
     ),
+    Neighbor("torchforge's configuration", _holds("actors", "services", "trainer|policy|generator"), ROLLOUTS, True),
+    Neighbor("Modalities' configuration", _holds("settings", "model_raw|app_state|train_dataloader"), SIZES, True),
+    Neighbor("RLinf's configuration", _holds("runner.task_type", "actor", "rollout|cluster"), ROLLOUTS, True),
     Neighbor("Lingua's configuration", _holds("distributed.fsdp_type", "model.n_layers|model.dim"), SIZES, True),
     Neighbor(
         "torchtitan's launch line, which names a function that makes its configuration",

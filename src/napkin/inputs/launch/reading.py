@@ -305,7 +305,6 @@ class Reading:
         """Classify every key that set no option as ignored, not modeled or refused."""
         from napkin.inputs.launch.dimension_names import sizes_model
         from napkin.inputs.launch.harmless import is_harmless
-        from napkin.inputs.launch.misspelled import key_meant
 
         held = self.inputs.get("quantized")
         if held is not None and held.origin == ASSUMED and "adapter" not in self.inputs:
@@ -313,9 +312,14 @@ class Reading:
             self.refuse(held.where, "the weights are quantized, so only adapters can be trained", "adapter")
         looked = self.format.looked | self.source.looked
         blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
+        beside: dict[str, list[str]] = {}
+        for key in looked:
+            beside.setdefault(key.rpartition(".")[0], []).append(key)
         for key, value in self.source.values.items():
             group = self.source.syntax == "shell" and isinstance(value.value, str)  # Hydra's config group: model=hf
-            if key in blocks and not group and not is_nothing(value.value):
+            if key in blocks and isinstance(value.value, list) and value.value:  # prompt learning's train_ds of NeMo
+                self.omit(key, "is a list, where napkin reads a block of keys")
+            elif key in blocks and not group and not is_nothing(value.value):
                 raise self.source.error(key, f"{values.shown(value.value)} is given where a block of keys is expected")
             if key in self._told or any(part in self._covered for part in _ways(key)):
                 continue
@@ -323,11 +327,13 @@ class Reading:
             if why is not None and not is_off(value.value):
                 self.refuse(key, why)
             elif why is not None or is_named(key, self.format.ignored) is not None:
-                self.ignore(key)
+                self._ignore_known(key, beside)
             elif (told := is_named(key, self.format.not_modelled)) is not None:
                 self.omit(key, told) if value.value is not None else self.ignore(key)
-            elif is_harmless(key) or value.value is None or value.value in ([], {}, ""):
+            elif value.value is None or value.value in ([], {}, ""):
                 self.ignore(key)
+            elif is_harmless(key):
+                self._ignore_known(key, beside)
             elif key.startswith("sbatch.") and self.value_of("gpus") is not None:
                 self.ignore(key)  # the launcher or the program states the GPUs
             elif isinstance(value.value, Open):
@@ -339,9 +345,7 @@ class Reading:
                 self.inputs["model"] = StatedOption(None, entry.origin, f"{entry.where}, {key}", entry.place)
                 self.config, self.unbuilt, self.shape = None, None, {}
                 self.refuse(key, f"sizes the model, and napkin does not know it in {self.format.says}", "model")
-            elif near := key_meant(key, looked, self.source):
-                self.refuse(key, f"napkin knows no such key in {self.format.says}; did you mean {near}?")
-            else:
+            elif not (self.source.is_mapping or "." in key) or not self._is_misspelled(key, beside):
                 if is_other_task(key, value.value, self.inputs.get("task")):
                     self.ask("task", key)
                 self.omit(key, UNKNOWN)
@@ -354,6 +358,28 @@ class Reading:
             if key not in self._told | self._covered:
                 self.omit(key, why)
         return self
+
+    def _ignore_known(self, key: str, beside: Mapping[str, Sequence[str]]) -> None:
+        """Ignore a key that a pattern or a block covers, unless it misspells one that the format reads.
+
+        beside  block → the keys in it that the format reads
+        """
+        from napkin.inputs.launch.harmless import is_word
+
+        read = key in beside.get(key.rpartition(".")[0], ()) or is_nothing(self.source.values[key].value)
+        if read or is_word(key) or key in self.format.ignored.split() or not self._is_misspelled(key, beside):
+            self.ignore(key)
+
+    def _is_misspelled(self, key: str, beside: Mapping[str, Sequence[str]]) -> bool:
+        """Report a key that misspells one of the format: refused in a file of settings, not modeled on a launch line,
+        whose program may have options of its own that are like the format's. Return whether it does."""
+        from napkin.inputs.launch.misspelled import key_meant
+
+        near = key_meant(key, beside.get(key.rpartition(".")[0], ()), self.source)
+        says = f"napkin knows no such key in {self.format.says}; did you mean {near}?"
+        if near:
+            self.refuse(key, says) if self.source.is_mapping else self.omit(key, says)
+        return bool(near)
 
 
 def _ways(key: str) -> Iterable[str]:

@@ -31,9 +31,12 @@ def _kind(reading: Reading) -> None:
         reading.derive("framework", "megatron-core", "distributed_type")
         _megatron(reading)
     elif kind in ("NO", "FALSE"):
+        # commands/launch.py, launch_command: the file's number of processes is that of its distributed_type
         reading.told("distributed_type")
-        if "num_processes" not in reading.source:
-            reading.default("gpus", 1, "num_processes")
+        if reading.value_of("gpus") not in (None, 1):
+            reading.derive("gpus", 1, "distributed_type")
+            reading.disable("num_processes", "has no effect: distributed_type NO starts one process", "gpus")
+        reading.default("gpus", 1, "num_processes")
     elif kind.startswith("MULTI_"):  # MULTI_GPU, MULTI_NPU, …: DDP
         reading.put("zero", 0, "distributed_type")
     elif kind:

@@ -291,6 +291,7 @@ OF_MODEL = LaunchFormat(
         "dpo kto ppo reinforce spin knowledge_distillation sampling_params reward_model* output_sequence "
         "regression": "the task's loss and sample generation",
     },
+    refused={"virtual_prompt_style": "trains a prompt before the text, not the weights"},
 )
 FORMAT = LaunchFormat(
     "nemo",

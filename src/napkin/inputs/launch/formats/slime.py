@@ -261,4 +261,5 @@ FORMAT = LaunchFormat(
         "overlap_cpu_optimizer*": "placement and format of optimizer states",
     }
     | core.NOT_MODELLED,
+    refused={"lora_rank": "trains adapters, which napkin does not read in slime's lines (miles)"},
 )
