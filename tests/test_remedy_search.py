@@ -49,3 +49,39 @@ def test_one_gpu_is_offered_qlora_on_a_shorter_sequence(asked: list[dict[str, An
     assert short
     assert all("--quantized nf4" in one and "--seq" in one for one in short)
     assert not [one for one in changes if "--zero" in one and "--offload" not in one and "--gpus" not in one]
+
+
+LATENT: dict[str, Any] = {"gpus": 256, "pp": 16, "ep": 16, "zero": "1", "seq": 4096}
+"""A layout of a model with experts and latent attention, whose norms are no part of the linear layers behind them."""
+MODULES = ("selective:moe_act+layernorm+mla_up_proj", "every:2", "selective:layernorm+mla_up_proj+mlp+moe", "full")
+
+
+def test_megatron_core_is_offered_the_modules_that_it_runs_again_by_name() -> None:
+    """Where running again what takes next to no matmuls is not enough, the MLPs too (NVIDIA/Megatron-LM
+    megatron/core/transformer/transformer_config.py, recompute_modules)."""
+    for hardware, modules in (("b200", MODULES[0]), ("h200", MODULES[2])):
+        answer: Any = napkin.memory("deepseek-v3", **LATENT, hardware=hardware, framework="megatron-core").to_dict()
+        assert f"--recompute {modules}" in [one["change"] for one in answer["suggestions"]], hardware
+
+
+def test_a_dense_model_and_other_frameworks_are_offered_no_module_that_they_lack(asked: list[dict[str, Any]]) -> None:
+    """A Llama's norms are a part of the linear layers behind them, so that running norms again frees nothing; its MLP
+    can run again. DeepSpeed runs blocks again, no modules by name."""
+    napkin.memory("llama3-8b", gpus=8, tp=2, seq=8192, micro_batch=4, hardware="h100", framework="megatron-core")
+    again = {str(one["recompute"]) for one in asked if "recompute" in one}
+    assert "full" in again
+    assert {one for one in again if "selective" in one} <= {"selective:mlp"}
+    asked.clear()
+    napkin.memory("deepseek-v3", **LATENT, hardware="h200", framework="deepspeed")
+    assert not [one for one in asked if "selective:" in str(one.get("recompute"))]
+
+
+def test_each_level_of_recomputation_keeps_less() -> None:
+    """The search takes each level of an axis to need less memory than those before it."""
+    found: list[Any] = [
+        napkin.memory("deepseek-v3", **LATENT, hardware="h200", framework="megatron-core", recompute=one).to_dict()
+        for one in ("none", *MODULES)
+    ]
+    kept = [one["values"]["memory/live"] for one in found]
+    assert kept == sorted(kept, reverse=True)
+    assert len(set(kept)) == len(kept)

@@ -8,7 +8,9 @@ from napkin.footprint.saving import FULL, ON_GPU, SHARDED
 from napkin.operations.implementations import EAGER, FLASH
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
+from napkin.operations.recomputed_parts import parts_of
 from napkin.operations.roles import EXPERT
+from napkin.options.modules import CORE_ATTENTION, DENSE_MLP, EXPERT_ACTIVATION, MOE_LAYER, selective
 from napkin.record import record
 from napkin.training.optimizers import in_eight_bits
 from napkin.training.setup import Setup
@@ -55,7 +57,7 @@ def trainer_axes(model: Model, setup: Setup, given: Options, node: int) -> list[
         *_degrees(model, setup, given, node),
         *_sharding(setup, given),
         *_batch(setup),
-        *_recomputation(setup),
+        *_recomputation(model, setup),
         *_kernels(model, setup),
         *_adapter(model, setup),
         *_saving(setup),
@@ -130,18 +132,34 @@ def halves(size: int, least: int) -> list[int]:
     return found
 
 
-def _recomputation(setup: Setup) -> Iterator[Axis]:
-    """Yield more recomputation."""
+def _recomputation(model: Model, setup: Setup) -> Iterator[Axis]:
+    """Yield more recomputation: attention's core, the modules whose results a framework lets go of, whole blocks."""
     kind = setup.layout.recompute.kind
     words = []
     if kind == "none" and setup.attention == EAGER:
         words.append("selective")
     if kind in ("none", "selective"):
+        given, cheap, whole = set(setup.layout.recompute.parts), *_modules(model, setup)
+        core = {CORE_ATTENTION} if setup.attention == EAGER else set()
+        if cheap - given:
+            words.append(selective((*given, *core, *cheap)))
         words.append("every:2")
+        if whole - given:
+            inner = {EXPERT_ACTIVATION} if MOE_LAYER in whole else set()
+            words.append(selective((*given, *core, *cheap - inner, *whole)))
     if kind in ("none", "selective", "every"):
         words.append("full")
     if words:
         yield Axis("recompute", tuple({"recompute": word} for word in words), "forward passes again")
+
+
+def _modules(model: Model, setup: Setup) -> tuple[set[str], set[str]]:
+    """Return the modules of the model that the framework can run again by name: those whose result it lets go of too,
+    which have next to no matmuls, and the MLPs, which have most of them and most of what a layer saves."""
+    layers = [layer for stack in model.stacks for layer in stack.layers]
+    parts = [part for layer in layers for part in parts_of(layer.operations, setup.framework.recomputes)]
+    cheap = {part.module for part in parts if part.lets_go}
+    return cheap, {part.module for part in parts} & {DENSE_MLP, MOE_LAYER}
 
 
 def _optimizer(setup: Setup) -> Iterator[Axis]:
