@@ -478,3 +478,45 @@ def test_a_teacher_is_not_called_a_reference() -> None:
     said = {task: run_line(f"{line} {task}").out for task in ("distill", "dpo")}
     assert "teacher; 1/8 per GPU" in said["distill"]
     assert "reference; 1/8 per GPU" in said["dpo"]
+
+
+def test_a_run_is_judged_by_its_deadline_and_its_budget() -> None:
+    """Hours of 200 steps at $2 an hour and GPU: twice as much is enough for sure, half of it is not."""
+    line = f"train-time {LINE} --steps 200 --price 2 --goodput 1"
+    found = values(line)
+    time, cost = found["time"], found["cost"]
+    assert cost == pytest.approx(2 * 8 * time / 3600)
+    for limits, status, verdict in (
+        (f"--within {4 * time:.0f}s", 0, "holds"),
+        (f"--within {time / 4:.0f}s", 1, "broken"),
+        (f"--budget {cost}", 4, "too close to call"),
+        (f"--within {4 * time:.0f}s --budget {cost / 4}", 1, "broken"),
+    ):
+        answer = run_line(f"{line} {limits} --json")
+        assert (answer.status, answer.data["verdict"]) == (status, verdict)
+    unsharded = run_line(f"{line.replace('--zero 3 --recompute full', '')} --within {4 * time:.0f}s --json")
+    assert (unsharded.status, unsharded.data["verdict"]) == (1, "does not fit")
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (f"memory {LINE} --min gpus", "plan"),
+        (f"memory {LINE} --max micro-batch", "sweep memory"),
+        (f"train-time {LINE.replace('--gpus 8', '')} --steps 10 --within 1d", "sweep train-time"),
+    ],
+)
+def test_what_is_not_searched_names_a_command_that_answers(line: str, hint: str) -> None:
+    refused = run_line(line)
+    assert refused.status == 2
+    named = refused.err.split("hint: napkin ")[1].strip()
+    assert named.startswith(f"{hint} llama3-8b")
+    assert run_line(named.replace("gpus=8,16,32", "gpus=8,16").replace("=1,2,4,8", "=1,2")).status in (0, 1)
+
+
+def test_an_engine_on_the_trainers_gpus_has_the_librarys_share() -> None:
+    """TRL's vllm_gpu_memory_utilization is 0.3 (trl/trainer/grpo_config.py), verl's 0.5 (config/rollout.yaml)."""
+    for trainer, share in (("trl", 0.3), ("verl", 0.5), ("nemo-rl", 0.6)):
+        line = f"memory {LINE} --trainer {trainer}"
+        assert values(f"{line} --rollout colocated") == values(f"{line} --rollout colocated:{share}")
+        assert values(f"{line} --vllm-mode colocate") == values(line)

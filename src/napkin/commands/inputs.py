@@ -116,8 +116,8 @@ class Inputs(Uses):
         self.shown.pop(name)
         self._accept(meant, text)
 
-    def command_line(self, command: str, changes: Mapping[str, str | bool]) -> str:
-        """Return the same question, with other texts for some options, as a line to paste."""
+    def command_line(self, command: str, changes: Mapping[str, str | bool | None]) -> str:
+        """Return the same question, with other texts for some options, as a line to paste; None leaves one out."""
         named = {self._name(name): text for name, text in changes.items()}
         return " ".join(pieces_of(command, self.texts_given(), named))
 

@@ -273,6 +273,10 @@ MEANS: dict[str, Mapping[str, str]] = {
     "prompts num-prompts n-prompts prompts-per-step num-prompts-per-step prompts-per-batch rollout-batch-size": {
         "*": "!--global-batch: the prompts of an optimizer step, for all GPUs; times --updates are generated"
     },
+    "vllm-enable-sleep-mode vllm-enable-sleep enable-sleep-mode enable-sleep sleep-mode": {
+        "*": "!leave it out: whether an engine sleeps while training is the library's (--trainer)",
+        "": "!leave it out: whether an engine sleeps while training is the library's (--trainer)",
+    },
     "ppo-mini-batch-size num-ppo-epochs ppo-epochs ppo-epoch mini-batches": {
         "*": "!--updates: optimizer steps on the responses of a step, each on --global-batch prompts of them"
     },

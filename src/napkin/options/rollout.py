@@ -11,13 +11,14 @@ MOVED = ("optimizer", "parameters")
 
 
 def engine(text: str) -> str:
-    """Read where responses are generated: none, colocated:SHARE of each GPU's memory, or separate:GPUS."""
+    """Read where responses are generated: none, colocated:SHARE of each GPU's memory (the trainer's share where none is
+    stated), or separate:GPUS."""
     word, _, size = text.strip().lower().partition(":")
     try:
         if word == "none" and not size:
             return word
         if word == "colocated":
-            return f"{word}:{units.fraction(size or '0.5')}"
+            return f"{word}:{units.fraction(size)}" if size else word
         if word == "separate" and size:
             return f"{word}:{units.positive_count(size)}"
     except units.Unreadable:

@@ -13,7 +13,8 @@ from napkin.commands.rollout.question import RolloutQuestion, read
 from napkin.commands.rollout.seconds import spanned
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
-from napkin.errors import DOES_NOT_FIT, UNDECIDED
+from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, UNDECIDED, NapkinError
+from napkin.inputs.limits import status_of_most
 from napkin.planning.rollout_memory import RolloutFit, hosted_between
 from napkin.planning.verdicts import NOT
 from napkin.render.answer import Answer
@@ -22,7 +23,8 @@ from napkin.term import TRUE, divide, leaf, multiply
 
 def run_memory(inputs: Inputs) -> Answer:
     """Answer with the memory of each phase of a step on a GPU."""
-    for name in ("max", "min", "inference", "snapshot", "tensors", "must-fit"):
+    _check_solved(inputs)
+    for name in ("inference", "snapshot", "tensors", "must-fit"):
         inputs.depends((name,), name == "must-fit", "it applies to a training step only", "leave it out")
     question = read(inputs, timed=False)
     inputs.depends(("updates", "off-policy-steps"), True)
@@ -48,6 +50,19 @@ def run_memory(inputs: Inputs) -> Answer:
         inputs.because(RATES, "only remedies take time, and none is needed")
     answer.screen = screen.of_memory(question, answer, found)
     return answer
+
+
+def _check_solved(inputs: Inputs) -> None:
+    """Refuse a search of memory that is made for a training step only, with the command that answers it."""
+    for name in ("min", "max"):
+        sought = inputs.text_or_none(name)
+        if sought is None:
+            continue
+        if sought == "gpus":
+            line = inputs.command_line("plan", {"gpus": None, name: None, "min": "gpus"})
+        else:
+            line = inputs.command_line("sweep memory", {name: None, sought: None}) + f" --over {sought}=1,2,4,8"
+        raise NapkinError(f"--{name} {sought}: the memory of reinforcement learning is not searched for it", line)
 
 
 def run_step(inputs: Inputs) -> Answer:
@@ -80,6 +95,11 @@ def run_time(inputs: Inputs) -> Answer:
     from napkin.commands.question.goodput import read_goodput
     from napkin.commands.question.price import read_market_price
 
+    if inputs.has("within") and not inputs.has("gpus"):
+        raise NapkinError(
+            "--within: on how many GPUs? the fewest for a deadline are not searched in reinforcement learning",
+            f"{inputs.command_line('sweep train-time', {'within': None})} --over gpus=8,16,32",
+        )
     question = read(inputs)
     fit = question.weighed()
     found = answer_step(question, fit)
@@ -106,5 +126,22 @@ def run_time(inputs: Inputs) -> Answer:
     if market is not None:
         answer.intervals["cost"] = market.spread(answer.by_path()["cost"].value, answer.intervals["cost"])
     answer.notes += found.notes
+    _judge(inputs, answer, fit.verdict)
     answer.screen = screen.of_time(question, answer, fit.verdict, market)
     return answer
+
+
+LIMITS = {"within": "time", "budget": "cost"}
+"""Option that limits a run → the path of what it limits."""
+
+
+def _judge(inputs: Inputs, answer: Answer, fit: str) -> None:
+    """Judge a run against its deadline and budget, which a step that does not fit does not meet."""
+    most = {path: float(inputs.term(name).value) for name, path in LIMITS.items() if inputs.has(name)}
+    if not most:
+        return
+    answer.status = status_of_most(most, answer.quantities(), answer.intervals)
+    answer.verdict = HELD[answer.status]
+    if fit == DOES_NOT_FIT:
+        answer.notes.append(f"the step does not fit; otherwise the run would be: {answer.verdict}")
+        answer.verdict, answer.status = fit, BROKEN

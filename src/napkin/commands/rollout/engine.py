@@ -29,7 +29,7 @@ def read_place(inputs: Inputs, trainer: Trainer) -> EnginePlace:
     """Return where responses are generated, from --rollout."""
     word, _, size = (inputs.text_or_none("rollout") or "").partition(":")
     gpus = int(size) if word == "separate" else 0
-    return EnginePlace(word, APART if gpus else float(size) if word == "colocated" else trainer.share, gpus)
+    return EnginePlace(word, APART if gpus else float(size or trainer.share), gpus)
 
 
 def read_away(inputs: Inputs, trainer: Trainer, place: EnginePlace) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from napkin.commands.rollout.seconds import RolloutSeconds
 from napkin.commands.screens.memory import categories
 from napkin.commands.screens.setup import degrees_of, run_on, trained_part
 from napkin.commands.screens.suggestions import first_command, host_line, would_fit
-from napkin.errors import DOES_NOT_FIT
+from napkin.errors import DOES_NOT_FIT, HELD
 from napkin.evidence.figures.prices import Price
 from napkin.planning.rollout_memory import RolloutFit
 from napkin.render.answer import Answer, suggested
@@ -148,6 +148,8 @@ def of_time(question: RolloutQuestion, answer: Answer, fit: str, market: Price |
     memory = size_of(float(terms["memory/total"].value), float(question.capacity.value))
     if fit == DOES_NOT_FIT:
         head.insert(1, f"DOES NOT FIT {memory}")
+    elif answer.verdict is not None and answer.verdict in HELD.values():
+        head.insert(1, answer.verdict.upper())
     rows: list[tuple[str, str, str]] = [("steps", human(terms["steps"].value, "1"), "")]
     rows.append(("a step", human(terms["step/time"].value, "second"), ""))
     if terms["goodput"].value != 1:
