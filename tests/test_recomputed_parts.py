@@ -253,6 +253,9 @@ def test_a_plan_is_written_with_its_modules() -> None:
         ("selective (moe_act, layernorm)", "selective:moe_act+layernorm"),
         ("selective: core_attn, mla_up_proj", "selective:core_attn+mla_up_proj"),
         ("recompute_modules moe_act", "selective:moe_act"),
+        ("moe_act layernorm", "selective:moe_act+layernorm"),
+        ("shared_experts", "selective:shared_experts"),
+        ("mlp, layernorm", ""),  # words of any framework
         ("selective (core_attn)", "selective"),
         ("selective", "selective"),
         ("full", "full"),

@@ -46,12 +46,13 @@ def recomputation(words: str) -> str:
 
 def parts_named(words: str) -> str:
     """Return what `--recompute` calls the modules of a layer that words name in Megatron-core's way (`selective:
-    moe_act, layernorm`), "" if they name none or say more."""
+    moe_act, layernorm`, or `moe_act layernorm`, which are its spellings alone), "" if they name none or say more."""
     said = set(re.findall(r"[a-z_]+", words.lower()))
     names = said.intersection(MODULES)
     stated = {"selective", "modules", "recompute_modules"}
     others = said - names - stated - NEUTRAL - {"and", "recompute_granularity"}
-    if not names or others or not said & stated or re.search(r"\d", words):
+    spelled = any("_" in name for name in names)
+    if not names or others or not (spelled or said & stated) or re.search(r"\d", words):
         return ""
     return selective(tuple(names))
 
