@@ -168,7 +168,8 @@ class Configuration:
 
     def same_batch(self) -> Options:
         """Return the change that keeps a stated number of sequences per step: with other degrees, gradient accumulation
-        would mean another batch. Without accumulation the batch is what the ranks take at once, as torchtitan has it."""
+        would mean another batch. Without accumulation the batch is what the ranks take at once,
+        as in torchtitan."""
         accumulates = "grad-accum" in self.given and int(self.layout.micro_batches) > 1
         if "global-batch" in self.given or accumulates:
             return {"global-batch": str(int(self.layout.global_samples))}
