@@ -26,6 +26,9 @@ NUMBERED = {"model.layers.1.self_attn.q_proj": 8, "q_proj": 2}
 GROUPED = {r".*\.(0|3)\.mlp.*": 1, "o_proj": 16}
 SECOND = {"rank_pattern": {"layers.1.self_attn.v_proj": 8}}
 FUSED = {"target_parameters": ["mlp.experts.gate_up_proj"]}
+VIRTUAL = {"peft_type": "P_TUNING", "num_virtual_tokens": 8}
+COPIED = {"token_dim": 64, "num_layers": 4, "num_attention_heads": 4, "num_transformer_submodules": 1}
+"""What peft writes of the model's sizes into the file."""
 FP32 = "frozen=fp32,param=fp32,grad=fp32,compute=fp32,state=fp32"
 
 
@@ -66,6 +69,9 @@ def asked(napkin: Napkin, folder: Path, model: dict[str, object], adapter: dict[
         (MIXTRAL, {"target_modules": ["q_proj", "w1", "w2", "w3"]}, 45056),
         (MIXTRAL, {"target_modules": ["q_proj"], "target_parameters": ["mlp.experts.gate_up_proj"]}, 18432),
         (PHI3, {"target_modules": ["q_proj", "o_proj"], "use_dora": True}, 2304),  # it has qkv_proj
+        (LLAMA, {"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 8, **COPIED, "prompt_tuning_init": "RANDOM"}, 512),
+        (LLAMA, {**VIRTUAL, **COPIED, "encoder_hidden_size": 64, "encoder_reparameterization_type": "MLP"}, 12992),
+        (LLAMA, {"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 8, **COPIED, "prefix_projection": False}, 2048),
     ],
 )
 def test_an_adapter_trains_what_peft_trains(
@@ -82,7 +88,12 @@ def test_an_adapter_trains_what_peft_trains(
         ({"target_modules": ["q_proj"], "rank_pattern": 8}, "rank_pattern"),
         ({"target_modules": ["q_proj"], "rank_pattern": ["q_proj"]}, "rank_pattern"),
         ({"target_modules": ["q_proj"], "bias": "all"}, "bias"),
-        ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 8}, "peft_type"),
+        ({"peft_type": "IA3"}, "peft_type"),
+        ({"peft_type": "PROMPT_TUNING"}, "--virtual-tokens"),
+        ({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 8, "prefix_projection": True}, "prefix_projection"),
+        ({**VIRTUAL, "encoder_hidden_size": 128, "token_dim": 64}, "encoder_hidden_size"),
+        ({**VIRTUAL, "encoder_reparameterization_type": "LSTM"}, "encoder_reparameterization_type"),
+        ({**VIRTUAL, "modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"target_modules": r"^(?!.*lm_head).*\.(q|v)_proj"}, "target_modules"),
         ({"target_modules": ["q_proj"], "trainable_token_indices": [1, 2]}, "trainable_token_indices"),
     ],

@@ -330,3 +330,47 @@ def test_a_length_that_the_program_keeps_for_itself_is_asked() -> None:
     assert own.inputs["seq"].value is None
     trl = reading_of(source_of(program.format(config="SFTConfig", trainer="SFTTrainer"), "train.py"))
     assert (trl.inputs["seq"].value, trl.inputs["seq"].origin) == (1024, "default")
+
+
+PROMPTS = """
+from peft import {kind}, get_peft_model
+model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.1-8B", torch_dtype="bfloat16")
+config = {kind}(task_type="CAUSAL_LM", num_virtual_tokens={count}{more})
+args = SFTConfig("out", max_length=1024, bf16=True)
+trainer = SFTTrainer(model=model, args=args, peft_config=config, train_dataset=data)
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "adapter", "seq"),
+    [
+        ("PromptTuningConfig", "prompt", 1044),
+        ("PromptEncoderConfig", "p-tuning", 1044),
+        ("PrefixTuningConfig", "prefix", 1024),
+    ],
+)
+def test_virtual_tokens_come_on_top_of_the_text_where_they_pass_through_the_network(
+    tmp_path: Path, kind: str, adapter: str, seq: int
+) -> None:
+    """max_length truncates the text, before which peft puts the embeddings of 20 tokens; a prefix is keys and values
+    in each layer (peft/peft_model.py, PeftModelForCausalLM.forward)."""
+    (tmp_path / "train.py").write_text(PROMPTS.format(kind=kind, count=20, more=""))
+    found = read_launch(str(tmp_path / "train.py")).inputs
+    assert [found[one].value for one in ("adapter", "virtual-tokens", "seq")] == [adapter, 20, seq]
+
+
+def test_a_number_of_virtual_tokens_that_is_not_written_is_asked_for(napkin: Napkin, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROMPTS.format(kind="PromptTuningConfig", count="options.tokens", more=""))
+    found = napkin(["memory", "--from", str(tmp_path / "train.py")])
+    assert found.status != 0
+    assert "--virtual-tokens" in found.err
+
+
+def test_an_encoder_of_another_width_is_refused(napkin: Napkin, tmp_path: Path) -> None:
+    """128 of 4,096: three layers of 128 columns, which p-tuning is not counted with."""
+    more = ", encoder_hidden_size=128"
+    (tmp_path / "train.py").write_text(PROMPTS.format(kind="PromptEncoderConfig", count=20, more=more))
+    found = napkin(["memory", "--from", str(tmp_path / "train.py")])
+    assert found.status == 3
+    assert "encoder_hidden_size" in found.err

@@ -5,9 +5,10 @@ from __future__ import annotations
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.formats import hf_trainer
 from napkin.inputs.launch.hf import lengths, trl
-from napkin.inputs.launch.hf.adapter import adapter
+from napkin.inputs.launch.hf.adapter import adapter, quantization
 from napkin.inputs.launch.hf.names import amount
 from napkin.inputs.launch.hf.precision import precision
+from napkin.inputs.launch.hf.virtual_tokens import SETTINGS, TOKENS, take_virtual_tokens
 from napkin.inputs.launch.lora import take_adapter_dropout, take_layers, take_lora, take_saved
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
 from napkin.inputs.launch.precisions import adapters, dtype
@@ -87,7 +88,8 @@ def _seq(reading: Reading) -> None:
 def _adapter(reading: Reading) -> None:
     """Read adapters and quantization; unsloth loads nf4 with double quantization by default."""
     if not _fast(reading):
-        adapter(reading)
+        if not _virtual_tokens(reading):
+            adapter(reading)
         return
     if reading.read("use_peft", flag):
         by_name = str(reading.source.plain("model_class")) == "FastLanguageModel"
@@ -112,6 +114,21 @@ def _adapter(reading: Reading) -> None:
     else:
         reading.inputs.pop("quantized", None)
         reading.default("quantized", "nf4-dq", "load_in_4bit")
+
+
+def _virtual_tokens(reading: Reading) -> bool:
+    """Read the virtual tokens of peft's prompt learning, which come on top of the tokens of a text where they pass
+    through the network, and return whether the program has them."""
+    if reading.source.has_any("lora_r", "lora_target_modules") or not take_virtual_tokens(reading, "peft_class"):
+        return False
+    count, text = reading.value_of("virtual-tokens"), reading.value_of("seq")
+    if reading.value_of("adapter") != "prefix" and count is not None and text is not None:
+        reading.derive("seq", text + count, TOKENS)
+    if reading.read("use_peft", flag) is None:
+        reading.ask("adapter", "use_peft")
+    reading.told("use_peft", "lora_task_type")
+    quantization(reading, None)
+    return True
 
 
 def _parts(reading: Reading) -> None:
@@ -198,7 +215,7 @@ def _frozen(reading: Reading) -> None:
 
 def _refused_adapters(reading: Reading) -> None:
     kind = reading.source.plain("peft_class")
-    if kind is not None:
+    if kind is not None and "virtual-tokens" not in reading.inputs:
         reading.refuse("peft_class", f"napkin does not read the arguments of peft's {kind}Config", "adapter")
 
 
@@ -243,7 +260,12 @@ FORMAT = LaunchFormat(
             "GRPO and RLOO: the reference is the model with adapters disabled",
             hf_trainer.rollout,
         ),
-        KeyRule("peft_class", "", "peft's other configurations are refused", _refused_adapters),
+        KeyRule(
+            f"peft_class {' '.join(SETTINGS)}",
+            "adapter virtual-tokens seq",
+            "prompt tuning, p-tuning and prefix tuning; peft's other configurations are refused",
+            _refused_adapters,
+        ),
         KeyRule("requires_grad", "", "a program that freezes parameters is refused without adapters", _frozen),
         KeyRule(
             "deepspeed fsdp fsdp_config",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
+from napkin.inputs.launch.hf.virtual_tokens import SETTINGS, take_virtual_tokens
 from napkin.inputs.launch.lora import take_adapter_dropout, take_excluded, take_layers, take_ranks, take_saved
 from napkin.inputs.launch.names import take_model, take_targets
 from napkin.inputs.launch.reading import Reading
@@ -28,7 +29,9 @@ def _model(reading: Reading) -> None:
 
 
 def _kind(reading: Reading) -> None:
-    """Read LoRA's kind and rank."""
+    """Read LoRA's kind and rank, or virtual tokens."""
+    if take_virtual_tokens(reading, "peft_type"):
+        return
     kind = str(reading.source.plain("peft_type"))
     if kind != "LORA":
         reading.refuse("peft_type", f"napkin does not read the settings of {kind[:40]}", "adapter")
@@ -41,7 +44,11 @@ def _kind(reading: Reading) -> None:
 
 
 def _targets(reading: Reading) -> None:
-    """Read the modules with adapters: without any, peft's own for the model type."""
+    """Read the modules with adapters: without any, peft's own for the model type. Virtual tokens are on none."""
+    if "virtual-tokens" in reading.inputs:
+        if reading.find("modules_to_save") is not None:
+            reading.refuse("modules_to_save", "modules beside virtual tokens are not modeled", "adapter")
+        return
     if reading.source.get("target_modules") is None and "target_modules" in reading.source:
         raise reading.source.error("target_modules", "is a block of keys, but names are expected")
     value = reading.find("target_modules")
@@ -78,9 +85,9 @@ FORMAT = LaunchFormat(
     rules=(
         KeyRule("base_model_name_or_path task_type", "model", "the model that the adapter is on", _model),
         KeyRule(
-            "peft_type r lora_dropout use_dora",
+            f"peft_type r lora_dropout use_dora {' '.join(SETTINGS)}",
             "adapter lora-rank lora-dropout",
-            "LoRA and DoRA; rank 8 by default",
+            "LoRA and DoRA; rank 8 by default. Or prompt tuning, p-tuning and prefix tuning",
             _kind,
         ),
         KeyRule(

@@ -95,7 +95,7 @@ def _adapter(reading: Reading) -> None:
         reading.omit(stated, "a way of training that napkin does not know")
     if on is False or method == "full":
         reading.told(*RANKS, "lora_dropout", *TARGETS.split("|"))
-    _quantization(reading, method)
+    quantization(reading, method)
 
 
 def is_qlora(source: LaunchFile) -> bool:
@@ -133,7 +133,8 @@ def _lora(reading: Reading, switch: str, rank: int = 16, targets: str | None = N
         reading.put("adapter", "dora", "use_dora")
 
 
-def _quantization(reading: Reading, method: str | None) -> None:
+def quantization(reading: Reading, method: str | None) -> None:
+    """Read the format of the frozen weights. method: what a key names the way of training."""
     four = reading.read("|".join(FOUR), flag)
     if four or (four is None and method == "qlora"):
         kind = next((found for key in KINDS if (found := reading.source.plain(key)) is not None), "nf4")

@@ -31,6 +31,8 @@ ADAPTERS = {f"{kind}Config": kind for kind in (
     "AdaLora", "Vera", "IA3", "LoHa", "LoKr", "OFT", "BOFT", "PrefixTuning", "PromptTuning", "PromptEncoder",
     "FourierFT", "LNTuning", "VBLoRA", "Bone", "Miss", "XLora", "HRA", "Poly", "CPT", "RandLora", "Shira")}  # fmt: skip
 """peft's configuration classes other than LoraConfig → display name."""
+OF_PROMPTS = tuple(f"{kind}Config" for kind in ("PromptTuning", "PromptEncoder", "PrefixTuning"))
+"""Those whose arguments are keys of their own names."""
 QUANTIZED, MODEL_CONFIG = "quantization_config", "ModelConfig"
 
 
@@ -173,7 +175,8 @@ def _take_model(program: TrainingProgram, trainer: Call | None) -> bool:
 
 
 def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
-    """Add LoRA from unsloth's get_peft_model, or from a LoraConfig passed to a trainer or get_peft_model."""
+    """Add LoRA from unsloth's get_peft_model, or LoRA or virtual tokens from a config passed to a trainer or
+    get_peft_model."""
     fast = [one for one in program.calls if called(one.node) == "get_peft_model" and owner(one.node) in FAST]
     for one in fast:
         program.take(Call(one.node, "get_peft_model", one.names, one.outer, one.sure), OF_LORA)
@@ -190,9 +193,12 @@ def _take_adapters(program: TrainingProgram, trainer: Call | None) -> None:
     stated = [one for one in given if one is not None and not (isinstance(one, ast.Constant) and one.value is None)]
     if "use_peft" in program.values or any(called(one.node) == MODEL_CONFIG for one in program.calls):
         stated = [one for one in stated if not (isinstance(one, ast.Call) and called(one) == "get_peft_config")]
+    prompts = [one for one in program.calls if called(one.node) in OF_PROMPTS and not program.is_idle(one)]
+    configs += prompts
     used = [call for one in stated for call in _bound(program, one, configs)]
     for one in used or configs:
-        program.take(Call(one.node, "LoraConfig", one.names, one.outer, one.sure), OF_LORA, "peft_config.")
+        prefix = "" if one in prompts else "peft_config."
+        program.take(Call(one.node, called(one.node), one.names, one.outer, one.sure), OF_LORA, prefix)
     sure = used and all(one.sure for one in used) and not any(isinstance(one, ast.IfExp) for one in stated)
     if stated or configs:
         node = stated[0] if stated else configs[0].node
