@@ -209,6 +209,16 @@ def test_wrong_values_are_wrong_not_refused(changes: dict[str, Any], says: str) 
     assert says in problem.message
 
 
+def test_a_field_without_value_hides_no_other_and_is_named_once() -> None:
+    fields = {**LLAMA, "model_type": "internlm2", "num_hidden_layers": None, "tie_word_embeddings": None}
+    with pytest.raises(NapkinError) as caught:
+        model_of(fields)
+    text = str(caught.value)
+    assert "num_hidden_layers: is missing: it is null" in text
+    assert text.count("tie_word_embeddings: ") == 1
+    assert "neither true nor false" not in text
+
+
 def test_nan_and_junk_are_one_line() -> None:
     for text in (
         '{"model_type": "llama", "hidden_size": NaN}',

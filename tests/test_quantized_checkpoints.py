@@ -36,6 +36,13 @@ def served(folder: Path, quantization: object, line: str = "memory {} --inferenc
     [
         ({"quant_method": "gptq", "bits": 4, "group_size": 128}, LAYERS * (ATTENTION + MLP), 0.5 + 2.5 / 128),
         ({"quant_method": "awq", "bits": 8, "group_size": -1}, LAYERS * (ATTENTION + MLP), 1),
+        ({"quant_method": "gptq", "bits": "4", "group_size": "128"}, LAYERS * (ATTENTION + MLP), 0.5 + 2.5 / 128),
+        ({"quant_method": "auto-round", "bits": 2, "group_size": 64}, LAYERS * (ATTENTION + MLP), 0.25 + 2.25 / 64),
+        (
+            {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}},
+            LAYERS * (ATTENTION + MLP),
+            0.5 + 4 / 64,
+        ),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, LAYERS * (ATTENTION + MLP), 0.5 + 4 / 64),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, LAYERS * (ATTENTION + MLP), 1),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, LAYERS * (ATTENTION + MLP), 1 + 4 / 128**2),

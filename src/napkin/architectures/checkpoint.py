@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from napkin import formats
 from napkin.inputs.load import printable
+from napkin.inputs.model import number_in
 from napkin.operations.model import Checkpoint
 
 TYPE_CHECKING = False
@@ -60,6 +61,7 @@ def _grouped(fields: Fields) -> tuple[str, float] | None:
 
 
 def _integers(bits: object, group: object, *, zeros: bool) -> tuple[str, float] | None:
+    bits, group = number_in(bits), number_in(group)
     if not isinstance(bits, int) or not 2 <= bits <= 8 or not isinstance(group, int | None):
         return None
     return f"int{bits}", formats.in_groups(bits, group or 0, bits * zeros)
@@ -79,6 +81,24 @@ def _bitsandbytes(fields: Fields) -> tuple[str, float] | None:
         return None
     word = "nf4-dq" if fields.get("bnb_4bit_use_double_quant") else "nf4"
     return word, formats.QUANTIZED[word]
+
+
+def _rounded(fields: Fields) -> tuple[str, float] | None:
+    """Return the format of AutoRound's weights, which are stored as GPTQ's or AWQ's; None if some layers differ."""
+    return None if fields.get("extra_config") else _grouped(fields)
+
+
+def _hqq(fields: Fields) -> tuple[str, float] | None:
+    """Return the format of HQQ's weights (quantization_config.py, HqqConfig): a zero point and a scale of 16 bits for
+    each group, the same for all layers."""
+    stated = fields.get("quant_config")
+    weights = stated.get("weight_quant_params") if isinstance(stated, dict) else None
+    if not isinstance(weights, dict):
+        return None
+    bits, group = number_in(weights.get("nbits")), number_in(weights.get("group_size"))
+    if not isinstance(bits, int) or not isinstance(group, int) or not 1 <= bits <= 8:
+        return None
+    return f"int{bits}", formats.in_groups(bits, group, 16)
 
 
 def _mxfp4(_: Fields) -> tuple[str, float]:
@@ -113,6 +133,9 @@ def _modelopt(fields: Fields) -> tuple[str, float] | None:
 METHODS: Mapping[str, Callable[[Fields], tuple[str, float] | None]] = {
     "gptq": _grouped,
     "awq": _grouped,
+    "auto-round": _rounded,
+    "intel/auto-round": _rounded,
+    "hqq": _hqq,
     "bitsandbytes": _bitsandbytes,
     "fp8": _eight_bit_floats,
     "fbgemm_fp8": _eight_bit_floats,

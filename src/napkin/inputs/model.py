@@ -104,11 +104,12 @@ class Config:
         """Return whether the file gives the field a value other than null."""
         return any(self.fields.get(s) is not None for s in self.spellings(field))
 
-    def raw(self, field: str, *, required: bool = True, default: bool = True) -> Any:
+    def raw(self, field: str, *, required: bool = True, default: bool = True, stand_in: object = STAND_IN) -> Any:
         """Return the field's value: given under any of its spellings, else the class default, else None.
 
         required  refuse (3) a field that has no value
         default   use the class default
+        stand_in  the value with which reading goes on, to find what else is wrong
         Spellings that disagree are an error (2). null counts as omitted, except that it replaces the class default.
         """
         found: list[tuple[str, Any]] = []
@@ -133,8 +134,9 @@ class Config:
             if value is not None or not required:
                 return value
         if required:
+            what = "is missing: it is null" if stated_null else "is missing"
             hint = f"add {field} to the config; napkin does not guess it"
-            raise self._unfit(field, STAND_IN, self.refuse(field, "is missing", hint))
+            raise self._unfit(field, stand_in, self.refuse(field, what, hint))
         return None
 
     def derived(self, field: str, value: int) -> int:
@@ -177,7 +179,7 @@ class Config:
 
     def flag(self, field: str, *, otherwise: bool | None = None) -> bool:
         """Return true or false; `otherwise` if the field is omitted and has no default."""
-        value = self.raw(field, required=otherwise is None)
+        value = self.raw(field, required=otherwise is None, stand_in=False)
         if value is None and otherwise is not None:
             return otherwise
         if not isinstance(value, bool):
