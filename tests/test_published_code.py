@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from napkin.counting.params import params
+from napkin.counting.vision import params_of
 from napkin.errors import NapkinError
 from tests.conftest import model_of
 
@@ -93,3 +94,61 @@ def test_tokens_of_masked_models_see_all_others() -> None:
     for fields in (LLADA, DREAM):
         core = next(one for op in model_of(fields).stacks[0].layers[0].operations if (one := op.attends()) is not None)
         assert not core.causal
+
+
+INTERN_VIT: dict[str, Any] = {
+    "hidden_act": "gelu", "hidden_size": 1024, "image_size": 448, "intermediate_size": 4096, "num_channels": 3,
+    "model_type": "intern_vit_6b", "norm_type": "layer_norm", "num_attention_heads": 16, "num_hidden_layers": 24,
+    "patch_size": 14, "qk_normalization": False, "qkv_bias": True, "use_flash_attn": True,
+}  # fmt: skip
+INTERNVL_CHAT: dict[str, Any] = {
+    "architectures": ["InternVLChatModel"], "auto_map": {"AutoConfig": "x.Y"}, "downsample_ratio": 0.5,
+    "dynamic_image_size": True, "force_image_size": 448, "hidden_size": 4096, "max_dynamic_patch": 12,
+    "model_type": "internvl_chat", "pad2square": False, "ps_version": "v2", "select_layer": -1,
+    "template": "internvl2_5", "use_thumbnail": True, "vision_config": INTERN_VIT,
+    "llm_config": {
+        "architectures": ["InternLM2ForCausalLM"], "bias": False, "hidden_act": "silu", "hidden_size": 4096,
+        "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "internlm2",
+        "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "tie_word_embeddings": False,
+        "vocab_size": 92553,
+    },
+}  # fmt: skip
+MIMO: dict[str, Any] = {
+    "architectures": ["MiMoForCausalLM"], "attention_bias": True, "hidden_act": "silu", "hidden_size": 4096,
+    "intermediate_size": 11008, "max_position_embeddings": 32768, "model_type": "mimo", "num_attention_heads": 32,
+    "num_hidden_layers": 36, "num_key_value_heads": 8, "num_nextn_predict_layers": 1, "tie_word_embeddings": False,
+    "use_mrope": False, "use_sliding_window": False, "vocab_size": 151680,
+}  # fmt: skip
+
+
+def test_internvl_as_its_publisher_writes_it() -> None:
+    """The safetensors total of OpenGVLab/InternVL2_5-8B."""
+    assert params_of(model_of(INTERNVL_CHAT))[1].value == 8_075_365_376
+
+
+def test_mimo_as_its_publisher_writes_it() -> None:
+    """The safetensors total of XiaomiMiMo/MiMo-7B-Base without its prediction module."""
+    assert total(MIMO) == 7_622_619_136
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {"model_type": "llava_llama", "mm_hidden_size": 1024, "mm_vision_tower": "clip", "tune_mm_mlp_adapter": False},
+        {"model_type": "phi3_v", "img_processor": {"name": "clip_vision_model"}, "embd_layer": {}},
+        {"model_type": "phi4mm", "vision_lora": {"r": 256}, "audio_processor": {}, "embd_layer": {}},
+    ],
+)
+def test_fields_of_text_next_to_those_of_images(whole: dict[str, Any]) -> None:
+    found = model_of({**SMALL, "num_key_value_heads": 4, **whole})
+    assert params(found)["params/total"].value == total({**SMALL, "model_type": "llama"})
+    assert found.missing == "language model only"
+
+
+def test_a_language_model_under_another_key_is_said_to_be_alone() -> None:
+    """DeepSeek-VL2's is DeepSeek-V2's class."""
+    held = {"model_type": "deepseek_v2", **dict.fromkeys(("hidden_size", "num_attention_heads"), 64)}
+    held |= {"num_hidden_layers": 2, "num_experts_per_tok": 6}
+    found = model_of({"model_type": "deepseek_vl_v2", "language_config": held, "tile_tag": "2D"})
+    assert params(found)["params/total"].value == total(held)
+    assert found.missing == "language model only"

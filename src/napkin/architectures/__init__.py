@@ -187,7 +187,10 @@ def text_model(config: Config) -> Config:
         config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
         config.ignore("architectures", *wrapper.ignored if wrapper is not None else ())
         config.ignore(*(other for other in config.fields if _other_modality(other)))
-        return text_model(config.nested(field, kind))
+        held = config.nested(field, kind)
+        if held.model_type in MODULES:
+            config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")
+        return text_model(held)
     config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")
     blocks = (field for field, value in config.fields.items() if field.endswith("_config") and isinstance(value, dict))
     config.ignore(*(field for field in blocks if field not in ("text_config", _PREDICTION)), "architectures")

@@ -77,6 +77,19 @@ INTERN = Tower(
     },
     implementation=replace(WHOLE, softmax="native"),
 )  # fmt: skip
+# OpenGVLab's own files (configuration_intern_vit.py, modeling_intern_vit.py of InternVL2_5-8B)
+INTERN_VIT = replace(
+    INTERN,
+    defaults={
+        "num_channels": 3, "hidden_act": "gelu", "image_size": 224, "patch_size": 14, "hidden_size": 3200,
+        "intermediate_size": 12800, "num_hidden_layers": 48, "num_attention_heads": 25, "qkv_bias": False,
+        "qk_normalization": True, "norm_type": "rms_norm",
+    },
+    stem=Stem(tokens=1),
+    mixing=replace(INTERN.mixing, bias="qkv_bias", fused=True, norm_if="qk_normalization"),
+    last=False,
+    modules={"qkv": "attn.qkv", "o": "attn.proj", "up": "mlp.fc1", "down": "mlp.fc2"},
+)  # fmt: skip
 QIANFAN = replace(INTERN, defaults={**INTERN.defaults, "attention_bias": True})
 OVIS2 = Tower(
     {**LARGE, "image_size": 224, "patch_size": 14, "num_attention_heads": 8, "intermediate_size": 2816,
@@ -295,6 +308,7 @@ SHARED: Mapping[str, Tower] = {
     "mllama_vision_model": MLLAMA,
     "idefics_vision": IDEFICS,
     "internvl_vision": INTERN,
+    "intern_vit_6b": INTERN_VIT,
     "qianfan_ocr_vision": QIANFAN,
     "idefics2_vision": IDEFICS2,
     "idefics3_vision": IDEFICS3,

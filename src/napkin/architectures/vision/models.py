@@ -141,6 +141,10 @@ SIGHTS: Mapping[str, Sight] = {
     "lighton_ocr": MISTRAL3,
     "mistral_large4": MISTRAL3,
     "internvl": INTERNVL,
+    "internvl_chat": replace(
+        INTERNVL, tower="intern_vit_6b", layers="select_layer", traced=False,
+        fields={**INTERNVL.fields, "select_layer": -1},
+    ),
     "qianfan_ocr": replace(INTERNVL, tower="qianfan_ocr_vision"),
     "deepseek_vl": Sight("siglip_vision_model", aligned, named=True),
     "cohere2_vision": Sight(

@@ -12,7 +12,7 @@ from napkin.architectures.decoder_parts import Embedded, Headed, NormedHeads, Ro
 from napkin.architectures.layer_plans import EVERYWHERE, all_sparse
 from napkin.architectures.mixture import Mixture, jittered
 from napkin.architectures.reading import ALONE
-from napkin.architectures.record import Architecture
+from napkin.architectures.record import Architecture, Wrapper
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, PARTIAL_ROTARY, ROTATED
 from napkin.operations.model import Model
@@ -72,6 +72,8 @@ PHI = Architecture(
         "o": "self_attn.dense", "up": "mlp.fc1", "down": "mlp.fc2",
     },
 )  # fmt: skip
+_OF_PHI4MM = ("img_processor", "audio_processor", "embd_layer", "vision_lora", "speech_lora")
+"""Fields of Microsoft's own files (configuration_phi4mm.py) about other modalities and their adapters."""
 PHI3 = Architecture(
     "phi3",
     Decoder(
@@ -88,6 +90,10 @@ PHI3 = Architecture(
         ignored=("interpolate_factor",),
     ),
     config_class="Phi3Config",
+    wrappers=(
+        Wrapper("phi3_v", flat=True, ignored=("img_processor", "embd_layer")),
+        Wrapper("phi4mm", flat=True, ignored=_OF_PHI4MM),
+    ),
     implementation=replace(PARTIAL_ROTARY, qkv="apart", registers_first=("o_proj",)),
     defaults={
         "hidden_act": "silu", "intermediate_size": 8192, "max_position_embeddings": 4096,

@@ -2,8 +2,9 @@
 
 Fields are those of each model's own configuration class: XVERSE (configuration_xverse.py), Aquila, Skywork, Orion
 (modeling_orion.py: LayerNorm in place of RMSNorm), 360Zhinao (modeling_zhinao.py: one projection of queries, keys and
-values with a bias), and two that predict masked tokens, each of which sees all others: Dream (modeling_dream.py) and
-LLaDA (arXiv 2502.09992, configuration_llada.py).
+values with a bias), Yi (configuration_yi.py), MiMo (modeling_mimo.py: Qwen2 with a prediction module), and two that
+predict masked tokens, each of which sees all others: Dream (modeling_dream.py) and LLaDA (arXiv 2502.09992,
+configuration_llada.py).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ ZHINAO = like(
     ignored=("use_flash_attn", "rope_theta", "bf16", "fp16"),
     modules={"qkv": "self_attn.qkv_proj"},
 )
+YI = like(XVERSE, "yi", sizes=dimensions, ignored=("pretraining_tp",))
+MIMO = like(QWEN2, "mimo", predicts=True, only=(("attention_bias", (True,)), ("use_mrope", (False,))))
 BOTH_SIDES = scored(causal=False)
 _MASKED_QWEN2 = like(QWEN2, "Dream", attention=BOTH_SIDES, ignored=("use_mrope", "mask_token_id"))
 
@@ -79,4 +82,4 @@ LLADA = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (XVERSE, AQUILA, SKYWORK, ORION, ZHINAO, DREAM, LLADA)
+ARCHITECTURES = (XVERSE, AQUILA, SKYWORK, ORION, ZHINAO, YI, MIMO, DREAM, LLADA)

@@ -34,6 +34,12 @@ _SWITCHED = replace(LATE, switch="use_sliding_window")
 _EXPERTS = Mixture("num_experts", where=stepped, normalize="norm_topk_prob", balances=True)
 _QWEN3_EXPERTS = replace(_EXPERTS, experts="num_local_experts")
 
+_OF_INTERNVL_CHAT = (
+    *("dynamic_image_size", "force_image_size", "max_dynamic_patch", "min_dynamic_patch", "pad2square", "ps_version"),
+    *("template", "use_backbone_lora", "use_llm_lora", "use_thumbnail", "hidden_size", "select_layer"),
+    "tie_word_embeddings",
+)
+"""Fields of OpenGVLab's own files (configuration_internvl_chat.py) that change no count."""
 QWEN2 = Architecture(
     "qwen2",
     Decoder(bias=True, windows=_SWITCHED),
@@ -43,6 +49,7 @@ QWEN2 = Architecture(
         Wrapper("fast_vlm"),
         Wrapper("got_ocr2"),
         Wrapper("internvl"),
+        Wrapper("internvl_chat", within=("llm_config", "qwen2"), ignored=_OF_INTERNVL_CHAT),
         Wrapper("llava_onevision"),
         Wrapper("musicflamingo"),
         Wrapper("ovis2"),

@@ -59,6 +59,10 @@ DEEPSEEK_V2 = Architecture(
     "deepseek_v2",
     LatentDecoder(Rope(0, "complex", upcast=True), softmax=True, rank_stated=True),
     config_class="DeepseekV2Config",
+    wrappers=(
+        Wrapper("deepseek_vl_v2", within=("language_config", "deepseek_v2"), ignored=("candidate_resolutions",
+                "global_view_pos", "tile_tag", "tie_word_embeddings")),
+    ),
     aliases={"num_experts": "n_routed_experts"},
     implementation=replace(
         HF, router="scores", fp32_router=True, fp32_weights=FP32_ROUTER.fp32_weights,
