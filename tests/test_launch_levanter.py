@@ -78,3 +78,5 @@ def test_adapters_over_weights_in_the_type_of_the_computation() -> None:
     assert found.value_of("model") == "mistral-7b-v0.1"
     assert found.value_of("lora-rank") == 16
     assert str(found.value_of("precision")) == "frozen=bf16,param=fp32,grad=fp32,compute=bf16,state=fp32"
+    saved = read(SMALL + "initialize_from_hf: gpt2\npeft_save_path: out\n")
+    assert [saved.value_of(name) for name in ("adapter", "lora-rank", "lora-targets")] == ["lora", 8, "all"]

@@ -156,8 +156,8 @@ def _others(reading: Reading) -> None:
     usual = DTYPES.get(text, "fp32" if parts else text)
     param, compute = parts.get("p", usual), parts.get("c", usual)
     policy = POLICIES.get((param, compute))
-    if reading.source.states("lora"):
-        reading.put("adapter", "lora", "lora.r", origin="derived")
+    if reading.source.states("lora") or "peft_save_path" in reading.source:  # src/levanter/main/lora_lm.py
+        reading.put("adapter", "lora", "lora.r" if "lora" in reading.source else "peft_save_path", origin="derived")
         reading.take("lora-rank", "lora.r", whole)
         reading.default("lora-rank", 8, "lora.r")
         targets = reading.find("lora.target_modules")
@@ -216,7 +216,7 @@ FORMAT = LaunchFormat(
             _batch,
         ),
         KeyRule(
-            f"{T}.mp {M}.gradient_checkpointing optimizer.type lora.r lora.target_modules lora.dropout",
+            f"{T}.mp {M}.gradient_checkpointing optimizer.type lora.r lora.target_modules lora.dropout peft_save_path",
             "precision recompute optimizer adapter lora-rank lora-targets lora-dropout",
             "p is the weights' type and their states', c the computation's",
             _others,
