@@ -176,3 +176,34 @@ def test_what_is_trained_is_what_a_checkpoint_of_adapters_holds() -> None:
 
 def test_a_format_of_frozen_weights_changes_no_count() -> None:
     assert "it changes no count of parameters" in run_line("params llama3-8b --lora-rank 8 --quantized nf4").err
+
+
+def test_the_next_batch_to_serve_surely_fits() -> None:
+    for line in (
+        "memory mixtral-8x7b --inference --gpus 2 --hardware h100",
+        "memory llama3-8b --inference --hardware rtx4090 --dtype int4 --batch 16 --seq 8192",
+    ):
+        following = next_of(line)
+        batch = int(following[following.index("--batch") + 1])
+        assert run_line(shlex.join([*following, "--must-fit"])).status == 0
+        following[following.index("--batch") + 1] = str(batch + 1)
+        assert run_line(shlex.join([*following, "--must-fit"])).status == 4  # one more is too close to call
+
+
+def test_common_layouts_have_the_given_micro_batch() -> None:
+    line = "plan llama3-8b --hardware rtx4090 --gpus 4 --lora-rank 16 --quantized nf4 --recompute full --micro-batch 2"
+    given = {row["name"]: row.get("memory/total") for row in run_line(f"{line} --json").data["popular"]}
+    other = {row["name"]: row.get("memory/total") for row in run_line(f"{line[:-1]}1 --json").data["popular"]}
+    assert given["data parallel only"] > 1.2 * other["data parallel only"]
+
+
+def test_a_recommended_layout_that_recomputes_is_not_one_that_does_not_fit() -> None:
+    said = run_line("plan qwen2.5-7b --hardware rtx4090 --gpus 2 --quantized nf4 --lora-rank 16").out
+    assert "dp2 mb1 full" in said
+    assert "do not fit without recomputation: data parallel only" in said
+
+
+def test_sensitivity_of_a_checkpoint_is_that_of_its_interval() -> None:
+    said = run_line("sensitivity checkpoint llama3-70b --gpus 512").out
+    assert "checkpoint/interval" in said.splitlines()[0]
+    assert "no input moves it" not in said

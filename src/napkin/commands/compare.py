@@ -28,7 +28,10 @@ from napkin.render.scale import axis, spoken, titled
 from napkin.render.screen import Next
 
 SERVING = ("serve/output_tokens_per_second", "serve/tpot", "serve/cost_per_million_output_tokens")
-HEADLINES = (*SERVING, "time", "step/time", "memory/total", "cost", "energy", "mfu", "params/total", "flops/total")
+HEADLINES = (
+    *(*SERVING, "time", "step/time", "memory/total", "checkpoint/interval", "cost", "energy", "mfu"),
+    *("params/total", "flops/total"),
+)
 """Quantities explained by default: the first three that both answers have and that differ."""
 LISTED = ("hardware", "params")
 """Commands that are compared by listing both sides, because they take a model or an accelerator and no options."""

@@ -25,7 +25,8 @@ USUAL: tuple[tuple[str, Mapping[str, int | str]], ...] = (
     ("tensor parallel in the node, ZeRO-1", {"tp": NODE, "zero": 1}),
     ("tensor parallel in the node, {sharding}", {"tp": NODE, "zero": 3}),
 )
-"""Layouts that people try first, each with micro-batch 1. {sharding}: what the framework calls ZeRO-3."""
+"""Layouts that people try first, each with micro-batch 1 unless another is given. {sharding}: what the framework calls
+ZeRO-3."""
 
 
 @record
@@ -44,10 +45,11 @@ def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) ->
     """Yield whether each common choice fits, and how much slower it is than the winner. Each uses the request's first
     recomputation (none by default)."""
     first = request.recomputes[0]
+    micro = {name: size for name, size in request.only.items() if name == "micro-batch"}
     sharding = request.setup_with(3).framework.sharding
     for usual, choice in USUAL:
         name = usual.format(sharding=sharding).replace(f"{ZERO_3} ({ZERO_3})", ZERO_3)
-        wanted = {**{name: 1 for name in BOUNDED if name != "zero"}, **choice}
+        wanted = {**{name: 1 for name in BOUNDED if name != "zero"}, **micro, **choice}
         again = recompute(str(wanted.pop("recompute", first.word)))
         if "recompute" in choice and (again == first or again not in request.recomputes):
             continue

@@ -17,6 +17,8 @@ from napkin.units import human
 
 LISTED = 8
 """Number of layouts that fit on a screen; with a larger --rows, all are shown."""
+RECOMPUTES = "recomputation"
+"""The word in the name of a common choice that recomputes."""
 USUAL_ROWS = 10
 REASONS = 3
 """Number of reasons why no layout fits that are listed."""
@@ -265,7 +267,7 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     for word, fit in (("also fit", FITS), (UNDECIDED, UNDECIDED), ("do not fit", NOT), ("not valid here", None)):
         names = [str(row["name"]) for row in _usual(answer) if row["fit"] == fit and row not in tabled]
         if names and not isinstance(reasons, list):
-            said.append(f"{word}: {'; '.join(names)}")
+            said.append(f"{word}{_unlike(chosen, names) if fit == NOT else ''}: {'; '.join(names)}")
     terms = {term.name: term.value for term in answer.terms}
     if "memory/host/capacity" in terms:
         said.append(host_line(terms["memory/host"], terms["memory/host/capacity"]))
@@ -276,6 +278,16 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
         within = f", {ties:,} within the interval of the best" if isinstance(ties, int) else ""
         said.append(f"{terms['layouts']:,} layouts, {terms['layouts/fit']:,} fit by estimate{within}")
     return said
+
+
+def _unlike(chosen: Row | None, names: Sequence[str]) -> str:
+    """Return how common choices differ from a recommended layout that recomputes: `data parallel only` may be both."""
+    differ = (
+        chosen is not None
+        and chosen.get("recompute") not in (None, "none")
+        and not any(RECOMPUTES in name for name in names)
+    )
+    return " without recomputation" if differ else ""
 
 
 def _next(rows: Sequence[Row], kept_by_more: bool, advised: Sequence[Row], tunes: bool) -> Next | str:

@@ -104,14 +104,17 @@ def _formats(rows: Sequence[Row]) -> Table:
 
 
 def _next(serving: Serving, hardware: Hardware | None, answer: Answer, formats: Sequence[Row]) -> Next:
-    """Return the next command: the largest batch, a format in which it fits, more GPUs, or an accelerator."""
+    """Return the next command: the largest batch that surely fits, a format in which it fits, more GPUs, or an
+    accelerator."""
     terms: Mapping[str, float] = {term.name: term.value for term in answer.terms}
     if hardware is None:
         return Next({"hardware": "h100"})
     if answer.verdict == FITS and "max/batch" not in terms:
         return Next({"inference": None, "dtype": None, "cache-dtype": None, "batch": None})
-    if answer.verdict == FITS and terms["max/batch"] > serving.sequences:
-        return Next({"batch": str(terms["max/batch"])})
+    room = terms["memory/capacity"] - answer.intervals["memory/total"][1]
+    surely = serving.sequences + int(room * serving.sequences // max(terms["memory/kv_cache"], 1))
+    if answer.verdict == FITS and min(surely, terms["max/batch"]) > serving.sequences:
+        return Next({"batch": str(min(surely, int(terms["max/batch"])))})
     for name in SMALLER:
         if any(row["dtype"] == name and number_in(row, "max_batch") >= serving.sequences for row in formats):
             return Next({"dtype": name})
