@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from napkin.errors import NapkinError
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.shell.closing import unclosed
 from napkin.inputs.launch.syntax import source_of
@@ -177,18 +178,22 @@ def test_a_deadline_is_judged_also_where_the_layout_does_not_fit(napkin: Napkin)
         ("2e12tok", ("tokens", 2 * 10**12)),
         ("1_000ba", ("steps", 1000)),
         ("1.5ep", ("epochs", 1.5)),
-        ("1..1e18ba", None),
-        ("1e400tok", None),
-        ("_ba", None),
-        ("5weeks", None),
+        ("1..1e18ba", "is not a duration"),
+        ("1e400tok", "out of range"),
+        ("_ba", "is not a duration"),
+        ("5weeks", "is not a duration"),
     ],
 )
-def test_how_long_a_run_is_or_is_asked_for(text: str, found: tuple[str, float] | None) -> None:
-    """LLM Foundry's max_duration; a number that is none ended in a defect."""
+def test_how_long_a_run_is(text: str, found: tuple[str, float] | str) -> None:
+    """LLM Foundry's max_duration; what is none is an error at its line."""
     foundry = f"model:\n  name: mpt_causal_lm\nglobal_train_batch_size: 64\nmax_duration: {text}\n"
+    if isinstance(found, str):
+        with pytest.raises(NapkinError, match=f"^launch.yaml:4: max_duration: .*{found}"):
+            reading_of(source_of(foundry, "launch.yaml"))
+        return
     reading = reading_of(source_of(foundry, "launch.yaml"))
     stated = {name: reading.inputs[name].value for name in ("steps", "tokens", "epochs") if name in reading.inputs}
-    assert stated == dict([found or ("steps", None)])  # None: asked for
+    assert stated == dict([found])
 
 
 def test_a_budget_that_is_nearly_nothing_is_too_little(napkin: Napkin) -> None:

@@ -288,7 +288,7 @@ def test_nothing_ignorable_is_a_fact_of_some_class() -> None:
     layers do not rotate."""
     facts = {field for defaults in CLASS_DEFAULTS.values() for field in defaults} - {"max_position_embeddings"}
     facts |= {"hidden_size", "num_hidden_layers"} | {alias for aliases in ALIASES.values() for alias in aliases}
-    facts -= {"n_ctx", "model_max_length", "norm_topk_prob", "n_group", "topk_group"}
+    facts -= {"n_ctx", "model_max_length", "max_sequence_length", "norm_topk_prob", "n_group", "topk_group"}
     facts -= {"routed_scaling_factor", "scoring_func", "no_rope_layers", "layer_rope_theta"}
     harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
     assert not facts & IGNORABLE

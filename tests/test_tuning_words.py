@@ -52,7 +52,7 @@ def test_tasks_by_their_names(words: str, task: str) -> None:
         ("FFT", "full"),
         ("IA3", "ia3"),
         ("full or LoRA by size", "full or lora by size"),
-        ("prompt tuning", "prompt tuning"),
+        ("prompt tuning", "prompt"),
     ],
 )
 def test_kinds_by_their_names(words: str, kind: str) -> None:

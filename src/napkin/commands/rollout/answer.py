@@ -3,6 +3,8 @@ of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import judge, read_host
 from napkin.commands.memory.notes import source_of
@@ -126,7 +128,7 @@ def run_time(inputs: Inputs) -> Answer:
     if market is not None:
         answer.intervals["cost"] = market.spread(answer.by_path()["cost"].value, answer.intervals["cost"])
     answer.notes += found.notes
-    _judge(inputs, answer, fit.verdict)
+    _judge(read_limits(inputs), answer, fit.verdict)
     answer.screen = screen.of_time(question, answer, fit.verdict, market)
     return answer
 
@@ -135,9 +137,13 @@ LIMITS = {"within": "time", "budget": "cost"}
 """Option that limits a run → the path of what it limits."""
 
 
-def _judge(inputs: Inputs, answer: Answer, fit: str) -> None:
-    """Judge a run against its deadline and budget, which a step that does not fit does not meet."""
-    most = {path: float(inputs.term(name).value) for name, path in LIMITS.items() if inputs.has(name)}
+def read_limits(inputs: Inputs) -> dict[str, float]:
+    """Return the limits of a run by path: its deadline and its budget, where given."""
+    return {path: float(inputs.term(name).value) for name, path in LIMITS.items() if inputs.has(name)}
+
+
+def _judge(most: Mapping[str, float], answer: Answer, fit: str) -> None:
+    """Judge a run against its limits, which a step that does not fit does not meet."""
     if not most:
         return
     answer.status = status_of_most(most, answer.quantities(), answer.intervals)
