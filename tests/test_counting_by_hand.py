@@ -223,6 +223,13 @@ def test_what_an_mfu_is_called() -> None:
         assert ("fewer --gpus than ran" in run_line(f"{line} {rate} --verbose").out) is said
 
 
+def test_an_mfu_above_1_that_masks_explain_is_divided_by_what_it_counts_too_often() -> None:
+    """Up to the FLOPs that masks allow, here two thirds; beyond, nothing explains it."""
+    assert utilization.judged(1.2, excess=1.5) == pytest.approx(1.2 / 1.5)
+    assert [utilization.judged(used, excess=1.5) for used in (1.6, 0.9)] == [1.6, 0.9]
+    assert utilization.judged(1.2, excess=1.5, seen=0.5) == pytest.approx(0.6)
+
+
 def test_an_image_of_no_known_size_has_no_flops() -> None:
     """Qwen3-VL takes images of any size: of 64 tokens of the language model each is merged from 4 patches."""
     seeing = preset("qwen3-vl-8b")

@@ -135,6 +135,7 @@ def test_buffers_of_exchanges_between_gpus_of_a_server() -> None:
     assert (low, high) == (7 * EXCHANGE.low, 7 * EXCHANGE.high)
     for degrees, peers in (
         ({"dp": 8, "ep": 8}, 7),
+        ({"dp": 9, "ep": 9}, 0),  # one more than a server has
         ({"dp": 64, "ep": 64}, 0),  # a peer over the network leaves two channels to all
         ({"cp": 8, "ulysses": True}, 7),
         ({"cp": 8}, 2),
@@ -294,6 +295,12 @@ def test_weights_of_a_server() -> None:
     # of half a byte an element: matrices of layers; the embedding and the head have two bytes
     narrow = (split - 2 * TABLE + again) // 4 * 0.5
     assert served_weights.weights(DENSE, NF4, 4).value == narrow + 2 * (2 * TABLE // 4 + norms)
+
+
+def test_weights_of_the_ends_are_divided_over_the_ranks() -> None:
+    """Two bytes an element also where matrices of layers have half of one: the table; the last norm and the head."""
+    for ranks in (1, 2):
+        assert served_weights.end_bytes(DENSE, NF4, ranks) == (2 * TABLE / ranks, 2 * (TABLE + H) / ranks)
 
 
 def test_products_that_make_less_than_all_heads_are_not_repeated() -> None:

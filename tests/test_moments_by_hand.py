@@ -431,6 +431,16 @@ def test_what_fully_shard_s_streams_keep(policy: str, offload: tuple[str, ...], 
         assert rank_of(step_of(DENSE, framework, policy, **layout), 0).streams == 0
 
 
+def test_ends_that_are_much_larger_than_a_block_have_their_shard_next_to_them() -> None:
+    """Eight times the vocabulary, two ranks: the root's buffer and its rank's half in 16 bits, less the block at the
+    peak, are more than the root's buffer and a block's half."""
+    wide = model(**LLAMA | {"vocab_size": 8 * V, "tie_word_embeddings": False})
+    root = 2 * 8 * V * H + H
+    assert (root - LAYER) / 2 > LAYER
+    found = rank_of(step_of(wide, "fsdp", "bf16-pure", dp=2, zero=3), 0)
+    assert found.streams == 2 * (root + root / 2 - LAYER)
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_torch_s_context_parallelism_gathers_keys_and_merges_in_fp32(ranks: int) -> None:
     """Two bytes for each key and value of all ranks. Forward, four fp32 tensors as large as the result. Backward, of

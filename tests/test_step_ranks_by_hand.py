@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from napkin.evidence.fit.generic import decoder
 from napkin.evidence.rates.decompositions import SEEN
+from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.record import replace
 from napkin.timing.placement import groups_of
-from napkin.timing.step import layers_of_step
+from napkin.timing.step import layers_of_step, step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, orthogonalizing, projecting
@@ -593,3 +595,14 @@ def test_work_that_waits_for_the_host_hides_no_more_of_a_reduction_where_it_grow
 def test_all_data_parallel_ranks_shard_unless_a_group_is_given(shards: int, own: int, copies: int) -> None:
     found = groups_of(StepLayout(sequence=S, micro_batch=B, micro_batches=1, dp=4, cp=2, shards=shards))
     assert (found.shards.ranks.value, found.copies.ranks.value) == (own, copies)
+
+
+def test_weights_that_one_gpu_updates() -> None:
+    """Linear layers and norms of each layer, the table and a head of its own; the last norm, 512 of 11.5 million, is
+    left out."""
+
+    def updated(shape: PrintedDecoder) -> float:
+        return float(step(decoder(shape), StepLayout(sequence=S, micro_batch=B, micro_batches=1), UNIT).weights)
+
+    assert updated(DENSE) == L * (LAYER + NORMS) + 2 * V * H
+    assert updated(replace(DENSE, tied=True)) == updated(DENSE) - V * H
