@@ -520,3 +520,15 @@ def test_an_engine_on_the_trainers_gpus_has_the_librarys_share() -> None:
         line = f"memory {LINE} --trainer {trainer}"
         assert values(f"{line} --rollout colocated") == values(f"{line} --rollout colocated:{share}")
         assert values(f"{line} --vllm-mode colocate") == values(line)
+
+
+def test_a_budget_needs_a_price_that_is_known() -> None:
+    """No seller of an H20 is known; of an RTX 4090 some are, and the budget is judged by what they ask."""
+    line = (
+        "train-time qwen2.5-0.5b --task grpo --trainer verl --steps 200 --gpus 8 --prompt-tokens 512 "
+        "--response-tokens 1024 --samples-per-prompt 8 --global-batch 64 --budget 100"
+    )
+    found = run_line(f"{line} --hardware h20")
+    assert (found.status, found.err.splitlines()[0]) == (2, "error: --budget needs --price")
+    assert run_line(f"{line} --hardware h20 --price 1 --json").data["values"]["cost"] > 0
+    assert run_line(f"{line} --hardware 4090 --json").data["inputs"]["price"]["value"] == 0.39

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.price import no_price
 from napkin.commands.signature import OptionText, Signature
 from napkin.errors import BROKEN, CLOSE, DOES_NOT_FIT, HELD, OK, UNDECIDED, USAGE, NapkinError, Problems
-from napkin.inputs.limits import status_of_most
+from napkin.inputs.limits import LIMITED, status_of_most
 from napkin.inputs.load import printable
 from napkin.options.output import COMMON
 from napkin.record import record, replace
@@ -24,7 +25,6 @@ SUMMED = (
     *("cost", "energy", "carbon", "failures"),
 )
 """Quantities that are summed over the phases of a run."""
-LIMITS = ("within", "budget")
 WHOLE = ("min", "max", "emit", "plot", "theme")
 """Options that have no meaning for several phases."""
 UNITS = {"time": "second", "low": "second", "high": "second", "gpus": "GPU", "tokens": "token", "mfu": "1"}
@@ -65,7 +65,7 @@ def accepted_phases(value: object, place: Callable[..., str], accepted: Accepted
     for i, one in enumerate(value):
         options = {key: text for key, text in one.items() if key != "name"}
         found = accepted(options, partial(place, i))
-        for name in (*LIMITS, *WHOLE, NAME, *COMMON):
+        for name in (*LIMITED, *WHOLE, NAME, *COMMON):
             if name in found:
                 raise NapkinError(f"{place(i, name)}: belongs to the whole run", "write it next to phases:")
         phases.append(PhaseText(printable(str(one.get("name", f"phase {i + 1}")), 40), found))
@@ -110,7 +110,7 @@ def parts_of(given: Mapping[str, OptionText]) -> list[PhaseText]:
     phases = given[NAME].text
     if not isinstance(phases, tuple) or not all(isinstance(one, PhaseText) for one in phases):
         raise NapkinError("--phases: parts of a run are written in a run file", "phases: [{tokens: 1T, seq: 4096}, …]")
-    shared = {name: one for name, one in given.items() if name not in (*LIMITS, NAME)}
+    shared = {name: one for name, one in given.items() if name not in (*LIMITED, NAME)}
     parts = []
     for phase in phases:
         own = any(name in phase.options for name in AMOUNTS)
@@ -194,11 +194,10 @@ def _check_amount(given: Mapping[str, OptionText], sums: Mapping[str, Term]) -> 
 
 def _judge(command: Signature, given: Mapping[str, OptionText], whole: Answer, answers: Sequence[Answer]) -> None:
     """Judge the entire run against its deadline and budget, and report a phase that does not fit."""
-    inputs = Inputs(command, {name: given[name] for name in LIMITS if name in given})
-    paths = {"within": "time", "budget": "cost"}
-    most = {paths[name]: float(inputs.number(name)) for name in LIMITS if name in given}
+    inputs = Inputs(command, {name: given[name] for name in LIMITED if name in given})
+    most = {LIMITED[name]: float(inputs.number(name)) for name in LIMITED if name in given}
     if "cost" in most and "cost" not in whole.by_path():
-        raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
+        raise no_price()
     if most:
         whole.status = status_of_most(most, whole.quantities(), whole.intervals)
         whole.verdict = HELD[whole.status]

@@ -19,6 +19,8 @@ VERDICT = "verdict"
 """The path of an answer's word: a limit on it is one word, or several with | between them."""
 GIVEN_BY = {"cost": "price, USD per GPU-hour,", "memory/capacity": "hardware", "gpu_hours": "tokens"}
 """Path → the input without which an answer lacks it."""
+LIMITED = {"within": "time", "budget": "cost"}
+"""Option that limits a run → the path of what it limits."""
 _HINT = 'a condition is "<= 150d", ">= 30B", "30B .. 50B", "== 144d" or "== 144d ± 1%"'
 
 

@@ -11,7 +11,7 @@ from napkin.commands.question.amount import read_amount, read_whether_stated
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.nodes import read_gpus
-from napkin.commands.question.price import read_market_price
+from napkin.commands.question.price import no_price, read_market_price
 from napkin.commands.question.untimed import read_untimed
 from napkin.errors import NapkinError
 from napkin.options.command_line import Text, Texts
@@ -86,7 +86,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         if limit is not None and tokens is None:
             raise NapkinError(f"--{name} needs --tokens", f"how many tokens does --{name} limit?")
     if budget is not None and price is None:
-        raise NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
+        raise no_price()
     inputs.depends(("price",), tokens is not None, "only a whole run has a cost", "--tokens says how much is trained")
     searched = layouts.request
     one = len(counts) == 1 and not several and objective != "gpus"

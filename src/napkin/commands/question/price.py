@@ -4,6 +4,7 @@ its date."""
 from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
+from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.options.data import SAMPLES
 from napkin.options.training import FROZEN, TASKED
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 FINE_TUNING = (*TASKED, *FROZEN, *SAMPLES)
 """Options of a run that is fine-tuning, on a machine that is rented."""
+
+
+def no_price() -> NapkinError:
+    """Return the error about a budget on an accelerator whose price is neither given nor known."""
+    return NapkinError("--budget needs --price", "add --price, USD per GPU-hour")
 
 
 def read_market_price(inputs: Inputs, hardware: Hardware, gpus: int = 0) -> Price | None:
@@ -28,7 +34,7 @@ def read_market_price(inputs: Inputs, hardware: Hardware, gpus: int = 0) -> Pric
     from napkin.evidence.figures.prices import PRICES, remark
 
     known = PRICES.get(hardware.slug)
-    if known is None or (billed and not known.is_of(gpus)):
+    if known is None or not (inputs.has("budget") or known.is_of(gpus)):
         return None
     inputs.default("price", f"{known.middle:g}")
     inputs.record("price", known.middle, "evidence", "USD/GPU-hour", f"{known.date}; {known.source}")

@@ -16,7 +16,7 @@ from napkin.commands.rollout.seconds import spanned
 from napkin.commands.screens import rollout as screen
 from napkin.counting.params import params
 from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, UNDECIDED, NapkinError
-from napkin.inputs.limits import status_of_most
+from napkin.inputs.limits import LIMITED, status_of_most
 from napkin.planning.rollout_memory import RolloutFit, hosted_between
 from napkin.planning.verdicts import NOT
 from napkin.render.answer import Answer
@@ -95,7 +95,7 @@ def answer_step(question: RolloutQuestion, fit: RolloutFit) -> Answer:
 def run_time(inputs: Inputs) -> Answer:
     """Answer with the hours of this many steps, or of passes over prompts."""
     from napkin.commands.question.goodput import read_goodput
-    from napkin.commands.question.price import read_market_price
+    from napkin.commands.question.price import no_price, read_market_price
 
     if inputs.has("within") and not inputs.has("gpus"):
         raise NapkinError(
@@ -108,6 +108,8 @@ def run_time(inputs: Inputs) -> Answer:
     steps = read_steps(inputs, question.lengths)
     step = found.by_path()["step/time"]
     market = read_market_price(inputs, question.hardware, question.gpus)
+    if inputs.has("budget") and not inputs.has("price"):
+        raise no_price()
     price = inputs.term("price") if inputs.has("price") else None
     terms = [
         *run_of(steps, step, question.gpus, read_goodput(inputs, trained=(question.model, question.setup)), price),
@@ -133,13 +135,9 @@ def run_time(inputs: Inputs) -> Answer:
     return answer
 
 
-LIMITS = {"within": "time", "budget": "cost"}
-"""Option that limits a run → the path of what it limits."""
-
-
 def read_limits(inputs: Inputs) -> dict[str, float]:
     """Return the limits of a run by path: its deadline and its budget, where given."""
-    return {path: float(inputs.term(name).value) for name, path in LIMITS.items() if inputs.has(name)}
+    return {path: float(inputs.term(name).value) for name, path in LIMITED.items() if inputs.has(name)}
 
 
 def _judge(most: Mapping[str, float], answer: Answer, fit: str) -> None:

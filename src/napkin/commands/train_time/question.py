@@ -36,7 +36,7 @@ class TrainTimeQuestion:
     peak       of one accelerator, FLOP/s/GPU
     draw       measured power of one accelerator with its share of the host; None: its TDP
     overhead, pue, carbon  factors for energy beyond the accelerators, and for carbon
-    market     that price where it is what sellers ask
+    market     what sellers ask, where no price is given and one is needed
     limits     deadline ("time") and budget to judge the run by, if they are not needed to solve it
     confidence  level of the intervals if MFU is estimated; None: it is given or solved for
     goodput    share of calendar time spent training

@@ -188,7 +188,9 @@ def _check_missing(inputs: Inputs, known: Mapping[str, Term]) -> None:
     can be estimated."""
     more = []
     if inputs.has("hardware") and inputs.has("budget") and not inputs.has("price"):
-        more.append(NapkinError("--budget needs --price", "add --price, USD per GPU-hour"))
+        from napkin.commands.question.price import no_price
+
+        more.append(no_price())
     try:
         _check_enough(inputs, known)
     except NapkinError as problem:

@@ -4,7 +4,7 @@ prose/memory.py look for."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from napkin.training.versions import is_before, is_since
 
@@ -95,7 +95,7 @@ counts: a library is listed before those that it is built on."""
 
 def library_of(words: str) -> str:
     """Return the library of fine-tuning that a framework's words name, "" if none."""
-    return next((name for spelling, name in LIBRARIES if re.search(rf"\b({spelling})\b", words.lower())), "")
+    return _named(words, LIBRARIES)
 
 
 PROGRAMS = (("lit-?gpt", "litgpt"),)
@@ -104,7 +104,12 @@ PROGRAMS = (("lit-?gpt", "litgpt"),)
 
 def program_of(words: str) -> str:
     """Return the framework of a training program that words name, "" if none."""
-    return next((name for spelling, name in PROGRAMS if re.search(rf"\b({spelling})\b", words.lower())), "")
+    return _named(words, PROGRAMS)
+
+
+def _named(words: str, table: Iterable[tuple[str, str]]) -> str:
+    """Return the first name of a table whose spellings words hold, "" if none."""
+    return next((name for spelling, name in table if re.search(rf"\b({spelling})\b", words.lower())), "")
 
 
 TORCH = re.compile(r"^(?!.*\bxla\b).*\b(pytorch|torch|ddp)\b")
