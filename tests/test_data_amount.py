@@ -272,4 +272,7 @@ def test_commands_bill_a_run_alike_and_only_fine_tuning() -> None:
         f"{learned} --response-tokens 2048 --samples-per-prompt 8 --global-batch 128 --trainer verl --json"
     ).data["values"]
     assert values["cost"] == pytest.approx(values["gpu_hours"] * 3.67)
+    searched = f"plan qwen2.5-7b {learned.partition('2.5-7b')[2]} --response-tokens 2048 --samples-per-prompt 8"
+    values = run_line(f"{searched} --global-batch 128 --trainer verl --json").data["values"]
+    assert values["cost"] == pytest.approx(values["gpu_hours"] * 3.67)
     assert "cost" not in run_line("train-time llama3-8b --tokens 1T --hardware a100 --gpus 64 --json").data["values"]

@@ -11,6 +11,7 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.layout import degrees
 from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.price import read_market_price
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
 from napkin.commands.rollout.engine import read_away, read_form, read_offload_of_passes, read_place, read_shares
@@ -76,6 +77,10 @@ def read(inputs: Inputs) -> RolloutPlan:
     capacity = layouts.hardware.term("capacity", "memory/capacity", "byte")
     amount = any(name in inputs for name in ("steps", "samples"))
     inputs.depends(("price", "epochs"), amount, "only a whole run has a cost", "--steps 200")
+    gpus = 0 if least else inputs.integer("gpus")
+    market = read_market_price(inputs, layouts.hardware, gpus) if amount else None
+    if market is not None:
+        inputs.assume(f"${market.middle:g} a GPU-hour ({market.date})")
     return RolloutPlan(
         search=RolloutSearch(
             layouts,
@@ -86,7 +91,7 @@ def read(inputs: Inputs) -> RolloutPlan:
             tuple(others),
             read_confidence(inputs),
         ),
-        gpus=0 if least else inputs.integer("gpus"),
+        gpus=gpus,
         steps=read_steps(inputs, lengths) if amount else None,
         goodput=read_goodput(inputs, trained=(layouts.request.model, layouts.request.setup)) if amount else None,
         price=inputs.term("price") if inputs.has("price") else None,
