@@ -6,6 +6,7 @@ Each fact comes from public code, at the commit or version in its source.
 from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
+from napkin.options.rollout import MOVED
 from napkin.record import replace
 from napkin.training.framework import Divisions
 from napkin.training.trainer import LIMIT, PENALIZED, RANK, Backend, Trainer
@@ -34,14 +35,12 @@ LLaMA-Factory examples/deepspeed/ds_z{0,2,3}_config.json; ms-swift --deepspeed z
 TRANSFORMERS = (Backend("plain", WHOLE), SHARDED, Backend("fsdp", ON_FSDP2, first=ON_FSDP1))
 """The backends of transformers' Trainer."""
 MEGATRON = Backend("megatron-core")
-MOVABLE = ("optimizer", "parameters")
-"""States that some libraries move to the host while a colocated engine generates."""
 
 LOOP = Trainer(
     "none",
     "peft 0.21 tuners/tuners_utils.py, cast_adapter_dtype: adapters in fp32 (autocast_adapter_dtype)",
     autocast=False,
-    movable=MOVABLE,
+    movable=MOVED,
     backends=(
         *(Backend(name) for name in ("plain", "megatron", "megatron-deepspeed", "megatron-core", "colossalai")),
         Backend("deepspeed", Divisions(staged=False), implied=(1, 2, 3)),
@@ -141,7 +140,7 @@ TRAINERS: dict[str, Trainer] = {
             "src/mcore_bridge/tuners/lora.py, LoraParallelLinear; docs/source_en/Instruction/"
             "Command-line-parameters.md, offload_optimizer, offload_model: during inference with vLLM, off by default",
             prints="reserved",
-            movable=MOVABLE,
+            movable=MOVED,
             own_adapters=("megatron-core",),
             nested=True,
             joins=("megatron-core",),
@@ -231,7 +230,7 @@ TRAINERS: dict[str, Trainer] = {
             packs=16384,
             longest=(2,),
             broadcast=2.6e9,
-            movable=MOVABLE,
+            movable=MOVED,
             returns=True,
             framework="fsdp",
             backends=(
@@ -277,8 +276,8 @@ TRAINERS: dict[str, Trainer] = {
             autocast=False,
             share=0.6,
             engine="vllm",
-            movable=MOVABLE,
-            away=MOVABLE,
+            movable=MOVED,
+            away=MOVED,
             unpads=True,
             packs=2048,
             longest=(1,),
