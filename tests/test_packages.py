@@ -61,6 +61,12 @@ ONLY_IN = {
     "typer": {"cli"},
 }
 
+AT_THE_TOP = {
+    ".editorconfig", ".gitignore", ".pre-commit-config.yaml", ".pre-commit-hooks.yaml", "CHANGELOG.md", "CITATION.cff",
+    "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md", "action.yml", "hardware_specs.yaml",
+    "mkdocs.yml", "pyproject.toml",
+}  # fmt: skip
+
 
 def modules() -> Iterator[str]:
     for folder, _, files in os.walk(SOURCE):
@@ -422,3 +428,10 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=True, capture_output=True, text=True)
     assert done.stdout.split() == []
+
+
+def test_the_top_folder_holds_the_files_of_a_project_alone() -> None:
+    tracked = subprocess.run(["git", "ls-files", "--full-name", ":/"], cwd=ROOT, capture_output=True, text=True)
+    names = tracked.stdout.split("\n") if tracked.returncode == 0 else os.listdir(ROOT)  # a source distribution
+    top = {name for name in names if name and "/" not in name and os.path.isfile(os.path.join(ROOT, name))}
+    assert sorted(top - AT_THE_TOP) == []
