@@ -103,6 +103,32 @@ def test_a_synchronous_step_is_what_step_answers(tmp_path: pathlib.Path) -> None
     assert rows["logprob_seconds"]["predicted"] == pytest.approx(both)
 
 
+@pytest.mark.parametrize(
+    ("stated", "option"),
+    [
+        ("attention: flash_attention_3", "--attention cudnn"),
+        ("attention: flash_attention_2", "--attention flash2"),
+        ("ulysses: 4", "--ulysses 4"),
+        ("loss: fused", "--loss fused"),
+    ],
+)
+def test_what_a_row_says_of_the_trainers_passes_is_what_step_is_asked(
+    tmp_path: pathlib.Path, stated: str, option: str
+) -> None:
+    layout = f"zero: 3, precision: bf16-mixed, stack: fsdp, trainer: verl, micro_batch: 1, {stated}"
+    long = SAMPLED.replace("response_length_mean: 1000", "response_length_mean: 30000")
+    measured = f"peak_bytes: 4e+10, what: allocated, {UPDATE}"
+    rows = validated(tmp_path, task="grpo", layout=layout, rl=long, measured=measured)
+    line = (
+        "llama3-8b --task grpo --gpus 8 --hardware h100 --trainer verl --framework fsdp --zero 3 --prompt-tokens 200 "
+        "--response-tokens 30000 --samples-per-prompt 8 --global-batch 64 --rollout-tp 1 --precision bf16-mixed "
+        f"--micro-batch 1 {option} --json"
+    )
+    assert rows["update_seconds"]["predicted"] == pytest.approx(run_line(f"step {line}").values["step/update"])
+    held = run_line(f"memory {line}").values["memory/allocated"]
+    assert rows["memory_allocated"]["predicted"] == pytest.approx(held)
+
+
 def test_a_micro_batch_that_is_not_stated_is_packed(tmp_path: pathlib.Path) -> None:
     """64 sequences a rank of 1,200 tokens: 13 have 16,384 tokens, which makes 5 micro-batches, or 8 of 8 sequences;
     verl's guide has at least twice the longest, 2 sequences, which take longer."""

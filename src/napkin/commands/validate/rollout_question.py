@@ -12,14 +12,20 @@ from napkin.training.trainer import Trainer
 
 @record
 class AskedStep:
-    """A step with certain lengths. setup: of the trainer, over sequences of the mean length; engine: None if the model
-    itself generates; tokens: of a micro-batch, 0 where its sequences are given; offloaded: states that the trainer
-    moves to the host, if any, while an engine on its GPUs generates."""
+    """A step with certain lengths.
+
+    setup     of the trainer, over sequences of the mean length
+    kernel    of attention, as its time takes it
+    engine    None if the model itself generates
+    tokens    of a micro-batch, 0 where its sequences are given
+    offloaded states that the trainer moves to the host, if any, while an engine on its GPUs generates
+    """
 
     model: Model
     hardware: Hardware
     trainer: Trainer
     setup: Setup
+    kernel: str
     engine: Engine | None
     lengths: RolloutLengths
     tokens: int = 0

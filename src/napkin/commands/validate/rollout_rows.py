@@ -15,6 +15,7 @@ from napkin.commands.validate.rollout_memory import held_in, memory_of
 from napkin.commands.validate.rollout_question import AskedStep
 from napkin.commands.validate.rollout_setup import degrees_of, setup_of, trainer_in
 from napkin.errors import NapkinError
+from napkin.evidence.finetuning.defaults import attention_of
 from napkin.evidence.finetuning.models import BYTES, card_of, is_judged, model_of, room_of
 from napkin.evidence.finetuning.software import offload_of
 from napkin.evidence.predictions import one_run
@@ -184,16 +185,17 @@ def _asked(
     """Return a step with these lengths as a question. tokens: of a micro-batch, 0 where its sequences are given."""
     trainer = trainer_in(row)
     setup = _fitting(row, model, hardware, lengths, places, tokens)
+    kernel = attention_of(row, trainer.builds(setup.framework))
     said = row.text("rl.engine")
     if said in OWN:
-        return AskedStep(model, hardware, trainer, setup, None, lengths, tokens)
+        return AskedStep(model, hardware, trainer, setup, kernel, None, lengths, tokens)
     stated = offload_of(row, trainer, setup.layout.recompute)
     offloaded = trainer.away or trainer.between(stated)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     family = engine_of(said) if said else trainer.engine
     engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
-    return AskedStep(model, hardware, trainer, setup, engine, lengths, tokens, offloaded)
+    return AskedStep(model, hardware, trainer, setup, kernel, engine, lengths, tokens, offloaded)
 
 
 def _fitting(
@@ -203,7 +205,7 @@ def _fitting(
     on which its step may fit, as a run did that is not judged by whether it fits."""
     trainer, gpus = trainer_in(row), places.trainer
     setups = (
-        setup_of(row, model, trainer, lengths, gpus, _narrow(hardware), tokens, degrees)
+        setup_of(row, model, trainer, lengths, gpus, hardware, tokens, degrees)
         for degrees in degrees_of(row, model, gpus, min(gpus_per_node(hardware), gpus))
     )
     first = next(setups)
@@ -218,7 +220,7 @@ def _fitting(
 def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:
     """Return the seconds of a step, with that source held out."""
     trainer, setup, model, hardware = asked.trainer, asked.setup, asked.model, asked.hardware
-    prediction = one_run.asked(model, setup, hardware, trainer.stack_on(setup.framework))
+    prediction = one_run.asked(model, setup, hardware, trainer.stack_on(setup.framework), asked.kernel)
     away = None
     if asked.away:
         kept = evaluate(model, setup, trainer.builds(setup.framework), hardware.capacity)
@@ -281,8 +283,3 @@ def _places_of(row: RowFields) -> tuple[Places, ...]:
     if not found:
         raise NapkinError("how many of its GPUs generate is not stated")
     return tuple(Places(gpus - part, part, apart=True) for part in found)
-
-
-def _narrow(hardware: Hardware) -> str:
-    """Return the 16-bit format of a run that states none: bf16, fp16 if the accelerator has no rate of it."""
-    return "bf16" if "bf16" in hardware.peaks else "fp16"

@@ -6,11 +6,15 @@ from napkin.architectures import build, implementation_of
 from napkin.commands.validate.rollout_lengths import streams
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.adapters import adapters_of, check_kind
-from napkin.evidence.finetuning.software import framework_of, offload_of, precision_of, trainer_of
+from napkin.evidence.finetuning.defaults import attention_of, dropout_of, kernel_of_memory
+from napkin.evidence.finetuning.rows import as_it_runs
+from napkin.evidence.finetuning.software import framework_of, offload_of, precision_of, trainer_of, with_loss
 from napkin.evidence.intervals.margins import Asked, widths_of
+from napkin.evidence.rows.fields import context_ranks
 from napkin.evidence.rows.optimizers import optimizer_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.teams import origin_of
+from napkin.inputs.hardware import Hardware
 from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
@@ -21,7 +25,7 @@ from napkin.record import replace
 from napkin.training.framework import Framework
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
-from napkin.training.setup import Setup, keeps_adapters
+from napkin.training.setup import Setup
 from napkin.training.tasks import (
     ADAPTERS_OFF,
     CRITIC,
@@ -58,24 +62,23 @@ def setup_of(
     trainer: Trainer,
     lengths: RolloutLengths,
     gpus: int,
-    narrow: str,
+    hardware: Hardware,
     tokens: int = 0,
     degrees: Degrees = (1, 1),
 ) -> Setup:
     """Return the trainer's setup of an optimizer step: a micro-batch and a reference as in its library if the row does
-    not say. narrow: the default 16-bit format; tokens: of a micro-batch, if sequences are packed; degrees: where the
-    row states none."""
+    not say. tokens: of a micro-batch, if sequences are packed; degrees: where the row states none."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     name = trainer.builds(framework)
     kind = "full" if row.text("method.kind").startswith("full") else row.text("method.kind") or "full"
     adapted = kind != "full"
+    narrow = "bf16" if "bf16" in hardware.peaks else "fp16"  # of a run that states no 16-bit format
     precision = framework.formats(precision_of(row, trainer, framework, kind, narrow))
     layout = _layout_of(row, trainer, framework, lengths, gpus, degrees)
-    implementation = framework.implements(implementation_of(name, model.family), False, int(layout.tp) > 1)
-    if adapted:
-        tuning = adapters_of(row, model, implementation, check_kind(row))
-        implementation = keeps_adapters(replace(implementation, tuning=tuning), precision, framework)
+    bare = with_loss(row, model, implementation_of(name, model.family), framework, int(layout.tp) > 1)
+    tuning = adapters_of(row, model, bare, check_kind(row)) if adapted else None
+    implementation = as_it_runs(row, bare, tuning, precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
     stated = offload_of(row, trainer, layout.recompute)
     said = row.text("rl.reference").lower()
@@ -87,6 +90,8 @@ def setup_of(
         precision,
         optimizer,
         form,
+        kernel_of_memory(attention_of(row, name)),
+        dropout_of(row, model, name),
         framework=framework,
         in_backward=in_backward,
         offload=tuple(one for one in stated if one not in trainer.between(stated)),
@@ -100,6 +105,7 @@ def setup_of(
             row.count("rl.logprob_micro_batch") or 0,
             trainer.larger,
         ),
+        generation=hardware.generation,
         widths=widths_of(framework.name, Asked(adapted, precision.compute, True, origin_of(row))),
     )
     if not row.count("layout.micro_batch"):
@@ -113,7 +119,7 @@ def _takes_logprobs(row: RowFields) -> bool:
     return streams(row) and not row.flag("rl.decoupled")
 
 
-DEGREES = ("tp", "pp", "cp", "ep")
+DEGREES = ("tp", "pp", "cp", "ep", "ulysses")
 
 
 def degrees_of(row: RowFields, model: Model, gpus: int, node: int) -> list[Degrees]:
@@ -134,9 +140,10 @@ def _layout_of(
     row: RowFields, trainer: Trainer, framework: Framework, lengths: RolloutLengths, gpus: int, degrees: Degrees
 ) -> Layout:
     """Return the layout of the trainer over sequences of the mean length."""
-    tp, pp, cp, ep = (
-        row.count(f"layout.{name}") or usual for name, usual in zip(DEGREES, (*degrees, 1, 1), strict=True)
+    tp, pp, ep = (
+        row.count(f"layout.{name}") or usual for name, usual in zip(("tp", "pp", "ep"), (*degrees, 1), strict=True)
     )
+    cp, ulysses = context_ranks(row)
     dp, rest = divmod(gpus, tp * pp * cp)
     if rest:
         raise NapkinError(f"its degrees do not divide {gpus} GPUs")
@@ -154,7 +161,9 @@ def _layout_of(
         dp=dp,
         cp=cp,
         ep=ep,
-        sp=1 if tp > 1 else 0,
+        vp=row.count("layout.vp") or 1,
+        ulysses=ulysses,
+        sp=1 if tp > 1 and row.flag("layout.sp") is not False else 0,
         zero=usual_stage if zero is None else zero,
         recompute=recompute((row.text("layout.recompute") or usual).split(" ")[0], "recompute"),
     )

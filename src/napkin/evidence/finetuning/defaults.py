@@ -32,6 +32,11 @@ def attention_of(row: RowFields, implementation: str) -> str:
     return kernel_of_torch(words, versions) or timed_kernel(words) or "flash"
 
 
+def kernel_of_memory(kernel: str) -> str:
+    """Return an attention kernel as memory knows it: no release of FlashAttention keeps more than another."""
+    return "flash" if kernel == "flash2" else kernel
+
+
 def gets_mask(row: RowFields, implementation: str, lengths: RowLengths, layout: Layout) -> bool:
     """Return whether torch's attention gets an explicit mask: the row says so, or a class of transformers runs several
     sequences that are padded to the longest (transformers masking_utils.py, sdpa_mask, which leaves it out only where

@@ -7,7 +7,7 @@ from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.adapters import PROJECTED, adapters_of, check_kind, open_adapters
 from napkin.evidence.finetuning.alternatives import alternatives_of
-from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, gets_mask
+from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, gets_mask, kernel_of_memory
 from napkin.evidence.finetuning.layout import divisions_of, layout_of, steps_of
 from napkin.evidence.finetuning.lengths import RowLengths
 from napkin.evidence.finetuning.models import (
@@ -120,13 +120,13 @@ def fine_tuning(row: RowFields) -> FineTuning:
     precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))
     layout, lengths = layout_of(row, asked.rows)
     model = with_score(model) if asked.scalar else model
-    plain = with_loss(row, model, implementation_of(name, model.family), framework)
+    plain = with_loss(row, model, implementation_of(name, model.family), framework, (row.count("layout.tp") or 1) > 1)
     form = loss_of(asked, plain.loss, precision, log_probs=plain.log_probs)
     bare = replace(plain, loss=form, holds_logits=holds_logits(row))
     masked = gets_mask(row, name, lengths, layout)
     bare = replace(bare, kernel_mask=ALWAYS) if masked else bare
     tuning = None if kind == "full" else adapters_of(row, model, bare, other)
-    implementation = _as_it_runs(row, bare, tuning, precision, framework)
+    implementation = as_it_runs(row, bare, tuning, precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
     kernel, card = attention_of(row, name), card_of(row)
     kernel = EFFICIENT if masked and kernel != CUDNN else kernel
@@ -136,7 +136,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         precision,
         optimizer,
         form,
-        "flash" if kernel == "flash2" else kernel,
+        kernel_of_memory(kernel),
         dropout_of(row, model, name),
         framework=framework,
         offload=offload_of(row, trainer, layout.recompute),
@@ -170,7 +170,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         adds_up=framework.defers and not sums,
         other=other,
         opened=tuple(
-            replace(setup, implementation=_as_it_runs(row, bare, one, precision, framework))
+            replace(setup, implementation=as_it_runs(row, bare, one, precision, framework))
             for one in open_adapters(row, model, bare)
         ),
         wider=(*others, *alternatives_of(row, model, setup, plain.loss, name)),
@@ -180,7 +180,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
     )
 
 
-def _as_it_runs(
+def as_it_runs(
     row: RowFields, bare: Implementation, tuning: Tuning | None, precision: Precision, framework: Framework
 ) -> Implementation:
     """Return an implementation with adapters and the row's kernels."""

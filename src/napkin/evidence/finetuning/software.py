@@ -258,11 +258,12 @@ def holds_logits(row: RowFields) -> bool:
     return library_named(row.text("layout.trainer").lower()).holds_logits and not dropped
 
 
-def with_loss(row: RowFields, model: Model, implementation: Implementation, framework: Framework) -> Implementation:
-    """Return the implementation with the loss that a row names, and what follows from versions that it states."""
-    implementation = framework.implements(
-        implementation, bool(row.flag("layout.compile")), (row.count("layout.tp") or 1) > 1
-    )
+def with_loss(
+    row: RowFields, model: Model, implementation: Implementation, framework: Framework, divided: bool = False
+) -> Implementation:
+    """Return the implementation with the loss that a row names, and what follows from versions that it states. divided:
+    tensor-parallel ranks divide the vocabulary."""
+    implementation = framework.implements(implementation, bool(row.flag("layout.compile")), divided)
     words, plugins = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower(), plugins_of(row)
     old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions"))
     if old and not any(one.grouped for one in plugins) and implementation.looped == "":
