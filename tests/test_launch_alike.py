@@ -172,6 +172,8 @@ def test_a_line_that_ends_too_early_before_an_array_is_told() -> None:
 def test_a_script_without_the_file_that_holds_its_command_names_that_file() -> None:
     with pytest.raises(NapkinError, match=r"sources \./train_ppo\.sh, which was not found"):
         read("source ./train_ppo.sh slurm\nsrun bash -c 'torchrun --nproc_per_node 8 -m ${commands}'\n")
+    with pytest.raises(NapkinError, match=r"sources CONFIG\.sh, which was not found"):  # Megatron-LM's sc21 scripts
+        read("TP=8\nMBS=1\n. `pwd`/CONFIG.sh\n. `pwd`/SBATCH.sh\nexit 0\n")
 
 
 def yaml(text: str) -> Reading:

@@ -84,6 +84,16 @@ def test_maxtext_states_no_dense_layers_as_0() -> None:
     assert found.value_of("model")
 
 
+def test_a_layer_of_maxtexts_gemma_2_is_a_pair() -> None:
+    """One layer holds a local and a global attention, each with its MLP (models/gemma2.py); Gemma 2 9B has 42."""
+    text = (
+        "base_emb_dim: 3584\nbase_num_query_heads: 16\nbase_num_kv_heads: 8\nbase_mlp_dim: 14336\nhead_dim: 256\n"
+        "base_num_decoder_layers: 21\nvocab_size: 256000\ndecoder_block: gemma2\nlogits_via_embedding: true\n"
+    )
+    found = reading_of(source_of(text, "gemma2-9b.yml"))
+    assert (found.shape["layers"], found.value_of("model")) == (42, "gemma2-9b")
+
+
 def test_maxtext_scales_the_sizes_of_a_model_without_a_name() -> None:
     """512 = 2^9: three doublings each of heads and MLP, of the width, and of the layers; base.yml has 16 layers of
     2,048 with 16 heads of 128 and an MLP of 7,168. 16 = 2^4: heads and MLP double first."""

@@ -309,3 +309,11 @@ def test_a_line_says_how_many_sequences_a_pass_without_gradients_runs(more: str,
     """Sequences unless it packs tokens (verl/workers/config/rollout.py)."""
     options, _ = read(VERL.format(64, more))
     assert options.get("logprob-micro-batch") == micro
+
+
+def test_verl_trains_on_no_more_prompts_than_it_draws() -> None:
+    """dp_actor.py splits the step's batch: one update; since July 2025 workers/config/actor.py refuses the file."""
+    options, reading = read(VERL.format(8, "data.train_batch_size=64"))
+    assert options["global-batch"] == 64
+    assert "actor_rollout_ref.actor.ppo_mini_batch_size" in [one.key for one in reading.not_modelled]
+    assert read(VERL.format(8, "data.train_batch_size=256"))[0]["global-batch"] == 128

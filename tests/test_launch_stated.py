@@ -96,6 +96,14 @@ def test_rolls_optimizer() -> None:
     assert reading_of(source_of(usual, "rlvr.yaml")).value_of("optimizer") == "adamw"
 
 
+def test_rolls_group_of_one_is_all_ranks() -> None:
+    """fsdp2_strategy.py, create_device_mesh_with_ep: at most 1 shards over the whole world."""
+    for size, shard in ((0, None), (1, None), (4, 4)):
+        strategy = f"{{strategy_name: fsdp2_train, strategy_config: {{fsdp_size: {size}}}}}"
+        text = ROLL.replace("{strategy_name: fsdp2_train}", strategy)
+        assert reading_of(source_of(text, "rlvr.yaml")).value_of("dp-shard") == shard
+
+
 LINGUA = """name: small
 steps: 100
 optim: {lr: 3e-3}
@@ -183,11 +191,44 @@ def test_words_that_accelerate_does_not_have() -> None:
         assert not reading_of(source_of(ACCELERATE.format(kind, "no"), "acc.yaml")).refused
 
 
-def test_a_degree_of_zero_is_no_degree() -> None:
-    """nanotron, torchtitan and Megatron-LM divide by it; GPT-NeoX's pipeline of 0 stages is none."""
-    assert "0 is not a whole number above 0" in refusing(TITAN.format("steps = 1") + "tensor_parallel_degree = 0\n")
-    line = "pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 --tensor-model-parallel-size 0"
-    assert "0 is not a whole number above 0" in refusing(line, "run.sh")
+ZERO_RANKS = "pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 --tensor-model-parallel-size 0"
+RL = "python -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref."
+DPO = "deepspeed --module openrlhf.cli.train_dpo --pretrain Qwen/Qwen3-8B --max_len 512 "
+NEOX = '{"num_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "seq_length": 64, "%s": 0}'
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (TITAN.format("steps = 1") + "tensor_parallel_degree = 0\n", "train.toml"),
+        (ZERO_RANKS, "run.sh"),
+        (NEOX % "model_parallel_size", "a.yml"),
+        (f"{RL}actor.ulysses_sequence_parallel_size=0", "run.sh"),
+        (f"{RL}actor.fsdp_config.fsdp_size=0", "run.sh"),
+        (f"{DPO}--ring_attn_size 0", "run.sh"),
+        (ACCELERATE.format("FSDP", "no") + "parallelism_config:\n  parallelism_config_tp_size: 0\n", "a.yaml"),
+        ("base_config: base.yml\nper_device_batch_size: 1\nici_tensor_parallelism: 0\n", "a.yml"),
+        ('{"train_batch_size": 8, "sequence_parallel_size": 0}', "a.json"),
+        (AXOLOTL.format("micro_batch_size: 1\nexpert_parallel_size: 0"), "a.yaml"),
+        ("model: {_component_: torchtune.models.llama3.llama3_8b}\nbatch_size: 2\ntensor_parallel_dim: 0\n", "a.yaml"),
+        ("swift sft --model Qwen/Qwen3-8B --per_device_train_batch_size 1 --sequence_parallel_size 0", "run.sh"),
+    ],
+)
+def test_a_degree_of_zero_is_no_degree(text: str, name: str) -> None:
+    """Their frameworks divide by it or assert that it is 1 or more."""
+    assert "0 is not a whole number above 0" in refusing(text, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "option"),
+    [
+        (NEOX % "pipe_parallel_size", "a.yml", "pp"),  # neox_args.py: no PipelineModule
+        ('{"train_batch_size": 8, "tensor_parallel": {"autotp_size": 0}}', "a.json", "tp"),  # deepspeed/__init__.py
+        (AXOLOTL.format("micro_batch_size: 1\ncontext_parallel_size: 0"), "a.yaml", "cp"),  # schemas/validation.py
+    ],
+)
+def test_a_degree_that_zero_turns_off(text: str, name: str, option: str) -> None:
+    assert reading_of(source_of(text, name)).inputs[option].value == 1
 
 
 def test_megatron_starts_with_one_16_bit_format() -> None:

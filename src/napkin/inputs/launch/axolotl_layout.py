@@ -6,7 +6,7 @@ from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE
 from napkin.inputs.launch.precisions import adapters, take_fp8
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import SHARDING, take_deepspeed_file, take_fsdp
-from napkin.inputs.launch.values import degree, flag, names, product, word
+from napkin.inputs.launch.values import degree, flag, names, product, whole, word
 
 DEGREES = (
     ("tensor_parallel_size", "tp"),
@@ -26,7 +26,7 @@ def take_layout(reading: Reading) -> None:
     """
     found = {}
     for key, option in DEGREES:
-        size = reading.take(option, key, degree)
+        size = reading.take(option, key, whole if option == "ep" else degree)
         if size:
             found[key] = size
     shard, copies = reading.read("dp_shard_size", degree), reading.read("dp_replicate_size", degree)

@@ -34,6 +34,14 @@ SCALE = "global_parameter_scale"
 """The key that multiplies the sizes of a model without a name: a power of two."""
 
 
+DENSE = {"llama2": "llama", "mistral": "llama", "qwen3": "qwen3", "gemma": "gemma", "gemma2": "gemma2"}
+"""Decoder blocks without experts, all gated → the model_type that builds them."""
+
+
+PAIRED = "gemma2"
+"""The decoder block whose one layer holds a local and a global attention, each with its MLP (models/gemma2.py)."""
+
+
 MIXTURES = {"mixtral": 2, "qwen3_moe": 3, "deepseek": 5}
 """Decoder blocks with experts → how many entries of EXPERTS they need."""
 
@@ -86,7 +94,9 @@ def _scales(reading: Reading) -> dict[str, int]:
 
 
 def _described(reading: Reading) -> None:
-    scales = _scales(reading)
+    scales, block = _scales(reading), _block(reading.source)
+    if block == PAIRED:
+        scales["layers"] *= 2
     latent = reading.source.plain("attention_type") == "mla"
     for name, key, default in SIZES:
         stated = reading.read(key, whole)
@@ -104,10 +114,14 @@ def _described(reading: Reading) -> None:
     reading.build(lambda: _config(reading))
 
 
+def _block(source: LaunchFile) -> str:
+    return str(source.plain("decoder_block") or "llama2").lower()
+
+
 def _config(reading: Reading) -> dict[str, object]:
     """Return the decoder block's config.json. Raises NapkinError (2) if napkin cannot build the block."""
     shape, source = reading.shape, reading.source
-    block = str(source.plain("decoder_block") or "llama2").lower()
+    block = _block(source)
     fields: dict[str, object] = {
         "num_hidden_layers": shape["layers"],
         "hidden_size": shape["hidden"],
@@ -118,10 +132,8 @@ def _config(reading: Reading) -> dict[str, object]:
         "tie_word_embeddings": shape["tied"],
         "head_dim": shape.get("head_dim"),
     }
-    if block in ("llama2", "mistral") and shape["gated"]:
-        return {"model_type": "llama", **fields}
-    if block == "qwen3":
-        return {"model_type": "qwen3", **fields}
+    if block in DENSE and shape["gated"]:
+        return {"model_type": DENSE[block], **fields}
     _check_experts(source, block, shape)
     if block == "mixtral":
         more = {"num_local_experts": shape["experts"], "num_experts_per_tok": shape["top_k"]}

@@ -91,7 +91,7 @@ def take_layout(reading: Reading) -> None:
         reading.ask("zero", "fsdp")
     elif not take_accelerate(reading):
         ask_sharding(reading)
-    reading.take("cp", "sequence_parallel_size", degree)
+    reading.take("cp", "sequence_parallel_size", whole)
     tp = reading.read("deepspeed_autotp_size", degree)
     if tp:
         reading.put("tp", tp, "deepspeed_autotp_size")

@@ -60,9 +60,10 @@ def reading_of(source: LaunchFile) -> Reading:
             f"{source.name}: its settings are in {source.missing[0][:200]}, which was not found",
             "give that file: napkin read FILE",
         )
-    sourced = next((key.partition(" ")[2] for key in source.unread if key.startswith("source ")), "")
-    if sourced and not (source.program or source.module):
-        raise NapkinError(f"{source.name}: sources {sourced}, which was not found", "give it beside the script")
+    from napkin.inputs.launch.shell.options import unsourced
+
+    if not (source.program or source.module) and (unfound := unsourced(source.name, source.unread)):
+        raise unfound
     if source.syntax == "shell" and source.command:
         named = source.program or source.module.removesuffix(".py").replace("/", ".")
         started = named or " ".join([one for one in source.command if one not in ("", "exec")][:2])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import Open, degree, flag, natural, number, whole
+from napkin.inputs.launch.values import Open, flag, natural, number, whole
 
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 """verl's blocks of the actor and of the rollout engine."""
@@ -61,6 +61,9 @@ def of_verl(reading: Reading) -> None:
     if others and others > 1:
         _of_fork(reading, forks, others * (samples or 1), (drawn or 1024, prompts), (mini, f"{R}.n"))
         samples, drawn = None, prompts
+    elif mini in source and drawn and drawn < prompts:  # one update; since July 2025 an error (workers/config/actor.py)
+        reading.derive("global-batch", drawn, batches.split("|")[-1], mini)
+        reading.disable(mini, f"{prompts} prompts are more than the step's {drawn}; newer verl refuses", "global-batch")
     elif mini in source:
         reading.put("global-batch", prompts, mini)
     else:
@@ -75,7 +78,7 @@ def of_verl(reading: Reading) -> None:
     if not reading.read(f"{R}.log_prob_use_dynamic_bsz|{A}.use_dynamic_bsz", flag):
         reading.take("logprob-micro-batch", f"{R}.log_prob_micro_batch_size_per_gpu", whole)
     _engine_of_verl(reading)
-    reading.take("rollout-tp", f"{R}.tensor_model_parallel_size", degree)
+    reading.take("rollout-tp", f"{R}.tensor_model_parallel_size", whole)
     penalties = (f"{A}.use_kl_loss", "algorithm.use_kl_in_reward")
     stated = [key for key in penalties if key in source]
     used = [reading.read(key, flag) for key in penalties]
@@ -169,7 +172,7 @@ def of_openrlhf(reading: Reading) -> None:
     share = reading.read("vllm.gpu_memory_utilization|vllm_gpu_memory_utilization", number)
     shared = reading.read("train.colocate_all|colocate_all_models", flag)
     engines = reading.read("vllm.num_engines|vllm_num_engines", natural)
-    ranks = reading.read("vllm.tensor_parallel_size|vllm_tensor_parallel_size", degree)
+    ranks = reading.read("vllm.tensor_parallel_size|vllm_tensor_parallel_size", whole)
     if shared and engines:
         reading.derive("rollout", f"colocated:{share or 0.95:g}", *_there(reading, "gpu_memory_utilization"))
     elif engines:
@@ -207,7 +210,7 @@ def of_trl(reading: Reading, sizes: tuple[int, int], usual_beta: float | None = 
     if reading.read("use_vllm", flag) and str(reading.source.plain("vllm_mode") or "").lower() == "colocate":
         share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
         reading.derive("rollout", f"colocated:{share:g}", "vllm_mode", "vllm_gpu_memory_utilization")
-        reading.take("rollout-tp", "vllm_tensor_parallel_size", degree)
+        reading.take("rollout-tp", "vllm_tensor_parallel_size", whole)
     elif served := _server(reading):
         reading.ask("rollout", served)
     weight = reading.read("beta", number)

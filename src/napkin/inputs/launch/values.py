@@ -73,7 +73,11 @@ def natural(value: object) -> int | None:
 
 
 def degree(value: object) -> int | None:
-    """Return a parallel degree; 0 means 1."""
+    """Return a degree that 0 turns off, as 1 does; elsewhere 0 is no degree, and `whole` reads it.
+
+    GPT-NeoX's pipe_parallel_size (neox_args.py), DeepSpeed's autotp_size (deepspeed/__init__.py), axolotl's sizes
+    (utils/distributed.py) and ROLL's ulysses_size (configs/base_config.py).
+    """
     found = natural(value)
     return 1 if found == 0 else found
 

@@ -6,7 +6,7 @@ from napkin.inputs.launch.checks import check_gpus
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import A
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import Open, degree, flag, product
+from napkin.inputs.launch.values import Open, flag, product, whole
 
 
 def is_sft(source: LaunchFile) -> bool:
@@ -55,7 +55,7 @@ def _take_megatron(reading: Reading) -> None:
         ("virtual_pipeline_model_parallel_size", "vp"),
     ):
         key = f"{degrees}.{name}"
-        size = reading.take(option, key, degree)
+        size = reading.take(option, key, whole)
         if size:
             found[key] = size if option in ("tp", "pp", "cp") else 1
     dense, gpus = product(list(found.values())), reading.value_of("gpus")
@@ -94,7 +94,7 @@ def _take_fsdp(reading: Reading) -> None:
         reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
     else:
         reading.default("zero", 3, f"{block}.reshard_after_forward")
-    size = reading.read(f"{block}.fsdp_size", lambda value: None if value == -1 else degree(value))
+    size = reading.read(f"{block}.fsdp_size", whole)
     stated = reading.find(f"{block}.fsdp_size")
     if size and size >= (reading.value_of("gpus") or size + 1):  # all ranks (utils/fsdp_utils.py, create_device_mesh)
         reading.told(f"{block}.fsdp_size")
@@ -109,7 +109,7 @@ def _take_fsdp(reading: Reading) -> None:
         reading.refuse(policy, "weights and states stay on the host in the update too, which is not modeled for verl")
     _take_offload(reading, block)
     cuts = (f"{A}.", f"{A}.fsdp_config.", "engine.", "")
-    reading.take("cp", "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts), degree)
+    reading.take("cp", "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts), whole)
 
 
 def _take_offload(reading: Reading, block: str) -> None:

@@ -7,7 +7,7 @@ from napkin.inputs.launch.names import ATTENTION, AUTOCAST, MASTER
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, take_deepspeed_block, take_fsdp, take_linked
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, whole
+from napkin.inputs.launch.values import flag, natural, whole
 
 P = "parallelism_config.parallelism_config_"
 
@@ -69,7 +69,7 @@ def _deepspeed(reading: Reading) -> None:
 def _megatron(reading: Reading) -> None:
     block = "megatron_lm_config.megatron_lm_"
     for key, option in (("tp_degree", "tp"), ("pp_degree", "pp")):
-        reading.take(option, f"{block}{key}", degree)
+        reading.take(option, f"{block}{key}", whole)
     if reading.read(f"{block}use_distributed_optimizer", flag):
         reading.put("zero", 1, f"{block}use_distributed_optimizer")
     if reading.read(f"{block}recompute_activations", flag):
@@ -81,12 +81,12 @@ def _megatron(reading: Reading) -> None:
 def _sizes(reading: Reading) -> None:
     """Read the degrees of parallelism_config; Ulysses is read as context parallelism."""
     for key, option in (("tp_size", "tp"), ("cp_size", "cp"), ("sp_size", "cp")):
-        found = reading.read(f"{P}{key}", degree)
+        found = reading.read(f"{P}{key}", whole)
         if found and (found > 1 or reading.value_of(option) is None):
             reading.put(option, found, f"{P}{key}")
             if key == "sp_size" and found > 1:
                 reading.omit(f"{P}sp_backend", "Ulysses shards heads within attention; read as context parallelism")
-    replicas, shards = reading.read(f"{P}dp_replicate_size", degree), reading.read(f"{P}dp_shard_size", degree)
+    replicas, shards = reading.read(f"{P}dp_replicate_size", whole), reading.read(f"{P}dp_shard_size", whole)
     if replicas or shards:
         keys = tuple(f"{P}{one}" for one in ("dp_replicate_size", "dp_shard_size") if f"{P}{one}" in reading.source)
         reading.derive("dp", (replicas or 1) * (shards or 1), *keys)

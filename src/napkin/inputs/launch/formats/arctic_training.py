@@ -9,7 +9,7 @@ from napkin.inputs.launch.precisions import adapters, dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, whole, word
+from napkin.inputs.launch.values import flag, natural, whole, word
 
 RENAMED = {
     "model.peft_config.r": "lora_r",
@@ -50,8 +50,8 @@ def _layout(reading: Reading) -> None:
         reading.put(
             "offload", f"{before},activations" if before else "activations", "activation_checkpoint_cpu_offload"
         )
-    reading.take("ulysses", "sequence_parallel_size", degree)
-    reading.take("ep", "expert_parallel_size", degree)
+    reading.take("ulysses", "sequence_parallel_size", whole)
+    reading.take("ep", "expert_parallel_size", whole)
 
 
 def _method(reading: Reading) -> None:

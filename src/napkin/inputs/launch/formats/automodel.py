@@ -11,7 +11,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model
 from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, natural, product, whole
+from napkin.inputs.launch.values import flag, names, natural, product, whole
 
 S, D, P, Q = "step_scheduler", "distributed", "peft", "quantization"
 MODEL = (
@@ -68,9 +68,9 @@ def _layout(reading: Reading) -> None:
 
     dp_size is what the other degrees leave. With experts, FSDP keeps parameters gathered by default.
     """
-    sizes = {option: reading.take(option, f"{D}.{name}", degree) for option, name in DEGREES.items()}
+    sizes = {option: reading.take(option, f"{D}.{name}", whole) for option, name in DEGREES.items()}
     strategy = str(reading.source.plain(f"{D}.strategy") or "fsdp2").lower()
-    total, copies = (reading.read(f"{D}.{one}", degree) for one in ("dp_size", "dp_replicate_size"))
+    total, copies = (reading.read(f"{D}.{one}", whole) for one in ("dp_size", "dp_replicate_size"))
     if total and all(reading.find(f"{D}.{DEGREES[one]}") is None or sizes[one] for one in ("tp", "pp", "cp")):
         dense = [sizes[one] or 1 for one in ("tp", "pp", "cp")]
         keys = [f"{D}.{DEGREES[one]}" for one in ("tp", "pp", "cp") if sizes[one]]

@@ -130,7 +130,7 @@ CHANGING = {
 
 def _others(reading: Reading) -> None:
     reading.take("tp", "tensor_parallel.autotp_size", degree)
-    reading.take("cp", "sequence_parallel_size", degree)
+    reading.take("cp", "sequence_parallel_size", whole)
     for block, why in CHANGING.items():
         if reading.read(f"{block}.enabled", flag):
             reading.omit(block, why)

@@ -9,7 +9,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_padding, take_updates
 from napkin.inputs.launch.shared import linked_path
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
+from napkin.inputs.launch.values import flag, natural, number, product, whole
 
 A, R = "worker.actor", "worker.rollout"
 TASKS = {"grpo": "grpo", "gae": "ppo", "rloo": "rloo"}
@@ -69,7 +69,7 @@ def _layout(reading: Reading) -> None:
         reading.put("zero", 3 if sharded else 2, key)
     else:
         reading.default("zero", 3, key)
-    reading.take("cp", f"{A}.ulysses_size", degree)
+    reading.take("cp", f"{A}.ulysses_size", whole)
     away = [
         (what, key)
         for what, key in (
@@ -145,7 +145,7 @@ def _engine(reading: Reading) -> None:
         reading.derive("rollout", f"colocated:{share:g}", f"{R}.gpu_memory_utilization")
     else:
         reading.default("rollout", "colocated:0.6", f"{R}.gpu_memory_utilization")
-    reading.take("rollout-tp", f"{R}.tensor_parallel_size", degree)
+    reading.take("rollout-tp", f"{R}.tensor_parallel_size", whole)
     take_padding(reading, f"{A}.padding_free")
     off = reading.read("algorithm.disable_kl", flag)
     used = "adapters-off" if reading.value_of("lora-rank") else "same"

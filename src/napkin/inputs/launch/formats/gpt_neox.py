@@ -168,7 +168,7 @@ def _others(reading: Reading) -> None:
     drops = [key for key in ("hidden_dropout", "attention_dropout") if key in reading.source]
     if drops:
         reading.put("dropout", max(reading.read(key, number) or 0 for key in drops), *drops)
-    reading.take("ep", "moe_expert_parallel_size", degree)
+    reading.take("ep", "moe_expert_parallel_size", whole)
     if reading.read("sequence_parallel", flag):
         reading.put("sp", True, "sequence_parallel")
 
@@ -181,8 +181,8 @@ FORMAT = LaunchFormat(
     fixed={"framework": "megatron-deepspeed"},
     keys=(
         Key("pipe_parallel_size", "pp", degree, 1),
-        Key("model_parallel_size", "tp", degree, 1),
-        Key("context_parallel_size", "cp", degree),
+        Key("model_parallel_size", "tp", whole, 1),
+        Key("context_parallel_size", "cp", whole),
         Key("train_micro_batch_size_per_gpu", "micro-batch", whole),
         Key("train_batch_size", "global-batch", whole),
         Key("gradient_accumulation_steps|gas", "grad-accum", whole, 1),

@@ -10,7 +10,7 @@ from napkin.inputs.launch.precisions import adapters
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_amount, take_fsdp
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, number, whole, word
+from napkin.inputs.launch.values import flag, number, whole, word
 
 RENAMED = {
     "training_config.model_config.peft_config.r": "lora_r",
@@ -67,7 +67,7 @@ def _others(reading: Reading) -> None:
     reading.derive("framework", "fsdp", "strategy.fsdp_config")
     take_fsdp(reading, "strategy.fsdp_config")
     for key in ("ring_attn_size", "ulysses_sequence_parallel_size"):
-        size = reading.read(key, degree)
+        size = reading.read(key, whole)
         if size and size > 1:
             reading.put("cp", size, key)
     again = reading.read("gradient_checkpointing", flag)

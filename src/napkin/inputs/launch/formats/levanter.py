@@ -12,7 +12,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import vocabulary_of
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
-from napkin.inputs.launch.values import degree, flag, number, whole
+from napkin.inputs.launch.values import flag, number, whole
 
 M, T = "model", "trainer"
 SIZES = ("seq_len", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
@@ -125,7 +125,7 @@ def _layout(reading: Reading) -> None:
         reading.put("zero", 0, axis)
     else:
         reading.derive("zero", 3, axis) if axis in reading.source else reading.default("zero", 3, axis)
-    reading.take("tp", model_axis, degree)
+    reading.take("tp", model_axis, whole)
     for key in (f"{T}.replica_ici_axis_size", f"{T}.replica_dcn_axis_size"):
         if (reading.read(key, whole) or 1) > 1:
             reading.ask("dp-shard", key)

@@ -22,7 +22,7 @@ from napkin.inputs.launch.shared import (
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.towers import take_towers
-from napkin.inputs.launch.values import Open, calculated, degree, flag, natural, whole, word
+from napkin.inputs.launch.values import Open, calculated, flag, natural, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
 CORE = (
@@ -170,7 +170,7 @@ def _of_megatron(reading: Reading) -> None:
         ("context_parallel_size", "cp"),
         ("virtual_pipeline_model_parallel_size", "vp"),
     ):
-        reading.take(option, key, degree)
+        reading.take(option, key, whole)
     if reading.read("sequence_parallel", flag) is not None:
         on = bool(reading.read("sequence_parallel", flag)) and (reading.value_of("tp") or 1) > 1
         reading.put("sp", on, "sequence_parallel")

@@ -9,7 +9,7 @@ from napkin.inputs.launch.precisions import adapters
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_amount, take_deepspeed_file
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, whole
+from napkin.inputs.launch.values import flag, natural, whole
 
 P, Q, D = "peft_config", "quant_config", "dist_config"
 
@@ -46,8 +46,8 @@ def _layout(reading: Reading) -> None:
         reading.refuse(f"{D}.name", f"napkin does not know the backend {name[:40]!r}", "zero")
     else:
         reading.default("zero", 0, f"{D}.name")
-    reading.take("cp", "cp_size", degree)
-    reading.take("dp-shard", "mp_shard_size", degree)
+    reading.take("cp", "cp_size", whole)
+    reading.take("dp-shard", "mp_shard_size", whole)
 
 
 def _batch(reading: Reading) -> None:

@@ -8,7 +8,7 @@ from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, number, product, whole, word
+from napkin.inputs.launch.values import flag, number, product, whole, word
 
 TRAINS = ("base_config", "per_device_batch_size", "max_target_length", "steps", "remat_policy", "ici_fsdp_parallelism")
 DEGREES = (("tensor", "tp"), ("pipeline", "pp"), ("expert", "ep"), ("context", "cp"), ("sequence", "cp"))
@@ -45,7 +45,7 @@ def layout(reading: Reading) -> None:
         found = []
         for net in ("ici", "dcn"):
             key = f"{net}_{part}_parallelism"
-            size = reading.read(key, left_over)
+            size = reading.read(key, whole)
             if key in reading.source:
                 keys.append(key)
                 sizes.append(size)
@@ -55,16 +55,16 @@ def layout(reading: Reading) -> None:
             reading.put(option, product([size or 1 for _, size in known]), *(key for key, _ in known))
     copies = [key for key in ("ici_data_parallelism", "dcn_data_parallelism") if key in reading.source]
     fsdp, across = "ici_fsdp_parallelism", "dcn_fsdp_parallelism"  # one mesh axis
-    shard = reading.read(fsdp, left_over)
-    slices = reading.read(across, left_over)
+    shard = reading.read(fsdp, whole)
+    slices = reading.read(across, whole)
     if across in reading.source:
         keys.append(across)
         shard = shard * slices if shard and slices else None
     for key in copies:
-        sizes.append(reading.read(key, left_over))
+        sizes.append(reading.read(key, whole))
     if shard and shard > 1:
         reading.put("dp-shard", shard, *[key for key in (fsdp, across) if key in reading.source])
-    elif any((reading.read(key, left_over) or 1) > 1 for key in copies):
+    elif any((reading.read(key, whole) or 1) > 1 for key in copies):
         reading.ask("dp-shard", *copies, *[key for key in (fsdp, across) if key in reading.source])
     stage = 0 if shard == 1 else 3
     reading.derive("zero", stage, fsdp) if fsdp in reading.source else reading.default("zero", stage, fsdp)
@@ -89,7 +89,7 @@ def _batch(reading: Reading) -> None:
         else:
             reading.default(option, default, key)
     _micro_batch(reading)
-    steps = reading.read("steps", lambda value: None if value == -1 else whole(value))
+    steps = reading.read("steps", whole)
     epochs = reading.read("num_epoch", number)
     if steps:
         reading.put("steps", steps, "steps")
@@ -116,11 +116,11 @@ def _micro_batch(reading: Reading) -> None:
         if option != "ep"
         for name in (f"ici_{part}_parallelism", f"dcn_{part}_parallelism")
     ]
-    asked = [one for one in shared if one in reading.source and reading.read(one, left_over) is None]
+    asked = [one for one in shared if one in reading.source and reading.read(one, whole) is None]
     stages = degrees["pp"]
-    parts = (reading.read(pieces, left_over) or stages) if stages > 1 else 1
+    parts = (reading.read(pieces, whole) or stages) if stages > 1 else 1
     total = (12 if each is None else each) * product(list(degrees.values()))
-    used = [one for one in shared if (reading.read(one, left_over) or 1) > 1]
+    used = [one for one in shared if (reading.read(one, whole) or 1) > 1]
     if asked or total < 1 or total != int(total) or int(total) % parts:
         reading.ask("micro-batch", key, *asked, *used)
         return
@@ -132,11 +132,6 @@ def _micro_batch(reading: Reading) -> None:
         reading.derive("micro-batch", int(total) // parts, key, *used)
     else:
         reading.put("micro-batch", int(total), key)
-
-
-def left_over(value: object) -> int | None:
-    """Return a degree of the mesh; None for -1, what the other degrees leave."""
-    return None if value == -1 else degree(value)
 
 
 def _task(reading: Reading) -> None:

@@ -7,7 +7,7 @@ from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.megatron.graphs import take_graphs
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, whole
+from napkin.inputs.launch.values import flag, whole
 
 BLOCKS = """train model optimizer scheduler dataset logger tokenizer checkpoint dist ddp ft straggler nvrx_straggler rng
     rerun_state_machine mixed_precision comm_overlap peft profiling validation inprocess_restart tensor_inspect
@@ -69,12 +69,12 @@ FORMAT = LaunchFormat(
     is_this,
     fixed={"framework": "megatron-core"},
     keys=(
-        Key("model.tensor_model_parallel_size", "tp", degree),
-        Key("model.pipeline_model_parallel_size", "pp", degree),
-        Key("model.context_parallel_size", "cp", degree),
-        Key("model.expert_model_parallel_size", "ep", degree),
-        Key("model.expert_tensor_parallel_size", "etp", degree),
-        Key("model.virtual_pipeline_model_parallel_size", "vp", degree, silent=True),
+        Key("model.tensor_model_parallel_size", "tp", whole),
+        Key("model.pipeline_model_parallel_size", "pp", whole),
+        Key("model.context_parallel_size", "cp", whole),
+        Key("model.expert_model_parallel_size", "ep", whole),
+        Key("model.expert_tensor_parallel_size", "etp", whole),
+        Key("model.virtual_pipeline_model_parallel_size", "vp", whole, silent=True),
         Key("model.seq_length|dataset.seq_length", "seq", whole),
         Key("train.micro_batch_size", "micro-batch", whole),
         Key("train.global_batch_size", "global-batch", whole),

@@ -33,7 +33,7 @@ from napkin.inputs.launch.shared import take_amount, take_liger
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, FROM_FILE
 from napkin.inputs.launch.towers import take_towers
-from napkin.inputs.launch.values import degree, flag, whole
+from napkin.inputs.launch.values import flag, whole
 
 RLHF = ("dpo", "orpo", "simpo", "kto", "rm", "ppo", "grpo", "gkd")
 """Values of rlhf_type that are napkin tasks under the same name."""
@@ -217,12 +217,12 @@ FORMAT = LaunchFormat(
     is_this,
     fixed={"trainer": "ms-swift"},
     keys=(
-        Key("tensor_model_parallel_size", "tp", degree),
-        Key("pipeline_model_parallel_size", "pp", degree),
-        Key("context_parallel_size", "cp", degree),
-        Key("expert_model_parallel_size", "ep", degree),
-        Key("expert_tensor_parallel_size", "etp", degree),
-        Key("virtual_pipeline_model_parallel_size", "vp", degree, silent=True),
+        Key("tensor_model_parallel_size", "tp", whole),
+        Key("pipeline_model_parallel_size", "pp", whole),
+        Key("context_parallel_size", "cp", whole),
+        Key("expert_model_parallel_size", "ep", whole),
+        Key("expert_tensor_parallel_size", "etp", whole),
+        Key("virtual_pipeline_model_parallel_size", "vp", whole, silent=True),
         Key("decoder_first_pipeline_num_layers", "first-stage-layers", whole),
         Key("decoder_last_pipeline_num_layers", "last-stage-layers", whole),
     ),

@@ -10,7 +10,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model, take_updates
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
-from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole
+from napkin.inputs.launch.values import flag, names, natural, number, product, whole
 
 P = "policy"
 D, M, G = f"{P}.dtensor_cfg", f"{P}.megatron_cfg", f"{P}.generation"
@@ -85,7 +85,7 @@ def _layout(reading: Reading) -> None:
     if megatron:
         reading.derive("implementation", "megatron", f"{block}.enabled")
     for option, name in words.items():
-        reading.take(option, f"{block}.{name}", degree)
+        reading.take(option, f"{block}.{name}", whole)
     if (reading.value_of("tp") or 1) > 1:
         together = reading.read(f"{block}.sequence_parallel", flag)
         reading.put("sp", bool(together), f"{block}.sequence_parallel")
@@ -149,7 +149,7 @@ def _rollout(reading: Reading, trained: int) -> None:
             passes = reading.read(f"{block}.ppo_epochs", whole) or 1
             take_updates(reading, count * each * passes, trained, prompts, samples, f"{P}.train_global_batch_size")
     share, ranks = f"{G}.vllm_cfg.gpu_memory_utilization", f"{G}.vllm_cfg.tensor_parallel_size"
-    reading.take("rollout-tp", ranks, degree)
+    reading.take("rollout-tp", ranks, whole)
     shared = reading.read(f"{G}.colocated.enabled", flag)
     if shared is False:
         _apart(reading)

@@ -10,7 +10,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_updates
 from napkin.inputs.launch.shared import take_deepspeed_file, take_liger
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, natural, number, product, whole, word
+from napkin.inputs.launch.values import flag, names, natural, number, product, whole, word
 
 PROGRAMS = {
     "finetune.py": "sft",
@@ -82,7 +82,7 @@ def _machine(reading: Reading) -> None:
     if _program(source) in OF_OLMO_CORE:
         reading.derive("framework", "fsdp", _program(source))
         reading.default("zero", 3, "fsdp_shard_degree")
-        reading.take("dp-shard", "fsdp_shard_degree", degree)
+        reading.take("dp-shard", "fsdp_shard_degree", whole)
     elif "deepspeed_config_file" in source:
         take_deepspeed_file(reading, "deepspeed_config_file")
     elif reading.find("zero_stage") is not None:
@@ -94,7 +94,7 @@ def _machine(reading: Reading) -> None:
         ("context_parallel_degree", "cp"),
         ("tensor_parallel_degree", "tp"),
     ):
-        reading.take(option, key, degree)
+        reading.take(option, key, whole)
 
 
 def _offload(reading: Reading, optimizer: str, parameters: str) -> None:
@@ -194,7 +194,7 @@ def _grpo(reading: Reading) -> None:
     else:
         reading.derive("framework", "fsdp", program)
         reading.default("zero", 3, "fsdp_shard_degree")
-    reading.take("cp", "sequence_parallel_size", degree)
+    reading.take("cp", "sequence_parallel_size", whole)
     weight = reading.read("beta", number)
     kept = reading.read("load_ref_policy", flag)
     used = kept is not False and (weight is None or weight > 0)

@@ -9,7 +9,7 @@ from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import of_openrlhf, take_other_model
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
+from napkin.inputs.launch.values import flag, natural, number, product, whole
 
 TASKS = {
     "train_sft": "sft",
@@ -181,7 +181,7 @@ def _setup(reading: Reading) -> None:
         (("ds.tensor_parallel_size", "ds_tensor_parallel_size"), "tp"),
     ):
         key = _first(reading, *names_)
-        reading.take(option, key, degree)
+        reading.take(option, key, whole)
 
 
 def _adapter(reading: Reading) -> None:

@@ -10,7 +10,7 @@ from napkin.inputs.launch.rollouts import take_other_model
 from napkin.inputs.launch.shapes import has_experts
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
-from napkin.inputs.launch.values import Open, degree, flag, natural, number, whole, word
+from napkin.inputs.launch.values import Open, flag, natural, number, whole, word
 
 ORC, D = "orchestrator", "deployment"
 GROUP = f"{ORC}.group_size|{ORC}.rollouts_per_example"
@@ -116,11 +116,11 @@ def _layout(reading: Reading) -> None:
         reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
     reading.default("zero", 3, f"{block}.reshard_after_forward")
     for name, option in (("cp", "cp"), ("tp", "tp")):
-        reading.take(option, f"{block}.{name}", degree)
+        reading.take(option, f"{block}.{name}", whole)
     if str(reading.source.plain(f"{block}.ep") or "").lower() == "auto":
         reading.ask("ep", f"{block}.ep")
     else:
-        reading.take("ep", f"{block}.ep", degree)
+        reading.take("ep", f"{block}.ep", whole)
     copies, islands = f"{block}.dp_replicate", f"{D}.nodes_per_fsdp_group"
     number_of, ranks = reading.read(copies, whole) or 1, reading.value_of("gpus")
     engines = str(reading.value_of("rollout") or "").partition("separate:")[2]
@@ -180,7 +180,7 @@ def _batch(reading: Reading) -> None:
     behind = reading.named(f"{ORC}.max_off_policy_steps", f"{ORC}.max_async_level", "max_async_level", "async_level")
     reading.take("off-policy-steps", behind, natural)
     reading.default("off-policy-steps", 1 if reading.source.has_any(*OLDER) else 8, behind)
-    reading.take("rollout-tp", ENGINE_TP, degree)
+    reading.take("rollout-tp", ENGINE_TP, whole)
 
 
 def _others(reading: Reading) -> None:

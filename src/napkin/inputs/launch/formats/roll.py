@@ -13,7 +13,7 @@ from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_other_model, take_updates
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, number, product, whole, word
+from napkin.inputs.launch.values import degree, flag, natural, number, product, whole, word
 
 ROLES = {"actor_train": "grpo", "sft_train": "sft"}
 """Blocks of the trained model → task; for RL the advantage estimator decides."""
@@ -98,10 +98,10 @@ def _layout(reading: Reading) -> None:
         if again is not None:
             reading.put("zero", 3 if again else 2, _config(reading, "reshard_after_forward"))
         reading.default("zero", 3, _config(reading, "reshard_after_forward"))
-        size = reading.read(_config(reading, "fsdp_size"), degree)
-        if size and size < (reading.value_of("gpus") or size):
+        size = reading.read(_config(reading, "fsdp_size"), natural)
+        if size and 1 < size < (reading.value_of("gpus") or size):
             reading.put("dp-shard", size, _config(reading, "fsdp_size"))
-        reading.take("ep", _config(reading, "ep_size"), degree)
+        reading.take("ep", _config(reading, "ep_size"), whole)
         reading.take("cp", f"{role}.model_args.ulysses_size", degree)
         if reading.read(_config(reading, "offload_policy"), flag):
             reading.put("offload", "optimizer,parameters", _config(reading, "offload_policy"))
@@ -115,8 +115,8 @@ def _megatron_layout(reading: Reading, name: str) -> None:
     reading.derive("framework", "megatron-core", name)
     reading.derive("implementation", "megatron", name)
     for option, key in DEGREES.items():
-        reading.take(option, _config(reading, key), degree)
-    reading.take("vp", _config(reading, "virtual_pipeline_model_parallel_size"), degree)
+        reading.take(option, _config(reading, key), whole)
+    reading.take("vp", _config(reading, "virtual_pipeline_model_parallel_size"), whole)
     together, sharded = _config(reading, "sequence_parallel"), _config(reading, "use_distributed_optimizer")
     if (reading.value_of("tp") or 1) > 1:
         reading.take("sp", together, flag)
@@ -215,7 +215,7 @@ def _engine(reading: Reading) -> None:
     """Read the engine: on the training GPUs or on others."""
     mine, others = (devices(reading.source.plain(f"{one}.device_mapping")) for one in ("actor_train", "actor_infer"))
     share = f"{INFER}.gpu_memory_utilization|{INFER}.mem_fraction_static"
-    reading.take("rollout-tp", f"{INFER}.tensor_parallel_size|{INFER}.tp_size", degree)
+    reading.take("rollout-tp", f"{INFER}.tensor_parallel_size|{INFER}.tp_size", whole)
     if mine is None or others is None:
         reading.ask("rollout", "actor_infer.device_mapping")
     elif not set(mine) & set(others):

@@ -10,7 +10,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_other_model, take_padding, take_updates
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
-from napkin.inputs.launch.values import degree, flag, natural, number, product, whole
+from napkin.inputs.launch.values import flag, natural, number, product, whole
 
 T, P, G = "trainer", "trainer.policy", "generator"
 E = f"{G}.inference_engine"
@@ -71,7 +71,7 @@ def _machine(reading: Reading) -> None:
         reading.derive("gpus", product([size or 1 for size in sizes]), *stated)
     else:
         reading.default("gpus", 1, *keys)
-    reading.take("rollout-tp", ENGINE_TP, degree)
+    reading.take("rollout-tp", ENGINE_TP, whole)
     if shared is False:
         _engines_apart(reading)
         return
@@ -91,7 +91,7 @@ def _engines_apart(reading: Reading) -> None:
     """Add the engines' GPUs, and the reference's if it has its own."""
     names = (ENGINES, ENGINE_TP, *(f"{E}.{kind}_parallel_size" for kind in ("pipeline", "data")))
     keys = [reading.named(*one.split("|")) for one in names]
-    sizes = [reading.read(key, degree) or 1 for key in keys]
+    sizes = [reading.read(key, whole) or 1 for key in keys]
     trainers = reading.inputs["gpus"]
     if reading.open_among(*keys) or trainers.value is None:
         reading.ask("rollout", keys[0])
@@ -124,7 +124,7 @@ def _take_megatron(reading: Reading, key: str) -> None:
     reading.derive("framework", "megatron-core", key)
     reading.derive("implementation", "megatron", key)
     for name, option in DEGREES.items():
-        reading.take(option, f"{M}.{name}", degree)
+        reading.take(option, f"{M}.{name}", whole)
     if (reading.value_of("tp") or 1) > 1:
         reading.derive("sp", True, f"{M}.tensor_model_parallel_size")
     reading.default("zero", 1, key)
@@ -151,10 +151,10 @@ def _take_fsdp(reading: Reading, key: str) -> None:
     if again is not None:
         reading.put("zero", 3 if again else 2, reshard)
     reading.default("zero", 3, reshard)
-    reading.take("dp-shard", f"{F}.fsdp_size", lambda value: None if value == -1 else degree(value), silent=True)
+    reading.take("dp-shard", f"{F}.fsdp_size", whole, silent=True)
     if reading.read(f"{F}.cpu_offload", flag):
         reading.put("offload", "optimizer,parameters", f"{F}.cpu_offload")
-    reading.take("cp", f"{P}.sequence_parallel_size", degree)
+    reading.take("cp", f"{P}.sequence_parallel_size", whole)
     again = reading.read(f"{T}.gradient_checkpointing", flag)
     if again is not None:
         reading.put("recompute", "full" if again else "none", f"{T}.gradient_checkpointing")

@@ -13,7 +13,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_updates
 from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, number, whole, word
+from napkin.inputs.launch.values import flag, natural, number, whole, word
 
 ESTIMATORS = {"grpo": "grpo", "gspo": "grpo", "cispo": "grpo", "ppo": "ppo",
               "reinforce_plus_plus": "rloo", "reinforce_plus_plus_baseline": "rloo"}  # fmt: skip
@@ -150,8 +150,8 @@ def _rollout(reading: Reading) -> None:
             reading.derive("gpus", actors + others, "actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus")
     else:
         reading.ask("rollout", "rollout_num_gpus")
-    pipes = reading.read("sglang_pp_size|sglang_pipeline_parallel_size", degree) or 1
-    engine = reading.read("rollout_num_gpus_per_engine", degree)
+    pipes = reading.read("sglang_pp_size|sglang_pipeline_parallel_size", whole) or 1
+    engine = reading.read("rollout_num_gpus_per_engine", whole)
     if engine:
         reading.derive("rollout-tp", engine // pipes or 1, "rollout_num_gpus_per_engine")
     else:

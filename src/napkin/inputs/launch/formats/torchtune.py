@@ -10,7 +10,7 @@ from napkin.inputs.launch.names import lora_targets, model_of, take_optimizer
 from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, names, number, whole
+from napkin.inputs.launch.values import flag, names, number, whole
 
 LENGTHS = "tokenizer.max_seq_len|dataset.max_seq_len"
 """The longest sample: the tokenizer's since torchtune 0.3, the data set's before."""
@@ -127,9 +127,9 @@ def _layout(reading: Reading) -> None:
         )
         if key in source
     ]
-    reading.take("tp", "tensor_parallel_dim", degree)
-    reading.take("cp", "context_parallel_dim", degree)
-    size = reading.read("data_parallel_shard_dim", lambda value: None if value == -1 else degree(value))
+    reading.take("tp", "tensor_parallel_dim", whole)
+    reading.take("cp", "context_parallel_dim", whole)
+    size = reading.read("data_parallel_shard_dim", whole)
     if size and "data_parallel_shard_dim" in source:
         reading.put("dp-shard", size, "data_parallel_shard_dim")
     whole_layers = reading.read("fsdp_reshard_after_forward", flag)

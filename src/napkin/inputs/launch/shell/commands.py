@@ -171,9 +171,13 @@ class Commands:
             plain = plain.lstrip("/")
         if not plain or plain.startswith(("/", "~")) or self._sourced > MOST_SOURCED:
             return
+        sets = "it may set what the command passes on"
+        if plain.startswith("<"):  # source <(curl …)
+            self.undecided.setdefault("source <(…)", f"is the output of a command; {sets}")
+            return
         path = path_of(self.name, plain)
         if path is None and not plain.endswith("activate"):
-            self.undecided.setdefault(f"source {plain[:50]}", "was not found; it may set what the command passes on")
+            self.undecided.setdefault(f"source {plain[:50]}", f"was not found; {sets}")
         if path is not None:
             self._follow(statements(clean(read_text(path))))
             self.ended = "" if self.ended == "return" else self.ended

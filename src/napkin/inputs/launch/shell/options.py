@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch.checks import ALLOCATED
@@ -160,7 +160,9 @@ def _chosen(script: Commands, name: str, line: int) -> tuple[Sequence[str], Mapp
             if started
             else "no training command with options was found"
         )
-        raise NapkinError(f"{name}: {what}", "give the script that starts the training program, with its options")
+        raise unsourced(name, script.undecided) or NapkinError(
+            f"{name}: {what}", "give the script that starts the training program, with its options"
+        )
     best = max(found, key=lambda one: (one.weight > 0 and not _OF_OTHER_JOBS.search(one.program), one.weight))
     runs = [one for one in found if one.program == best.program and 2 * one.weight > best.weight]
     if line:
@@ -169,6 +171,12 @@ def _chosen(script: Commands, name: str, line: int) -> tuple[Sequence[str], Mapp
         if line < best.line or (last is not None and line >= last):
             raise NapkinError(f"{name}:{line}: no command starts here", f"omit the line: --from {name}")
     return best.words, best.options, [one.line for one in runs if one is not best and one.options != best.options]
+
+
+def unsourced(name: str, unread: Iterable[str]) -> NapkinError | None:
+    """Return the error of a script that sources one that is not here; None if it sources none."""
+    found = next((key.partition(" ")[2] for key in unread if key.startswith("source ")), "")
+    return NapkinError(f"{name}: sources {found}, which was not found", "give it beside the script") if found else None
 
 
 def _held(script: Commands) -> list[tuple[int, list[str]]]:
