@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from napkin.architectures.attention_parts import Heads, OutputGate, QkNorm, QkvProjections, Rope, Scaling, Scores
-from napkin.architectures.blocks import NormStyle, Operations
+from napkin.architectures.blocks import RMS, NormStyle, Operations
 from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
@@ -77,8 +77,14 @@ class Attention:
         kv_source, kv_width = self.memory or source, heads.memory_width or heads.width
         key_bias = how.bias if how.key_bias is None else how.key_bias
         query, q_out = (prefix + "q_gate", 2 * heads.q_width) if how.gated else (prefix + "q", heads.q_width)
+        first: Operations = ()
+        q_source, q_width = source, heads.width
+        if how.narrow:
+            low, q_source, q_width = prefix + "q_narrow", prefix + "q_narrow_norm", how.narrow
+            first = (Matmul(low, (source,), heads.width, q_width, how.bias), RMS(q_source, low, q_width))
         operations: Operations = (
-            Matmul(query, (source,), heads.width, q_out, how.bias, COLUMN, role="" if how.gated else self._role(QUERY)),
+            *first,
+            Matmul(query, (q_source,), q_width, q_out, how.bias, COLUMN, role="" if how.gated else self._role(QUERY)),
             Matmul(prefix + "k", (kv_source,), kv_width, heads.k_width, key_bias, COLUMN, role=self._role(KEY)),
             Matmul(prefix + "v", (kv_source,), kv_width, heads.v_width, how.bias, COLUMN, role=self._role(VALUE)),
         )

@@ -64,6 +64,7 @@ class QkvProjections:
     repeated  the one key and value of a group are repeated for its queries
     clamped   the results of the projections are clamped to an interval
     gated     the queries' projection also returns a gate: o = (σ(gate) ⊙ heads)·Wo
+    narrow    queries come through a bottleneck of this width, whose result is normalized (0: they do not)
     """
 
     bias: bool = False
@@ -75,6 +76,7 @@ class QkvProjections:
     repeated: bool = False
     clamped: bool = False
     gated: bool = False
+    narrow: int = 0
 
 
 @record

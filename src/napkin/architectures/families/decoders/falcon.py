@@ -11,7 +11,7 @@ from napkin.architectures.decoder import Decoder
 from napkin.architectures.decoder_parts import Inner, RotaryPositions, activation_in, always
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.reading import kv_heads_of
-from napkin.architectures.record import Architecture
+from napkin.architectures.record import Architecture, like
 from napkin.autograd.tensors import Tensor
 from napkin.elementwise import Number
 from napkin.inputs.model import Config
@@ -94,4 +94,25 @@ FALCON = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (FALCON,)
+
+def as_published(config: Config) -> Model:
+    """Return Falcon as its first files describe it (configuration_RW.py of tiiuae/falcon-40b and falcon-7b): several
+    key/value heads mean the new architecture."""
+    config.restate("new_decoder_architecture", config.has("num_kv_heads"))
+    return falcon(config)
+
+
+REFINED_WEB = like(
+    FALCON,
+    "RefinedWeb",
+    build=as_published,
+    config_class="",
+    aliases={
+        "n_embed": "hidden_size", "n_head": "num_attention_heads", "n_head_kv": "num_kv_heads",
+        "n_layer": "num_hidden_layers",
+    },
+    defaults={"multi_query": False, "parallel_attn": True},
+)  # fmt: skip
+REFINED_WEB_MODEL = like(REFINED_WEB, "RefinedWebModel")
+
+ARCHITECTURES = (FALCON, REFINED_WEB, REFINED_WEB_MODEL)

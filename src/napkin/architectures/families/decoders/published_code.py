@@ -2,20 +2,25 @@
 
 Fields are those of each model's own configuration class: XVERSE (configuration_xverse.py), Aquila, Skywork, Orion
 (modeling_orion.py: LayerNorm in place of RMSNorm), 360Zhinao (modeling_zhinao.py: one projection of queries, keys and
-values with a bias), Yi (configuration_yi.py), MiMo (modeling_mimo.py: Qwen2 with a prediction module), and two that
-predict masked tokens, each of which sees all others: Dream (modeling_dream.py) and LLaDA (arXiv 2502.09992,
-configuration_llada.py).
+values with a bias), Yi (configuration_yi.py), MiMo (modeling_mimo.py: Qwen2 with a prediction module), InternLM
+(modeling_internlm.py: biases in attention), TeleChat (modeling_telechat.py: biases of both output projections, keys and
+values from one) and TeleChat3, PLaMo (modeling_plamo.py: parallel branches, a key/value head for n_shared_head
+queries), StableLM before it was in transformers (configuration_stablelm_epoch.py), and two that predict masked tokens,
+each of which sees all others: Dream (modeling_dream.py) and LLaDA (arXiv 2502.09992, configuration_llada.py).
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+from napkin.architectures.arrangements import parallel
 from napkin.architectures.blocks import LAYER
 from napkin.architectures.decoder import Decoder
-from napkin.architectures.decoder_parts import scored
-from napkin.architectures.dimensions import dimensions
+from napkin.architectures.decoder_parts import always, scored
+from napkin.architectures.dimensions import Dimensions, dimensions
+from napkin.architectures.families.decoders.gpt_neox import STABLELM
 from napkin.architectures.families.decoders.qwen import QWEN2
+from napkin.architectures.mixture import Feed
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.model import Model
@@ -39,6 +44,61 @@ ZHINAO = like(
 )
 YI = like(XVERSE, "yi", sizes=dimensions, ignored=("pretraining_tp",))
 MIMO = like(QWEN2, "mimo", predicts=True, only=(("attention_bias", (True,)), ("use_mrope", (False,))))
+INTERNLM = like(XVERSE, "internlm", bias="bias", out_bias="bias", ignored=("rotary",), defaults={"bias": True})
+TELECHAT3 = like(
+    XVERSE,
+    "telechat3",
+    sizes=dimensions,
+    bias="attention_bias",
+    out_bias="attention_bias",
+    mlp_bias="mlp_bias",
+    defaults={"attention_bias": False, "mlp_bias": False, "head_dim": None},
+)
+STABLELM_EPOCH = like(
+    STABLELM, "stablelm_epoch", config_class="",
+    aliases={"num_heads": "num_attention_heads"},
+    only=(("rope_pct", (0.25,)),),
+    ignored=("norm_eps", "rope_theta", "rotary_scaling_factor"),
+)  # fmt: skip
+
+
+def _last_biased(config: Config, usual: Feed) -> Feed:
+    """Give the last matrix a bias."""
+    return partial(usual, out_bias=True)
+
+
+TELECHAT = like(
+    XVERSE,
+    "telechat",
+    out_bias=True,
+    feed_forward=_last_biased,
+    only=(("apply_residual_connection_post_layernorm", (False,)), ("embed_layernorm", (False,))),
+    ignored=("base_seqlen", "logn", "seq_length", "training_seqlen", "hidden_dropout", "unk_token_id", "flash_attn"),
+    aliases={
+        "n_head": "num_attention_heads", "n_layer": "num_hidden_layers", "ffn_hidden_size": "intermediate_size",
+    },
+    modules={
+        "q": "self_attention.query", "o": "self_attention.dense", "embedding": "transformer.word_embeddings",
+    },
+)  # fmt: skip
+
+
+def _shared_heads(config: Config) -> Dimensions:
+    """Read PLaMo's dimensions."""
+    heads, sharing = config.integer("num_attention_heads"), config.integer("n_shared_head")
+    if heads % sharing:
+        raise config.refuse("n_shared_head", f"does not divide {heads} attention heads")
+    return dimensions(config, kv_heads=heads // sharing, own_head_dim=False)
+
+
+PLAMO = like(
+    XVERSE,
+    "plamo",
+    sizes=_shared_heads,
+    arrangement=always(parallel),
+    ignored=("tokenizer_class",),
+    defaults={"n_shared_head": 8},
+)
 BOTH_SIDES = scored(causal=False)
 _MASKED_QWEN2 = like(QWEN2, "Dream", attention=BOTH_SIDES, ignored=("use_mrope", "mask_token_id"))
 
@@ -82,4 +142,7 @@ LLADA = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (XVERSE, AQUILA, SKYWORK, ORION, ZHINAO, YI, MIMO, DREAM, LLADA)
+ARCHITECTURES = (
+    *(XVERSE, AQUILA, SKYWORK, ORION, ZHINAO, YI, MIMO, INTERNLM, TELECHAT, TELECHAT3, PLAMO, STABLELM_EPOCH, DREAM),
+    LLADA,
+)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+from napkin.architectures.assembly import runs_of
 from napkin.architectures.attention_parts import Rope, gated
 from napkin.architectures.blocks import RMS, Operations, moe
 from napkin.architectures.decoder import Decoder
@@ -12,15 +14,16 @@ from napkin.architectures.families.mixtures_of_experts.deepseek import DEEPSEEK_
 from napkin.architectures.latent_attention import LatentAttention
 from napkin.architectures.latent_decoder import each_fourth_indexed
 from napkin.architectures.layer_plans import by_type
-from napkin.architectures.mixture import SIGMOID, Mixture, counted
+from napkin.architectures.mixture import SIGMOID, Mixture, Shared, counted
 from napkin.architectures.reading import width
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.expert_kernels import new_shares
 from napkin.operations.implementations import EAGER, FP32_ROUTER, HF
 from napkin.operations.linear import Matmul
-from napkin.operations.model import Model
-from napkin.operations.roles import COLUMN
+from napkin.operations.model import Layer, Model, stack_of
+from napkin.operations.roles import COLUMN, SHARED_TENSOR
+from napkin.operations.views import Share
 from napkin.record import replace
 
 
@@ -42,10 +45,7 @@ def _hy_v4(usual: LatentAttention) -> LatentAttention:
 
 def hunyuan_moe(config: Config) -> Model:
     """Return Hunyuan's mixture, whose files write one number for each layer and much that the class does not know."""
-    for field in ("moe_topk", "num_experts", "num_shared_expert", "moe_intermediate_size"):
-        values = config.fields.get(field)
-        if isinstance(values, list) and values and values == values[:1] * len(values):
-            config.restate(field, values[0])
+    _one_for_all(config)
     for field, value in (("num_shared_expert", 1), ("use_mixed_mlp_moe", True), ("norm_type", "rms")):
         config.must_be(field, value)
     for field in ("use_cla", "use_mla", "mlp_bias", "add_classification_head", "moe_layer_num_skipped"):
@@ -53,12 +53,71 @@ def hunyuan_moe(config: Config) -> Model:
     config.must_be("moe_intermediate_size", config.integer("intermediate_size"))
     heads, head_dim = config.integer("num_attention_heads"), config.optional_integer("head_dim")
     config.must_be("attention_head_dim", head_dim or width(config) // heads)
-    config.ignore("cla_share_factor", "class_num", "dense_list", "group_limited_greedy", "moe_drop_tokens")
-    config.ignore("moe_random_routing_dropped_token", "org_vocab_size", "pool_type", "position_embedding_xdrope")
-    config.ignore("use_qk_norm", "use_rotary_pos_emb", "skip_cls_token", "num_media_embeds", "vit_path", "pad_id")
-    config.ignore("mask_init_id", "im_end_id", "im_newline_id", "im_start_id", "text_start_id", "text_end_id")
-    config.ignore("video_start_id", "video_end_id", "anyres_vit_max_image_size", "anyres_pooling_size")
+    config.ignore("cla_share_factor", "use_qk_norm", *_NO_COUNT)
     return _MOE(config)
+
+
+_NO_COUNT = (
+    *("class_num", "dense_list", "group_limited_greedy", "moe_drop_tokens", "moe_random_routing_dropped_token"),
+    *("org_vocab_size", "pool_type", "position_embedding_xdrope", "use_rotary_pos_emb", "skip_cls_token", "pad_id"),
+    *("num_media_embeds", "vit_path", "mask_init_id", "im_end_id", "im_newline_id", "im_start_id", "text_start_id"),
+    *("text_end_id", "video_start_id", "video_end_id", "anyres_vit_max_image_size", "anyres_pooling_size"),
+)
+"""Fields of Hunyuan's files that change no count."""
+
+
+def _one_for_all(config: Config) -> None:
+    """Read a list that has the same number for each layer as that number."""
+    for field in ("moe_topk", "num_experts", "num_shared_expert", "moe_intermediate_size"):
+        values = config.fields.get(field)
+        if isinstance(values, list) and values and values == values[:1] * len(values):
+            config.restate(field, values[0])
+
+
+def hunyuan_large(config: Config) -> Model:
+    """Return Hunyuan-Large (arXiv:2411.02265; modeling_hunyuan.py of tencent/Tencent-Hunyuan-Large) or a dense model
+    of its code: layers in groups read the keys and values of the first of them (cross-layer attention)."""
+    _one_for_all(config)
+    config.must_be("norm_type", "hf_rms", "rms")
+    for field in ("use_mla", "mlp_bias", "add_classification_head", "moe_layer_num_skipped"):
+        config.must_be(field, False)
+    config.must_be("moe_intermediate_size", config.integer("intermediate_size"))
+    config.ignore("capacity_factor", *_NO_COUNT)
+    model = _LARGE(config)
+    together = config.integer("cla_share_factor") if config.flag("use_cla", otherwise=False) else 1
+    config.ignore("cla_share_factor")
+    return model if together == 1 else _shared_keys(model, together)
+
+
+def _shared_keys(model: Model, together: int) -> Model:
+    """Return a model of equal layers, of which the first of each `together` lends its keys and values to the others."""
+    (stack,) = model.stacks
+    (usual,) = stack.layers
+
+    def layer(first: bool) -> Layer:
+        if first:
+            shares: Operations = (Share("keys", ("k",)), Share("values", ("v",)))
+            at = next(n for n, op in enumerate(usual.operations) if op.name == "v") + 1
+            return Layer(f"{usual.kind}_lending", (*usual.operations[:at], *shares, *usual.operations[at:]))
+        borrowed = {"k": f"{SHARED_TENSOR}keys", "v": f"{SHARED_TENSOR}values"}
+        kept = (op for op in usual.operations if op.name not in borrowed)
+        operations = tuple(replace(op, reads=tuple(borrowed.get(name, name) for name in op.reads)) for op in kept)
+        return Layer(f"{usual.kind}_borrowing", operations)
+
+    runs = runs_of((i % together == 0 for i in range(stack.depth)), layer)
+    return replace(model, stacks=(stack_of(stack.name, stack.before, runs, stack.after),))
+
+
+def _several(config: Config, layers: int) -> Callable[[int], bool]:
+    """Experts in every layer where there are several."""
+    experts = config.integer("num_experts") > 1
+    return lambda i: experts
+
+
+def _mixed(config: Config, inner: int) -> int:
+    """Read the width of the shared experts."""
+    count = config.integer("num_shared_expert", least=0)
+    return count * inner if config.flag("use_mixed_mlp_moe", otherwise=False) else 0
 
 
 _DENSE = Decoder(bias="attention_bias", out_bias="attention_bias", qk_norm=NormedHeads(RMS, after_rope=True))
@@ -69,6 +128,20 @@ _MOE = replace(
         "moe_topk",
         inner="intermediate_size",
         shares_dense=True,
+        normalize=True,
+        upcast=True,
+        block=partial(moe, shared_first=True),
+    ),
+)
+_LARGE = replace(
+    _DENSE,
+    qk_norm=NormedHeads(RMS, after_rope=True, switch="use_qk_norm"),
+    experts=Mixture(
+        "num_experts",
+        "moe_topk",
+        inner="intermediate_size",
+        where=_several,
+        shared=Shared(_mixed, "num_shared_expert"),
         normalize=True,
         upcast=True,
         block=partial(moe, shared_first=True),
@@ -110,6 +183,16 @@ HUNYUAN_MOE = Architecture(
         "router": "mlp.gate.wg", "shared/gate": "mlp.shared_mlp.gate_proj", "shared/up": "mlp.shared_mlp.up_proj",
         "shared/down": "mlp.shared_mlp.down_proj",
     },
+)  # fmt: skip
+HUNYUAN_LARGE = Architecture(
+    "hunyuan",
+    hunyuan_large,
+    implementation=HUNYUAN_MOE.implementation,
+    defaults={
+        **HUNYUAN_MOE.defaults, "num_shared_expert": 1, "use_mixed_mlp_moe": False, "use_qk_norm": False,
+        "attention_bias": False, "cla_share_factor": 1,
+    },
+    modules={**HUNYUAN_MOE.modules},
 )  # fmt: skip
 HY_V3 = Architecture(
     "hy_v3",
@@ -171,4 +254,4 @@ HY_V4_VL = like(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (HUNYUAN_VL, HUNYUAN_DENSE, HUNYUAN_MOE, HY_V3, HY_V4, HY_V4_VL)
+ARCHITECTURES = (HUNYUAN_VL, HUNYUAN_DENSE, HUNYUAN_MOE, HUNYUAN_LARGE, HY_V3, HY_V4, HY_V4_VL)

@@ -13,7 +13,7 @@ from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Rope, Scores
 from napkin.architectures.blocks import Routing, moe
 from napkin.architectures.reading import FULL, activation, balance_loss, rotary_dim
-from napkin.architectures.record import Architecture
+from napkin.architectures.record import Architecture, like
 from napkin.architectures.recurrent_blocks import lightning
 from napkin.architectures.recurrent_parts import LINEAR, Hybrid, grouped_sizes, heads_of, hybrid, kinds
 from napkin.inputs.model import Config
@@ -70,6 +70,19 @@ def _routing(config: Config) -> Routing:
     return Routing(experts, top_k, normalize=True, jitter=jitter)
 
 
+def as_published(config: Config) -> Model:
+    """Return MiniMax-Text-01 or M1 as their own code builds it (modeling_minimax_text_01.py): the file lists 1 for a
+    layer with full attention, and has no experts for all tokens."""
+    listed = config.items("attn_type_list") or []
+    if any(kind not in (0, 1) or isinstance(kind, bool) for kind in listed):
+        raise config.wrong("attn_type_list", "is not a list of 0 and 1")
+    config.restate("layer_types", [(LINEAR, FULL)[kind] for kind in listed])
+    config.must_be("shared_intermediate_size", 0)
+    config.must_be("postnorm", True)
+    config.ignore("shared_moe_mode", *(field for field in config.fields if field.startswith("layernorm_")))
+    return minimax(config)
+
+
 MINIMAX = Architecture(
     "minimax",
     minimax,
@@ -88,4 +101,7 @@ MINIMAX = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (MINIMAX,)
+TEXT_01 = like(MINIMAX, "minimax_text_01", build=as_published, config_class="")
+M1 = like(TEXT_01, "minimax_m1")
+
+ARCHITECTURES = (MINIMAX, TEXT_01, M1)

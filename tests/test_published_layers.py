@@ -1,0 +1,175 @@
+"""Models whose code comes with their weights and whose layers differ: published totals, and sums by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from napkin.counting.params import params
+from napkin.errors import NapkinError
+from tests.conftest import model_of
+
+OPENELM: dict[str, Any] = {
+    "activation_fn_name": "swish", "architectures": ["OpenELMForCausalLM"], "auto_map": {"AutoConfig": "x.Y"},
+    "ffn_dim_divisor": 256, "ffn_with_glu": True, "head_dim": 64, "max_context_length": 2048, "model_dim": 1280,
+    "ffn_multipliers": [0.5, 0.73, 0.97, 1.2, 1.43, 1.67, 1.9, 2.13, 2.37, 2.6, 2.83, 3.07, 3.3, 3.53, 3.77, 4.0],
+    "model_type": "openelm", "normalization_layer_name": "rms_norm", "normalize_qk_projections": True,
+    "num_gqa_groups": 4, "num_kv_heads": [3] * 5 + [4] * 7 + [5] * 4, "num_transformer_layers": 16,
+    "num_query_heads": [12] * 5 + [16] * 7 + [20] * 4, "qkv_multipliers": [0.5, 1.0], "rope_freq_constant": 10000,
+    "rope_max_length": 4096, "share_input_output_layers": True, "vocab_size": 32000,
+}  # fmt: skip
+MINIMAX: dict[str, Any] = {
+    "architectures": ["MiniMaxText01ForCausalLM"], "attn_type_list": ([0] * 7 + [1]) * 10, "head_dim": 128,
+    "hidden_act": "silu", "hidden_size": 6144, "intermediate_size": 9216, "layernorm_mlp_alpha": 3.556,
+    "max_position_embeddings": 10240000, "model_type": "minimax_text_01", "num_attention_heads": 64,
+    "num_experts_per_tok": 2, "num_hidden_layers": 80, "num_key_value_heads": 8, "num_local_experts": 32,
+    "postnorm": True, "rotary_dim": 64, "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid",
+    "tie_word_embeddings": False, "vocab_size": 200064,
+}  # fmt: skip
+FALCON: dict[str, Any] = {
+    "alibi": False, "apply_residual_connection_post_layernorm": False, "architectures": ["RWForCausalLM"],
+    "bias": False, "parallel_attn": True, "vocab_size": 65024,
+}  # fmt: skip
+NAS: dict[str, Any] = {
+    "architectures": ["DeciLMForCausalLM"], "attention_bias": False, "auto_map": {"AutoConfig": "x.Y"},
+    "hidden_act": "silu", "hidden_size": 96, "intermediate_size": None, "mlp_bias": False,
+    "model_type": "nemotron-nas", "num_attention_heads": 6, "num_hidden_layers": 5, "num_key_value_heads": None,
+    "rope_scaling": {"factor": 8.0, "rope_type": "llama3"}, "tie_word_embeddings": False, "vocab_size": 100,
+    "block_configs": [
+        {"attention": {"n_heads_in_group": 3, "no_op": False}, "ffn": {"ffn_mult": 5.25, "no_op": False}},
+        {"attention": {"n_heads_in_group": 6, "window_length": None}, "ffn": {"no_op": True}},
+        {"attention": {"no_op": True}, "ffn": {"ffn_mult": 2.0}},
+        {"attention": {"replace_with_linear": True}, "ffn": {"replace_with_linear": True}},
+        {"attention": {"no_op": True}, "ffn": {"no_op": True}},
+    ],
+}  # fmt: skip
+HUNYUAN: dict[str, Any] = {
+    "add_classification_head": False, "architectures": ["HunYuanForCausalLM"], "attention_bias": False,
+    "cla_share_factor": 2, "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96, "mlp_bias": False,
+    "model_type": "hunyuan", "moe_topk": 1, "norm_type": "hf_rms", "num_attention_heads": 8, "num_experts": 4,
+    "num_hidden_layers": 4, "num_key_value_heads": 2, "num_shared_expert": 1, "tie_word_embeddings": True,
+    "use_cla": True, "use_mixed_mlp_moe": True, "use_qk_norm": True, "use_rotary_pos_emb": True, "vocab_size": 100,
+}  # fmt: skip
+STEP3: dict[str, Any] = {
+    "architectures": ["Step3TextForCausalLM"], "head_dim": 256, "hidden_size": 7168, "intermediate_size": 18432,
+    "max_position_embedding": 65536, "max_seq_len": 65536, "model_type": "step3_text", "moe_intermediate_size": 5120,
+    "moe_layers_enum": ",".join(map(str, range(4, 60))), "moe_num_experts": 48, "moe_top_k": 3,
+    "norm_expert_weight": False, "num_attention_groups": 1, "num_attention_heads": 64, "num_hidden_layers": 61,
+    "share_expert_dim": 5120, "share_q_dim": 2048, "vocab_size": 128815,
+}  # fmt: skip
+
+
+def total(fields: dict[str, Any]) -> int:
+    return int(params(model_of(fields))["params/total"].value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "weights"),
+    [
+        (OPENELM, 271_527_168),  # safetensors total of apple/OpenELM-270M
+        (MINIMAX, 456_089_655_296),  # of MiniMaxAI/MiniMax-Text-01
+        (  # of stabilityai/stablelm-3b-4e1t
+            {
+                "hidden_act": "silu", "hidden_size": 2560, "intermediate_size": 6912, "max_position_embeddings": 4096,
+                "model_type": "stablelm_epoch", "norm_eps": 1e-5, "num_attention_heads": 32, "num_heads": 32,
+                "num_hidden_layers": 32, "num_key_value_heads": 32, "rope_pct": 0.25, "rotary_scaling_factor": 1.0,
+                "tie_word_embeddings": False, "use_qkv_bias": False, "vocab_size": 50304,
+            },
+            2_795_443_200,
+        ),
+        (  # of tiiuae/falcon-40b and falcon-7b
+            {**FALCON, "model_type": "RefinedWeb", "hidden_size": 8192, "n_head": 128, "n_head_kv": 8, "n_layer": 60},
+            41_303_293_952,
+        ),
+        (
+            {**FALCON, "model_type": "RefinedWebModel", "hidden_size": 4544, "multi_query": True, "n_head": 71,
+             "n_layer": 32},
+            6_921_720_704,
+        ),
+    ],
+)  # fmt: skip
+def test_published_totals(fields: dict[str, Any], weights: int) -> None:
+    assert total(fields) == weights
+
+
+def test_nemotron_nas_layer_by_layer() -> None:
+    """Widths are ⅔ · ffn_mult · h, rounded up to a multiple of 256; the last layer is empty."""
+    h, heads, size = 96, 6, 16
+    first = h + 2 * h * h + 2 * h * (heads // 3) * size + h + 3 * h * 512  # ⅔ · 5.25 · 96 = 336
+    second = h + 2 * h * h + 2 * h * 1 * size
+    third = h + 3 * h * 256  # ⅔ · 2 · 96 = 128
+    fourth = 2 * (h + h * h)
+    assert total(NAS) == 2 * 100 * h + h + first + second + third + fourth
+
+
+def test_nemotron_nas_refuses_what_it_does_not_know() -> None:
+    sinks = {"attention": {"n_heads_in_group": 3, "num_sink_tokens": 4}, "ffn": {"ffn_mult": 1.0}}
+    with pytest.raises(NapkinError, match="num_sink_tokens") as caught:
+        model_of({**NAS, "block_configs": [sinks] * 5})
+    assert caught.value.status == 3
+    with pytest.raises(NapkinError, match="4 entries for 5 layers"):
+        model_of({**NAS, "block_configs": NAS["block_configs"][:4]})
+    with pytest.raises(NapkinError, match="no groups of 4"):
+        model_of({**NAS, "block_configs": [{"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 1}}] * 5})
+
+
+def test_decilm_has_key_value_heads_by_the_layer() -> None:
+    """Llama with two key/value heads, of which the second layer has one: 2 · 64 · 16 weights fewer."""
+    small = {
+        "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+        "num_hidden_layers": 2, "tie_word_embeddings": False, "vocab_size": 100,
+    }  # fmt: skip
+    llama = total({**small, "model_type": "llama", "num_key_value_heads": 2})
+    assert total({**small, "model_type": "deci", "num_key_value_heads_per_layer": [2, 1]}) == llama - 2 * 64 * 16
+    with pytest.raises(NapkinError, match="not a multiple of 3"):
+        model_of({**small, "model_type": "deci", "num_key_value_heads_per_layer": [2, 3]})
+
+
+def test_hunyuan_large_shares_keys_between_two_layers() -> None:
+    h, inner, kv = 64, 96, 2 * 8
+    layer = 2 * h * h + 2 * 8 + 2 * h + (4 + 1) * 3 * h * inner + 4 * h
+    assert total(HUNYUAN) == 100 * h + h + 4 * layer + 2 * 2 * h * kv
+    assert total({**HUNYUAN, "use_cla": False}) == total(HUNYUAN) + 2 * 2 * h * kv
+
+
+def test_step3_by_hand() -> None:
+    """316B, as its report says of the language model."""
+    h, wide = 7168, 64 * 256
+    attention = h * (2048 + 2 * 256) + 2048 + 2048 * wide + wide * h + 2 * h
+    sparse = 49 * 3 * h * 5120 + 48 * h
+    count = 2 * 128815 * h + h + 61 * attention + 5 * 3 * h * 18432 + 56 * sparse
+    assert total(STEP3) == count
+    assert round(count / 1e9) == 316
+
+
+def test_arctic_by_hand() -> None:
+    h, inner = 64, 96
+    fields = {
+        "hidden_act": "silu", "hidden_size": h, "intermediate_size": inner, "model_type": "arctic",
+        "moe_layer_frequency": 1, "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2,
+        "num_key_value_heads": 2, "num_local_experts": 4, "parallel_attn_mlp_res": True, "use_residual": True,
+        "vocab_size": 100,
+    }  # fmt: skip
+    layer = 2 * h * h + 2 * h * 32 + 3 * h * h + 4 * 3 * h * inner + 4 * h + 3 * h
+    assert total(fields) == 2 * 100 * h + h + 2 * layer
+
+
+def test_telechat_has_biases_of_output_projections() -> None:
+    h, inner = 64, 96
+    fields = {
+        "apply_residual_connection_post_layernorm": False, "embed_layernorm": False, "ffn_hidden_size": inner,
+        "hidden_size": h, "logn": True, "model_type": "telechat", "n_head": 4, "n_layer": 2, "seq_length": 2048,
+        "tie_word_embeddings": False, "training_seqlen": 2048, "vocab_size": 100,
+    }  # fmt: skip
+    assert total(fields) == 2 * 100 * h + h + 2 * (4 * h * h + h + 3 * h * inner + h + 2 * h)
+
+
+def test_plamo_by_hand() -> None:
+    h, inner = 64, 96
+    fields = {
+        "hidden_size": h, "intermediate_size": inner, "max_position_embeddings": 4096, "model_type": "plamo",
+        "n_shared_head": 4, "num_attention_heads": 8, "num_hidden_layers": 2, "tie_word_embeddings": False,
+        "vocab_size": 100,
+    }  # fmt: skip
+    assert total(fields) == 2 * 100 * h + h + 2 * (2 * h * h + 2 * h * 16 + 3 * h * inner + h)
