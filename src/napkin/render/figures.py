@@ -77,6 +77,12 @@ def briefly(value: Number, unit: str) -> str:
     return (number.rstrip("0").rstrip(".") if "." in number else number) + blank + word
 
 
+def limits(seconds: Number | None, dollars: Number | None) -> list[str]:
+    """Return a run's deadline and budget as clauses, those that were given."""
+    found = [] if seconds is None else [f"within {briefly(seconds, 'second')}"]
+    return found if dollars is None else [*found, f"for {human(dollars, 'USD')}"]
+
+
 def between(low: Number, high: Number, unit: str, value: Number | None = None) -> str:
     """Return an interval with its unit once if both ends have the same: `160 to 386 days`; value: the estimate, which
     determines the unit of a time."""

@@ -130,8 +130,9 @@ def run_time(inputs: Inputs) -> Answer:
     if market is not None:
         answer.intervals["cost"] = market.spread(answer.by_path()["cost"].value, answer.intervals["cost"])
     answer.notes += found.notes
-    _judge(read_limits(inputs), answer, fit.verdict)
-    answer.screen = screen.of_time(question, answer, fit.verdict, market)
+    most = read_limits(inputs)
+    _judge(most, answer, fit.verdict)
+    answer.screen = screen.of_time(question, answer, most, fit.verdict, market)
     return answer
 
 

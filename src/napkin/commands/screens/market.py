@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.plan.market_question import MarketQuestion
 from napkin.commands.question.offers import Offer
 from napkin.render.answer import Answer, Cell, Row, number_in
-from napkin.render.figures import amount, between, briefly
+from napkin.render.figures import amount, between, limits
 from napkin.render.screen import Column, Screen, Table
 from napkin.units import human
 
@@ -74,11 +74,7 @@ def _question(question: MarketQuestion, answer: Answer) -> list[str]:
     length = {name: shown.value for name, shown in answer.inputs.items()}
     said = next(f"{amount(number_in(length, name))} {name}" for name in ("tokens", "steps") if name in length)
     asked = [f"{question.model} on {said}", f"{len(question.offers)} accelerators"]
-    if question.deadline is not None:
-        asked.append(f"within {briefly(question.deadline, 'second')}")
-    if question.budget is not None:
-        asked.append(f"for {human(question.budget, 'USD')}")
-    return asked
+    return [*asked, *limits(question.deadline, question.budget)]
 
 
 def _headline(answer: Answer, chosen: Mapping[str, Cell]) -> list[str]:

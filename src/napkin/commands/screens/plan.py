@@ -11,7 +11,7 @@ from napkin.commands.screens.suggestions import first_command, host_line, hosted
 from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer, Row, number_in, suggested
-from napkin.render.figures import amount, briefly, interval, size, size_of
+from napkin.render.figures import amount, interval, limits, size, size_of
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.units import human
 
@@ -54,24 +54,20 @@ def _question(question: PlanQuestion, several: bool) -> list[str]:
     asked = [f"{request.model.name} on {machine}", *trained_part(request.setup)]
     if question.tokens is not None:
         asked.append(f"{amount(question.tokens)} tokens")
-    if question.deadline is not None:
-        asked.append(f"within {briefly(question.deadline, 'second')}")
-    if question.budget is not None:
-        asked.append(f"for {human(question.budget, 'USD')}")
-    return [*asked, f"{batch} × {request.seq:,} tokens a step"]
+    return [*asked, *limits(question.deadline, question.budget), f"{batch} × {request.seq:,} tokens a step"]
 
 
 def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
     """Return the machine if it was solved for, the time of the run and of a step, MFU and memory."""
-    terms = answer.by_path()
+    terms, limit = answer.by_path(), " and ".join(limits(question.deadline, question.budget))
     head = []
     if "reasons" in answer.extra:
         late = any(row.get("recommended") and row.get("misses") for row in answer.rows or ())
-        what = _limits(question) if late and not question.counts else "no layout"
+        what = limit if late and not question.counts else "no layout"
         return [f"IMPOSSIBLE: {what}", f"nearest: {answer.extra['nearest']}"]
     verdict = answer.verdict or ""
     too_much = verdict == NOT and "memory/host/capacity" in terms
-    judged = [f"{verdict.upper()}: {_limits(question)}"] if verdict in HELD.values() else []
+    judged = [f"{verdict.upper()}: {limit}"] if verdict in HELD.values() else []
     costs = [human(terms["cost"].value, "USD")] if "cost" in terms else []
     if "gpus" in terms:
         head.append(human(terms["gpus"].value, "GPU"))
@@ -101,13 +97,6 @@ def _headline(question: PlanQuestion, answer: Answer) -> list[str]:
     if too_much:
         head.insert(0, f"{NOT.upper()} the host")
     return head
-
-
-def _limits(question: PlanQuestion) -> str:
-    """Return the limits of the run."""
-    words = [f"within {briefly(question.deadline, 'second')}"] if question.deadline is not None else []
-    words += [f"for {human(question.budget, 'USD')}"] if question.budget is not None else []
-    return " and ".join(words)
 
 
 def _usual(answer: Answer) -> list[Row]:

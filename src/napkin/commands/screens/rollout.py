@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from napkin.commands.next_command import FREE, under
 from napkin.commands.rollout.question import RolloutQuestion
@@ -14,7 +14,7 @@ from napkin.errors import DOES_NOT_FIT, HELD
 from napkin.evidence.figures.prices import Price
 from napkin.planning.rollout_memory import RolloutFit
 from napkin.render.answer import Answer, suggested
-from napkin.render.figures import interval, size, size_of
+from napkin.render.figures import interval, limits, size, size_of
 from napkin.render.screen import Bar, Next, Screen, quantities
 from napkin.term import Term
 from napkin.units import human
@@ -139,17 +139,19 @@ def _phases(step: Term, phases: Sequence[Term]) -> list[tuple[str | Bar, ...]]:
     return rows
 
 
-def of_time(question: RolloutQuestion, answer: Answer, fit: str, market: Price | None) -> Screen:
-    """Return the screen of a run's hours; fit: the verdict on a step's memory; market: the price where sellers ask
-    it."""
-    terms = answer.by_path()
+def of_time(
+    question: RolloutQuestion, answer: Answer, most: Mapping[str, float], fit: str, market: Price | None
+) -> Screen:
+    """Return the screen of a run's hours. most: its limits by path; fit: the verdict on a step's memory; market: the
+    price where sellers ask it."""
+    terms, asked = answer.by_path(), limits(most.get("time"), most.get("cost"))
     ends = interval(answer.intervals["time"], terms["time"].value, "second", question.confidence)
     head = [human(terms["time"].value, "second"), ends, human(terms["gpu_hours"].value, "GPU-hour")]
     memory = size_of(float(terms["memory/total"].value), float(question.capacity.value))
     if fit == DOES_NOT_FIT:
         head.insert(1, f"DOES NOT FIT {memory}")
     elif answer.verdict is not None and answer.verdict in HELD.values():
-        head.insert(1, answer.verdict.upper())
+        head.insert(1, f"{answer.verdict.upper()}: {' and '.join(asked)}")
     rows: list[tuple[str, str, str]] = [("steps", human(terms["steps"].value, "1"), "")]
     rows.append(("a step", human(terms["step/time"].value, "second"), ""))
     if terms["goodput"].value != 1:
@@ -164,4 +166,4 @@ def of_time(question: RolloutQuestion, answer: Answer, fit: str, market: Price |
     found = [terms[f"step/{name}"] for name in SAYS if f"step/{name}" in terms]
     phases = quantities(_phases(terms["step/time"], found))
     following = under("memory") if fit == DOES_NOT_FIT else Next({"explain": True})
-    return Screen(_question(question), head, answer.verdict or "", table, more=phases, next=following)
+    return Screen([*_question(question), *asked], head, answer.verdict or "", table, more=phases, next=following)

@@ -9,7 +9,7 @@ from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.errors import DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.options.question import MEASURED_TOKENS
 from napkin.render.answer import Answer, number_in
-from napkin.render.figures import amount, briefly, interval, size_of
+from napkin.render.figures import amount, interval, limits, size_of
 from napkin.render.screen import Next, Screen, quantities
 from napkin.term import Term
 from napkin.units import OUT_OF_RANGE, figures, human
@@ -98,20 +98,14 @@ def _question(question: TrainTimeQuestion) -> list[str]:
     if "mfu" in known and not question.measured:
         found.append(f"MFU {known['mfu'].value:.3g}")
     allowed = known.get("time") if question.solved is None else question.solved.allowed
-    if allowed is not None:
-        found.append(f"within {briefly(allowed.value, 'second')}")
-    if question.budget is not None:
-        found.append(f"for {human(question.budget.value, 'USD')}")
+    found += limits(*(None if one is None else one.value for one in (allowed, question.budget)))
     return [*found, *_limits(question), *laid_out]
 
 
 def _limits(question: TrainTimeQuestion) -> list[str]:
     """Return the limits that the run is judged by."""
-    words = {"time": ("within", "second"), "budget": ("for", "USD")}
-    return [
-        f"{words[name][0]} {briefly(limit.value, words[name][1]) if name == 'time' else human(limit.value, 'USD')}"
-        for name, limit in question.limits.items()
-    ]
+    asked = (question.limits.get(name) for name in ("time", "budget"))
+    return limits(*(None if one is None else one.value for one in asked))
 
 
 def _headline(question: TrainTimeQuestion, answer: Answer, terms: Mapping[str, Term], wanted: str) -> list[str]:
