@@ -105,6 +105,14 @@ def test_an_h20s_matrix_units_hold_an_engine_back() -> None:
     assert (held.weights, held.cache, held.layer) == (whole.weights, whole.cache, whole.layer)
 
 
+def test_without_graphs_a_pass_takes_what_the_host_needs_to_launch_it() -> None:
+    """Three passes of 5 layers, 4 of them routed, at 2 s each: 54 s, while the device works for 32 s on 7 + 11/3 each;
+    at 1 s each the host is ahead of it: 27 s."""
+    for seconds, expected in ((2, 3 * (5 + 4) * 2), (1, 32)):
+        eager = replace(RATES, reached=replace(RATES.reached, eager=seconds))
+        assert float(passes_time("t", passes(routed_layers=4), EngineRanks(), eager).value) == expected
+
+
 def test_ranks_wait_and_exchange() -> None:
     """Two all-reduces in each of 5 layers of 3 passes; on 4 ranks 2·3/4 of the payload of 8 bytes, each time."""
     found = passes_time("t", passes(exchanged=8), EngineRanks(tp=4), RATES)

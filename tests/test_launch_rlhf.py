@@ -296,6 +296,21 @@ def test_a_line_says_whether_sequences_are_padded(line: str, padded: bool | None
 
 
 @pytest.mark.parametrize(
+    ("line", "eager"),
+    [
+        (VERL.format(64, "actor_rollout_ref.rollout.enforce_eager=True"), True),
+        (VERL.format(64, "actor_rollout_ref.rollout.enforce_eager=False"), False),
+        (VERL.format(64, ""), None),
+        (OPENRLHF.format("train_ppo_ray", "--vllm.enforce_eager"), True),
+    ],
+)
+def test_a_line_says_whether_the_engine_captures_graphs(line: str, eager: bool | None) -> None:
+    options, reading = read(line)
+    assert options.get("rollout-eager") is eager
+    assert not any("eager" in one.key for one in reading.not_modelled)
+
+
+@pytest.mark.parametrize(
     ("more", "micro"),
     [
         ("actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32", 32),

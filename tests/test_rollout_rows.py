@@ -129,6 +129,16 @@ def test_what_a_row_says_of_the_trainers_passes_is_what_step_is_asked(
     assert rows["memory_allocated"]["predicted"] == pytest.approx(held)
 
 
+def test_an_engine_of_a_row_captures_no_graphs_where_it_says_so(tmp_path: pathlib.Path) -> None:
+    """999 steps of 32 layers at 0.75 ms."""
+    graphs, eager = (
+        validated(tmp_path, task="grpo", layout=GRPO, rl=f"{SAMPLED}{more}", measured="gen_seconds: 30")
+        for more in ("", ", enforce_eager: true")
+    )
+    host = 999 * 32 * 0.75e-3 * float(slower().value)
+    assert graphs["gen_seconds"]["predicted"] < host < eager["gen_seconds"]["predicted"] < 1.05 * host
+
+
 def test_a_micro_batch_that_is_not_stated_is_packed(tmp_path: pathlib.Path) -> None:
     """64 sequences a rank of 1,200 tokens: 13 have 16,384 tokens, which makes 5 micro-batches, or 8 of 8 sequences;
     verl's guide has at least twice the longest, 2 sequences, which take longer."""

@@ -309,6 +309,15 @@ def test_nemo_rl_s_passes_without_gradients_have_twice_the_sequences() -> None:
     assert verl == pytest.approx(own)
 
 
+def test_an_engine_without_graphs_waits_for_its_host() -> None:
+    """999 steps of 32 layers at 0.75 ms, more than the device takes; prompts and the update are as they were."""
+    graphs, eager = (values(f"step {LINE} {more}") for more in ("", "--rollout-eager"))
+    assert eager["step/generation/decode"] == pytest.approx(999 * 32 * 0.75e-3)
+    assert eager["step/generation/decode"] > graphs["step/generation/decode"]
+    assert eager["step/generation/prefill"] == graphs["step/generation/prefill"]
+    assert eager["step/update"] == graphs["step/update"]
+
+
 def test_micro_batches_of_another_pass_are_about_equally_large() -> None:
     """128 sequences of a GPU, 48 at a time: three of 43, not of 48."""
     line = f"step {LINE} --micro-batch 4 --logprob-micro-batch"

@@ -73,6 +73,7 @@ OPTIONS = (
     Option(
         "rollout-tp", units.degree, "Tensor-parallel ranks of the generation engine", metavar="N", default="as needed"
     ),
+    flag("rollout-eager", "The engine launches each kernel from Python, without CUDA graphs (vLLM's enforce_eager)"),
     Option(
         "rollout-offload",
         moved,
@@ -100,6 +101,7 @@ ROLLOUT = (
     "off-policy-steps",
     "rollout",
     "rollout-tp",
+    "rollout-eager",
     "rollout-offload",
     "logprob-micro-batch",
     "padding",

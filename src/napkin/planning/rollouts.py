@@ -210,9 +210,13 @@ def micro_batches(
 
 @record
 class Engine:
-    """An inference engine on `gpus` GPUs in groups of `ranks`, with a `share` of each GPU's memory. apart: on separate
-    GPUs; family: of engines, "" if unknown; broadcast: byte/s at which the trainer's library sends it all weights, 0 if
-    unknown; form: number format of its weights; shared: it shares the trainer's weights."""
+    """An inference engine on `gpus` GPUs in groups of `ranks`, with a `share` of each GPU's memory.
+
+    apart      on separate GPUs                        family   of engines, "" if unknown
+    broadcast  byte/s at which the trainer's library sends it all weights, 0 if unknown
+    form       number format of its weights            shared   it shares the trainer's weights
+    eager      it launches each kernel from Python, without CUDA graphs
+    """
 
     model: Model
     gpus: int
@@ -223,6 +227,7 @@ class Engine:
     broadcast: float = 0.0
     form: str = FORMAT
     shared: bool = False
+    eager: bool = False
 
     @property
     def setup(self) -> ServingSetup:

@@ -12,7 +12,8 @@ each times the share s that is reached:
     host          = sequences of all passes · seconds of a sequence: scheduling, sampling, what is returned of each
     exchange      = tensor-parallel all-reduces, the experts' all-to-all, and the hops between pipeline stages
 
-and a pass takes their sum, because they run in sequence in every layer (Pope et al. 2022, arXiv:2211.05102).
+and a pass takes their sum, because they run in sequence in every layer (Pope et al. 2022, arXiv:2211.05102). Without
+CUDA graphs it takes at least what the host needs to launch the kernels of the layers and of their routing.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from napkin.timing import collectives
 DECODE = "each step reads every weight that it uses and the whole cache: Pope et al. 2022, arXiv:2211.05102"
 ALL_REDUCES = 2
 """All-reduces per layer: after attention and after the MLP (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+
+EAGER = 0.75e-3
+EAGER_SOURCE = "vllm-project/vllm-omni issue 7960, A800: 22 to 23 ms a token for 28 layers, 19 to 20 for 24"
+"""Seconds in which vLLM's host launches the kernels of a layer one by one: the slope of these two models' steps of one
+sequence, which wait for the host (13 and 6 ms with graphs)."""
 
 SINGLE, STATIC, CLOSED, OFFLINE = "single", "static", "closed loop", "offline"
 """How requests arrive: one at a time; a fixed batch that starts together; a constant number in flight; all queued, so
@@ -73,6 +79,8 @@ class EngineShares:
     layer, routed       seconds to launch a layer, and extra seconds for routing to experts
     host                seconds in which the host handles one sequence of a pass, while the device waits
     source              source of these figures
+    eager               seconds in which the host launches the kernels of a layer, or of its routing, where no graph
+                        holds them; 0: a graph does
     """
 
     weights: Number
@@ -87,6 +95,7 @@ class EngineShares:
     host: Number
     source: str = ""
     hop: Number = 0.0
+    eager: Number = 0.0
 
 
 @record
@@ -186,7 +195,20 @@ def passes_time(name: str, passes: EnginePasses, groups: EngineRanks, rates: Gen
         handled = term.leaf(f"{kind}/sequences", passes.sequences, "1", term.TRUE, "one for each pass that it is in")
         each = term.leaf("host/sequence", reached.host, "second", term.SEEN, reached.source)
         parts.append(term.multiply(f"{name}/host", handled, each))
-    return term.add(name, *parts, *_exchanges(name, passes, groups, rates))
+    parts += _exchanges(name, passes, groups, rates)
+    if not reached.eager:
+        return term.add(name, *parts)
+    launched = term.leaf(
+        f"{kind}/launched",
+        passes.layers + passes.routed_layers / groups.pp,
+        "1",
+        term.TRUE,
+        "layers, and their routing",
+    )
+    each = term.leaf("launch/eager", reached.eager, "second", term.SEEN, EAGER_SOURCE)
+    return term.largest(
+        name, term.add(f"{name}/device", *parts), term.multiply(f"{name}/launched", passes.count, launched, each)
+    )
 
 
 def _roofline(name: str, moved: Term, flops: Term, memory: Term, compute: Term) -> Term:

@@ -80,7 +80,9 @@ def read_engine(
 ) -> Engine | None:
     """Return the inference engine; None where responses are not generated here. trainer: whose library starts it."""
     generates, apart = place.word != "none", bool(place.gpus)
-    inputs.depends(("rollout-tp",), generates, "no response is generated here", "--rollout colocated:0.5")
+    inputs.depends(
+        ("rollout-tp", "rollout-eager"), generates, "no response is generated here", "--rollout colocated:0.5"
+    )
     if not generates:
         return None
     gpus = place.gpus or inputs.integer("gpus")
@@ -106,6 +108,7 @@ def read_engine(
         broadcast=trainer.broadcast,
         form=form,
         shared=not apart and read_shares(inputs, trainer),
+        eager=inputs.flag("rollout-eager"),
     )
     engine.check(lengths, hardware.term("capacity", "memory/capacity", "byte"))
     return engine

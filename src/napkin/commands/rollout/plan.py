@@ -123,6 +123,7 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
         host=host,
         form=read_form(inputs, trainer),
         shared=read_shares(inputs, trainer),
+        eager=inputs.flag("rollout-eager"),
     )
 
 

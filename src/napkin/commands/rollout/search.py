@@ -39,6 +39,7 @@ class Freedom:
     padded   what sequences of its micro-batches are padded to, "" if they are not
     host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of a colocated engine, and whether it shares the trainer's
+    eager    it captures no CUDA graphs
     """
 
     share: float
@@ -55,6 +56,7 @@ class Freedom:
     host: float | None
     form: str
     shared: bool
+    eager: bool
 
 
 @record
@@ -134,10 +136,20 @@ class RolloutSearch:
             return
         most = self.freedom.ranks or min(node, gpus)
         tried = [least << i for i in range(most.bit_length()) if least << i <= most]
-        family = self.freedom.family
-        rate, shared = self.freedom.broadcast, self.freedom.shared and not apart
+        free = self.freedom
         engines = [
-            Engine(self.model, gpus, ranks, share, apart, family=family, broadcast=rate, form=form, shared=shared)
+            Engine(
+                self.model,
+                gpus,
+                ranks,
+                share,
+                apart,
+                family=free.family,
+                broadcast=free.broadcast,
+                form=form,
+                shared=free.shared and not apart,
+                eager=free.eager,
+            )
             for ranks in tried
             if gpus % ranks == 0
         ]

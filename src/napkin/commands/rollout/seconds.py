@@ -12,8 +12,9 @@ from napkin.evidence.serving.generation import UNKNOWN, rates_on
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.term import TRUE, Term, add, constant, leaf, multiply
+from napkin.timing.generation import EAGER
 from napkin.timing.rollout import broadcast_time, generation_time, offload_time, sync_time, together_time
 from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
 
@@ -80,6 +81,8 @@ def seconds_of(
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
         rates = rates_on(hardware, FORMAT, engine.family or UNKNOWN)
+        if engine.eager:
+            rates = replace(rates, reached=replace(rates.reached, eager=EAGER))
         generation = generation_time(rollout_of(engine, lengths, capacity), rates)
         weights = multiply(
             "weights",

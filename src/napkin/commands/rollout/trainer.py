@@ -13,6 +13,7 @@ OF_ENGINE = (
     *LENGTHS,
     "rollout",
     "rollout-tp",
+    "rollout-eager",
     "rollout-offload",
     "updates",
     "off-policy-steps",

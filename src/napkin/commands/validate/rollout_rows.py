@@ -194,7 +194,16 @@ def _asked(
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
     ranks = _ranks_of(row, model, hardware, lengths, places, share)
     family = engine_of(said) if said else trainer.engine
-    engine = Engine(model, places.engine, ranks, share, places.apart, family=family, broadcast=trainer.broadcast)
+    engine = Engine(
+        model,
+        places.engine,
+        ranks,
+        share,
+        places.apart,
+        family=family,
+        broadcast=trainer.broadcast,
+        eager=bool(row.flag("rl.enforce_eager")),
+    )
     return AskedStep(model, hardware, trainer, setup, kernel, engine, lengths, tokens, offloaded)
 
 

@@ -79,8 +79,8 @@ reserved_p99_bytes reserved_mean_bytes allocated_after_step_mean_bytes train_sec
 tokens_per_step generate_sequences_seconds three_steps_seconds step_iterations_per_second model_init_gb resting_gb
 micro_step_seconds reserved_gib cpu_gb training_gb loss_gb engine_weights_gb kv_cache_gb model_tflops_per_gpu mfu
 run_seconds_50_steps run_seconds_200_steps run_seconds_400_steps gpu_hours_400_steps"""
-ROLLOUT = """algorithm critic decoupled engine gpu_memory_utilization group logprob_micro_batch mini_batch mode
-on_policy prompt_length prompt_length_max prompt_length_mean prompts reference response_length response_length_max
+ROLLOUT = """algorithm critic decoupled enforce_eager engine gpu_memory_utilization group logprob_micro_batch mini_batch
+mode on_policy prompt_length prompt_length_max prompt_length_mean prompts reference response_length response_length_max
 response_length_mean reward_model rollout_gpus rollout_tp samples_per_step sequence_length_mean split_nodes teacher
 trainer_gpus"""
 ROLLOUT_TOLD = """colocated rollout_pp staleness partial_rollout prefix_shared reshard engine_offload sleep

@@ -78,6 +78,7 @@ PLACES: dict[str, dict[str, str]] = {
         "max-response-tokens": "rl.response_length_max",
         "samples-per-prompt": "rl.group",
         "rollout-tp": "rl.rollout_tp",
+        "rollout-eager": "rl.enforce_eager",
         "memory-share": "rl.gpu_memory_utilization",
         "reference": "rl.reference",
         "reward": "rl.reward_model",

@@ -79,6 +79,7 @@ def of_verl(reading: Reading) -> None:
         reading.take("logprob-micro-batch", f"{R}.log_prob_micro_batch_size_per_gpu", whole)
     _engine_of_verl(reading)
     reading.take("rollout-tp", f"{R}.tensor_model_parallel_size", whole)
+    reading.take("rollout-eager", f"{R}.enforce_eager", flag)
     penalties = (f"{A}.use_kl_loss", "algorithm.use_kl_in_reward")
     stated = [key for key in penalties if key in source]
     used = [reading.read(key, flag) for key in penalties]
@@ -182,6 +183,7 @@ def of_openrlhf(reading: Reading) -> None:
             reading.derive("gpus", trainers + engines * (ranks or 1), *_there(reading, "num_engines"))
     if ranks:
         reading.put("rollout-tp", ranks, *_there(reading, "tensor_parallel_size"))
+    reading.take("rollout-eager", "vllm.enforce_eager|vllm_enforce_eager", flag)
     sleeps = ("ds.enable_sleep", "deepspeed_enable_sleep")
     take_moved(reading, {"optimizer": next((key for key in sleeps if key in reading.source), sleeps[0])})
     weight = reading.read("algo.kl.init_coef|init_kl_coef", number)
@@ -211,6 +213,7 @@ def of_trl(reading: Reading, sizes: tuple[int, int], usual_beta: float | None = 
         share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
         reading.derive("rollout", f"colocated:{share:g}", "vllm_mode", "vllm_gpu_memory_utilization")
         reading.take("rollout-tp", "vllm_tensor_parallel_size", whole)
+        reading.take("rollout-eager", "vllm_enforce_eager", flag)  # ms-swift's
     elif served := _server(reading):
         reading.ask("rollout", served)
     weight = reading.read("beta", number)

@@ -146,6 +146,7 @@ def _engine(reading: Reading) -> None:
     else:
         reading.default("rollout", "colocated:0.6", f"{R}.gpu_memory_utilization")
     reading.take("rollout-tp", f"{R}.tensor_parallel_size", whole)
+    reading.take("rollout-eager", f"{R}.enforce_eager", flag)
     take_padding(reading, f"{A}.padding_free")
     off = reading.read("algorithm.disable_kl", flag)
     used = "adapters-off" if reading.value_of("lora-rank") else "same"
@@ -192,8 +193,9 @@ FORMAT = LaunchFormat(
             _others,
         ),
         KeyRule(
-            f"{R}.gpu_memory_utilization {R}.tensor_parallel_size algorithm.disable_kl {A}.padding_free",
-            "rollout rollout-tp reference padding",
+            f"{R}.gpu_memory_utilization {R}.tensor_parallel_size {R}.enforce_eager algorithm.disable_kl "
+            f"{A}.padding_free",
+            "rollout rollout-tp rollout-eager reference padding",
             "colocated",
             _engine,
         ),

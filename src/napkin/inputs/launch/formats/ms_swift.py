@@ -240,8 +240,9 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(" ".join(TOWERS), "freeze", "tower and aligner are frozen by default", _towers),
         KeyRule(
-            f"num_generations {ANSWER} use_vllm vllm_mode beta offload_optimizer offload_model",
-            "samples-per-prompt max-prompt-tokens max-response-tokens rollout rollout-tp rollout-offload reference",
+            f"num_generations {ANSWER} use_vllm vllm_mode vllm_enforce_eager beta offload_optimizer offload_model",
+            "samples-per-prompt max-prompt-tokens max-response-tokens rollout rollout-tp rollout-eager rollout-offload "
+            "reference",
             "GRPO as in TRL; the reference is the model with adapters disabled",
             _rollout,
         ),

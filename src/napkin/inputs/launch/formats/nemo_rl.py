@@ -150,6 +150,7 @@ def _rollout(reading: Reading, trained: int) -> None:
             take_updates(reading, count * each * passes, trained, prompts, samples, f"{P}.train_global_batch_size")
     share, ranks = f"{G}.vllm_cfg.gpu_memory_utilization", f"{G}.vllm_cfg.tensor_parallel_size"
     reading.take("rollout-tp", ranks, whole)
+    reading.take("rollout-eager", f"{G}.vllm_cfg.enforce_eager", flag)
     shared = reading.read(f"{G}.colocated.enabled", flag)
     if shared is False:
         _apart(reading)
@@ -282,12 +283,13 @@ FORMAT = LaunchFormat(
             f"{P}.train_micro_batch_size {P}.train_global_batch_size {P}.max_total_sequence_length "
             f"grpo.num_prompts_per_step grpo.num_generations_per_prompt ppo.num_prompts_per_step "
             f"ppo.num_generations_per_prompt ppo.ppo_epochs value.model_name {G}.vllm_cfg.gpu_memory_utilization "
+            f"{G}.vllm_cfg.enforce_eager "
             f"{G}.vllm_cfg.tensor_parallel_size {G}.colocated.* loss_fn.reference_policy_kl_penalty "
             "grpo.async_grpo.enabled grpo.async_grpo.max_trajectory_age_steps ppo.async_ppo.enabled "
             f"ppo.async_ppo.max_trajectory_age_steps {P}.sequence_packing.enabled "
             f"{P}.dynamic_batching.enabled {P}.logprob_batch_size",
             "micro-batch logprob-micro-batch global-batch seq samples-per-prompt updates rollout rollout-tp "
-            "off-policy-steps reference critic packing",
+            "rollout-eager off-policy-steps reference critic packing",
             "prompts per update = responses per optimizer step / responses per prompt; the engine and its GPUs",
             _batch,
         ),

@@ -224,6 +224,7 @@ def _engines(reading: Reading) -> None:
         _put(reading, "rollout", f"separate:{engines * ranks}", *ENGINES)
         _put(reading, "gpus", learners + engines * ranks, "num_learners_per_node", *ENGINES)
     _put(reading, "rollout-tp", ranks, ENGINES[1])
+    reading.take("rollout-eager", "vllm_enforce_eager", flag)
 
 
 def _put(reading: Reading, option: str, value: object, *keys: str) -> None:
@@ -278,7 +279,8 @@ FORMAT = LaunchFormat(
             "response_length pack_length num_learners_per_node vllm_num_engines vllm_tensor_parallel_size "
             "single_gpu_mode deepspeed_stage deepspeed_offload_optimizer deepspeed_offload_param load_ref_policy beta "
             "total_episodes num_training_steps",
-            "samples-per-prompt global-batch updates seq micro-batch gpus rollout rollout-tp zero reference steps",
+            "samples-per-prompt global-batch updates seq micro-batch gpus rollout rollout-tp rollout-eager zero "
+            "reference steps",
             "GRPO: prompts per step; engines on separate GPUs",
             _grpo,
         ),

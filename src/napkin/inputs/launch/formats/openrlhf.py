@@ -275,9 +275,11 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "rollout.batch_size rollout.n_samples_per_prompt vllm.num_engines vllm.tensor_parallel_size "
-            "vllm.gpu_memory_utilization algo.kl.init_coef reward.model_name_or_path critic.model_name_or_path "
+            "vllm.gpu_memory_utilization vllm.enforce_eager|vllm_enforce_eager "
+            "algo.kl.init_coef reward.model_name_or_path critic.model_name_or_path "
             "teacher_model ds.packing_samples|packing_samples ds.enable_sleep|deepspeed_enable_sleep",
-            "samples-per-prompt updates rollout rollout-tp rollout-offload padding reference reward critic",
+            "samples-per-prompt updates rollout rollout-tp rollout-eager rollout-offload padding reference reward "
+            "critic",
             "GRPO and PPO: prompts per step; colocated with colocate_all",
             _rollout,
         ),

@@ -17,6 +17,7 @@ E = f"{G}.inference_engine"
 M, F = f"{P}.megatron_config", f"{P}.fsdp_config"
 ENGINES = f"{E}.num_engines|{G}.num_inference_engines"
 ENGINE_TP = f"{E}.tensor_parallel_size|{G}.inference_engine_tensor_parallel_size"
+EAGER = f"{E}.enforce_eager|{G}.enforce_eager"
 SHARE = f"{E}.gpu_memory_utilization|{G}.gpu_memory_utilization"
 """Keys of the engines; the second names are of skyrl-train until 2026."""
 PLACED = f"{T}.placement.policy_num"
@@ -72,6 +73,7 @@ def _machine(reading: Reading) -> None:
     else:
         reading.default("gpus", 1, *keys)
     reading.take("rollout-tp", ENGINE_TP, whole)
+    reading.take("rollout-eager", EAGER, flag)
     if shared is False:
         _engines_apart(reading)
         return
@@ -262,9 +264,9 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"{PLACED}_gpus_per_node {PLACED}_nodes {T}.placement.colocate_all {T}.placement.colocate_policy_ref "
-            f"{T}.placement.ref_num_gpus_per_node {T}.placement.ref_num_nodes {ENGINES} {ENGINE_TP} {SHARE} "
+            f"{T}.placement.ref_num_gpus_per_node {T}.placement.ref_num_nodes {ENGINES} {ENGINE_TP} {EAGER} {SHARE} "
             f"{E}.pipeline_parallel_size {E}.data_parallel_size",
-            "gpus rollout rollout-tp rollout-offload",
+            "gpus rollout rollout-tp rollout-eager rollout-offload",
             "the policy's GPUs; engines on them, or on GPUs of their own, which gpus counts too",
             _machine,
         ),

@@ -265,12 +265,13 @@ FORMAT = LaunchFormat(
             _others,
         ),
         KeyRule(
-            f"{R}.n {R}.gpu_memory_utilization {R}.tensor_model_parallel_size {A}.use_kl_loss {M}.use_remove_padding "
+            f"{R}.n {R}.gpu_memory_utilization {R}.tensor_model_parallel_size {R}.enforce_eager "
+            f"{A}.use_kl_loss {M}.use_remove_padding "
             "actor_rollout_ref.hybrid_engine rollout.nnodes rollout.n_gpus_per_node rollout.total_rollout_steps "
             "async_training.require_batches "
             f"{R}.log_prob_micro_batch_size_per_gpu {R}.log_prob_use_dynamic_bsz "
             "algorithm.use_kl_in_reward critic.model.path reward_model.model.path",
-            "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp padding "
+            "samples-per-prompt updates max-prompt-tokens max-response-tokens rollout rollout-tp rollout-eager padding "
             "logprob-micro-batch reference critic reward gpus off-policy-steps samples",
             "colocated, or on GPUs of their own without the hybrid engine; maximum lengths of prompts and responses; "
             "give mean lengths for times",
