@@ -55,6 +55,24 @@ def rows_of(tmp_path: pathlib.Path, text: str) -> list[StepRow]:
 # --- reading ---
 
 
+@pytest.mark.parametrize(
+    ("stated", "bytes_of_each"), [({}, None), ({"gradient_dtype": "bf16"}, 2), ({"gradient_dtype": "fp32"}, None)]
+)
+def test_gradients_are_reduced_in_the_format_that_a_row_states(
+    stated: dict[str, str], bytes_of_each: int | None
+) -> None:
+    """torch FSDP's MixedPrecision(reduce_dtype): 2 bytes an element in bf16, else as the software does it."""
+    layout = {"stack": "fsdp-eager", "dp": 8, "zero": 3, "micro_batch": 1, "global_batch": 8, **stated}
+    row = {
+        "id": "one",
+        "hardware": {"chip": "H100 SXM 80GB", "count": 8},
+        "layout": layout,
+        "measured": {"step_seconds": 1},
+    }
+    model = {"layers": 4, "hidden": 512, "heads": 4, "ffn": 2048, "vocab": 1000, "seq": 512}
+    assert step_row(RowFields(Document("rows.yaml", None), 0, {**row, "model": model})).gradient_bytes == bytes_of_each
+
+
 def test_the_shipped_evidence_is_read_whole() -> None:
     rows = facts.steps()
     assert len(rows) == 997

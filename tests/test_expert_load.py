@@ -25,6 +25,17 @@ def test_more_rows_take_more_memory_and_time_in_proportion(napkin: Napkin, optio
     assert seconds[0] == napkin(f"step {MOE} --ep 8").values["step/time"]
 
 
+def test_slots_cost_matmuls_with_masks_where_the_software_fills_them_so(napkin: Napkin) -> None:
+    """MaxText gives experts with a capacity their tokens by one-hot masks, also as many slots as tokens; without a
+    capacity it sorts them, as Megatron-core always does."""
+    line = "step mixtral-8x7b --gpus 16 --hardware h100 --zero 3 --json --stack"
+    plain, slots = (napkin(f"{line} xla {more}").values for more in ("", "--capacity-factor 1"))
+    assert slots["step/compute/matmul"] > 1.1 * plain["step/compute/matmul"]
+    assert slots["step/memory_bound"] < plain["step/memory_bound"]
+    plain, slots = (napkin(f"{line} megatron-core {more}").values for more in ("", "--capacity-factor 1"))
+    assert slots["step/time"] == plain["step/time"]
+
+
 def test_a_capacity_below_the_mean_drops_tokens(napkin: Napkin) -> None:
     whole, part = (napkin(f"step {MOE} --ep 8 --capacity-factor {x}").values["step/time"] for x in (1, 0.5))
     assert part < whole

@@ -77,6 +77,20 @@ def test_maxtext_counts_the_batch_of_every_device(options: str, expected: dict[s
     assert {name: found[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "slots"),
+    [
+        ("sparse_matmul=False capacity_factor=1.25", 1.25),
+        ("capacity_factor=1.25", None),  # configs/base.yml: sparse_matmul: true, which has no slots
+        ("sparse_matmul=False capacity_factor=-1", None),  # every expert runs every token
+    ],
+)
+def test_maxtexts_experts_have_slots_without_sparse_matmul(options: str, slots: float | None) -> None:
+    """MaxText layers/moe.py: sparse_matmul drops nothing; dense_matmul has slots if capacity_factor > 0."""
+    found = reading(MAXTEXT.format(f"model_name=mixtral-8x7b per_device_batch_size=2 {options}"))
+    assert found.value_of("capacity-factor") == slots
+
+
 def test_maxtext_states_no_dense_layers_as_0() -> None:
     """MaxText configs/base.yml: first_num_dense_layers: 0."""
     found = reading(MAXTEXT.format("per_device_batch_size=2 base_emb_dim=1024 first_num_dense_layers=0"))

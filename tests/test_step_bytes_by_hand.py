@@ -62,6 +62,7 @@ from tests.unit_step import (
     V,
     joined,
     parts,
+    product,
 )
 
 # --- elementwise work, casts, accumulation, the head ---
@@ -257,6 +258,24 @@ def test_the_fullest_rank_has_more_rows_and_more_to_exchange() -> None:
     same = [name for name in even if "attention" in name or "optimizer" in name]
     assert len(same) > 20
     assert [full[name] for name in same] == [even[name] for name in same]
+
+
+def test_experts_whose_tokens_come_and_go_by_matmuls_with_masks() -> None:
+    """MaxText's dense_matmul, einsums "BSM,BSEC -> EBCM" and "EBCM,BSEC -> BSM" for each of B sequences: E·C = 1.5·S·K
+    slots. Forward both; backward the gradients of tokens and of the experts' outputs as large, and that of the scores
+    in the combining mask, (S × H)(H × E·C). Nothing is permuted."""
+    slots = 1.5 * S * K
+    there, back, scores = (B * product(*shape) for shape in ((slots, S, H), (S, slots, H), (S, H, slots)))
+    rates = {"permutation_bytes": 8.0}
+    found, moved = (parts(MOE, rates, ep=4, dp=4, expert_load=1.5, one_hot=one) for one in (1, 0))
+    assert found["moe/experts/masks/forward"] == pytest.approx(there + back)
+    assert found["moe/experts/masks/backward"] == pytest.approx(there + back + scores)
+    matmuls = found["moe/experts/forward/matmuls"] - found["moe/experts/products/forward"]
+    assert matmuls == pytest.approx(there + back)
+    way = "moe/experts/elementwise/forward"
+    assert moved[way] - found[way] == pytest.approx(0.4 * 8 * 1.5 * T * K * H)
+    steps = found["step/time"] - moved["step/time"]
+    assert steps == pytest.approx(L * (2 * (there + back) + scores - 8 * 1.5 * T * K * H))
 
 
 def test_ranks_that_share_an_expert_divide_its_width() -> None:

@@ -45,9 +45,13 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     routed = routed_rows(clock, op, name, per_rank)
     gemms = gemm_time(clock, op, name, routed)
     work = inner_work(clock, op, name, routed)
+    by_masks = mask_time(clock, op, name, per_rank)
     permuted = term.multiply(
         f"{name}/permuted", clock.rate("permutation_bytes", rates.permutation_bytes, BYTE), routed, hidden_size
     )
+    if by_masks:
+        moves = term.leaf("permutes", 1 - layout.one_hot, "1", term.TRUE, "0 where matmuls with masks take tokens")
+        permuted = term.multiply(f"{name}/permuted/moved", moves, permuted)
     biased, of_first = bias_bytes(clock, op, name, routed)
     clamped, masked = clamp_bytes(clock, op, name, routed)
     of_weights = stacked_bytes(clock, op, name)
@@ -78,13 +82,37 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
         cast_bytes = term.multiply(f"{name}/casts/{way}/bytes", split(f"casts/{way}", cast_share), cast)
         found.append(
             {
-                "matmul": products,
+                "matmul": term.add(f"{name}/{way}/matmuls", products, by_masks[each]) if by_masks else products,
                 "elementwise": clock.move(f"{name}/elementwise/{way}", moved),
                 "casts": clock.move(f"{name}/casts/{way}", cast_bytes),
                 "expert": exchange,
             }
         )
     return found[0], found[1] if op.learning.runs else {}
+
+
+def mask_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term) -> tuple[Term, ...]:
+    """Return the seconds, forward and backward, of the matmuls with one-hot masks that take a sequence's s tokens to all
+    of its slots and back; none where tokens are permuted. Forward (slots × s)(s × h) and (s × slots)(slots × h);
+    backward the gradients of the tokens, of the experts' outputs, and of the scores in the mask of the way back."""
+    if holds_for_all(clock.layout.one_hot == 0):
+        return ()
+    load = term.leaf(
+        "expert_load", clock.layout.expert_load, "1", term.GIVEN, "slots of an expert over its mean tokens"
+    )
+    slots = term.multiply(f"{name}/masks/slots", clock.sequence, size(f"{name}/top_k", op.top_k), load)
+    tokens = term.divide(f"{name}/masks/tokens", per_rank, load, clock.micro_batch)
+    hidden = size(f"{name}/d_model", op.d_model)
+    runs = term.leaf("by_masks", clock.layout.one_hot, "1", term.TRUE, "1 where matmuls with masks take tokens")
+    there, back, scores = (
+        term.multiply(f"{name}/masks/{what}/run", runs, clock.gemm(f"{name}/masks/{what}", *shape, clock.micro_batch))
+        for what, shape in (
+            ("to_slots", (slots, tokens, hidden)),
+            ("to_tokens", (tokens, slots, hidden)),
+            ("scores", (tokens, hidden, slots)),
+        )
+    )
+    return term.add(f"{name}/masks/forward", there, back), term.add(f"{name}/masks/backward", there, back, scores)
 
 
 def activation_time(clock: Clock, op: RoutedExperts, name: str) -> Term:

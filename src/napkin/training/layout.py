@@ -30,7 +30,7 @@ class Layout:
     stages    layers of each pipeline stage, if assigned by hand
     ulysses   context-parallel ranks exchange heads for tokens in attention, in place of passing keys and values on
     imbalance tokens of the fullest expert-parallel rank over the mean
-    capacity  slots of each expert, padded, over the mean of its tokens
+    capacity  slots of each expert, padded, over the mean of its tokens (0: as many as it has tokens)
     """
 
     seq: Number
@@ -55,14 +55,14 @@ class Layout:
     stages: Stages = ()
     ulysses: bool = False
     imbalance: float = 1
-    capacity: float = 1
+    capacity: float = 0
 
     @property
     def expert_load(self) -> Number:
         """Rows of the experts on the fullest rank, over those of tokens that spread evenly."""
-        if self.imbalance == self.capacity == 1:
-            return 1
-        return where(self.ep > 1, self.imbalance, 1) * self.capacity
+        if self.capacity:
+            return self.capacity
+        return 1 if self.imbalance == 1 else where(self.ep > 1, self.imbalance, 1)
 
     @property
     def gpus(self) -> Number:

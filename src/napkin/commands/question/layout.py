@@ -136,7 +136,8 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
 
 
 def read_expert_load(inputs: Inputs, model: Model, ep: int = 0) -> tuple[float, float]:
-    """Return the imbalance and the capacity of a Layout's experts. ep: expert-parallel ranks, 0 for several values."""
+    """Return the imbalance and the capacity of a Layout's experts, 0 where they have none. ep: expert-parallel ranks, 0
+    for several values."""
     routed = bool(model.experts)
     inputs.depends(("capacity-factor",), routed, f"{model.name} has no experts")
     apart = "every rank has all experts" if routed else f"{model.name} has no experts"
@@ -149,8 +150,8 @@ def read_expert_load(inputs: Inputs, model: Model, ep: int = 0) -> tuple[float, 
             "a contradiction: with --capacity-factor every expert has as many slots, whatever --expert-imbalance",
             "leave out one of the two",
         )
-    imbalance, capacity = (float(inputs.number_or_none(name) or 1) for name in EXPERT_LOAD)
-    return imbalance, capacity
+    imbalance, capacity = (inputs.number_or_none(name) for name in EXPERT_LOAD)
+    return float(imbalance or 1), float(capacity or 0)
 
 
 def _check_experts(inputs: Inputs, model: Model, tp: int, ep: int, etp: int) -> None:

@@ -98,6 +98,8 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         reduces_tensors=1 if stack.reduces_tensors else 0,
         gathers_again=1 if zero >= 3 else 0,
         exchanges=1 if row.exchanges else 0,
+        expert_load=row.capacity or 1,
+        one_hot=1 if stack.masks_experts and row.capacity else 0,
         idle=IDLE.get(row.schedule, 1),
     )
 

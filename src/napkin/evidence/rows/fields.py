@@ -11,7 +11,7 @@ from napkin.inputs.load import printable
 
 BOTH = """tp pp dp cp ulysses ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
 schedule recompute recompute_kind policy precision attention optimizer method compile chunked_cross_entropy stack
-framework framework_version optimizer_offload"""
+framework framework_version optimizer_offload capacity_factor"""
 """Fields of a layout that affect memory and time."""
 BYTES = """quantization lora_rank lora_targets layer_kernels optimizer_in_backward packed pp_partition accumulation
 recipe_defaults loss_form"""

@@ -44,6 +44,7 @@ TRAINED = {
     "async-tp": "layout.async_tp",
     "async-ep": "layout.async_ep",
     "graphs": "layout.graphs",
+    "capacity-factor": "layout.capacity_factor",
     "etp": "layout.etp",
     "optimizer-in-backward": "layout.optimizer_in_backward",
     "model": "model.name",

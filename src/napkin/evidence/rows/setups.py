@@ -296,6 +296,7 @@ def setup_of(row: RowFields, model: Model, framework: Framework) -> Setup:
         etp=row.count("layout.etp") or 1,
         vp=chunks,
         ulysses=step.exchanges,
+        capacity=step.capacity,
         sp=1 if step.sp and step.tp > 1 else 0,
         zero=step.zero or 0,
         schedule=schedule_of(row, chunks),

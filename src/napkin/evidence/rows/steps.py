@@ -80,6 +80,7 @@ class StepRow:
     async_tp: bool
     async_ep: bool | None
     graphs: str
+    capacity: float
     rowwise: bool
     schedule: str
     optimizer: str
@@ -138,6 +139,7 @@ def step_row(row: RowFields) -> StepRow:
         async_tp=bool(row.flag("layout.async_tp")),
         async_ep=row.flag("layout.async_ep"),
         graphs=row.text("layout.graphs"),
+        capacity=row.positive("layout.capacity_factor") or 0.0,
         rowwise=row.text("layout.scaling") == "rowwise",
         schedule=schedule_named(row.text("layout.schedule")),
         optimizer=name_of(row),
@@ -199,9 +201,10 @@ def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> flo
 
 def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
     """Return the bytes of a gradient element as it is reduced, where the row decides; None: as the stack does it."""
-    if row.text("layout.fsdp_mixed_precision") == "PURE" or policy == "bf16-pure":
+    stated = row.text("layout.gradient_dtype")
+    if row.text("layout.fsdp_mixed_precision") == "PURE" or policy == "bf16-pure" or stated in ("bf16", "fp16"):
         return 2
-    wide = row.text("layout.gradient_dtype") == "fp32" and stack in STACKS
+    wide = stated == "fp32" and stack in STACKS
     return STACKS[stack].fp32_gradient_bytes if wide else None
 
 

@@ -134,6 +134,13 @@ def _micro_batch(reading: Reading) -> None:
         reading.put("micro-batch", int(total), key)
 
 
+def _slots(reading: Reading) -> None:
+    """Read the slots of experts, which only their dense_matmul has (layers/moe.py)."""
+    factor = reading.read("capacity_factor", number)
+    if reading.read("sparse_matmul", flag) is False and factor is not None and factor > 0:
+        reading.put("capacity-factor", factor, "capacity_factor", "sparse_matmul")
+
+
 def _task(reading: Reading) -> None:
     if "teacher_overrides" in reading.source:
         reading.derive("task", "distill", "teacher_overrides", "student_overrides")
@@ -299,6 +306,7 @@ FORMAT = LaunchFormat(
             "fp32 weights, bf16 activations",
             precision,
         ),
+        KeyRule("capacity_factor sparse_matmul", "capacity-factor", "slots of experts without sparse_matmul", _slots),
         KeyRule(
             "remat_policy opt_type attention optimizer_memory_host_offload dropout_rate",
             "recompute optimizer attention offload dropout",
