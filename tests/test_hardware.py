@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from napkin.commands.command import ask, find
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems, Refused
-from napkin.evidence.rates.machines import machine
+from napkin.evidence.rates.machines import constants_of, machine
 from napkin.inputs import hardware, peaks
 from napkin.inputs.hardware_file import merged
 from napkin.inputs.yaml_file import read_yaml
@@ -507,6 +507,15 @@ def test_cards_are_held_to_the_power_of_their_own_process() -> None:
     assert found["l4"] == pytest.approx((72 / 121) / (350 / 362.05), rel=1e-3)
     assert found["rtx-a6000"] == pytest.approx(1, rel=1e-3)
     assert found["a100"] == pytest.approx(1, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "generation"), [("rtx-pro-6000", "ada"), ("rtx-5090", "ada"), ("b200", "blackwell"), ("a6000", "ampere")]
+)
+def test_cards_multiply_at_the_share_of_the_instructions_that_they_have(name: str, generation: str) -> None:
+    """Compute capability 12.0 has mma.sync alone, for which cuBLAS runs its kernels of older generations; 10.0 has
+    tcgen05 (NVIDIA/cutlass media/docs/cpp/blackwell_functionality.md)."""
+    assert constants_of(hardware.find(name)) == generation
 
 
 def test_a_users_accelerator_takes_the_constants_of_the_generation_it_states(tmp_path: Path) -> None:

@@ -96,6 +96,22 @@ def test_products_recomputed_by_a_share() -> None:
     assert found["step/compute/matmul"] == pytest.approx(L * (1.25 * forward + backward) + sum(three(T, H, V)))
 
 
+def test_experts_run_again_where_every_second_linear_layer_does() -> None:
+    """torchtitan's selective recomputation keeps every second torch.ops.aten.mm, and no torch._grouped_mm: half of
+    the other matmuls run again, and the experts' in full, with what lies between them, but not their exchange."""
+    rates = {"permutation_bytes": 8.0}
+    every, none = (
+        parts(MOE, rates, ep=4, dp=4, products_recomputed=share, experts_recomputed=1 if share else 0)
+        for share in (0.5, 0)
+    )
+    experts, all_matmuls = every["moe/experts/products/forward"], every["moe/matmul/forward"]
+    more = every["moe/matmul"] - none["moe/matmul"]
+    assert more == pytest.approx(0.5 * (all_matmuls - experts) + experts)
+    between = every["moe/elementwise"] - none["moe/elementwise"]
+    assert between == pytest.approx(6 * T * K * EF + 0.4 * 8 * T * K * H)
+    assert every["step/communication/expert"] == none["step/communication/expert"]
+
+
 def test_fp8_products_read_one_byte_an_element_and_the_head_stays_wide() -> None:
     def narrow(m: float, k: float, n: float) -> float:
         return joined(m * k * n, (m * k + k * n) + 2 * m * n)  # twice the peak; one byte an operand, two a result

@@ -92,8 +92,8 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
 
 
 def mask_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term) -> tuple[Term, ...]:
-    """Return the seconds, forward and backward, of the matmuls with one-hot masks that take a sequence's s tokens to all
-    of its slots and back; none where tokens are permuted. Forward (slots × s)(s × h) and (s × slots)(slots × h);
+    """Return the seconds, forward and backward, of the matmuls with one-hot masks that take a sequence's s tokens to
+    all of its slots and back; none where tokens are permuted. Forward (slots × s)(s × h) and (s × slots)(slots × h);
     backward the gradients of the tokens, of the experts' outputs, and of the scores in the mask of the way back."""
     if holds_for_all(clock.layout.one_hot == 0):
         return ()

@@ -27,7 +27,7 @@ from napkin.timing.layer_weights import Held, layer_weights
 from napkin.timing.matrix_work import work_of
 from napkin.timing.step_layout import StepLayout
 
-RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed")
+RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed", "experts_recomputed")
 """Fields of a layout that say what is recomputed."""
 TRAINING_STACK = Implementation(swiglu="generated")
 """The fusion of elementwise operations in the stacks whose step times are calibrated."""
@@ -232,10 +232,12 @@ def by_group(
     clock, kind = own.clock, own.kind
     shares = clock.layout if own.learns else replace(clock.layout, **dict.fromkeys(RECOMPUTED, 0))
     every = size("layers_recomputed", shares.layers_recomputed)
+    experts, products = (size(one, getattr(shares, one)) for one in ("experts_recomputed", "products_recomputed"))
     more = {
         "attention": ("core_recomputed", size("attention_recomputed", shares.attention_recomputed)),
-        "matmul": ("products_recomputed", size("products_recomputed", shares.products_recomputed)),
+        "matmul": ("products_recomputed", products),
     }
+    routed = {"matmul": term.subtract(f"{kind}/experts/left", experts, products), "elementwise": experts}
     groups: dict[str, Term] = {}
     for group in GROUPS[:-1]:
         name = f"{kind}/{group}"
@@ -250,6 +252,9 @@ def by_group(
         if group in more:
             what, share = more[group]
             seconds.append(term.multiply(f"{name}/{what}", share, forward))
+        if group in routed and own.routed:
+            every_expert = total(f"{name}/experts", (one[group] for one in own.routed))
+            seconds.append(term.multiply(f"{name}/experts_recomputed", routed[group], every_expert))
         if group == "matmul" and last is not None:
             skipped = clock.rate("stops_early", clock.rates.stops_early, source="checkpoint stops early")
             early = term.multiply(f"{name}/skipped", every, skipped, last)

@@ -46,6 +46,7 @@ class LayerClock(Timer):
         self.forward: Groups = {group: [] for group in GROUPS}
         self.backward: Groups = {group: [] for group in GROUPS}
         self.linears: list[LinearLayer] = []
+        self.routed: list[dict[str, Term]] = []
         self.adapters: dict[tuple[object, ...], ThinPair] = {}
         self.learns = True
         self.work = Work(clock.layout.micro_batch, clock.layout.sequence / clock.layout.cp)
@@ -76,7 +77,9 @@ class LayerClock(Timer):
 
     def experts(self, op: RoutedExperts) -> None:
         """Add routed experts, with their tokens exchanged over ep."""
-        self.add(*expert_time(self.clock, op, f"{self.kind}/{op.name}"))
+        forward, backward = expert_time(self.clock, op, f"{self.kind}/{op.name}")
+        self.add(forward, backward)
+        self.routed.append(forward)
         local = size(f"{self.kind}/{op.name}/local", op.experts / self.clock.layout.ep / self.clock.layout.etp)
         each = size(f"{self.kind}/{op.name}/matrices", (3 if op.gated else 2) * op.d_model * op.d_ff)
         elements = term.multiply(f"{self.kind}/{op.name}/elements", local, each)

@@ -23,7 +23,8 @@ class StepLayout:
                         hold the same weights)
     layers_recomputed   share of the layers that are recomputed in backward
     attention_recomputed, products_recomputed
-                        1 if the attention core alone runs again; share of the forward matrix products that do
+                        1 if the attention core alone runs again; share of the linear layers' forward matmuls that do
+    experts_recomputed  1 where routed experts also run again, without their exchange
     parts_recomputed    parts of each layer, besides the attention core, that run again (operations/recomputed_parts.py)
     splits_boundary     1 where each tensor-parallel rank sends its part of what passes between pipeline stages, and
                         gathers the rest on arrival, although the stream between layers is whole on each
@@ -85,6 +86,7 @@ class StepLayout:
     layers_recomputed: Number = 0
     attention_recomputed: Number = 0
     products_recomputed: Number = 0
+    experts_recomputed: Number = 0
     parts_recomputed: tuple[str, ...] = ()
     splits_boundary: Number = 0
     flash: Number = 1

@@ -11,7 +11,9 @@ from napkin.record import record
 OPERATIONS = "operations"
 SECOND_LINEARS = 0.5
 """Share of the linear layers that operation-level recomputation runs again: every second one (pytorch/torchtitan
-torchtitan/parallelisms/parallelize_llama.py, _save_list and meta["forward_mm_count"] % 2)."""
+torchtitan/parallelisms/parallelize_llama.py, _save_list and meta["forward_mm_count"] % 2). Experts run again in full:
+neither that list nor torch's own, which took its place in March 2026, has _grouped_mm (torch 2.13
+torch/_functorch/partitioners.py, get_default_op_list)."""
 
 
 @record

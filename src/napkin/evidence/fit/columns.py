@@ -83,6 +83,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         layers_recomputed=layers,
         attention_recomputed=core,
         products_recomputed=matmuls,
+        experts_recomputed=1 if matmuls else 0,
         parts_recomputed=recompute(row.recompute).apart if is_of_parts(row.recompute) else (),
         splits_boundary=1 if stack.splits_boundary and not sp else 0,
         flash=0 if (row.attention or stack.attention) == "eager" else 1,

@@ -35,6 +35,10 @@ MOST_POWER = 1.3
 WITH_SMALL_UNITS, SMALL_UNITS = ("turing", "ampere", "ada", "blackwell"), 1024
 """Dense 16-bit FLOP per clock of a whole multiprocessor of compute capability 7.5, 8.6, 8.9 and 12.0 (NVIDIA GA102
 whitepaper, table 3; Ada GPU architecture whitepaper, appendix A), and the generations that have it on some GPUs."""
+INSTRUCTIONS = {"blackwell": "ada"}
+"""Generations whose GPUs with small matrix units multiply with an older one's instructions: those of compute capability
+12.0 have mma.sync and none of a B200's tcgen05 (NVIDIA/cutlass media/docs/cpp/blackwell_functionality.md, Blackwell
+SM120 GEMMs)."""
 LARGE_UNITS = 2048
 """The same of an A100 (NVIDIA A100 whitepaper, table 3)."""
 TORUS = ("tpu",)
@@ -44,7 +48,10 @@ HOPPER, HOPPER_UNITS = "hopper", 4096
 
 
 def constants_of(hardware: Hardware) -> str:
-    """Return the generation whose constants hold for an accelerator: its own, or GENERIC."""
+    """Return the generation whose constants hold for an accelerator: its own, that whose instructions it multiplies
+    with, or GENERIC."""
+    if hardware.generation in INSTRUCTIONS and 0 < (hardware.flop_per_clock_per_sm or 0) <= SMALL_UNITS:
+        return INSTRUCTIONS[hardware.generation]
     return hardware.generation if hardware.generation in MEASURED_GENERATIONS else GENERIC
 
 

@@ -49,8 +49,8 @@ class SoftwareStack:
     clamps_apart    kernels of their own clamp gate and up of experts (timing/experts.py, CLAMPED_FORWARD), unless they
                     are fused. What other software does for each element is in its factor of elementwise kernels
     masks_experts   experts with a capacity get their tokens, and give them back, by matmuls with one-hot masks over the
-                    tokens of a sequence and all slots (AI-Hypercomputer/maxtext src/maxtext/layers/moe.py, dense_matmul:
-                    "BSM,BSEC -> EBCM" and "EBCM,BSEC -> BSM")
+                    tokens of a sequence and all slots (AI-Hypercomputer/maxtext src/maxtext/layers/moe.py,
+                    dense_matmul: "BSM,BSEC -> EBCM" and "EBCM,BSEC -> BSM")
     gathers_low     ranks gather weights in the 8 bits in which linear layers multiply them
     sequence_parallel, zero   defaults with tensor parallelism and with data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
