@@ -243,6 +243,8 @@ def test_the_fastest_layouts_are_those_of_all_and_no_step_is_faster_than_its_bou
         scores = np.sort(every.score[every.score <= fastest.reached])
         assert np.array_equal(np.sort(some.score), scores)
     for part in fastest.parts:
+        if not part.memory.blocks:  # a framework with which nothing fits
+            continue
         times = Times(part.memory.request, part.memory.blocks, planner.timed)
         times.evaluate(np.arange(times.seconds.shape[-1]))
         assert (times.least() <= times.scores(np.arange(times.seconds.shape[-1])).min(axis=(0, 1))).all()

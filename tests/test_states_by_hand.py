@@ -296,6 +296,25 @@ def test_what_deepspeed_copies_of_gradients() -> None:
     assert temporary(away, "step", "optimizer_step") == 0
 
 
+@pytest.mark.parametrize(
+    ("changes", "reduced"),
+    [
+        ({"dp": 4}, WHOLE),
+        ({"dp": 4, "frozen": 2}, WHOLE - TABLE - 2 * LAYER),  # only what has gradients
+        ({"dp": 4, "in_backward": True}, WHOLE),
+        ({"dp": 4, "zero": 1}, 0),
+        ({"dp": 1}, 0),
+        ({"dp": 2, "tp": 2}, 0),
+    ],
+)
+def test_buckets_of_torchs_data_parallelism(changes: dict[str, Any], reduced: int) -> None:
+    """A plain loop on several GPUs: DDP's buckets are a second copy of the 16-bit gradients, from the forward pass to
+    the optimizer step."""
+    found = rank(DENSE, "plain", **changes)
+    for moment in ("forward", "loss", "backward", "step"):
+        assert temporary(found, moment, "gradient_bucket") == 2 * reduced
+
+
 # --- moments ---
 
 FIRST = Moment("first", 1, 20, 300, 4000, 50000, 600000, 7000000, models=80000000)

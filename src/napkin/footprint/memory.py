@@ -8,7 +8,7 @@ Symbols: t, p, c, d, e tensor, pipeline, context, data and expert degrees, m mic
 from __future__ import annotations
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, maximum, ratio, total
+from napkin.elementwise import Number, maximum, product, ratio, total
 from napkin.footprint.gathers import stream_bytes
 from napkin.footprint.local_weights import LocalWeights, as_frozen, states_of, sum_weights
 from napkin.footprint.moments import moments_of
@@ -36,6 +36,7 @@ def holding(step: PreparedStep, index: Number) -> Rank:
     stage = stage_of(step, index)
     mine = sum_weights(parts_of(step, stage))
     parameters, gradients, states = states_of(mine, setup)
+    bucket = setup.bucket + product(gradients, setup.copied_to_buckets)
     if setup.in_backward:
         gradients = maximum(0, *(n for n, _, _ in tensor_sizes(step))) * sized(1, setup.precision.grad)
     layers, casts, outside = saved_bytes(step, stage)
@@ -47,7 +48,8 @@ def holding(step: PreparedStep, index: Number) -> Rank:
 
         others = held_models(step, mine)
     late = _delayed(step, stage)
-    return Rank(stage, mine, parameters, gradients, states, saved, casts, saved - head, late, (), others=others)
+    made = (parameters, gradients, states, saved, casts, saved - head, late)
+    return Rank(stage, mine, *made, (), others=others, bucket=bucket)
 
 
 def with_moments(step: PreparedStep, rank: Rank) -> Rank:

@@ -72,7 +72,7 @@ class Moments:
         self.before_head = rank.saved - product(stage.last, run.after.saved)
         self.waiting, self.optimizer = rank.waiting, rank.optimizer
         self.held = rank.parameters + rank.models + rank.optimizer
-        self.bucket = setup.bucket + self.interleaved
+        self.bucket = rank.bucket + self.interleaved
         self.in_passes = total((self.waiting, self.inputs, self.bucket))
         held = self.references
         self.through_backward = total((held.closure, product(stage.last, run.held_logits), held.unsaved_leaf))
@@ -252,7 +252,7 @@ class Moments:
         rank = self.rank
         temporaries: Made = (
             ("optimizer_step", optimizer_temporaries(self.step, rank)),
-            ("gradient_bucket", self.step.setup.bucket),
+            ("gradient_bucket", rank.bucket),
             ("loss", self.loss),
             ("checkpointed_leaf", self.outlives),
             ("left_by_recomputation", self.leaked),

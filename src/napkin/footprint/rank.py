@@ -110,6 +110,7 @@ class Rank:
     between  bytes live after the forward pass, and after the backward pass
     others   bytes of the weights of each other model
     streams  bytes that the allocator keeps for other streams than the default one
+    bucket   bytes of the buckets in which gradients are reduced, which live through the step
     """
 
     stage: Stage
@@ -125,6 +126,7 @@ class Rank:
     between: tuple[Moment, ...] = ()
     others: Made = ()
     streams: Number = 0
+    bucket: Number = 0
 
     def alone(self) -> Rank:
         """Return the same with a single micro-batch in flight."""
@@ -162,8 +164,7 @@ class Rank:
         """Return the bytes allocated at the optimizer step, those allocated and freed in the passes before it, and the
         workspaces'."""
         *passes, step = self.moments
-        bucket = setup.bucket
-        passing = maximum(*(moment.passing for moment in passes)) - bucket
+        passing = maximum(*(moment.passing for moment in passes)) - self.bucket
         layout = setup.layout
         degrees = (layout.tp, layout.pp, layout.dp)
         parts = total(where(d > 1, where(d < layout.gpus, 1, 0), 0) for d in degrees)

@@ -41,6 +41,6 @@ def _used(step: PreparedStep, one: ForwardPass, away: Sequence[str]) -> Term:
         moved = rank.optimizer if "optimizer" in away else 0
         flow = replace(rank, moments=(moment, moment)).flow(step.setup)
         live = moment.live - moved
-        flow = replace(flow, standing=live - moment.passing, passing=moment.passing - step.setup.bucket)
+        flow = replace(flow, standing=live - moment.passing, passing=moment.passing - rank.bucket)
         found.append(figures_of(step.setup, ceiling(live), flow).used)
     return max(found, key=lambda used: float(used.value))

@@ -93,6 +93,9 @@ class Framework:
     bucket        elements of the bucket for gradient reduction, in the dtype of accumulation
     masters       its optimizer keeps fp32 master copies of 16-bit weights, whatever library runs on it
     host_step     it has a kernel of its own that updates states on the host
+    reducer       torch's DistributedDataParallel reduces gradients that each rank holds whole: its buckets are a second
+                  copy of them all, which lives as long as the model (torch/csrc/distributed/c10d/reducer.cpp,
+                  initialize_buckets; torch/nn/parallel/distributed.py, gradient_as_bucket_view: False by default)
     interleaves   ZeRO-3 copies a full bucket, so that each rank's parts lie together, before it reduces and scatters it
     wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
     keeps_shards  the own part of ZeRO-3's gradients is one buffer, made with the optimizer, that is never freed
@@ -171,6 +174,7 @@ class Framework:
     bucket: int = 0
     masters: bool = False
     host_step: bool = False
+    reducer: bool = False
     interleaves: bool = False
     wide_gradients: bool = False
     keeps_shards: bool = False

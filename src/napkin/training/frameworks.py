@@ -10,7 +10,7 @@ from napkin.record import replace
 from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Divisions, Earlier, Edition, Framework
 
 ZERO_3 = "ZeRO-3"
-PLAIN = Framework("plain", "one loop around torch", "torch.optim, torch.autograd")
+PLAIN = Framework("plain", "one loop around torch", "torch.optim, torch.autograd, torch.nn.parallel", reducer=True)
 FRAMEWORKS: dict[str, Framework] = {
     one.name: one
     for one in (

@@ -186,6 +186,14 @@ class Setup:
         return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
 
     @property
+    def copied_to_buckets(self) -> Flag:
+        """Whether a reducer's buckets hold a copy of all gradients (`Framework.reducer`). Software that divides layers
+        over ranks reduces gradients where they are."""
+        layout = self.layout
+        copied: Flag = self.framework.reducer & (layout.dp > 1) & (layout.zero == 0) & (layout.tp * layout.pp == 1)
+        return copied
+
+    @property
     def adds_up(self) -> Flag:
         """Whether gradients are accumulated between passes: over several micro-batches, or in a buffer."""
         several: Flag = self.layout.micro_batches > 1
