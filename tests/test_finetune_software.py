@@ -61,6 +61,27 @@ def test_transformers_before_4_49_copied_the_logits(tmp_path: pathlib.Path) -> N
     assert (new.cuts, new.shifted) == ("", True)
 
 
+@pytest.mark.parametrize(
+    ("dated", "compiled", "loss"),
+    [
+        ("May 2024", "false", ""),  # torch.nn.CrossEntropyLoss in every recipe
+        ("September 2024", "false", "chunked-eager"),
+        ("September 2024", "true", "chunked"),
+    ],
+)
+def test_torchtunes_recipes_take_the_loss_of_their_month_also_under_fsdp(
+    tmp_path: pathlib.Path, dated: str, compiled: str, loss: str
+) -> None:
+    layout = f"trainer: torchtune, stack: fsdp, zero: 3, seq: 64, precision: bf16-pure, compile: {compiled}"
+    row = {"id": "a", "task": "sft", "model": "llama3-8b", "chip": A100, "count": 2, "method": LORA}
+    text = ROW.format(**row, layout=f"{layout}, versions: 'torchtune, {dated}'", measured="oom: false")
+    (tmp_path / "rows.yaml").write_text("schema: finetune/1\nrows:\n" + text)
+    (found,) = published.read(str(tmp_path / "rows.yaml")).tuning
+    setup = fine_tuning(found).setup
+    assert setup.framework is FRAMEWORKS["torchtune"]
+    assert setup.implementation.loss == loss
+
+
 def test_attention_written_for_hopper_is_faster_there(tmp_path: pathlib.Path) -> None:
     one = {"layout": PLAIN.replace("4096", "65536"), "measured": "step_seconds: 60"}
     rows = [{**one, "id": name, "layout": f"{one['layout']}, attention: {name}"} for name in ("fa3", "cudnn", "fa2")]

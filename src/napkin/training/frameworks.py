@@ -207,6 +207,15 @@ FRAMEWORKS: dict[str, Framework] = {
             fsdp=2,
             ends_apart=True,
             at_loss=0,
+            editions=(
+                Edition(
+                    202409,
+                    "chunked-eager",
+                    "chunked",
+                    "meta-pytorch/torchtune recipes/configs since 4fba6cd44 (28 August 2024): CEWithChunkedOutputLoss, "
+                    "LinearCrossEntropyLoss since 9c06c8bda (30 April 2025)",
+                ),
+            ),
         ),
         Framework(
             "litgpt",

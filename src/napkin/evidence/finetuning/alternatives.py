@@ -3,9 +3,12 @@ what its script may set."""
 
 from __future__ import annotations
 
+from napkin.architectures import implementation_of
 from napkin.evidence.finetuning.defaults import may_be_old
 from napkin.evidence.finetuning.software import may_fuse_loss, offload_of, trainer_of
+from napkin.evidence.prose.recognize import date_of
 from napkin.evidence.rows.row import RowFields
+from napkin.evidence.rows.setups import FIRST_CODE
 from napkin.operations.implementations import CUT_IN_FP32
 from napkin.operations.model import Model
 from napkin.record import replace
@@ -20,6 +23,8 @@ def alternatives_of(row: RowFields, model: Model, setup: Setup, loss: str, imple
     found = []
     if may_be_old(row, trainer_of(row), implementation):
         found.append(_of_2023(setup))
+    if setup.framework.editions and date_of(row) is None:
+        found.append(_before_editions(model, setup, implementation))
     fused = may_fuse_loss(row, loss)
     if fused:
         found.append(_with_loss(setup, fused))
@@ -38,6 +43,13 @@ def _of_2023(setup: Setup) -> Setup:
     keeps = setup.framework.under_library and setup.implementation.tuning is not None
     old = replace(setup, attention="eager", framework=replace(setup.framework, keeps_frozen=keeps))
     return _copying_logits(old)
+
+
+def _before_editions(model: Model, setup: Setup, implementation: str) -> Setup:
+    """Return a setup with the loss of its framework's first code."""
+    base = implementation_of(implementation, model.family)
+    first = setup.framework.implements(base, setup.compiled, setup.layout.tp > 1, FIRST_CODE)
+    return _with_loss(setup, first.loss)
 
 
 def _copying_logits(setup: Setup) -> Setup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from napkin.errors import NapkinError
+from napkin.evidence.prose.recognize import date_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fused_loss, fuses_loss, program_of
 from napkin.evidence.software.plugins import PLUGINS, Plugin, plugins_in
@@ -50,8 +51,9 @@ def framework_of(row: RowFields, stack: str, trainer: Trainer) -> Framework:
     named = FRAMEWORKS.get(program_of(row.text("layout.framework")))
     if trainer is LOOP and named is not None and (stack in UNDIVIDED or _shards_alike(stack, named)):
         return named
-    if trainer.implementation in FRAMEWORKS and stack in ("", "none"):
-        return FRAMEWORKS[trainer.implementation]
+    own = FRAMEWORKS.get(trainer.implementation)
+    if own is not None and (stack in ("", "none") or _shards_alike(stack, own)):
+        return own
     implied = "" if stack else trainer.implied(row.count("layout.zero", least=0) or 0)
     if not implied and stack in UNDIVIDED:
         return trainer.logged(PLAIN)
@@ -263,7 +265,7 @@ def with_loss(
 ) -> Implementation:
     """Return the implementation with the loss that a row names, and what follows from versions that it states. divided:
     tensor-parallel ranks divide the vocabulary."""
-    implementation = framework.implements(implementation, bool(row.flag("layout.compile")), divided)
+    implementation = framework.implements(implementation, bool(row.flag("layout.compile")), divided, date_of(row))
     words, plugins = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower(), plugins_of(row)
     old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions"))
     if old and not any(one.grouped for one in plugins) and implementation.looped == "":

@@ -151,17 +151,16 @@ def recompute_of(row: RowFields, step: StepRow, framework: Framework) -> str:
 
 def code_for(row: RowFields, framework: Framework, model: Model) -> Implementation:
     """Return the framework's implementation of the model, with the choices that the row states."""
-    implementation = framework.implements(
-        implementation_of(framework.implementation, model.family),
-        compiled=bool(row.flag("layout.compile")),
-        divided=(row.count("layout.tp") or 1) > 1,
-        version=row.count("layout.framework_version"),
-    )
+    base = implementation_of(framework.implementation, model.family)
+    compiled, divided = bool(row.flag("layout.compile")), (row.count("layout.tp") or 1) > 1
+    implementation = framework.implements(base, compiled, divided, row.count("layout.framework_version"))
     implementation = replace(implementation, loss=row.text("layout.loss_form") or implementation.loss)
     if row.flag("layout.gradient_accumulation_fusion") is False:
         implementation = replace(implementation, fuses_gradients=False)
     recipe = row.flag("layout.recipe_defaults") and scripts_of(framework).recipe_chunks
-    if row.flag("layout.chunked_cross_entropy") or recipe:
+    if row.flag("layout.chunked_cross_entropy") is False and framework.editions:
+        implementation = replace(implementation, loss=framework.implements(base, compiled, divided, FIRST_CODE).loss)
+    elif row.flag("layout.chunked_cross_entropy") or recipe:
         implementation = replace(implementation, loss=chunked_loss(row, framework) or implementation.loss)
     if row.text("layout.layer_kernels") == LIGER_WORD and framework.implementation == "hf":
         implementation = LIGER.on(implementation)
