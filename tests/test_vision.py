@@ -356,8 +356,9 @@ def test_tokens_of_an_image_need_an_image(napkin: Napkin, command: str) -> None:
 
 
 def test_an_audio_encoder_that_nothing_counts_is_named() -> None:
-    heard = build(load_config("qwen2.5-omni-7b"))
+    heard = model_of({**preset("qwen2.5-omni-7b").config, "audio_config": {"d_model": "wide"}})
     assert any(note.endswith("its audio encoder is counted nowhere") for note in heard.notes)
+    assert heard.missing == "no audio encoder"
     assert not any("audio" in note for note in build(load_config("qwen2.5-vl-7b")).notes)
 
 
@@ -390,8 +391,8 @@ def test_kimi_vl_sees_with_moonvit_by_hand() -> None:
 
 
 def test_an_answer_says_that_other_modalities_are_not_counted() -> None:
-    said = {name: run_line(f"params {name}").out for name in ("qwen2-audio-7b", "qwen2.5-omni-7b", "llava-1.5-7b")}
-    assert "language model only" in said["qwen2-audio-7b"]
-    assert "no audio encoder" in said["qwen2.5-omni-7b"]
+    said = {name: run_line(f"params {name}").out for name in ("gemma3n-e2b", "qwen2.5-omni-7b", "llava-1.5-7b")}
+    assert "no vision tower" in said["gemma3n-e2b"]
+    assert "with vision and audio" in said["qwen2.5-omni-7b"]
     assert "only" not in said["llava-1.5-7b"]
     assert "no audio" not in said["llava-1.5-7b"]

@@ -23,6 +23,7 @@ from napkin.inputs.unread import settle
 from napkin.operations.frameworks import FRAMEWORKS
 from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model, Vision
+from napkin.operations.roles import AUDIO
 from napkin.record import replace
 
 MODULES: dict[str, str] = _index.MODULES
@@ -31,6 +32,8 @@ WRAPPERS: dict[str, str] = _index.WRAPPERS
 """Multimodal model_type → the model_type of the language model within it, if its file does not state one."""
 
 NO_AUDIO = "its audio encoder is counted nowhere"
+HEARD_IN = ("audio_config", "encoder_config")
+"""Where files describe an audio encoder."""
 _PREDICTION = "mtp_config"
 QUANTIZED = "quantization_config"
 """Where a published file describes its multi-token prediction layers, outside of the language model's fields."""
@@ -78,6 +81,7 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     if len(model.stacks) == 1:
         check_layer_lists(text, model.stacks[0].depth)
     seen = _vision(config, kind, text, model)
+    model = _heard(config, kind, model)
     if architecture.implementation.unrouted and model.experts:
         config.notes.append(
             "transformers' class runs every token through all experts, which its steps' time and memory hold; FLOPs "
@@ -92,7 +96,9 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
         from napkin.architectures.checkpoint import checkpoint_of
 
         stored = checkpoint_of(quantization, config.unlisted)
-    missing = "language model only" if any(note.startswith(ALONE) for note in notes) else ""
+    alone = any(note.startswith(ALONE) for note in notes)
+    heard = any(op.role == AUDIO for op in model.stacks[-1].after)
+    missing = ("no vision tower" if heard else "language model only") if alone else ""
     missing = missing or ("no audio encoder" if any(note.endswith(NO_AUDIO) for note in notes) else "")
     return replace(model, notes=notes, family=family, vision=seen, checkpoint=stored, missing=missing)
 
@@ -120,6 +126,29 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
             "params/vision and flops/vision, and memory counts them in"
             + (f"; {NO_AUDIO}" if "audio_config" in config.fields else "")
         )
+    return found
+
+
+def _heard(config: Config, kind: str, model: Model) -> Model:
+    """Return the model with the audio encoder of a multimodal config, where napkin knows it, and say so. `kind`: the
+    model_type that the file states."""
+    while not any(block in config.fields for block in HEARD_IN) and config.children:
+        config = config.children[0]
+        kind = config.model_type
+    if not any(block in config.fields for block in HEARD_IN):
+        return model
+    from napkin.architectures.audio import with_audio
+
+    heard = with_audio(model, config, kind)
+    if heard is None:
+        return model
+    found, sees = heard
+    told = f"{ALONE} {printable(kind, 40)}"
+    alone = any(note.startswith(told) for note in config.notes)
+    config.notes[:] = [note.removesuffix(f"; {NO_AUDIO}") for note in config.notes if not note.startswith(told)]
+    if alone and sees:
+        config.notes.append(f"{told} and its audio encoder are counted, its vision tower is not")
+    config.notes.append("an audio encoder: its parameters are in params/audio, and memory counts its states in")
     return found
 
 
@@ -187,6 +216,8 @@ def text_model(config: Config) -> Config:
         config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
         config.ignore("architectures", *wrapper.ignored if wrapper is not None else ())
         config.ignore(*(other for other in config.fields if _other_modality(other)))
+        if any("talker" in other for other in config.fields):
+            config.notes.append("the network that speaks is counted nowhere")
         held = config.nested(field, kind)
         if held.model_type in MODULES:
             config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")

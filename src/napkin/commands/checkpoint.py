@@ -107,12 +107,10 @@ def _read_saved(inputs: Inputs) -> CheckpointQuestion:
 
 
 def _count_of(model: Model) -> Term:
-    """Return the parameters of a model, with those of its vision tower."""
-    if model.vision is None:
-        return params.params(model)["params/total"]
+    """Return the parameters of a model, with those of its vision tower and audio encoder."""
     from napkin.counting.vision import params_of
 
-    return params_of(model)[-1]
+    return (params.params(model)["params/total"], *params_of(model))[-1]
 
 
 def _of_count(count: Term, policy: Precision, optimizer: Optimizer) -> CheckpointQuestion:

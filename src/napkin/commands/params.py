@@ -67,7 +67,7 @@ def answer(model: Model, mtp: bool, trained: Trained | None = None) -> Answer:
 
 def _trained_terms(trained: Trained, counted: Mapping[str, Term]) -> tuple[Term, ...]:
     """Return the trained parameters, all with the adapters, and their share of these."""
-    base = counted.get("params/total_with_vision", counted["params/total"])
+    base = _whole(counted)
     every = add("params/with_adapters", base, trained.count) if trained.added else base
     more = (every,) if trained.added else ()
     return trained.count, *more, divide("params/trained_share", trained.count, every)
@@ -78,7 +78,7 @@ def _screen(model: Model, counted: Mapping[str, Term], trained: Trained | None) 
     total, active = counted["params/total"].value, counted["params/active"].value
     headline = [f"{total:,} parameters"]
     if trained is not None:
-        every = counted.get("params/with_adapters", counted.get("params/total_with_vision", counted["params/total"]))
+        every = counted.get("params/with_adapters", _whole(counted))
         part = counted["params/trained_share"].value
         headline = [f"{trained.count.value:,} trained", f"{part:.4%} of {every.value:,} parameters"]
         follows = under("memory", {"hardware": "h100"})
@@ -86,12 +86,20 @@ def _screen(model: Model, counted: Mapping[str, Term], trained: Trained | None) 
         return Screen(asked, headline, table=_parts(model, counted), next=follows)
     if active != total:
         headline.append(f"{active:,} active per token ({share(active / total)})")
-    if "params/vision" in counted:
-        headline.append(f"{counted['params/total_with_vision'].value:,} with vision")
+    whole = _whole(counted)
+    if whole.name != "params/total":
+        senses = [word for word in ("vision", "audio") if f"params/{word}" in counted]
+        headline.append(f"{whole.value:,} with {' and '.join(senses)}")
     elif active == total:
         headline.append(human(total, "param").replace(" parameters", ""))
     memory = under("memory", {"hardware": "h100", "gpus": "8", "zero": "3"})
     return Screen((f"Parameters of {model.name}",), headline, table=_parts(model, counted), next=memory)
+
+
+def _whole(counted: Mapping[str, Term]) -> Term:
+    """Return the parameters with those of a vision tower and an audio encoder, if there are any."""
+    totals = (counted.get(f"params/total_with_{word}") for word in ("audio", "vision"))
+    return next((term for term in totals if term is not None), counted["params/total"])
 
 
 PARTS = (
@@ -99,6 +107,7 @@ PARTS = (
     ("params/outside_layers", "outside the layers"),
     ("params/lm_head", "LM head"),
     ("params/vision", "vision tower"),
+    ("params/audio", "audio encoder"),
 )
 """Parts of a model outside its layers."""
 OF_EXPERTS = (
@@ -125,6 +134,7 @@ def _parts(model: Model, counted: Mapping[str, Term]) -> Table:
         "params/embedding": "shared with the LM head" if model.tied else "",
         "params/outside_layers": "; ".join(_outside(model, counted)),
         "params/vision": "in addition",
+        "params/audio": "in addition",
     }
     rows += [(label, counted[path], remarks.get(path, "")) for path, label in PARTS if path in counted]
     return shares(

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
-from napkin.operations.roles import LAYERS, LM_HEAD, POSITION, SHARED_EXPERT, TOKEN
+from napkin.operations.roles import AUDIO, LAYERS, LM_HEAD, POSITION, SHARED_EXPERT, TOKEN
 from napkin.operations.work import Weight
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply, subtract
 
@@ -66,7 +66,7 @@ class _Found:
 
     def add_after(self, path: str, operations: Iterable[Operation], tied: bool) -> None:
         """Add the weights after the layers. tied: the head's matrix is the token embedding."""
-        for operation in operations:
+        for operation in (op for op in operations if op.role != AUDIO):
             for weight in operation.weights():
                 is_head = operation.role == LM_HEAD and weight.name == "weight"
                 if not (is_head and tied):

@@ -1,20 +1,35 @@
-"""Parameters and FLOPs of the vision part of a multimodal model: patches, tower, projector."""
+"""Parameters and FLOPs of what a multimodal model has next to text: patches, tower and projector of images; parameters
+of an audio encoder."""
 
 from __future__ import annotations
 
 from napkin.counting.flops import EXACT, layer_forward, operation_flops, summed
 from napkin.counting.params import PARAM, layer_params, params, weight_params
 from napkin.operations.model import Model
+from napkin.operations.roles import AUDIO
 from napkin.operations.work import Work
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply
 
 
 def params_of(model: Model) -> list[Term]:
-    """Return the parameters of a vision tower and its projector, and the total with them; empty without a tower."""
-    if model.vision is None:
-        return []
-    vision = add("params/vision", *(_params(part) for part in model.vision.parts))
-    return [vision, add("params/total_with_vision", params(model)["params/total"], vision)]
+    """Return the parameters of a vision tower and its projector, and the total with them; those of an audio encoder,
+    and the total with these too. Empty without either; the last one is that of the whole model."""
+    found: list[Term] = []
+    total = params(model)["params/total"]
+    if model.vision is not None:
+        vision = add("params/vision", *(_params(part) for part in model.vision.parts))
+        total = add("params/total_with_vision", total, vision)
+        found += [vision, total]
+    audio = [
+        weight_params("params/audio", weight)
+        for op in model.stacks[-1].after
+        if op.role == AUDIO
+        for weight in op.weights()
+    ]
+    if audio:
+        heard = add("params/audio", *audio)
+        found += [heard, add("params/total_with_audio", total, heard)]
+    return found
 
 
 def _params(model: Model) -> Term:

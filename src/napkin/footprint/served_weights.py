@@ -62,7 +62,7 @@ def divided(model: Model) -> tuple[int, int]:
         for count, operations in runs:
             for op in operations:
                 whole += count * sum(w.count for w in op.weights() if w.shard == REPLICATED)
-    everything = params_of(model)[1] if parts else params(model)["params/total"]
+    everything = (params(model)["params/total"], *params_of(model))[-1]
     return everything.value - whole, whole
 
 
