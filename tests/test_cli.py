@@ -182,13 +182,13 @@ def test_the_name_of_the_file_asks_for_its_form(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("params config.json -o config.json", "-o: would overwrite config.json, which is the file of MODEL"),
-        ("params . -o ./config.json", "-o: would overwrite ./config.json, which is the file of MODEL"),
-        ("params link.json -o config.json", "-o: would overwrite config.json, which is the file of MODEL"),
-        ("compare config.json gpt2 -o config.json", "-o: would overwrite config.json, which is the file of SIDES"),
-        ("check run.yaml --junit run.yaml", "--junit: would overwrite run.yaml, which is the file of FILES"),
-        ("check . --junit run.yaml", "--junit: would overwrite run.yaml, which is the file of FILES"),
-        ("check run.yaml -o new.xml --junit ./new.xml", "-o: would overwrite new.xml, which is the file of --junit"),
+        ("params config.json -o config.json", "-o: would overwrite config.json, which is given as MODEL"),
+        ("params . -o ./config.json", "-o: would overwrite ./config.json, which is given as MODEL"),
+        ("params link.json -o config.json", "-o: would overwrite config.json, which is given as MODEL"),
+        ("compare config.json gpt2 -o config.json", "-o: would overwrite config.json, which is given as A B"),
+        ("check run.yaml --junit run.yaml", "--junit: would overwrite run.yaml, which is given as FILE"),
+        ("check . --junit run.yaml", "--junit: would overwrite run.yaml, which is given as FILE"),
+        ("check run.yaml -o new.xml --junit ./new.xml", "-o: would overwrite new.xml, which is given as --junit"),
     ],
 )
 def test_no_file_that_is_read_is_written(

@@ -83,7 +83,7 @@ def test_statuses_errors_and_continued_lines() -> None:
     block = ["$ napkin tensor \\", "    4y8 2>&1", "$ echo $?"]
     lines = DOCS["answered"](block)
     assert lines[:2] == block[:2]
-    assert lines[2].startswith("error: SIZE")
+    assert lines[2].startswith("error: SHAPE")
     assert lines[-2:] == ["$ echo $?", "2"]
 
 

@@ -63,3 +63,31 @@ def test_the_overview_is_sorted_by_what_people_ask(napkin: Napkin) -> None:
     for _, lines in ASKED:
         for line in lines:
             assert line.split()[0] in MODULES
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ("watch", "watch LOG [MODEL] [OPTIONS]"),  # the model is the second word, and need not be given
+        ("data", "data [WHAT] [FILE] [OPTIONS]"),
+        ("memory", "memory MODEL [OPTIONS]"),
+    ],
+)
+def test_the_usage_line_has_arguments_in_their_order(napkin: Napkin, line: str, usage: str) -> None:
+    assert napkin(f"{line} --help").out.startswith(f"Usage: napkin {usage}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (["data", "lengths"], "FILE is missing"),
+        (["data", "widths", "a.jsonl"], "WHAT: 'widths' is not one of lengths"),
+        (["watch"], "LOG is missing"),
+        (["tensor", "4y"], "SHAPE: '4y' is not a shape"),
+        (["read", ""], "FILE: it is empty"),
+    ],
+)
+def test_messages_name_arguments_as_the_usage_line_does(napkin: Napkin, words: list[str], begins: str) -> None:
+    outcome = napkin(words)
+    assert outcome.status == 2
+    assert outcome.errors[0].removeprefix("error: ").startswith(begins)

@@ -332,3 +332,4 @@ def test_verl_trains_on_no_more_prompts_than_it_draws() -> None:
     assert options["global-batch"] == 64
     assert "actor_rollout_ref.actor.ppo_mini_batch_size" in [one.key for one in reading.not_modelled]
     assert read(VERL.format(8, "data.train_batch_size=256"))[0]["global-batch"] == 128
+    assert read(VERL.format(8, "data.train_batch_size=0"))[0]["global-batch"] == 128  # fully_async_policy: no effect

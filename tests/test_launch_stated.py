@@ -139,6 +139,8 @@ seq_len = 8192
 [parallelism]
 data_parallel_shard_degree = 8
 """
+HF = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\nfsdp: full_shard\nfsdp_config:\n  {}\n"
+FOUNDRY = "device_train_microbatch_size: 2\nmax_seq_len: 64\nfsdp_config: {shardng_strategy: FULL}\n"
 AXOLOTL = """base_model: meta-llama/Meta-Llama-3-8B
 sequence_len: 4096
 {}
@@ -161,6 +163,19 @@ sequence_len: 4096
 def test_a_misspelled_key_of_a_file_of_settings_is_refused(text: str, key: str, near: str) -> None:
     told = reading_of(source_of(text, "train.cfg")).refused
     assert [(one.key, one.why.partition("did you mean ")[2]) for one in told] == ([(key, f"{near}?")] if key else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (AXOLOTL.format("micro_batch_size: 2\nfsdp_config:\n  fsdp_offload_parms: true"), "fsdp_offload_params"),
+        (HF.format("activation_checkpoint: true"), "activation_checkpointing"),
+        (FOUNDRY, "sharding_strategy"),
+    ],
+)
+def test_a_misspelled_key_of_a_block_whose_other_keys_are_not_modeled(text: str, key: str) -> None:
+    told = reading_of(source_of(text, "train.yaml")).refused
+    assert [one.why.partition("did you mean ")[2] for one in told] == [f"fsdp_config.{key}?"]
 
 
 def test_a_launch_line_of_a_program_may_have_options_like_a_frameworks() -> None:

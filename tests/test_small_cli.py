@@ -146,7 +146,7 @@ def test_verdicts(napkin: Napkin, line: str, verdict: str, status: int) -> None:
 @pytest.mark.parametrize(
     ("line", "status", "word"),
     [
-        ("tensor", 2, "SIZE"),
+        ("tensor", 2, "SHAPE"),
         ("tensor 4y8", 2, "4y8"),
         ("tensor 4x0", 2, "above zero"),
         ("tensor 4x8 --dtype fp33", 2, "fp33"),
@@ -179,7 +179,7 @@ def test_verdicts(napkin: Napkin, line: str, verdict: str, status: int) -> None:
         ("max-params --gpus 8 --hardware h100 --precision bf17-mixed", 2, "bf17"),
         ("max-params --gpus 8 --hardware h100 --inference --optimizer adamw", 2, "training"),
         ("max-params --gpus 8 --hardware h101", 2, "h101"),
-        ("flops matmul", 2, "SIZE"),
+        ("flops matmul", 2, "SHAPE"),
         ("flops matmul 4x4", 2, "three"),
         ("flops matmul 4x4x4 --seq 5", 2, "--seq"),
         ("flops linear", 2, "--widths"),
@@ -192,7 +192,7 @@ def test_verdicts(napkin: Napkin, line: str, verdict: str, status: int) -> None:
         ("mfu matmul 4x4x4 --hardware h100 --time 3", 2, "unit of time"),
         ("mfu matmul 4x4x4 --hardware v100 --dtype bf16 --time 3s", 3, "bf16"),
         ("roofline", 2, "MODEL"),
-        ("roofline relu --hardware h100", 2, "SIZE"),
+        ("roofline relu --hardware h100", 2, "SHAPE"),
         ("roofline dot 4x4 --hardware h100", 2, "not 1"),
         ("roofline matmul 4x4x4", 2, "--hardware"),
         ("roofline matmul 4x4x4 --hardware h100 --dtype zz", 2, "zz"),

@@ -179,7 +179,7 @@ def test_it_is_shown_while_it_goes(monkeypatch: pytest.MonkeyPatch, log: pathlib
     ("line", "status", "said"),
     [
         ("watch /nonexistent/train.log", 2, "No such file"),
-        ("watch", 2, "LOG-FILE is missing"),
+        ("watch", 2, "LOG is missing"),
         ("watch configs --once", 2, "is a directory"),
         ("watch LICENSE --once", 2, "no line says a throughput"),
         ("watch configs/logs/megatron.log llama3-8b --once", 2, "--hardware is missing"),

@@ -57,20 +57,19 @@ class _Formatter(Protocol):
 class GroupedCommand(TyperCommand):
     """A command whose help has its options under headings, each with its default.
 
-    examples  command lines                   says  help text by parameter name: typer 0.20 with click 8.5 drops that of
-    an argument     optional  whether it answers without arguments"""
+    examples  command lines     words  the positional arguments, as the usage line has them
+    says  help text by parameter name: typer 0.20 with click 8.5 drops that of an argument
+    """
 
     examples: Sequence[str] = ()
-    optional: bool = False
+    words: Sequence[str] = ()
     says: Mapping[str, str] = MappingProxyType({})
 
     def format_help(self, ctx: _Context, formatter: _Formatter) -> None:
         """Write usage, what the command answers, examples, and the options of each group."""
         formatter.width = WIDTH
         shown = cast("list[_Shown]", self.params)
-        words = [_metavar(param) for param in shown if _is_argument(param)]
-        arguments = " ".join(f"[{word}]" if self.optional else word for word in words)
-        formatter.write(f"Usage: {ctx.command_path} {arguments} [OPTIONS]\n".replace("  ", " "))
+        formatter.write(f"Usage: {' '.join((ctx.command_path, *self.words, '[OPTIONS]'))}\n")
         formatter.write("\n" + textwrap.fill(self.help or "", WIDTH) + "\n")
         if self.examples:
             formatter.write("\nExamples:\n" + "".join(_example(line) for line in self.examples))
@@ -173,16 +172,18 @@ def _rendered(command: Command, names: Sequence[str], examples: Sequence[str], e
     )
     made: Any = typer.main.get_command(app)
     made.examples = examples
-    made.optional = any(_without_arguments(command, line) for line in command.examples)
+    made.words = _arguments(command, names)
     made.says = {OPTIONS[name].key: said(OPTIONS[name], command) for name in names}
     text: str = made.get_help(typer.Context(made, info_name=f"napkin {command.name}"))  # nothing is parsed
     return text.rstrip() + "\n"
 
 
-def _without_arguments(command: Command, line: str) -> bool:
-    """Return whether an example of this command, not of one that it runs, gives no positional argument."""
-    asked, words = named(shlex.split(line))
-    return asked.name == command.name and not {*read(asked, words).given} & {*command.arguments}
+def _arguments(command: Command, names: Sequence[str]) -> list[str]:
+    """Return the positional arguments in their order; in brackets those that an example of this command leaves out."""
+    lines = [named(shlex.split(line)) for line in command.examples]
+    given = [{*read(asked, words).given} for asked, words in lines if asked.name == command.name]
+    shown = {name: OPTIONS[name].metavar for name in command.arguments if name in names}
+    return [word if all(name in one for one in given) else f"[{word}]" for name, word in shown.items()]
 
 
 def show(command: Command, everything: bool = False) -> None:

@@ -26,7 +26,7 @@ def refuse_overwriting(given: dict[str, OptionText]) -> None:
                 continue
             if (other in WRITTEN_FILES and _is_same_path(target, option.text)) or _is_read(target, option.text):
                 here, there = (given[one].where or OPTIONS[one].shown for one in (name, other))
-                what = f"would overwrite {printable(target)}, which is the file of {there}"
+                what = f"would overwrite {printable(target)}, which is given as {there}"
                 raise NapkinError(f"{here}: {what}", "write to another file")
 
 

@@ -108,6 +108,9 @@ class Line(OtherTools):
                 break
             taken = plain if option.many else plain[:1]
             plain = plain[len(taken) :]
+            if option.many and not all(word.strip() for word in taken):
+                self._problem(f"{option.shown}: it is empty", "give a value")
+                continue
             self._put(option, taken if option.many else taken[0], option.shown)
         if plain and "size" in self.given and all(word.isdigit() for word in plain):
             shape = "x".join((str(self.given["size"].text), *plain))

@@ -80,10 +80,10 @@ MATMUL = "the shape MxKxN, e.g. 4096x4096x4096"
 def read_matmul(inputs: Inputs) -> Gemm:
     """Return the matmul (M×K)(K×N) from the argument, in --batch copies."""
     text = inputs.text("size", MATMUL)
-    shape = parsed(units.shape, text, "SIZE")
+    shape = parsed(units.shape, text, "SHAPE")
     if len(shape) != 3:
         raise NapkinError(
-            f"SIZE: {text[:60]!r} has {len(shape)} numbers, a matmul three", "MxKxN for (M×K)(K×N); --batch for many"
+            f"SHAPE: {text[:60]!r} has {len(shape)} numbers, a matmul three", "MxKxN for (M×K)(K×N); --batch for many"
         )
     m, k, n = shape
     return gemm("matmul", m, k, n, inputs.integer_or_none("batch") or 1)

@@ -42,7 +42,7 @@ def run(inputs: Inputs) -> Answer:
 
 def read(inputs: Inputs) -> TensorQuestion:
     """Read the question."""
-    shape = parsed(units.shape, inputs.text("size", "the shape, e.g. 4x8"), "SIZE")
+    shape = parsed(units.shape, inputs.text("size", "the shape, e.g. 4x8"), "SHAPE")
     form = formats.find(inputs.text("dtype"))
     view, copied = _read_view(inputs, tensors.new(shape), form)
     count = inputs.term("count") if inputs.has("count") else None

@@ -57,7 +57,7 @@ class Option:
     @property
     def shown(self) -> str:
         """The name as messages write it: `--gpus`, or `MODEL` for an argument."""
-        return self.name.upper() if self.positional else f"--{self.name}"
+        return self.metavar.rstrip(".") if self.positional else f"--{self.name}"
 
     @property
     def usage(self) -> str:

@@ -83,9 +83,9 @@ def _read_sizes(inputs: Inputs, count: int, what: str) -> tuple[int, ...]:
     """Return the sizes of the argument, `count` of them (0: any number)."""
     inputs.need_all({"size": what, "hardware": WHICH})
     text = inputs.text("size")
-    shape = parsed(units.shape, text, "SIZE")
+    shape = parsed(units.shape, text, "SHAPE")
     if count and len(shape) != count:
-        raise NapkinError(f"SIZE: {text[:60]!r} has {len(shape)} numbers, not {count}", what)
+        raise NapkinError(f"SHAPE: {text[:60]!r} has {len(shape)} numbers, not {count}", what)
     return shape
 
 
@@ -135,7 +135,7 @@ def read_transfer(inputs: Inputs) -> TransferQuestion:
     """Read the bytes and the link."""
     inputs.need_all({"size": "how many bytes, e.g. 80GB", "link": OVER})
     text = inputs.text("size")
-    size = leaf("bytes/total", parsed(units.size, text, "SIZE"), "byte", GIVEN)
+    size = leaf("bytes/total", parsed(units.size, text, "SHAPE"), "byte", GIVEN)
     name, rate = _read_link(inputs)
     if not inputs.has("hardware"):
         return TransferQuestion(size, name, rate, None, "")

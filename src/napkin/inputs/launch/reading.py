@@ -329,7 +329,10 @@ class Reading:
             elif why is not None or is_named(key, self.format.ignored) is not None:
                 self._ignore_known(key, beside)
             elif (told := is_named(key, self.format.not_modelled)) is not None:
-                self.omit(key, told) if value.value is not None else self.ignore(key)
+                if value.value is None:
+                    self.ignore(key)
+                elif not self.source.is_mapping or key in looked or not self._is_misspelled(key, beside):
+                    self.omit(key, told)
             elif value.value is None or value.value in ([], {}, ""):
                 self.ignore(key)
             elif is_harmless(key):

@@ -55,7 +55,7 @@ def of_verl(reading: Reading) -> None:
     # DAPO draws gen_batch_size prompts until train_batch_size of them differ (recipe/dapo/dapo_ray_trainer.py)
     keeps = reading.read("algorithm.filter_groups.enable", flag)
     batches = "data.train_batch_size" if keeps else "data.gen_batch_size|data.train_batch_size"
-    drawn = reading.read(batches, whole)
+    drawn = reading.read(batches, natural)  # 0 where an asynchronous trainer counts for itself (fully_async_policy)
     forks = reading.named(*OF_FORKS)
     others = reading.read(forks, natural)
     if others and others > 1:
