@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from napkin.inputs.presets import presets
-from napkin.operations.adapters.lora import is_target
+from napkin.operations.adapters.named import is_target
 from napkin.operations.adapters.targets import all_operations
 from napkin.operations.base import Operation
 from napkin.operations.model import Model

@@ -21,7 +21,7 @@ from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
-from napkin.operations.tuning import VIRTUAL, Tuning
+from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
 from napkin.record import replace
 from napkin.training.optimizers import OPTIMIZERS
@@ -89,26 +89,23 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Lo
         share = tuning.narrow(op.module) if narrow else 0.0
         saved += op.weights() if tuning.saves(op.role, op.module) else ()
         for weight in op.weights():
-            if tuning.method == "adapter_v2" and op.normalizes():
+            if tuning.affine and op.normalizes():
                 continue  # it is trained
             part = ceil_div(weight.count, divided(weight, setup.layout))
             kept = sized(1, "fp32") if stays_fp32(op, weight, setup) else width
             matrix = len(weight.shape) > 1
             frozen = frozen + part * (stored * share + kept * (1 - share) if narrow and matrix else kept)
             scales = scales + part * apart * share * matrix
-        frozen = frozen + _buffers(holder.linear(), setup.implementation) * runs
+        other = kind_on(holder, setup.implementation)
+        if other is not None:
+            frozen = frozen + 4 * other[0].buffer(other[1]) * runs  # in fp32
         added = [
-            *_added(op, holder.linear(), operations, setup.implementation, tuning),
+            *_added(op, linear, operations, setup.implementation, tuning),
+            *(Weight(name, shape) for name, shape in (other[0].weights(other[1]) if other is not None else ())),
             *_others(holder, setup.implementation, tuning),
         ]
         trained += added if runs else [replace(weight, trained=False) for weight in added]
     return replace(_of_adapters(trained, saved, ceiling(frozen), setup), scales=ceiling(scales))
-
-
-def _buffers(linear: LinearLayer | None, implementation: Implementation) -> int:
-    """Return the bytes of the fp32 buffers of the adapter on a linear layer."""
-    found = None if linear is None else kind_on(linear, implementation)
-    return 0 if found is None else 4 * found[0].buffer(found[1])
 
 
 def _added(
@@ -118,26 +115,18 @@ def _added(
     implementation: Implementation,
     tuning: Tuning,
 ) -> list[Weight]:
-    """Return the adapters of an operation; linear: the same operation if it is a linear layer."""
+    """Return the adapters of LoRA and LitGPT on an operation; linear: the same operation if it is a linear layer."""
     found: list[Weight] = []
     core = op.attends()
-    if tuning.method == "adapter_v2" and op.normalizes():
+    if tuning.affine and op.normalizes():
         found += [Weight(weight.name, weight.shape) for weight in op.weights()]
     if linear is not None:
         pairs, made = lora_pairs(linear, operations, implementation, tuning)
         if pairs:
             rank = tuning.rank_of(linear.module)
             found += _pair(linear.shard, 1, (rank * pairs, linear.d_in), (made, rank), tuning)
-        other = kind_on(linear, implementation)
-        if other is not None:
-            found += [Weight(name, shape) for name, shape in other[0].weights(other[1])]
-        if tuning.method == "adapter_v2":
+        if tuning.affine:
             found += [Weight("scale", (linear.d_out,)), Weight("bias", (linear.d_out,))]
-    if tuning.method in VIRTUAL:
-        from napkin.operations.adapters.virtual import virtual_on
-
-        virtual = virtual_on(op, tuning)
-        found += [] if virtual is None else [Weight(name, shape) for name, shape in virtual[0].weights(virtual[1])]
     if core is not None and tuning.prompted:
         found += [Weight("prompt", (PROMPT, core.heads * core.v_dim)), Weight("gate", (core.heads,))]
     return found

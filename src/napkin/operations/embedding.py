@@ -5,14 +5,13 @@ from __future__ import annotations
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, Tensor
 from napkin.elementwise import Number, ceil_div, minimum
 from napkin.operations.adapters.adapted import adapted_rows
-from napkin.operations.adapters.lora import lookup_rank
+from napkin.operations.adapters.lora import kind_on, lookup_rank
 from napkin.operations.base import Operation
 from napkin.operations.bases import Lookup
 from napkin.operations.facts import OWN_POSITION_BIAS, SHARED_POSITION_BIAS
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import HEADS, POSITION, REPLICATED, SHARED_TENSOR, TABLES, TOKEN, VOCABULARY
 from napkin.operations.shapes import Value
-from napkin.operations.tuning import VIRTUAL
 from napkin.operations.work import Weight, Work
 from napkin.record import record, replace
 
@@ -97,10 +96,11 @@ class Embedding(Lookup):
         rank = lookup_rank(self, tuning) if tuning is not None else 0
         if rank:
             out = tape.cast(tape.add(out, adapted_rows(run, ids, shape, rank, (rows_here, self.width))), stored)
-        if tuning is not None and tuning.method in VIRTUAL:
+        found = kind_on(self, run.implementation)
+        if found is not None:
             from napkin.operations.adapters.virtual import with_virtual_tokens
 
-            out = with_virtual_tokens(run, self, out)
+            out = with_virtual_tokens(run, *found, out)
         return Value(out, self.width)
 
 

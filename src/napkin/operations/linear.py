@@ -174,7 +174,7 @@ class Matmul(Module):
             if tuning.magnitude:
                 wide = self.rescaled(run, x, out, wide, (d_in, d_out))
             out = tape.cast(tape.add(out, wide), out.dtype)
-        if tuning.method == "adapter_v2":
+        if tuning.affine:
             out = tape.multiply(out, run.tape.given(d_out, tape.compute, "scale", kind=WEIGHT))
         tape.frozen = True
         return out

@@ -226,7 +226,7 @@ class Lowering(StackInputs):
         tuning = self.implementation.tuning
         if tuning is None:
             return not op.learning.trained
-        return not (tuning.method == "adapter_v2" and op.normalizes()) and not tuning.saves(op.role, op.module)
+        return not (tuning.affine and op.normalizes()) and not tuning.saves(op.role, op.module)
 
     def read(self, op: Readable, index: int = 0) -> Value:
         return self.values[op.reads[index]]

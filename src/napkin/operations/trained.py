@@ -27,7 +27,6 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED, TOKEN
 from napkin.operations.scored import ClassLoss
-from napkin.operations.tuning import VIRTUAL
 from napkin.record import replace
 
 VISION, PROJECTOR = "vision", "projector"
@@ -266,17 +265,10 @@ def _adapters(
                 used=linear.vectors,
                 learning=learning,
             )
-        found = kind_on(linear, implementation)
-        if found is not None:
-            kind, at = found
-            yield Reparameterized(f"{op.name}/{kind.name}", op.reads, kind.name, at, role=ADAPTER, learning=learning)
-    if tuning.method in VIRTUAL:
-        from napkin.operations.adapters.virtual import virtual_on
-
-        virtual = virtual_on(module, tuning)
-        if virtual is not None:
-            kind, at = virtual
-            yield Reparameterized(f"{op.name}/{kind.name}", op.reads, kind.name, at, role=ADAPTER, learning=learning)
+    found = kind_on(module, implementation)
+    if found is not None:
+        kind, at = found
+        yield Reparameterized(f"{op.name}/{kind.name}", op.reads, kind.name, at, role=ADAPTER, learning=learning)
     routed = module.routed()
     for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(module, implementation, tuning)):
         yield Adapter(

@@ -85,6 +85,11 @@ class Tuning:
         return self.method in FIRST_PROMPTED and self.prompts
 
     @property
+    def affine(self) -> bool:
+        """Whether each linear layer has a trained scale and bias, and norms' weights are trained."""
+        return self.method == "adapter_v2"
+
+    @property
     def everything(self) -> bool:
         """Whether adapters are on every linear layer but the head."""
         return self.targeted and not self.targets and not self.parameters
@@ -118,10 +123,8 @@ class Tuning:
 
 
 PREFIX = "prefix"
-VIRTUAL = ("prompt", "p-tuning", PREFIX)
-"""Methods that train tokens in front of a sequence; their number is the rank."""
-WITHIN_LAYERS = ("adapter", "adapter_v2", "frozen", *VIRTUAL)
-"""Methods that have no targets."""
+WITHIN_LAYERS = ("adapter", "adapter_v2", "frozen", "prompt", "p-tuning", PREFIX)
+"""Methods that have no targets: adapters of every layer, none, and tokens in front of a sequence."""
 FIRST_PROMPTED = {"adapter": 2, "adapter_v2": 2}
 """The first layer whose attention reads a prompt (LitGPT, litgpt/adapter.py, Config.adapter_start_layer)."""
 FROZEN_LAYERS = {"adapter": FIRST_PROMPTED["adapter"]}

@@ -6,19 +6,22 @@ from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
 from napkin.options.training import ADAPTED
 
-VIRTUAL = "virtual-tokens"
-SIZED = {
-    "ia3": "",
-    **dict.fromkeys(("oft", "boft"), "adapter-block"),
-    **dict.fromkeys(("prompt", "p-tuning", "prefix"), VIRTUAL),
-}
-"""Kinds of adapters that have no rank, with the option that gives their size."""
 LORA_KINDS = ("lora", "dora")
+RANK = "lora-rank"
+
+
+def _size_of(word: str) -> str:
+    """Return the option that gives the size of a kind of adapters, "" if it has none."""
+    if word in LORA_KINDS:
+        return RANK
+    from napkin.operations.adapters.kinds import KINDS
+
+    return KINDS[word].sized
 
 
 def read_whether_adapted(inputs: Inputs) -> bool:
     """Return whether adapters are trained next to frozen weights: a rank is given, or a kind without a rank."""
-    return inputs.has("lora-rank") or (inputs.has("adapter") and inputs.text("adapter") in SIZED)
+    return inputs.has(RANK) or (inputs.has("adapter") and _size_of(inputs.text("adapter")) != RANK)
 
 
 def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
@@ -30,13 +33,13 @@ def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
         return "lora", None
     inputs.default("adapter", "lora")
     word = inputs.text("adapter")
-    size = SIZED.get(word, "lora-rank")
-    for name in ("lora-rank", "adapter-block", VIRTUAL):
+    size = _size_of(word)
+    for name in (RANK, "adapter-block", "virtual-tokens"):
         if name != size and name in inputs and inputs.has(name):
             hint = f"--{size}" if size else "leave it out"
             raise NapkinError(f"--{name}: --adapter {word} has none", hint)
     if word in LORA_KINDS:
-        return "lora", inputs.integer("lora-rank")
+        return "lora", inputs.integer(RANK)
     from napkin.operations.adapters.kinds import KINDS
 
     kind = KINDS[word]

@@ -14,7 +14,7 @@ from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.tuning import VIRTUAL, Tuning
+from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN, FROZEN_FORMATS, UNQUANTIZED
 from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
@@ -137,7 +137,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     saved = saved_modules(names, model)
     apart = _read_exceptions(inputs, model) if stored else ()
     tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved, apart=apart)
-    if method in VIRTUAL:
+    if not tuning.targeted:
         return replace(implementation, tuning=_read_virtual_tokens(inputs, model, tuning, word))
     named = inputs.texts("lora-targets")
     targets = modules_among(named)
@@ -157,17 +157,18 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
 
 def _read_virtual_tokens(inputs: Inputs, model: Model, tuning: Tuning, word: str) -> Tuning:
     """Return the virtual tokens of prompt, prefix or p-tuning. Refused where they are not modeled."""
-    from napkin.operations.adapters.virtual import BEFORE_LAYERS, check_virtual
+    from napkin.operations.adapters.virtual import VIRTUAL_TOKENS
 
+    kind = VIRTUAL_TOKENS[tuning.method]
     if word != "hf":
         raise Refused(f"--adapter {tuning.method}: not modeled in {word}", "--implementation hf")
     if inputs.has("lora-targets"):
         raise NapkinError(f"--lora-targets: --adapter {tuning.method} is on no layer's weights", "leave it out")
-    check_virtual(model, tuning.method)
+    kind.check(model)
     seq = inputs.integer_or_none("seq") if "seq" in inputs and inputs.has("seq") else None
-    if tuning.method in BEFORE_LAYERS and seq is not None and tuning.rank >= seq:
+    if kind.embedded and seq is not None and tuning.rank >= seq:
         raise NapkinError(f"--virtual-tokens {tuning.rank:,}: they are tokens of --seq {seq:,}", "a longer --seq")
-    if tuning.method in BEFORE_LAYERS:
+    if kind.embedded:
         inputs.note(f"{tuning.rank:,} tokens of --seq are virtual: peft puts them before those of the text")
     return tuning
 

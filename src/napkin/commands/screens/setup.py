@@ -6,7 +6,7 @@ from napkin.footprint.submodels import PROJECTOR, VISION
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
-from napkin.operations.tuning import VIRTUAL, Tuning
+from napkin.operations.tuning import Tuning
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 from napkin.training.tasks import REFERENCE
@@ -71,11 +71,7 @@ def adapter_words(tuning: Tuning) -> str:
     from napkin.operations.adapters.kinds import KINDS
 
     kind = KINDS.get(tuning.method)
-    if kind is None:
-        return tuning.method
-    if tuning.method in VIRTUAL:
-        return f"{kind.title}, {tuning.rank:,} {kind.measure}"
-    return f"{kind.title} {kind.measure} {tuning.rank}" if kind.sized else kind.title
+    return tuning.method if kind is None else kind.words(tuning.rank)
 
 
 def _reference(setup: Setup) -> list[str]:

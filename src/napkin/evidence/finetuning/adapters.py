@@ -16,12 +16,13 @@ from napkin.evidence.finetuning.targets import (
 from napkin.evidence.rows.row import RowFields
 from napkin.operations.adapters.kinds import KINDS as OTHER_KINDS
 from napkin.operations.adapters.targets import ALL_LINEAR, found_targets, lacking_targets, resolved
+from napkin.operations.adapters.virtual import VIRTUAL_TOKENS
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.roles import ADAPTER
 from napkin.operations.trained import as_trained
-from napkin.operations.tuning import VIRTUAL, Tuning
+from napkin.operations.tuning import Tuning
 from napkin.record import replace
 
 FULL, LORA, DORA = "full", "lora", "dora"
@@ -93,7 +94,7 @@ def _of_kind(row: RowFields, model: Model, implementation: Implementation) -> Tu
     if kind is None:
         return None
     stated, said = row.count("method.trainable_params"), row.count("method.lora_rank")
-    if kind.name in VIRTUAL:
+    if kind.name in VIRTUAL_TOKENS:
         return _of_virtual_tokens(row, kind.name, model, implementation, stated)
     for size in dict.fromkeys((said or kind.usual, kind.usual, *(2**power for power in range(11)))):
         tuning = replace(tuning_of(row, size), method=kind.name, rank=size)

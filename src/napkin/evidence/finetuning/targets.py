@@ -9,7 +9,8 @@ from napkin.errors import NapkinError
 from napkin.evidence.finetuning.software import trainer_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.software.scripts import scripts_named, scripts_of_library
-from napkin.operations.adapters.lora import module_of, modules_of, path_ends
+from napkin.operations.adapters.lora import module_of, modules_of
+from napkin.operations.adapters.named import path_ends
 from napkin.operations.adapters.targets import ALL_LINEAR, DEFAULT, PARTS, has_modules
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model

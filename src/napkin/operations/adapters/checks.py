@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError, Refused
-from napkin.operations.adapters.lora import path_ends, times_rank
+from napkin.operations.adapters.lora import times_rank
+from napkin.operations.adapters.named import path_ends
 from napkin.operations.adapters.targets import all_operations, linear_paths, paths_in
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin._tables.adapter_targets import COMPARED, DIFFERS
-from napkin.operations.adapters.lora import path_ends
+from napkin.operations.adapters.named import path_ends
 from napkin.operations.adapters.targets import ALL_LINEAR, EVERYTHING
 
 DETAIL = 0.1

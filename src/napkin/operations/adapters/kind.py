@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor
 from napkin.elementwise import Number
+from napkin.operations.adapters.named import is_chosen
+from napkin.operations.roles import DOWN
 from napkin.record import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from napkin.operations.base import Operation
+    from napkin.operations.implementations import Implementation
     from napkin.operations.lowering import Lowering
     from napkin.operations.tuning import Tuning
 
@@ -121,6 +125,19 @@ class AdapterKind:
     usual = 8
     quantizes = True
     drops = False
+
+    def on(self, op: Operation, implementation: Implementation, tuning: Tuning) -> AdaptedLayer | None:
+        """Return an operation as the adapter sees it, if it is on it: a linear layer that a target names."""
+        linear = op.linear()
+        if linear is None or linear.bare or tuning.saves(linear.role, linear.module):
+            return None
+        if not is_chosen(linear, implementation, tuning):
+            return None
+        return AdaptedLayer(linear.d_in, linear.d_out, tuning.rank, linear.role == DOWN)
+
+    def words(self, size: int) -> str:
+        """Return the kind and its size in words."""
+        return f"{self.title} {self.measure} {size}" if self.sized else self.title
 
     def weights(self, at: AdaptedLayer) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield the name and the shape of each trained tensor."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.operations.adapters.kind import AdapterKind
 from napkin.operations.adapters.low_rank import IA3, AdaLora, LoHa, LoKr, MiSS, VeRA
 from napkin.operations.adapters.rotation import BOFT, OFT
-from napkin.operations.adapters.virtual import KINDS as VIRTUAL_TOKENS
+from napkin.operations.adapters.virtual import VIRTUAL_TOKENS
 
 KINDS: dict[str, AdapterKind] = {
     **{one.name: one for one in (AdaLora(), VeRA(), IA3(), LoHa(), LoKr(), MiSS(), OFT(), BOFT())},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from napkin.operations.adapters.named import is_chosen, is_target, path_ends
 from napkin.operations.facts import LinearLayer, LinearPart, Named
 from napkin.operations.implementations import Implementation
 from napkin.operations.roles import (
     COLUMN,
-    DOWN,
     EXPERT,
     KEY,
     LM_HEAD,
@@ -38,17 +38,6 @@ Adapted = tuple[int, int, int, int]
 """Number, rank, input and output size of adapters."""
 
 
-def is_target(op: Named, targets: tuple[str, ...]) -> bool:
-    """Return whether LoRA's targets name an operation: by the end of its module's path or, where no path was found
-    (`resolved` puts a dot before those that were), by its short name."""
-    return any(op.short.lower() == target or path_ends(op.module, target) for target in map(str.lower, targets))
-
-
-def path_ends(path: str, target: str) -> bool:
-    """Return whether peft's targets match a path (peft 0.21, tuners/tuners_utils.py, check_target_module_exists)."""
-    return ("." + path.lower()).endswith("." + target.removeprefix("."))
-
-
 def lora_pairs(
     op: LinearLayer, program: tuple[Named, ...], implementation: Implementation, tuning: Tuning
 ) -> tuple[int, int]:
@@ -66,8 +55,7 @@ def lora_pairs(
             if one.role in JOINED and (tuning.everything or one.role in named or is_target(one, named))
         ]
         return len(parts), _width(parts)
-    every = op.shard != VOCABULARY or implementation.head_is_layer
-    chosen = every if tuning.everything else is_target(op, tuning.targets)
+    chosen = is_chosen(op, implementation, tuning)
     # an adapter of a part that published rows name by its role is next to the whole fused projection
     part = op.role == QKV and any(name in JOINED for name in tuning.targets)
     return (1, op.d_out) if chosen or part else (0, 0)
@@ -103,20 +91,17 @@ def adapter_width(part: LinearPart, tuning: Tuning | None) -> int:
     return own.get(part.path, times * tuning.rank) if tuning is not None else 0
 
 
-def kind_on(op: LinearLayer, implementation: Implementation) -> tuple[AdapterKind, AdaptedLayer] | None:
-    """Return the kind of the adapter on a linear layer, if it is none of LoRA's, and the layer as it sees it; None
-    if no target names it."""
+def kind_on(op: Operation, implementation: Implementation) -> tuple[AdapterKind, AdaptedLayer] | None:
+    """Return the kind of the adapter on an operation, if it is none of LoRA's, and the operation as it sees it; None
+    if it has none."""
     tuning = implementation.tuning
-    if tuning is None or tuning.method == "lora" or not tuning.targeted or op.bare or tuning.saves(op.role, op.module):
+    if tuning is None or tuning.method == "lora":
         return None
-    every = op.shard != VOCABULARY or implementation.head_is_layer
-    if not (every if tuning.everything else is_target(op, tuning.targets)):
-        return None
-    from napkin.operations.adapters.kind import AdaptedLayer
     from napkin.operations.adapters.kinds import KINDS
 
     kind = KINDS.get(tuning.method)
-    return None if kind is None else (kind, AdaptedLayer(op.d_in, op.d_out, tuning.rank, op.role == DOWN))
+    at = None if kind is None else kind.on(op, implementation, tuning)
+    return None if kind is None or at is None else (kind, at)
 
 
 def in_layer(implementation: Implementation, layer: Layer) -> Implementation:

@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from napkin.errors import NapkinError, Refused
 from napkin.inputs.rank_patterns import is_plain
-from napkin.operations.adapters.lora import is_target, module_of, modules_of, times_rank
+from napkin.operations.adapters.lora import module_of, modules_of, times_rank
+from napkin.operations.adapters.named import is_target
 from napkin.operations.adapters.targets import RANK, paths_in
 from napkin.operations.base import Operation
 from napkin.operations.facts import LinearPart

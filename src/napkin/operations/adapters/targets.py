@@ -11,9 +11,9 @@ from napkin.operations.adapters.lora import (
     kind_on,
     module_of,
     modules_of,
-    path_ends,
     times_rank,
 )
+from napkin.operations.adapters.named import path_ends
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
@@ -103,8 +103,7 @@ def _of_kind(tuning: Tuning, model: Model, implementation: Implementation) -> Tu
     for op in all_operations(model):
         others += [part.path for part in op.linear_parts(implementation) if times_rank(part, as_lora)]
         others += [op.module for _ in adapted_lookups(op, as_lora)]
-        linear = op.linear()
-        found = None if linear is None else kind_on(linear, asked)
+        found = kind_on(op, asked)
         if found is not None:
             others += [] if type(op).lower is Matmul.lower else [op.module or op.name]
             layers.append(found[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import Tensor, select
 from napkin.elementwise import Number, maximum
+from napkin.operations.adapters.lora import kind_on
 from napkin.operations.attention.kernels import (
     FLASH_HEAD,
     FLASH_LARGEST,
@@ -196,8 +197,8 @@ class AttentionCore(Ordinary):
         kernel = run.attention
         if kernel == FLASH and self.qk_dim != self.v_dim and run.implementation.rotary != "kernel":
             kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
-        prefixed = run.implementation.tuning is not None and run.implementation.tuning.prefix > 0
-        masked = kernel != EAGER and (prefixed or is_masked(run, self))
+        prefix = kind_on(self, run.implementation)
+        masked = kernel != EAGER and (prefix is not None or is_masked(run, self))
         if kernel == FLASH and (masked or self.position in ("relative", "distance") or self.qk_dim > FLASH_LARGEST):
             kernel = EFFICIENT  # flash takes no mask, and no larger heads
         heads = self.heads // run.split.tensor
@@ -207,10 +208,10 @@ class AttentionCore(Ordinary):
         tensors = (q.tensor, k.tensor, v.tensor)
         if self.compressed:
             tensors = with_runs(run, self, tensors)
-        if prefixed:
+        if prefix is not None:
             from napkin.operations.adapters.virtual import with_prefix
 
-            tensors = with_prefix(run, self, tensors)
+            tensors = with_prefix(run, *prefix, tensors)
         if run.implementation.gathers_heads:
             tensors = whole_heads(run, self, tensors)
         if run.implementation.query_scale:
