@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from napkin.counting.params import params
 from napkin.evidence.fit.generic import decoder
 from napkin.evidence.rates.decompositions import SEEN
 from napkin.evidence.rows.printed import PrintedDecoder
@@ -246,7 +247,7 @@ def test_gradients_are_scattered_behind_the_last_backward_pass() -> None:
     assert found["step/communication/data"] == pytest.approx(slow * scattered - backward + slow * returned)
     # of a stage with two chunks, the last one's layers: a quarter of all
     chunks = parts(dp=4, zero=1, pp=2, vp=2, changed={"data_overlap": 1.0, "network": 1e-4, "link": 1e-4})
-    stage = 3 / 4 * 6 * (L / 2 * (LAYER + NORMS) + V * H)
+    stage = 3 / 4 * 6 * (L / 2 * (LAYER + NORMS) + V * H + H)
     assert chunks["step/communication/data"] == pytest.approx(1e4 * stage - backward / 4)
     rates = {"data_overlap": 1.0, "gather_overlap": 1.0, "data_exposed": 0.1, "link": 1e3}
     least = parts(dp=4, zero=1, changed=rates)
@@ -264,7 +265,7 @@ def test_parameters_are_gathered_ahead_of_the_first_forward_pass() -> None:
     found = parts(dp=4, zero=1, changed=rates)
     assert found["step/communication/data"] == pytest.approx(slow * (scattered + returned) - forward)
     chunks = parts(dp=4, zero=1, pp=2, vp=2, changed=rates)
-    stage = 3 / 4 * 6 * (L / 2 * (LAYER + NORMS) + V * H)
+    stage = 3 / 4 * 6 * (L / 2 * (LAYER + NORMS) + V * H + H)
     assert chunks["step/communication/data"] == pytest.approx(slow * stage - forward / 4)
     whole = parts(dp=4, zero=0, changed=rates)
     assert whole["step/communication/data"] == pytest.approx(slow * 2 * scattered)
@@ -326,7 +327,7 @@ def test_layers_are_gathered_one_by_one_where_matrices_of_adapters_are_units() -
 def test_zero_3_gathers_what_a_mean_stage_holds() -> None:
     """Half of the layers and one of embedding and head, nothing of which is frozen."""
     found = parts(dp=4, zero=3, pp=2, micro_batches=8)
-    gathers = 3 / 4 * 8 * (2 + 2 + 4) * (L / 2 * (LAYER + NORMS) + V * H)
+    gathers = 3 / 4 * 8 * (2 + 2 + 4) * (L / 2 * (LAYER + NORMS) + V * H + H)
     work = found["step/work"]
     assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
 
@@ -375,7 +376,7 @@ def test_the_optimizer_moves_its_own_part() -> None:
     assert slow == pytest.approx(60 * WEIGHTS)
     # a stage of two: half of the layers, and the embedding or the head
     stage = parts(optimizer_bytes=30, pp=2)["step/optimizer"]
-    assert stage == pytest.approx(30 * (L / 2 * (LAYER + NORMS) + V * H))
+    assert stage == pytest.approx(30 * (L / 2 * (LAYER + NORMS) + V * H + H))
 
 
 def test_a_host_updates_the_states_of_its_gpus() -> None:
@@ -598,11 +599,36 @@ def test_all_data_parallel_ranks_shard_unless_a_group_is_given(shards: int, own:
 
 
 def test_weights_that_one_gpu_updates() -> None:
-    """Linear layers and norms of each layer, the table and a head of its own; the last norm, 512 of 11.5 million, is
-    left out."""
+    """Linear layers and norms of each layer, the table, the last norm and a head of its own."""
 
     def updated(shape: PrintedDecoder) -> float:
         return float(step(decoder(shape), StepLayout(sequence=S, micro_batch=B, micro_batches=1), UNIT).weights)
 
-    assert updated(DENSE) == L * (LAYER + NORMS) + 2 * V * H
+    assert updated(DENSE) == L * (LAYER + NORMS) + 2 * V * H + H
     assert updated(replace(DENSE, tied=True)) == updated(DENSE) - V * H
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gpt2", "bge-m3", "opt-350m", "flan-t5-base", "bart-base", "mobilebert-uncased", "gemma3n-e2b", "gemma4-e2b"),
+        *("zamba2-1.2b", "deepseek-v2-lite", "deberta-base", "bloom-560m", "led-base-16384"),
+    ],
+)
+def test_one_gpu_updates_every_parameter(name: str) -> None:
+    """Positions, segments, embeddings of each layer, projections, poolers and shared blocks as well; no head where the
+    class has none. `params` counts in another way."""
+    model = preset(name)
+    found = step(model, StepLayout(sequence=S, micro_batch=B, micro_batches=1), UNIT).weights
+    assert found == params(model)["params/total"].value
+
+
+def test_a_head_reads_what_it_is_given_and_a_network_without_one_makes_no_logits() -> None:
+    """OPT-350m projects 1,024 features down to 512 before its head; bge-m3 ends with a pooler."""
+
+    def head(name: str) -> dict[str, float]:
+        plan = StepLayout(sequence=S, micro_batch=B, micro_batches=1)
+        return {one.name: float(one.value) for one in step(preset(name), plan, UNIT).time.walk()}
+
+    assert head("opt-350m")["head/logits/forward"] == pytest.approx(product(T, 512, 50272), rel=0.01)
+    assert not [one for one in head("bge-m3") if one.startswith(("head/logits", "head/loss"))]

@@ -72,12 +72,12 @@ def linears(t: int = 1, tokens: float = T) -> tuple[float, float]:
 
 PAIRS = S * (S + 1) / 2
 
-WEIGHTS = L * (LAYER + NORMS) + 2 * V * H
-"""Parameters: layers, embedding and head."""
+WEIGHTS = L * (LAYER + NORMS) + 2 * V * H + H
+"""Parameters: layers, embedding, head and the norm before it."""
 
 EXPERT = 3 * H * EF
 
-MOE_DENSE = L * (ATTENTION + NORMS + H * E) + 2 * V * H
+MOE_DENSE = L * (ATTENTION + NORMS + H * E) + 2 * V * H + H
 
 MATRICES = [(H, (HEADS + 2 * KV) * D), (HEADS * D, H), (H, F), (H, F), (F, H)]
 """Of a dense layer: queries, keys and values in one; output, gate, up, down."""

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
-from napkin.operations.roles import AUDIO, LAYERS, LM_HEAD, POSITION, SHARED_EXPERT, TOKEN
+from napkin.operations.queries import is_head_matrix
+from napkin.operations.roles import AUDIO, LAYERS, POSITION, SHARED_EXPERT, TOKEN
 from napkin.operations.work import Weight
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply, subtract
 
@@ -68,7 +69,7 @@ class _Found:
         """Add the weights after the layers. tied: the head's matrix is the token embedding."""
         for operation in (op for op in operations if op.role != AUDIO):
             for weight in operation.weights():
-                is_head = operation.role == LM_HEAD and weight.name == "weight"
+                is_head = is_head_matrix(operation, weight)
                 if not (is_head and tied):
                     into = self.head if is_head else self.outside
                     into.append(weight_params(f"{path}{operation.name}", weight))

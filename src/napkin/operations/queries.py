@@ -5,7 +5,8 @@ from __future__ import annotations
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.roles import COLUMN, KEY, POSITION, QKV, ROW, VALUE
+from napkin.operations.roles import COLUMN, KEY, LM_HEAD, POSITION, QKV, ROW, VALUE
+from napkin.operations.work import Weight
 from napkin.record import record
 
 BY_HEADS = (KEY, VALUE, QKV)
@@ -27,6 +28,11 @@ def seen_operations(model: Model) -> list[Operation]:
     stacks = [stack for part in parts for stack in part.stacks]
     ends = [op for stack in stacks for op in (*stack.before, *stack.after)]
     return ends + [op for part in parts for op in part.operations]
+
+
+def is_head_matrix(op: Operation, weight: Weight) -> bool:
+    """Return whether a weight is the matrix of the language model's head, which a tied embedding is too."""
+    return op.role == LM_HEAD and weight.name == "weight"
 
 
 def has_scan(model: Model) -> bool:

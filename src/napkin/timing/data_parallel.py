@@ -6,13 +6,13 @@ from __future__ import annotations
 from napkin import term
 from napkin.elementwise import is_zero, where
 from napkin.operations.model import Model
-from napkin.operations.trained import head_of, learning_of
+from napkin.operations.trained import head_of
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size
 from napkin.timing.collectives import gathered
-from napkin.timing.layer_weights import Held, table_of
-from napkin.timing.matrix_work import table_work
+from napkin.timing.layer_weights import Held, end_operations, end_weights, head_weights, layer_weights
+from napkin.timing.matrix_work import work_of
 from napkin.timing.pipeline import Stages
 
 LIMITED = (
@@ -48,41 +48,11 @@ class Shards:
         return term.add("weights", self.dense, self.experts)
 
 
-def tables(stages: Stages, model: Model) -> Term:
-    """Return the number of trained embedding and head matrices on one GPU (one if tied): those of one stage in a
-    pipeline."""
-    head = head_of(model)
-    learns = [learning_of(model.stacks[0].before).trained]
-    if not model.tied:
-        learns.append(head is None or head.learning.trained)
-    return _on_ends("weights/ends", stages, [int(one) for one in learns])
-
-
-def frozen_tables(stages: Stages, model: Model) -> Term:
-    """Return how often frozen ones are gathered: a head in forward, and in backward for its input's gradient; an
-    embedding, which propagates no gradient, only in forward."""
-    head = head_of(model)
-    embedding = learning_of(model.stacks[0].before)
-    passes = [] if embedding.trained else [1]
-    if head is not None and not head.learning.trained:
-        passes.append(1 + head.learning.runs)
-    return _on_ends("frozen/ends", stages, [max(passes, default=0)] if model.tied else passes)
-
-
-def _on_ends(name: str, stages: Stages, each: list[int]) -> Term:
-    """Return the sum over embedding and head; the larger of them if they are on different stages."""
-    several = term.greater("pipeline/several", stages.pp, ONE)
-    largest, every = (
-        term.constant(f"{name}/{what}", count, source="embedding and head")
-        for what, count in (("largest", max(each, default=0)), ("both", sum(each)))
-    )
-    return term.choose(name, several, largest, every, "embedding and head, on one stage or on two")
-
-
 def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
-    """Return the parameters on a mean stage, with both embedding and head on one GPU if there is no pipeline and they
-    are not tied."""
+    """Return the parameters on a mean stage, with those before and after the layers on one GPU if there is no pipeline,
+    and with the larger of both if there is; those that several layers share are on every stage."""
     layout, runs = clock.layout, stages.layers.runs
+    several = term.greater("pipeline/several", stages.pp, ONE)
 
     def on_a_stage(name: str, weights: list[Term]) -> Term:
         every = [
@@ -91,18 +61,25 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         ]
         return term.divide(name, term.add(f"{name}/all", *every), stages.pp)
 
-    head, table = stages.layers.head, table_of(clock, model)
+    def at_ends(name: str, before: Term, after: Term) -> Term:
+        largest, both = term.largest(f"{name}/largest", before, after), term.add(f"{name}/both", before, after)
+        return term.choose(name, several, largest, both, "before and after the layers, on one stage or on two")
+
+    (before, frozen_before), (after, frozen_after) = end_weights(clock, model)
+    shared, frozen_shared = layer_weights(model.shared, layout, "shared")
     dense = term.add(
         "weights/dense",
         on_a_stage("weights/layers", [one.weights.dense for _, one in runs]),
-        term.multiply("weights/embeddings", tables(stages, model), table),
-        head.weights.dense,
+        at_ends("weights/ends", before.dense, after.dense),
+        shared.dense,
     )
     frozen = term.add(
         "frozen/dense",
         on_a_stage("frozen/layers", [one.frozen.dense for _, one in runs]),
-        term.multiply("frozen/embeddings", frozen_tables(stages, model), frozen_size(clock), table),
+        at_ends("frozen/ends", frozen_before.dense, frozen_after.dense),
+        frozen_shared.dense,
     )
+    first, last = end_operations(model)
     replicas = clock.groups.replicas.ranks
     ways = clock.groups.shards.ranks
     over_experts = term.multiply("ranks_of_experts", size("ep", layout.ep), size("etp", layout.etp))
@@ -126,7 +103,8 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         term.add(
             "works",
             on_a_stage("works/layers", [one.works for _, one in runs]),
-            term.multiply("works/embeddings", tables(stages, model), table_work(clock, model)),
+            work_of(clock, model.shared, "shared"),
+            at_ends("works/ends", work_of(clock, first, "before"), work_of(clock, last, "after", model.tied)),
         ),
     )
 
@@ -137,7 +115,7 @@ def _head_again(clock: Clock, model: Model) -> Term:
     trained = head is None or head.learning.trained
     each = gathered_size(clock) if trained else frozen_size(clock)
     return term.multiply(
-        "sharded/head/whole", size("head_gathers", clock.layout.head_gathers), each, table_of(clock, model)
+        "sharded/head/whole", size("head_gathers", clock.layout.head_gathers), each, head_weights(clock, model)
     )
 
 

@@ -7,19 +7,17 @@ from collections.abc import Sequence
 
 from napkin import term
 from napkin.elementwise import holds_for_all
-from napkin.operations.backward_parts import ALL
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
 from napkin.operations.rewrite import fuse_linears
-from napkin.operations.roles import ADAPTER, REPLICATED, VOCABULARY
+from napkin.operations.roles import ADAPTER, AUDIO, REPLICATED, TOKEN, VOCABULARY
 from napkin.operations.trained import head_of
 from napkin.term import Term
 from napkin.timing.clock import BYTE, PER_PARAM, Clock, size, total, zero
 from napkin.timing.layer import LayerTime
 from napkin.timing.layer_clock import GROUPS, LayerClock
 from napkin.timing.layer_collectives import all_reduce_time
-from napkin.timing.layer_weights import layer_weights, table_of
-from napkin.timing.matrix_work import work_of
+from napkin.timing.layer_weights import layer_weights
 
 
 def timed(clock: Clock, operations: Sequence[Operation], kind: str, apart: Operation | None = None) -> LayerClock:
@@ -41,42 +39,60 @@ def by_group(own: LayerClock) -> dict[str, Term]:
 
 
 def outside(stack: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations of a stack without adapters, which are timed with the head."""
-    return tuple(op for op in stack if op.role != ADAPTER)
+    """Return the operations of a stack without adapters, which are timed with the head, and without an audio encoder,
+    which text does not run."""
+    return tuple(op for op in stack if op.role not in (ADAPTER, AUDIO))
 
 
 def entry_time(clock: Clock, operations: Sequence[Operation], kind: str, tied: bool) -> LayerTime:
     """Return the time of the operations before a stack's layers: embedding lookups, which vocabulary-parallel ranks
     all-reduce (Shoeybi et al. 2019, arXiv:1909.08053, section 3), and further operations on the embeddings.
 
-    The gradient of an embedding is accumulated in full, like that of any weight; that of a tied one with the head's.
-    Its parameters are counted with the head's (`tables` of data_parallel.py)."""
+    The gradient of an embedding is accumulated in full, like that of any weight; that of a tied one with the head's."""
     operations = outside(operations)
     own = timed(clock, operations, kind)
     for op in operations:
         for weight in op.weights():
             if weight.shard == VOCABULARY:
                 own.add({"tensor": all_reduce_time(clock, f"{kind}/{op.name}", weight.shape[1])}, {})
-    held, _ = layer_weights(operations, clock.layout, kind)
-    if not tied:
-        each = clock.rate("accumulation_bytes", clock.rates.accumulation_bytes, PER_PARAM)
-        added = term.multiply(f"{kind}/accumulation/bytes", each, held.dense)
-        own.add({}, {"accumulation": clock.move(f"{kind}/accumulation/added", added)})
+    _accumulate(own, [op for op in operations if not (tied and op.embeds() == TOKEN)])
     behind = total(f"{kind}/behind", (one for terms in own.backward.values() for one in terms))
     ahead = total(f"{kind}/ahead", (one for terms in own.forward.values() for one in terms))
-    return LayerTime(by_group(own), behind, ahead, *layer_weights((), clock.layout, kind), zero(f"{kind}/works"))
+    return _at_end(own, behind, ahead)
+
+
+def _at_end(own: LayerClock, behind: Term, ahead: Term) -> LayerTime:
+    """Return the time of operations whose weights `end_weights` counts."""
+    none = layer_weights((), own.clock.layout, own.kind)
+    return LayerTime(by_group(own), behind, ahead, *none, zero(f"{own.kind}/works"))
+
+
+def _accumulate(own: LayerClock, operations: Sequence[Operation]) -> None:
+    """Add the accumulation of the gradients of operations' weights."""
+    held, _ = layer_weights(operations, own.clock.layout, own.kind)
+    each = own.clock.rate("accumulation_bytes", own.clock.rates.accumulation_bytes, PER_PARAM)
+    added = term.multiply(f"{own.kind}/accumulation/bytes", each, held.dense)
+    own.add({}, {"accumulation": own.clock.move(f"{own.kind}/accumulation/added", added)})
 
 
 def head_time(clock: Clock, model: Model) -> LayerTime:
-    """Return the time of the operations after the layers: the final norm, the logits (always in 16 bits), operations on
-    them, and the loss; and that of adapters on the embedding and the head."""
+    """Return the time of the operations after the layers: the final norm, the logits, operations on them, and the loss;
+    and that of adapters on the embedding and the head."""
     head = head_of(model)
-    learning = ALL if head is None else head.learning
-    width = size("head/width", model.hidden)
-    local = term.divide("head/rows", size("logits", model.logits), clock.tp)
-    forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
     adapters = tuple(op for stack in model.stacks for op in (*stack.before, *stack.after) if op.role == ADAPTER)
     own = timed(clock, (*outside(model.stacks[-1].after), *adapters), "head", head)
+    if head is not None:
+        _add_logits(own, model, head)
+    _accumulate(own, outside(model.stacks[-1].after))
+    return _at_end(own, zero("head/behind"), zero("head/ahead"))
+
+
+def _add_logits(own: LayerClock, model: Model, head: Operation) -> None:
+    """Add the head's matmul, always in 16 bits, and the loss of what it makes."""
+    clock, learning, linear = own.clock, head.learning, head.linear()
+    width = size("head/width", model.hidden if linear is None else linear.d_in)
+    local = term.divide("head/rows", size("logits", model.logits), clock.tp)
+    forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
     if learning.stored or not holds_for_all(clock.layout.loss_parts > 0):  # its parts cast the weight by themselves
         own.frozen("head/logits", term.multiply("head/elements", width, local), learning)
     loss = clock.rate("loss_bytes", clock.rates.loss_bytes, BYTE)
@@ -84,14 +100,8 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
     own.add({"matmul": forward, "elementwise": read}, {"matmul": backward})
     if holds_for_all(clock.layout.loss_parts > 0):
         _recompute_parts(own, forward, term.multiply("head/elements_of_a_rank", width, local))
-    if learning.inputs and (head is None or head.division() != REPLICATED):  # the logits are divided by columns
+    if learning.inputs and head.division() != REPLICATED:  # the logits are divided by columns
         own.add({}, {"tensor": all_reduce_time(clock, "head", model.hidden)})
-    if learning.trained:
-        each = clock.rate("accumulation_bytes", clock.rates.accumulation_bytes, PER_PARAM)
-        added = term.multiply("head/accumulation/bytes", each, table_of(clock, model))
-        own.add({}, {"accumulation": clock.move("head/accumulation/added", added)})
-    held = layer_weights(adapters, clock.layout, "head")
-    return LayerTime(by_group(own), zero("head/behind"), zero("head/ahead"), *held, work_of(clock, adapters, "head"))
 
 
 def _recompute_parts(own: LayerClock, forward: Term, elements: Term) -> None:

@@ -43,7 +43,7 @@ class LayerTime:
     ahead    time that can overlap with gathering updated parameters of later layers: the forward pass
     weights  parameters that are trained, before ZeRO divides them
     frozen   bytes of frozen parameters, once for each pass that gathers them: forward, and backward if it runs; both
-             without embedding and head, which shards_of counts
+             0 outside the layers, whose weights `end_weights` counts
     works    seconds of the optimizer's matmuls and decompositions, before ZeRO divides them
     tensors  weight tensors, of linear layers that read one tensor a single one; 0 outside the layers"""
 

@@ -9,34 +9,30 @@ from napkin import term
 from napkin.elementwise import Number, is_array
 from napkin.errors import Refused
 from napkin.operations.base import Operation
-from napkin.operations.model import Model
+from napkin.operations.queries import is_head_matrix
 from napkin.operations.roles import REPLICATED, VOCABULARY
 from napkin.term import Term
 from napkin.timing.clock import MULTIPLY_ADD, Clock, size, total, zero
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, Product
 
 
-def work_of(clock: Clock, operations: Sequence[Operation], kind: str) -> Term:
+def work_of(clock: Clock, operations: Sequence[Operation], kind: str, tied: bool = False) -> Term:
     """Return the seconds of one layer's matrices on one GPU, before ZeRO divides them. Experts stacked in one tensor
-    are not counted: the optimizers' own packages skip them (training/optimizers.py, only_matrices)."""
+    are not counted: the optimizers' own packages skip them (training/optimizers.py, only_matrices). tied: nor is the
+    head's matrix."""
     name = f"{kind}/works"
     if clock.layout.works is None:
         return zero(name)
     shapes: Counter[tuple[int, int, bool]] = Counter()
     for op in operations:
         for weight in op.weights():
-            if op.learning.trained and len(weight.shape) == 2 and weight.shard != VOCABULARY and weight.copies == 1:
+            table = weight.shard == VOCABULARY and not clock.layout.works_on_tables
+            if tied and is_head_matrix(op, weight):
+                continue
+            if op.learning.trained and len(weight.shape) == 2 and not table and weight.copies == 1:
                 rows, columns = weight.shape
                 shapes[rows, columns, weight.shard != REPLICATED] += 1
     return total(name, (_matrices(clock, name, *one) for one in shapes.items()))
-
-
-def table_work(clock: Clock, model: Model) -> Term:
-    """Return the seconds of embedding or head on one GPU."""
-    layout = clock.layout
-    if layout.works is None or not layout.works_on_tables:
-        return zero("works/table")
-    return _matrices(clock, "works/table", (int(model.vocabulary), int(model.hidden), True), 1)
 
 
 def _matrices(clock: Clock, name: str, shape: tuple[int, int, bool], count: int) -> Term:

@@ -27,6 +27,7 @@ from napkin.timing.data_parallel import data_time, reduction_time, sharded_time,
 from napkin.timing.ends import entries, entry_time, head_time
 from napkin.timing.layer import LayerTime, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
+from napkin.timing.layer_weights import layer_weights
 from napkin.timing.optimizer import optimizer_time
 from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
 from napkin.timing.rates import Rates
@@ -98,8 +99,9 @@ def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[N
     clock, last = (Clock(rates, layout.over_images(length)) for length in (layout.tower_tokens, layout.image_tokens))
     patches = (*model.vision.patches.stacks[0].before, *tower.before)
     found = [(count, layer_time(clock, layer, f"tower/{kind}")) for kind, count, layer in tower.kinds()]
-    first = (1, entry_time(clock, patches, "tower/patches", False))
-    return [first, *found, (1, layer_time(last, Layer("projector", projector.before), "projector"))]
+    weights, frozen = layer_weights(patches, clock.layout, "tower/patches")
+    first = replace(entry_time(clock, patches, "tower/patches", False), weights=weights, frozen=frozen)
+    return [(1, first), *found, (1, layer_time(last, Layer("projector", projector.before), "projector"))]
 
 
 def layers_of_step(model: Model, layout: StepLayout, rates: Rates) -> Layers:
