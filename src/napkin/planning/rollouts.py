@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from napkin.errors import Refused
 from napkin.footprint import served_weights
+from napkin.inputs.hardware import Hardware
 from napkin.operations.facts import LinearLayer
 from napkin.operations.model import Model
 from napkin.planning.generation import MOST_AT_ONCE, ServingSetup, Tokens, cache_of, decode_passes, prefill_passes
@@ -19,6 +20,8 @@ from napkin.training.setup import Setup
 
 ELEMENT, FORMAT = 2, "bf16"
 """Bytes of an element of weights and cache, and their number format."""
+EIGHT_BITS = "fp8"
+"""The format of weights that an engine multiplies in as well."""
 CHUNK, LOGITS = 8192, 4
 """Tokens of the largest pass (verl, trainer/config/rollout/rollout.yaml, max_num_batched_tokens; vLLM's own on GPUs of
 70 GiB and more), and bytes of a logit (vLLM, v1/sample/sampler.py: fp32)."""
@@ -232,6 +235,11 @@ class Engine:
     @property
     def setup(self) -> ServingSetup:
         return ServingSetup(self.model, served_weights.stored(self.form), ELEMENT, FORMAT, EngineRanks(self.ranks))
+
+    def compute(self, hardware: Hardware) -> str:
+        """Return the number format of its linear layers: 8 bits where weights and accelerator have them (vLLM,
+        quantization: fp8)."""
+        return self.form if self.form == EIGHT_BITS and self.form in hardware.peaks else FORMAT
 
     def weights(self) -> Term:
         """Return the bytes of the weights on a rank."""

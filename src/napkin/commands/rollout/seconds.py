@@ -11,7 +11,7 @@ from napkin.evidence.rates.constants import deviations
 from napkin.evidence.serving.generation import UNKNOWN, rates_on
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, FORMAT, Engine, RolloutLengths, rollout_of, tensors
+from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of, tensors
 from napkin.record import record, replace
 from napkin.term import TRUE, Term, add, constant, leaf, multiply
 from napkin.timing.generation import EAGER
@@ -80,7 +80,7 @@ def seconds_of(
     parts.append(_slower(_repeated(update, lengths.updates), factor))
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
-        rates = rates_on(hardware, FORMAT, engine.family or UNKNOWN)
+        rates = rates_on(hardware, engine.compute(hardware), engine.family or UNKNOWN)
         if engine.eager:
             rates = replace(rates, reached=replace(rates.reached, eager=EAGER))
         generation = generation_time(rollout_of(engine, lengths, capacity), rates)

@@ -26,7 +26,7 @@ from napkin.evidence.serving.words import engine_of
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollout_memory import RolloutFit, moved_away
-from napkin.planning.rollouts import APART, PARTS, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import NOT, evaluate
 from napkin.record import record, replace
@@ -34,6 +34,8 @@ from napkin.training.setup import Setup
 from napkin.training.tasks import LOGPROBS
 
 _Read = TypeVar("_Read")
+GENERATED = re.compile(r"generation\W{1,3}(bf16|fp8)|(?:.*\b)?(bf16|fp8)\b[^,;]*generation")
+"""Words of a precision that state the engine's: `Training BF16, Generation FP8`, `fp8 (training and generation)`."""
 OWN = ("none", "transformers")
 """Words for runs in which the model itself generates, without an engine."""
 NO_PASS = "the engine gives the log-probabilities: no pass of the trainer does"
@@ -192,7 +194,8 @@ def _asked(
     stated = offload_of(row, trainer, setup.layout.recompute)
     offloaded = trainer.away or trainer.between(stated)
     share = row.number("rl.gpu_memory_utilization") or (APART if places.apart else trainer.share)
-    ranks = _ranks_of(row, model, hardware, lengths, places, share)
+    form = engine_format(row)
+    ranks = _ranks_of(row, model, hardware, lengths, places, share, form)
     family = engine_of(said) if said else trainer.engine
     engine = Engine(
         model,
@@ -202,6 +205,7 @@ def _asked(
         places.apart,
         family=family,
         broadcast=trainer.broadcast,
+        form=form,
         eager=bool(row.flag("rl.enforce_eager")),
     )
     return AskedStep(model, hardware, trainer, setup, kernel, engine, lengths, tokens, offloaded)
@@ -238,15 +242,21 @@ def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:
 
 
 def _ranks_of(
-    row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places, share: float
+    row: RowFields, model: Model, hardware: Hardware, lengths: RolloutLengths, places: Places, share: float, form: str
 ) -> int:
     """Return the tensor-parallel ranks of an engine: as stated, else the library's, or as many as hold the model."""
     stated = row.count("rl.rollout_tp")
     if stated:
         return min(stated, places.engine)
     node = min(int(machine(hardware, "bf16").node), places.engine)
-    needed = ranks_needed(model, hardware.capacity, share, lengths.most, node)
+    needed = ranks_needed(model, hardware.capacity, share, lengths.most, node, form)
     return min(max(needed, trainer_in(row).ranks), places.engine)
+
+
+def engine_format(row: RowFields) -> str:
+    """Return the number format of the engine's weights, where a row's precision states it."""
+    found = GENERATED.search(row.text("layout.precision").lower())
+    return FORMAT if found is None else found[1] or found[2]
 
 
 @record

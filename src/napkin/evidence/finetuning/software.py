@@ -95,6 +95,8 @@ def _defers_fsdp2(row: RowFields) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= (1, 11)
 
 
+LOW = ("fp8", "mxfp8", "nvfp4")
+"""Formats of products, by which rows call the policy around them."""
 NARROW = ((r"fp16|(?<!b)float16|\bhalf\b", "fp16"), (r"bf16|bfloat16", "bf16"))
 """Words of a precision, and the 16-bit format that they name; the first that occurs holds."""
 
@@ -112,6 +114,8 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
         return POLICIES[word]
     if "over" in text or "weights" in text:  # of 16 bits, which the row says
         trainer = replace(trainer, full=LOOP.full)
+    if kind == "full" and framework.engine and word in LOW:
+        return POLICIES[f"{word}-mixed"]
     if kind == "full":
         return trainer.policy_of_all(framework, narrow, autocast)
     if autocast is None and word in POLICIES and word.startswith("amp-"):
