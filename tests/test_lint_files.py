@@ -224,6 +224,20 @@ def test_an_untimed_remedy_gets_a_note(napkin: Napkin) -> None:
 SAMPLED = "--task grpo --samples-per-prompt 8 --global-batch 64"
 
 
+@pytest.mark.parametrize(
+    "trainer",
+    ["openrlhf", "openrlhf --micro-batch 8 --no-padding", "nemo-rl", "verl --recompute none", "verl --micro-batch 64"],
+)
+def test_lint_weighs_the_update_that_memory_answers(napkin: Napkin, trainer: str) -> None:
+    """N201 is by how much the step does not fit."""
+    line = f"qwen2.5-7b {SAMPLED} --trainer {trainer} --gpus 8 --hardware h100 --max-prompt-tokens 1024"
+    line += " --max-response-tokens 4096 --json"
+    held = napkin(f"memory {line}").values
+    found = napkin(f"lint {line}").data
+    short = next(row["memory"] for row in found["rows"] if row["rule"] == "N201")
+    assert short == pytest.approx(held["memory/phase/update"] - held["memory/capacity"])
+
+
 def test_rollouts_are_the_trainer_s_passes(napkin: Napkin) -> None:
     """Over the longest sequences, on the trainer's own GPUs, with the log-probabilities before the update: stages that
     nothing needs are found, and a change leaves the prompts of a step as they are."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 
-from napkin.planning.rollouts import LengthSpread, RolloutLengths, over
+from napkin.planning.rollouts import LengthSpread, RolloutLengths, gathered, micro_batches, over, packed, scored
+from napkin.record import record
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
-from napkin.training.trainer import LIMIT, MICRO_BATCH
+from napkin.training.trainer import LIMIT, MICRO_BATCH, Trainer
 
 LEAST = 1e-9
 """Terms of the sum below this share are left out."""
@@ -49,3 +50,30 @@ def run_tokens(layout: Layout, lengths: RolloutLengths, padded: str) -> int:
 def as_run(setup: Setup, lengths: RolloutLengths, padded: str) -> Setup:
     """Return a setup over sequences as the trainer runs them in the mean."""
     return over(setup, run_tokens(setup.layout, lengths, padded))
+
+
+@record
+class TrainerPasses:
+    """What the micro-batches of a trainer hold, if a setup is read over the longest sequences.
+
+    lengths  with the likely means        tokens  of a micro-batch, 0 where it holds sequences
+    """
+
+    lengths: RolloutLengths
+    trainer: Trainer
+    tokens: int = 0
+
+    def timed(self, setup: Setup, stated: bool) -> Setup:
+        """Return a setup over sequences of the mean length. stated: its micro-batch is given, not the library's."""
+        if not stated:
+            setup = gathered(setup, self.lengths, self.trainer.micro)
+            setup = packed(setup, self.lengths, self.tokens) if self.tokens else setup
+        return as_run(setup, self.lengths, self.trainer.padded)
+
+    def held(self, setup: Setup, stated: bool) -> Setup:
+        """Return a setup over the largest micro-batch of the update."""
+        if not stated:
+            setup = gathered(setup, self.lengths, self.trainer.micro)
+        setup = scored(setup, self.trainer.scores, self.lengths.longest)
+        tokens = 0 if stated else self.tokens
+        return micro_batches(setup, [self.lengths], self.trainer.unpads, tokens)[0][0]

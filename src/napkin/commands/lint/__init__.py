@@ -93,9 +93,9 @@ def _read_selection(inputs: Inputs) -> Wanted:
 
 def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     """Return the findings in one configuration."""
-    asked, typed = read.inputs, inputs.texts_given()
+    asked, typed, passes = read.inputs, inputs.texts_given(), None
     if read_whether_rollout(asked):
-        asked = read_trainer_of_rollout(asked)
+        asked, passes = read_trainer_of_rollout(asked)
         inputs.depends(OF_ENGINE, True)
         read = replace(read, inputs=asked)
     clashes, idle = (
@@ -115,9 +115,9 @@ def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
         if problem.status != USAGE or isinstance(problem, Problems) or not wanted(CONTRADICTIONS[-1]):
             raise
         return _read_impossible(inputs, read, stated, [refused(problem.message, problem.hint)])
-    case = read_case(asked, stated, setup)
+    case = read_case(asked, stated, setup, passes)
     inputs.adopt(asked)
-    ask = read_ask(asked, case)
+    ask = read_ask(asked, case, passes)
     every = findings(case, [rule for rule in RULES if wanted(rule)], ask)
     found = (*(one for one in every if not read.is_ignored(one)), *idle)
     together = joined(case, found, ask)

@@ -21,6 +21,7 @@ from napkin.evidence.rates.machines import gpus_per_node
 from napkin.operations.model import Model
 from napkin.options.command_line import changed
 from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.planning.padding import TrainerPasses
 from napkin.planning.verdicts import Fit, evaluate
 from napkin.rules.case import Configuration, Options, Stated, fits_as_well
 from napkin.rules.rule import Ask
@@ -61,9 +62,13 @@ def read_words(inputs: Inputs) -> None:
         framework_named(inputs.text("framework"))
 
 
-def read_case(inputs: Inputs, stated: Stated, setup: Setup) -> Configuration:
-    """Return the configuration with its step's memory and time."""
-    return _read_timed(inputs, stated, setup, _weighed(stated, setup, read_implementation(inputs)))
+def read_case(
+    inputs: Inputs, stated: Stated, setup: Setup, passes: TrainerPasses | None, known: Fit | None = None
+) -> Configuration:
+    """Return the configuration with its step's memory and time. passes: of reinforcement learning; known: its memory,
+    if that was already weighed."""
+    fit = known or _weighed(inputs, stated, setup, passes)
+    return _read_timed(inputs, stated, setup if passes is None else passes.timed(setup, "micro-batch" in inputs), fit)
 
 
 def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -> Configuration:
@@ -81,8 +86,10 @@ def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -
     return Configuration(stated, setup, fit, step, why, stack, "stack" not in inputs, run)
 
 
-def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
+def _weighed(inputs: Inputs, stated: Stated, setup: Setup, passes: TrainerPasses | None) -> Fit | None:
     """Return the memory of the step; None if the memory model does not support the architecture."""
+    implementation = read_implementation(inputs)
+    setup = setup if passes is None else passes.held(setup, "micro-batch" in inputs)
     capacity = stated.hardware.capacity if stated.hardware is not None else None
     try:
         return evaluate(stated.model, setup, implementation, capacity)
@@ -90,7 +97,7 @@ def _weighed(stated: Stated, setup: Setup, implementation: str) -> Fit | None:
         return None
 
 
-def read_ask(inputs: Inputs, case: Configuration) -> Ask:
+def read_ask(inputs: Inputs, case: Configuration, passes: TrainerPasses | None) -> Ask:
     """Return the function that evaluates the configuration with a change, on the same software."""
     idle = set(inputs.unused())
     known: dict[tuple[tuple[str, object], ...], Configuration | None] = {}
@@ -106,9 +113,9 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
                 other = asked(options)
                 stated = read_stated(other, _same_model(case, options))
                 setup = read_setup(other, stated.model)
-                fit = _weighed(stated, setup, read_implementation(other))
+                fit = _weighed(other, stated, setup, passes)
                 if case.fit is None or fit is None or fits_as_well(fit, case.fit):  # else this answer includes no time
-                    found = _read_timed(other, stated, setup, fit)
+                    found = read_case(other, stated, setup, passes, fit)
                     known[key] = None if set(other.unused()) - idle else found
             except NapkinError:  # the options do not go together
                 pass
@@ -118,7 +125,7 @@ def read_ask(inputs: Inputs, case: Configuration) -> Ask:
         try:
             other = asked(options)
             stated = read_stated(other, _same_model(case, options))
-            return _weighed(stated, read_setup(other, stated.model), read_implementation(other))
+            return _weighed(other, stated, read_setup(other, stated.model), passes)
         except NapkinError:
             return None
 

@@ -22,9 +22,9 @@ from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.padding import as_run
+from napkin.planning.padding import TrainerPasses
 from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import RolloutLengths, gathered, micro_batches, packed, scored
+from napkin.planning.rollouts import RolloutLengths, gathered, micro_batches, scored
 from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup
@@ -186,11 +186,12 @@ def _read_passes(
         read_untimed(asked)
     setup = read_setup(asked, model)
     trainer = read_padding(asked)
-    if "micro-batch" not in inputs:
+    stated = "micro-batch" in inputs
+    setups = [TrainerPasses(one, trainer, tokens).timed(setup, stated) for one, tokens in passes]
+    if not stated:
         setup = gathered(setup, lengths, trainer.micro)
-    setups = [as_run(packed(setup, one, tokens) if tokens else setup, one, trainer.padded) for one, tokens in passes]
     predictions = [read_prediction(asked, model, one, hardware) for one in setups if timed]
-    if "micro-batch" not in inputs:
+    if not stated:
         packs = passes[0][1]
         if packs:
             asked.note(f"{trainer.name} packs sequences into micro-batches of up to {packs:,} tokens: --micro-batch N")
