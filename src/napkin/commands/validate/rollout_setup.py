@@ -19,8 +19,8 @@ from napkin.inputs.model_file import load_config
 from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
-from napkin.planning.padding import as_run
-from napkin.planning.rollouts import RolloutLengths, gathered, packed
+from napkin.planning.padding import TrainerPasses
+from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 from napkin.training.framework import Framework
 from napkin.training.layout import Layout
@@ -108,9 +108,7 @@ def setup_of(
         generation=hardware.generation,
         widths=widths_of(framework.name, Asked(adapted, precision.compute, True, origin_of(row))),
     )
-    if not row.count("layout.micro_batch"):
-        setup = packed(setup, lengths, tokens) if tokens else gathered(setup, lengths, trainer.micro)
-    return as_run(setup, lengths, trainer.padded)
+    return TrainerPasses(lengths, trainer, tokens).timed(setup, bool(row.count("layout.micro_batch")))
 
 
 def _takes_logprobs(row: RowFields) -> bool:
