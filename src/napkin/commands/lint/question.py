@@ -67,7 +67,7 @@ def read_case(
 ) -> Configuration:
     """Return the configuration with its step's memory and time. passes: of reinforcement learning; known: its memory,
     if that was already weighed."""
-    fit = known or _weighed(inputs, stated, setup, passes)
+    fit = known or _read_fit(inputs, stated, setup, passes)
     return _read_timed(inputs, stated, setup if passes is None else passes.timed(setup, "micro-batch" in inputs), fit)
 
 
@@ -86,7 +86,7 @@ def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -
     return Configuration(stated, setup, fit, step, why, stack, "stack" not in inputs, run)
 
 
-def _weighed(inputs: Inputs, stated: Stated, setup: Setup, passes: TrainerPasses | None) -> Fit | None:
+def _read_fit(inputs: Inputs, stated: Stated, setup: Setup, passes: TrainerPasses | None) -> Fit | None:
     """Return the memory of the step; None if the memory model does not support the architecture."""
     implementation = read_implementation(inputs)
     setup = setup if passes is None else passes.held(setup, "micro-batch" in inputs)
@@ -113,7 +113,7 @@ def read_ask(inputs: Inputs, case: Configuration, passes: TrainerPasses | None) 
                 other = asked(options)
                 stated = read_stated(other, _same_model(case, options))
                 setup = read_setup(other, stated.model)
-                fit = _weighed(other, stated, setup, passes)
+                fit = _read_fit(other, stated, setup, passes)
                 if case.fit is None or fit is None or fits_as_well(fit, case.fit):  # else this answer includes no time
                     found = read_case(other, stated, setup, passes, fit)
                     known[key] = None if set(other.unused()) - idle else found
@@ -125,7 +125,7 @@ def read_ask(inputs: Inputs, case: Configuration, passes: TrainerPasses | None) 
         try:
             other = asked(options)
             stated = read_stated(other, _same_model(case, options))
-            return _weighed(other, stated, read_setup(other, stated.model), passes)
+            return _read_fit(other, stated, read_setup(other, stated.model), passes)
         except NapkinError:
             return None
 

@@ -195,7 +195,7 @@ def _task_of(row: RowFields) -> Task:
     if asked is None:
         raise NapkinError(f"the task {task[:40]} is not predicted")
     if asked.generates and "colocate" in row.text("rl.mode"):
-        raise NapkinError("what an engine on the same GPUs takes is not stated")
+        raise NapkinError("distillation of responses that an engine on the same GPUs generates is not modeled")
     return asked
 
 
