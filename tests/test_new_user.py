@@ -203,6 +203,12 @@ def test_a_recommended_layout_that_recomputes_is_not_one_that_does_not_fit() -> 
     assert "do not fit without recomputation: data parallel only" in said
 
 
+def test_common_layouts_that_recompute_as_asked_are_not_said_to_do_without() -> None:
+    line = "plan llama3-70b --gpus 32 --hardware h100 --seq 8192 --recompute full --global-batch 64"
+    assert {row["recompute"] for row in run_line(f"{line} --json").data["popular"]} == {"full"}
+    assert "do not fit: data parallel only" in run_line(line).out
+
+
 def test_sensitivity_of_a_checkpoint_is_that_of_its_interval() -> None:
     said = run_line("sensitivity checkpoint llama3-70b --gpus 512").out
     assert "checkpoint/interval" in said.splitlines()[0]

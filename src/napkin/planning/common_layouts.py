@@ -31,10 +31,11 @@ ZeRO-3."""
 
 @record
 class UsualChoice:
-    """A common choice: the verdict on its memory ("": not a valid layout), its bytes and seconds if known, and the
-    reason."""
+    """A common choice: what it recomputes, the verdict on its memory ("": not a valid layout), its bytes and seconds if
+    known, and the reason."""
 
     name: str
+    recompute: str
     fit: str
     why: str
     used: float | None = None
@@ -57,16 +58,18 @@ def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) ->
         only["sp"] = int(only["tp"] > 1)
         layout = only_layout(replace(request, only=only, below={}, recomputes=(again,)))
         if layout is None:
-            yield UsualChoice(name, "", f"is not a valid layout: {obstacle(request, only)}")
+            yield UsualChoice(name, again.word, "", f"is not a valid layout: {obstacle(request, only)}")
             continue
         capacity = question.hardware.capacity
         found = evaluate(request.model, question.setup(layout), request.implementation, capacity)
         used = float(found.reported.used.value)
         if found.verdict == NOT:
             needs = f"needs {human(used, 'byte')}, {human(used - capacity, 'byte')} too much"
-            yield UsualChoice(name, NOT, f"does not fit: {needs}{largest_bucket(request, layout)}", used)
+            why = f"does not fit: {needs}{largest_bucket(request, layout)}"
+            yield UsualChoice(name, again.word, NOT, why, used)
             continue
         one = scored(question, layout)
         times = f"{one.token / winner.token:.2f} × the best's time per token"
         close = "" if found.verdict == FITS else f" ({human(used, 'byte')} of {human(capacity, 'byte')})"
-        yield UsualChoice(name, found.verdict, f"{found.verdict}{close}, {times}", used, one.time.value)
+        why = f"{found.verdict}{close}, {times}"
+        yield UsualChoice(name, again.word, found.verdict, why, used, one.time.value)

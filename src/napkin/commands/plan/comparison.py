@@ -40,7 +40,8 @@ def usual_row(one: UsualChoice) -> dict[str, Cell]:
     figures = {"memory/total": one.used, "step/time": one.seconds}
     known = {name: value for name, value in figures.items() if value is not None}
     fits = {FITS: True, NOT: False}.get(one.fit)
-    return {"name": one.name, "fits": fits, "fit": one.fit or None, **known, "why": one.why}
+    how = {"name": one.name, "recompute": one.recompute}
+    return {**how, "fits": fits, "fit": one.fit or None, **known, "why": one.why}
 
 
 def why(first: Scored, second: Scored) -> str:

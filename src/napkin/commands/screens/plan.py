@@ -17,8 +17,6 @@ from napkin.units import human
 
 LISTED = 8
 """Number of layouts that fit on a screen; with a larger --rows, all are shown."""
-RECOMPUTES = "recomputation"
-"""The word in the name of a common choice that recomputes."""
 USUAL_ROWS = 10
 REASONS = 3
 """Number of reasons why no layout fits that are listed."""
@@ -254,9 +252,10 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
         said.append(f"the best layout {chosen['misses']}")
     tabled = _usual_rows(question, _usual(answer))
     for word, fit in (("also fit", FITS), (UNDECIDED, UNDECIDED), ("do not fit", NOT), ("not valid here", None)):
-        names = [str(row["name"]) for row in _usual(answer) if row["fit"] == fit and row not in tabled]
-        if names and not isinstance(reasons, list):
-            said.append(f"{word}{_unlike(chosen, names) if fit == NOT else ''}: {'; '.join(names)}")
+        found = [row for row in _usual(answer) if row["fit"] == fit and row not in tabled]
+        if found and not isinstance(reasons, list):
+            how = _unlike(chosen, found) if fit == NOT else ""
+            said.append(f"{word}{how}: {'; '.join(str(row['name']) for row in found)}")
     terms = {term.name: term.value for term in answer.terms}
     if "memory/host/capacity" in terms:
         said.append(host_line(terms["memory/host"], terms["memory/host/capacity"]))
@@ -269,14 +268,10 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     return said
 
 
-def _unlike(chosen: Row | None, names: Sequence[str]) -> str:
+def _unlike(chosen: Row | None, usual: Sequence[Row]) -> str:
     """Return how common choices differ from a recommended layout that recomputes: `data parallel only` may be both."""
-    differ = (
-        chosen is not None
-        and chosen.get("recompute") not in (None, "none")
-        and not any(RECOMPUTES in name for name in names)
-    )
-    return " without recomputation" if differ else ""
+    recomputes = chosen is not None and chosen["recompute"] != "none"
+    return " without recomputation" if recomputes and all(row["recompute"] == "none" for row in usual) else ""
 
 
 def _next(rows: Sequence[Row], kept_by_more: bool, advised: Sequence[Row], tunes: bool) -> Next | str:
