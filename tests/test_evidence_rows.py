@@ -75,7 +75,7 @@ def test_gradients_are_reduced_in_the_format_that_a_row_states(
 
 def test_the_shipped_evidence_is_read_whole() -> None:
     rows = facts.steps()
-    assert len(rows) == 997
+    assert len(rows) == 1030
     assert sum(1 for row in rows if not row.why) >= 817
     assert all(row.why for row in rows if row.measured is None)
     assert len({row.id for row in rows}) == len(rows)
@@ -183,6 +183,7 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
         ({"attention": "flash1"}, "", {}),
         ({"stack": "deepspeed", "framework": "accelerate"}, "", {"stack": "fsdp-eager"}),
         ({"stack": "ddp", "compile": True}, "", {"stack": "fsdp-compiled"}),
+        ({"framework": "llmq, C++ and CUDA"}, "", {"stack": "lean"}),
         ({"stack": "deepspeed", "framework": "Megatron-DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),
         ({"framework": "DeepSpeed, transformers"}, "", {"stack": "fsdp-eager"}),
         # a benchmark compiles where its authors' do: torchtitan's and fms's, not everybody's

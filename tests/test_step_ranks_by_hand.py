@@ -66,6 +66,9 @@ def test_tensor_parallel_all_reduces() -> None:
     assert parts(tp=4, layers_recomputed=1)["step/communication/tensor"] == pytest.approx((L * 6 + 2) * once)
     # a reduce-scatter and an all-gather move what an all-reduce does (Korthikanti et al. 2022, section 4.2.2)
     assert parts(tp=4, sequence_parallel=1)["step/communication/tensor"] == pytest.approx((L * 4 + 2) * once)
+    # what q-k-v and gate-up read is gathered once more for the gradients of their weights (the same section)
+    kept: dict[str, Any] = {"sequence_parallel": 1, "gathers_inputs": 1}
+    assert parts(tp=4, **kept)["step/communication/tensor"] == pytest.approx((L * (4 + 2 / 2) + 2) * once)
     both: dict[str, Any] = {"sequence_parallel": 1, "layers_recomputed": 1}
     assert parts(tp=4, **both)["step/communication/tensor"] == pytest.approx((L * 6 + 2) * once)
     assert parts(tp=4, changed={"tensor_exposed": 0.5})["step/communication/tensor"] == pytest.approx(

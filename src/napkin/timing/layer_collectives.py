@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin import term
-from napkin.elementwise import Number, maximum
+from napkin.elementwise import Number, holds_for_all, maximum
 from napkin.operations.base import Operation
 from napkin.operations.facts import ThinPair
 from napkin.operations.rewrite import FusedLinear
@@ -21,14 +21,19 @@ WAYS = ("forward", "backward")
 
 def tensor_time(clock: Clock, kind: str, width: Number, linears: Iterable[FusedLinear]) -> Seconds:
     """Return the seconds of all-reduces of the residual stream, `width` elements a token: one per row-parallel layer in
-    forward, and one per column-parallel layer in backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
+    forward, and one per column-parallel layer in backward (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Where
+    each rank keeps its part alone of what a column-parallel layer reads, half of one more for the gradient of its
+    weight (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2)."""
     forward = [one for one in linears if one.shard == ROW]
     backward = [one for one in linears if one.shard == COLUMN and one.learning.inputs]
     shown = all_reduce_time(clock, kind, width)
-    ways = zip(WAYS, (forward, backward), strict=True)
+    counts = [term.constant("collectives", len(several)) for several in (forward, backward)]
+    if not holds_for_all(clock.layout.gathers_inputs == 0):
+        read = term.constant("inputs", sum(1 for one in backward if one.learning.weights) / 2)
+        again = term.multiply("inputs_gathered", size("gathers_inputs", clock.layout.gathers_inputs), read)
+        counts[1] = term.add("collectives_backward", counts[1], again)
     ahead, back = (
-        {"tensor": term.multiply(f"{kind}/tensor/{way}", term.constant("collectives", len(several)), shown)}
-        for way, several in ways
+        {"tensor": term.multiply(f"{kind}/tensor/{way}", count, shown)} for way, count in zip(WAYS, counts, strict=True)
     )
     return ahead, back
 

@@ -19,6 +19,8 @@ two thirds of them under zero bubble (ZB-H1: Qi et al. 2023, arXiv:2401.10241)."
 class StepLayout:
     """How a step is laid out and computed. Each field a number or one number per layout.
 
+    gathers_inputs      1 where, with sequence parallelism, each rank keeps its part of what a column-parallel layer
+                        reads, and gathers it once more for the gradient of its weight
     shards              ranks over which ZeRO shards weights or states (less than dp·cp with replicas, HSDP; 0: all that
                         hold the same weights)
     layers_recomputed   share of the layers that are recomputed in backward
@@ -81,6 +83,7 @@ class StepLayout:
     ep: Number = 1
     dp: Number = 1
     sequence_parallel: Number = 0
+    gathers_inputs: Number = 0
     zero: Number = 0
     shards: Number = 0
     layers_recomputed: Number = 0

@@ -85,6 +85,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         products_recomputed=matmuls,
         experts_recomputed=1 if matmuls else 0,
         parts_recomputed=recompute(row.recompute).apart if is_of_parts(row.recompute) else (),
+        gathers_inputs=1 if stack.gathers_inputs and sp and row.tp > 1 else 0,
         splits_boundary=1 if stack.splits_boundary and not sp else 0,
         flash=0 if (row.attention or stack.attention) == "eager" else 1,
         low=1 if bits < 16 else 0,

@@ -36,6 +36,7 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("t5x", "xla"),
     ("tpu", "xla"),
     ("llm.c", "lean"),
+    ("llmq", "lean"),
     ("tinyllama", "lean"),
     ("flashattention", "lean"),
     ("foundry", "fsdp-eager"),

@@ -31,6 +31,9 @@ class SoftwareStack:
     splits_boundary tensor-parallel ranks without sequence parallelism each send their part of what passes between
                     pipeline stages, and gather the rest on arrival (Narayanan et al. 2021, arXiv:2104.04473, section
                     4.1: scatter/gather; deepspeed/runtime/pipe/engine.py: is_pipe_partitioned, is_grad_partitioned)
+    gathers_inputs  with sequence parallelism each rank keeps its part alone of what a column-parallel layer reads
+                    (NVIDIA/Megatron-LM megatron/core/tensor_parallel/layers.py,
+                    LinearWithGradAccumulationAndAsyncCommunication)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
     fp32_gradient_bytes  the same where a run states that gradients are fp32, None if that changes nothing. DeepSpeed's
                     BF16_Optimizer all-reduces them, which moves each twice (deepspeed/runtime/bf16_optimizer.py,
@@ -81,6 +84,7 @@ class SoftwareStack:
     copies_shards: bool = False
     reduces_tensors: bool = False
     splits_boundary: bool = False
+    gathers_inputs: bool = False
     gradient_bytes: int = 4
     fp32_gradient_bytes: int | None = None
     gathers_low: bool = False
@@ -135,6 +139,7 @@ MEGATRON_CORE = SoftwareStack(
     fused_loss=True,
     overlap=True,
     gather_early=True,
+    gathers_inputs=True,
     gradient_bytes=2,
     sequence_parallel=True,
     zero=1,
@@ -158,6 +163,7 @@ STACKS = {
             "Megatron-LM of 2019–2022 by its authors",
             reduce_early=False,
             splits_boundary=True,
+            gathers_inputs=True,
             gradient_bytes=2,
             attention="eager",
             selective="attention",
