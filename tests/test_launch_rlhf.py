@@ -333,3 +333,9 @@ def test_verl_trains_on_no_more_prompts_than_it_draws() -> None:
     assert "actor_rollout_ref.actor.ppo_mini_batch_size" in [one.key for one in reading.not_modelled]
     assert read(VERL.format(8, "data.train_batch_size=256"))[0]["global-batch"] == 128
     assert read(VERL.format(8, "data.train_batch_size=0"))[0]["global-batch"] == 128  # fully_async_policy: no effect
+
+
+def test_a_null_estimator_of_verl_is_no_default() -> None:
+    """recipe/sppo states null: its program computes no advantages."""
+    assert read(VERL.format(8, "algorithm.adv_estimator=null"))[0]["task"] is None
+    assert read(VERL.format(8, ""))[0]["task"] == "ppo"

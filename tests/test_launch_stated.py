@@ -246,6 +246,16 @@ def test_a_degree_that_zero_turns_off(text: str, name: str, option: str) -> None
     assert reading_of(source_of(text, name)).inputs[option].value == 1
 
 
+def test_deepspeed_accumulates_bf16_gradients_in_fp32_where_told() -> None:
+    """runtime/engine.py: the accumulation's format is the model's unless data_types.grad_accum_dtype names another."""
+    wide = "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32"
+    for told, policy in (("fp32", wide), ("bf16", "bf16-mixed")):
+        types = f'"bf16": {{"enabled": true}}, "data_types": {{"grad_accum_dtype": "{told}"}}'
+        neox = f"{(NEOX % 'pipe_parallel_size')[:-1]}, {types}}}"
+        for text, name in ((f'{{"train_batch_size": 8, {types}}}', "a.json"), (neox, "a.yml")):
+            assert reading_of(source_of(text, name)).value_of("precision") == policy
+
+
 def test_megatron_starts_with_one_16_bit_format() -> None:
     line = "pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2 --bf16 {}"
     told = reading_of(source_of(line.format("--fp16"), "run.sh")).refused

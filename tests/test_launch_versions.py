@@ -310,6 +310,7 @@ def test_megatron_of_swift() -> None:
             "--num-attention-heads 32 --micro-batch-size 400 --seq-length 2048\n",
             "generation",
         ),
+        ("python tools/create_doc_index.py --num-layers 12 --hidden-size 768 --num-attention-heads 12\n", "generation"),
         ("torchrun -m torchtitan.train --module llama3 --config llama3_8b\n", "torchtitan"),
         ("model: {class_path: mine.DPO}\ntrainer: {max_epochs: 3}\n", "LightningCLI"),
         ("model: {_component_: torchtune.models.llama3.llama3_8b}\nmax_new_tokens: 300\ntop_k: 3\n", "generation"),

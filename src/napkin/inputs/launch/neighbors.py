@@ -14,7 +14,7 @@ SIZES = "give model, batch, sequence and layout as options: napkin memory MODEL 
 TRAINING = "give the file that starts the training"
 RECIPE = "give the configuration of a recipe that trains"
 OTHER_WORK = re.compile(
-    r"(?:^|[/_])(?:lm_)?(?:evaluate|eval|generate|generation|inference|convert|merge|analyze|preprocess|synthesize|export)"
+    r"(?:^|[/_])(?:lm_)?(?:evaluate|eval|generate|generation|inference|convert|merge|analyze|preprocess|synthesize|export|doc_index)"
     r"(?!.*(?:train|tune))[^/]*\.py$"
 )
 """Names of programs that do not train: generate_samples_gpt.py, run_text_generation_server.py."""

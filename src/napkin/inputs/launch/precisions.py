@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.names import AUTOCAST, MASTER, PURE
+from napkin.inputs.launch.names import AUTOCAST, MASTER, MEGATRON, PURE
 from napkin.inputs.launch.stated import ASSUMED
 from napkin.inputs.launch.values import flag, word
 
@@ -89,3 +89,13 @@ dtype = word(DTYPES)
 
 fixed_dtype = word({name: kind for name, kind in DTYPES.items() if kind != "auto"})
 """For libraries in which `auto` is not a dtype."""
+
+
+ACCUMULATED = "data_types.grad_accum_dtype"
+"""DeepSpeed's key of the format in which gradients are accumulated."""
+
+
+def take_deepspeed_bf16(reading: Reading, *keys: str) -> None:
+    """Set DeepSpeed's bf16, whose gradients are bf16 unless they are accumulated in fp32 (runtime/engine.py)."""
+    wide = reading.read(ACCUMULATED, fixed_dtype) == "fp32"
+    reading.derive("precision", MEGATRON, *keys, ACCUMULATED) if wide else reading.put("precision", MASTER, *keys)

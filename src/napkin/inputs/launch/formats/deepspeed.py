@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from napkin.inputs.launch.checks import BATCH
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
-from napkin.inputs.launch.names import MASTER, take_optimizer
+from napkin.inputs.launch.names import take_optimizer
+from napkin.inputs.launch.precisions import ACCUMULATED, take_deepspeed_bf16
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
 from napkin.inputs.launch.source import LaunchFile
@@ -101,7 +102,8 @@ def _precision(reading: Reading) -> None:
     stated = [name for name, value in found.items() if value is not None and not is_open(value.value)]
     enabled = [name for name in stated if reading.read(f"{name}.enabled", flag)]
     if enabled:
-        reading.put("precision", MASTER if enabled[0] != "fp16" else "fp16-mixed", f"{enabled[0]}.enabled")
+        key = f"{enabled[0]}.enabled"
+        reading.put("precision", "fp16-mixed", key) if enabled[0] == "fp16" else take_deepspeed_bf16(reading, key)
         if enabled[0] != "fp16" and "fp16" in enabled:
             why = f"{enabled[0]} is enabled too, and DeepSpeed starts with one of them only"
             reading.contradict("fp16.enabled", why, "precision")
@@ -159,7 +161,10 @@ FORMAT = LaunchFormat(
             _zero,
         ),
         KeyRule(
-            "bf16.enabled bfloat16.enabled fp16.enabled", "precision", "16-bit weights with an fp32 copy", _precision
+            f"bf16.enabled bfloat16.enabled fp16.enabled {ACCUMULATED}",
+            "precision",
+            "16-bit weights with an fp32 copy",
+            _precision,
         ),
         KeyRule("optimizer.type", "optimizer", "Adam is FusedAdam, with decoupled weight decay", _optimizer),
         KeyRule("tensor_parallel.autotp_size sequence_parallel_size compile", "tp cp compile", "degrees", _others),

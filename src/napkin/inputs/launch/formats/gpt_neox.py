@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
-from napkin.inputs.launch.names import MASTER, take_optimizer
+from napkin.inputs.launch.names import take_optimizer
+from napkin.inputs.launch.precisions import ACCUMULATED, take_deepspeed_bf16
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
 from napkin.inputs.launch.source import LaunchFile
@@ -135,12 +136,12 @@ def _precision(reading: Reading) -> None:
         reading.ask("precision", "te_fp8_format", *engines)
         return
     if str(reading.source.plain("fp16.type") or "").lower() == "bfloat16":  # until 2023: {"fp16": {"type": "bfloat16"}}
-        reading.put("precision", MASTER, "fp16.type")
+        take_deepspeed_bf16(reading, "fp16.type")
         return
     for key in ("fp16", "bf16"):
         if reading.read(f"{key}.enabled", flag) or (key in kind) or (key == "bf16" and kind == "bfloat16"):
             keys = [k for k in (f"{key}.enabled", "precision") if k in reading.source]
-            reading.derive("precision", MASTER if key == "bf16" else "fp16-mixed", *keys)
+            take_deepspeed_bf16(reading, *keys) if key == "bf16" else reading.derive("precision", "fp16-mixed", *keys)
             return
     if kind == "fp32" or reading.read("fp32.enabled", flag):
         reading.put("precision", "fp32", "precision")
@@ -205,7 +206,7 @@ FORMAT = LaunchFormat(
             _layout,
         ),
         KeyRule(
-            "precision fp16.enabled bf16.enabled",
+            f"precision fp16.enabled bf16.enabled {ACCUMULATED}",
             "precision",
             "DeepSpeed's 16-bit weights with an fp32 copy",
             _precision,

@@ -56,6 +56,9 @@ def _task(reading: Reading) -> None:
         reading.derive("task", "sft", "model.partial_pretrain")
         return
     kind = reading.find("algorithm.adv_estimator")
+    if kind is None and "algorithm.adv_estimator" in reading.source:  # null: a program of its own, as SPPO's recipe
+        reading.ask("task", "algorithm.adv_estimator")
+        return
     if kind is None:
         reading.default("task", "ppo", "algorithm.adv_estimator")
         return
