@@ -28,6 +28,9 @@ EAR: dict[str, Any] = {
     [
         ("qwen2-audio-7b", 8_397_094_912),  # safetensors total of Qwen/Qwen2-Audio-7B-Instruct
         ("qwen2.5-omni-3b", 4_703_464_448),  # of LCO-Embedding/LCO-Embedding-Omni-3B, a tuned thinker
+        # of microsoft/Phi-4-multimodal-instruct, without LoRA of rank 256 and 320 on 32 layers and without the mean and
+        # deviation of 80 frequencies, which are no parameters
+        ("phi4-multimodal", 5_574_460_384 - (256 + 320) * 32 * (8192 + 6144 + 19456 + 11264) - 2 * 80),
     ],
 )
 def test_totals_are_the_published_ones(name: str, weights: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from napkin.counting import flops
 from napkin.counting.params import params
+from napkin.counting.vision import params_of
 from napkin.errors import REFUSED, NapkinError
 from napkin.footprint.memory import parts_of, rank_of
 from napkin.footprint.moments import Moments
@@ -70,6 +71,29 @@ def total(fields: dict[str, Any]) -> int:
 def test_counts_are_those_of_the_class(model_type: str, changes: dict[str, Any], count: int) -> None:
     """The language model's of the multimodal ones."""
     assert total({**DEFAULTS[model_type], **changes}) == count
+
+
+@pytest.mark.parametrize(
+    ("model_type", "count"),
+    [
+        ("aria", 18_701_885_824),
+        ("audioflamingo3", 12_708_843_520),
+        ("glmasr", 2_136_470_528),
+        ("granite_speech", 6_990_441_514),
+        ("hy_v4_vl", 771_142_515_869),
+        ("inkling2_loop", 26_386_412_544),
+        ("moss_transcribe_diarize", 908_513_280),
+        ("muse_spark", 822_036_513_792),
+        ("phi4_multimodal", 5_308_268_992),
+        ("qwen2_5_omni_thinker", 11_338_288_896),
+        ("qwen3_asr", 2_039_626_880),
+        ("qwen3_omni_moe_thinker", 18_418_329_704),
+        ("voxtral", 4_676_271_104),
+    ],
+)
+def test_counts_with_towers_and_encoders_are_those_of_the_class(model_type: str, count: int) -> None:
+    """All parameters of the multimodal classes in their default configurations."""
+    assert params_of(model_of(DEFAULTS[model_type]))[-1].value == count
 
 
 def test_files_of_the_code_that_publishers_wrote_are_read() -> None:

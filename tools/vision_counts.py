@@ -156,6 +156,12 @@ TYPES: dict[str, Seen] = {
     "blip-2": Seen(QUERIES, lambda model: model.get_image_features(pixel_values=pixels())),
     "instructblip": Seen(QUERIES, _instructed),
     "instructblipvideo": Seen(QUERIES, _instructed),
+    "aria": Seen(
+        {"text_config": {**TEXT, "model_type": "aria_text", "moe_num_experts": 4, "moe_topk": 2,
+                         "moe_num_shared_experts": 1},
+         "vision_config": {**SQUARE, "model_type": "idefics3_vision"}, "projector_patch_to_query_dict": {"16": 6}},
+        lambda model: model.model.get_image_features(pixels(), pixel_mask=torch.ones(1, 56, 56, dtype=torch.bool)),
+    ),
     "idefics2": Seen(
         {"text_config": {**TEXT, "model_type": "mistral"}, "vision_config": SQUARE, "perceiver_config": LATENTS},
         _idefics2,
@@ -186,7 +192,7 @@ def counted(model_type: str, seen: Seen) -> tuple[int, int]:
 def said(model_type: str, seen: Seen) -> tuple[Any, Any]:
     """Return the same as napkin counts it."""
     model = reading({"model_type": model_type, **seen.fields})
-    _, whole = params_of(model)
+    *_, whole = params_of(model)
     once, *_ = flops_of(model, 0, seen.tokens)
     return whole.value, once.value
 

@@ -35,8 +35,18 @@ from napkin.architectures.vision.projectors import (
     unprojected,
     vip,
 )
-from napkin.architectures.vision.resamplers import kosmos, perceiver, qformer
-from napkin.architectures.vision.single_projectors import cosmos_edge, ernie, git, muse, nemotron, step, video_llava
+from napkin.architectures.vision.resamplers import ARIA, aria, kosmos, perceiver, qformer
+from napkin.architectures.vision.single_projectors import (
+    cosmos_edge,
+    ernie,
+    git,
+    hy_v4,
+    muse,
+    nemotron,
+    phi4,
+    step,
+    video_llava,
+)
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
@@ -193,6 +203,9 @@ SIGHTS: Mapping[str, Sight] = {
         partial(glm, inner=lambda vision: vision.integer("projection_intermediate_size")),
     ),
     "inkling2": Sight("inkling2_vision", merged_mlp),
+    "inkling2_loop": Sight("inkling2_vision", merged_mlp),
+    "hy_v4_vl": Sight("hy_v4_vl_vision", hy_v4),
+    "phi4_multimodal": Sight("phi4_multimodal_vision", phi4),
     "cohere_compass": replace(QWEN2_VL, tower="cohere_compass_vision"),
     "qwen4_exp": replace(QWEN2_VL, tower="qwen4_exp_vision"),
     "diffusion_gemma": Sight("gemma4_vision", gemma4, named=True),
@@ -210,6 +223,7 @@ SIGHTS: Mapping[str, Sight] = {
     "instructblipvideo": replace(
         BLIP_2, tower="instructblipvideo_vision_model", project=partial(qformer, instructed=True)
     ),
+    "aria": Sight("idefics3_vision", aria, fields=ARIA, named=True),
     "idefics2": Sight("idefics2_vision", perceiver),
     "kosmos-2": Sight("kosmos_2_vision_model", kosmos, fields={"latent_query_num": 64}),
     "t5gemma2_encoder": GEMMA3,

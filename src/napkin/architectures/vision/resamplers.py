@@ -20,6 +20,7 @@ from napkin.architectures.masked import BIDIRECTIONAL
 from napkin.architectures.reading import DEEPEST
 from napkin.architectures.vision.projectors import Projected, Sees
 from napkin.inputs.model import Config
+from napkin.operations.attention.core import AttentionCore
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer
@@ -165,3 +166,35 @@ def kosmos(sees: Sees) -> Projected:
     count = sees.config.integer("latent_query_num")
     found = (_queries(count, hidden), *_joined(made, None, hidden, "queries"))
     return Projected(found, count, each=(Matmul("dense", ("x",), sees.width, hidden, True),), queries=True)
+
+
+ARIA = {"projector_patch_to_query_dict": {"1225": 128, "4900": 256}}
+
+
+def aria(sees: Sees) -> Projected:
+    """Return Aria's: queries, keys and values go through a matrix each before an attention that has its own, and an MLP
+    follows. A table says how many of the queries an image of so many patches has."""
+    width, heads, hidden = sees.width, sees.vision.integer("num_attention_heads"), sees.hidden
+    table = sees.config.mapping("projector_patch_to_query_dict") or {}
+    counts = [count for count in table.values() if isinstance(count, int) and 0 < count < 10**6]
+    if len(counts) != len(table) or not counts:
+        raise sees.config.wrong("projector_patch_to_query_dict", "is not a table of whole numbers")
+    each = sees.vision.divides("num_attention_heads", width, heads, "(hidden_size)")
+    found: Operations = (
+        _queries(max(counts), width),
+        LAYER("query_norm", "queries", width),
+        LAYER("context_norm", MEMORY, width),
+        Matmul("q_first", ("query_norm",), width, width),
+        Matmul("q", ("q_first",), width, width, True),
+        *(Matmul(f"{letter}_first", (MEMORY,), width, width) for letter in "kv"),
+        *(Matmul(letter, (MEMORY,), width, width, True) for letter in "kv"),
+        AttentionCore("attention", ("q", "k", "v"), heads, heads, each, each, causal=False, cross=True),
+        Matmul("o", ("attention",), width, width, True),
+        Matmul("linear", ("o",), width, width, True),
+        LAYER("norm", "linear", width),
+        Matmul("linear_in", ("norm",), width, hidden),
+        Activation("activation", ("linear_in",), hidden, "gelu_new"),
+        Matmul("linear_out", ("activation",), hidden, hidden),
+    )
+    stated = table.get(str(sees.patches))
+    return Projected(found, stated if isinstance(stated, int) else max(counts), queries=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from napkin.architectures.attention_parts import Rope
 from napkin.architectures.blocks import LAYER
 from napkin.architectures.reading import FULL, listed
-from napkin.architectures.vision.kinds import BASE, CLIP, IMAGE, LARGE, PYTORCH_TANH, QWEN, SHARED, SIGLIP2
+from napkin.architectures.vision.kinds import BASE, CLIP, IMAGE, LARGE, PYTORCH_TANH, QWEN, SHARED, SIGLIP, SIGLIP2
 from napkin.architectures.vision.tower_record import PACKED, WHOLE, Mixing, Names, Stem, Tower, axial
 from napkin.inputs.model import Config
 from napkin.record import replace
@@ -114,6 +114,27 @@ RADIO = Tower(
     implementation=WHOLE,
 )  # fmt: skip
 
+
+def _of_largest_image(config: Config) -> int:
+    """Read the positions of the largest image's patches, and one more."""
+    return (config.integer("max_image_size") // config.integer("patch_size")) ** 2 + 1
+
+
+HY_V4 = Tower(
+    {**IMAGE, "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 40, "num_attention_heads": 16,
+     "patch_size": 16, "max_image_size": 2048, "spatial_merge_size": 2, "out_hidden_size": 6144},
+    stem=Stem(positions=_of_largest_image),
+    last=False,
+    modules={"o": "self_attn.o_proj", "up": "mlp.fc1", "down": "mlp.fc2"},
+)  # fmt: skip
+PHI4 = replace(
+    SIGLIP,
+    defaults={
+        **SIGLIP.defaults, "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+        "num_attention_heads": 16, "image_size": 448, "patch_size": 14,
+    },
+)  # fmt: skip
+
 SINGLE: Mapping[str, Tower] = {
     "blip_vision_model": BLIP,
     "blip_2_vision_model": EVA,
@@ -128,6 +149,8 @@ SINGLE: Mapping[str, Tower] = {
     "muse_spark_vision": MUSE,
     "step3p5_vision": STEP,
     "radio": RADIO,
+    "hy_v4_vl_vision": HY_V4,
+    "phi4_multimodal_vision": PHI4,
     "cohere_compass_vision": SHARED["qwen3_vl_vision"],
     "qwen4_exp_vision": SHARED["qwen3_5_vision"],
     "git_vision_model": replace(CLIP, defaults={**CLIP.defaults, "patch_size": 16}),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from napkin.architectures.blocks import LAYER, RMS, RMS_BARE, Operations
 from napkin.architectures.idle import idle, tensors
-from napkin.architectures.vision.projectors import Projected, Sees, llava, normed_linears
+from napkin.architectures.vision.projectors import Projected, Sees, llava, normed_linears, vector
 from napkin.architectures.vision.single_kinds import TOWERS
 from napkin.architectures.vision.tower import patch_sides, tower, two_linears
 from napkin.operations.convolutions import FrameConv
+from napkin.operations.images import Pool
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer
 from napkin.operations.pointwise import Activation
@@ -90,6 +91,27 @@ def nemotron(sees: Sees) -> Projected:
     )
     each = (LAYER("vision_final_norm", "x", sees.width),) if more else ()
     return Projected(found, sees.patches // squares, squares, each=each)
+
+
+def hy_v4(sees: Sees) -> Projected:
+    """Return Hy4's: a norm of each patch and two linear layers over squares of them; a learned vector ends each row."""
+    vision, squares = sees.vision, sees.vision.integer("spatial_merge_size") ** 2
+    vision.must_be("num_key_value_heads", vision.integer("num_attention_heads"))
+    wide, out = squares * sees.width, vision.integer("out_hidden_size")
+    linears = two_linears((wide, wide, out), vision.text("hidden_act"), source="before_rms", names=("conv", "out"))
+    found = (RMS("before_rms", "x", sees.width, squares), *linears)
+    return Projected((vector("image_newline", out), *found), sees.patches // squares, squares, out)
+
+
+def phi4(sees: Sees) -> Projected:
+    """Return Phi-4-multimodal's: the mean of each square of patches and two linear layers. Learned vectors are put
+    between rows and parts of an image, so that its tokens depend on its size."""
+    found = (
+        Pool("pooled", ("x",), sees.width, 4),
+        *two_linears((sees.width, sees.hidden, sees.hidden), "gelu", source="pooled", names=("up", "down")),
+    )
+    vectors = vector("global_extensor", sees.width), vector("part_extensor", sees.width)
+    return Projected((*vectors, *found), 0, 4)
 
 
 def git(sees: Sees) -> Projected:
