@@ -135,7 +135,7 @@ def test_labels_and_logits_of_torch_s_cross_entropy(micro: int) -> None:
     nodes, kept = loss()
     assert nodes["pad"].output.storage.size == 8 * micro * (S + 1) * several
     assert kept == {"loss/labels": 8 * tokens if several else 8 * (S + 1), "loss/weight of all tokens": 4}
-    for cuts, width in (("given", 2), ("fp32", 4)):  # before or after their cast to fp32
+    for cuts, width in (("given", 2), ("fp32", 4), ("function", 4)):  # before or after their cast to fp32
         nodes, kept = loss(cuts=cuts, shifted=False)
         assert nodes["cut"].output.count == (tokens - micro) * V
         assert nodes["cut"].output.storage.size == width * (tokens - micro) * V * several
@@ -143,7 +143,20 @@ def test_labels_and_logits_of_torch_s_cross_entropy(micro: int) -> None:
     assert list(loss(shifted=False)[1]) == ["loss/weight of all tokens"]  # labels as they are given
 
 
-@pytest.mark.parametrize(("cuts", "width"), [("", 2), ("given", 2), ("fp32", 4)])
+def test_a_function_casts_logits_next_to_those_that_its_caller_holds() -> None:
+    """At the loss: 2 bytes of each logit more than where the class casts them in their place."""
+    setup = setup_of(DENSE, micro=2)
+
+    def at_loss(cuts: str) -> float:
+        implementation = replace(setup.implementation, cuts=cuts, shifted=False)
+        step = prepare(DENSE, replace(setup, implementation=implementation))
+        (moment,) = (one for one in rank_of(step, 0).moments if one.name == "forward")
+        return float(dict(moment.made["temporaries"])["head"])
+
+    assert at_loss("function") - at_loss("fp32") == 2 * 2 * S * V
+
+
+@pytest.mark.parametrize(("cuts", "width"), [("", 2), ("given", 2), ("fp32", 4), ("function", 2)])
 def test_a_loop_of_one_s_own_holds_the_logits_through_the_backward_pass(cuts: str, width: int) -> None:
     """As the model returns them: in the head's dtype, or in fp32 where its class casts them before it cuts them."""
     setup = setup_of(DENSE, micro=2)

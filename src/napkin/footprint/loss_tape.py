@@ -8,7 +8,7 @@ from napkin.autograd.tensors import BYTES, INPUT, Tensor, sized
 from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
-from napkin.operations.implementations import CUT_IN_FP32
+from napkin.operations.implementations import CUT_IN_FP32, CUT_IN_FUNCTION
 from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Stack
@@ -65,10 +65,10 @@ def cross_entropy(lowering: Lowering, logits: Value, hidden: Tensor) -> Tensor:
     if logits.divided and not implementation.parallel_loss:
         logits = lowering.gather_parts(logits)
     scored, tokens = logits.tensor, lowering.tokens
-    if implementation.cuts == CUT_IN_FP32:
+    if implementation.cuts in (CUT_IN_FP32, CUT_IN_FUNCTION):
         scored = tape.cast(scored, "fp32")
-    returned = scored
-    held = [scored]
+    returned = logits.tensor if implementation.cuts == CUT_IN_FUNCTION else scored
+    held = [returned, scored]
     if implementation.cuts:
         scored = _cut(lowering, scored)
         tokens = tokens - lowering.b

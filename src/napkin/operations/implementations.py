@@ -60,7 +60,7 @@ ATTENDED, SUMMED, INNER, IN_DROPOUT = "attended", "summed", "inner", "in dropout
 ALWAYS, ALIBI, NEVER, WITHOUT_FLASH = "always", "alibi", "never", "without flash"
 
 
-CUT_AS_GIVEN, CUT_IN_FP32 = "given", "fp32"
+CUT_AS_GIVEN, CUT_IN_FP32, CUT_IN_FUNCTION = "given", "fp32", "function"
 ONE_KERNEL = ("fused", "overwritten", "remade")
 """How an activation and the multiplication that reads it run as one kernel."""
 OVERWRITES = ("overwritten", "remade")
@@ -141,7 +141,8 @@ class Implementation:
     shifted      labels are shifted in the model: padded to s + 1 and copied (one sequence stays a view)
     causal_loss  both, in the class of an encoder that predicts the next token
     cuts         the last token's logits and the first label of each sequence are cut off: of the logits as they are
-                 (given), or after their cast to fp32; "": neither
+                 (given), or after their cast to fp32, in their place (fp32) or in a function whose caller holds them
+                 (function); "": neither
     loss         a form of cross entropy that is not torch's own (LOSSES); "": log-softmax and likelihood
     log_probs    form of the loss over log-probabilities, if logits leave the model in fp32 whatever its weights have;
                  "": that of the weights decides

@@ -49,9 +49,10 @@ def gets_mask(row: RowFields, implementation: str, lengths: RowLengths, layout: 
 
 
 def may_be_old(row: RowFields, trainer: Trainer, implementation: str) -> bool:
-    """Return whether a run that states neither versions nor a kernel may be of 2023: its attention step by step, and
-    FSDP's blocks of before torch 2.1."""
-    stated = row.text("layout.attention") or row.text("layout.versions")
+    """Return whether a run that states neither versions nor a kernel of attention may be of 2023: its attention step by
+    step, and FSDP's blocks of before torch 2.1."""
+    kernel = row.text("layout.attention") and attention_of(row, implementation) != EAGER
+    stated = kernel or row.text("layout.versions")
     return implementation == "hf" and not stated and scripts_of_library(trainer).undated
 
 

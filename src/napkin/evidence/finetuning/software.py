@@ -11,7 +11,7 @@ from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fu
 from napkin.evidence.software.plugins import PLUGINS, Plugin, plugins_in
 from napkin.evidence.software.scripts import library_named, scripts_of, scripts_of_library
 from napkin.formats.table import NORMAL_FLOATS
-from napkin.operations.implementations import CUT_IN_FP32, Implementation
+from napkin.operations.implementations import CUT_IN_FP32, CUT_IN_FUNCTION, Implementation
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
 from napkin.operations.tuning import Tuning
@@ -277,7 +277,8 @@ def with_loss(
     if is_before("bitsandbytes", row.text("layout.versions"), TABLE_OF_VALUES):
         implementation = replace(implementation, branched=True)
     if implementation.shifted and _copies_logits(row):
-        implementation = replace(implementation, shifted=False, cuts=CUT_IN_FP32)
+        apart = is_since("transformers", row.text("layout.versions"), HAS_LOSSES)
+        implementation = replace(implementation, shifted=False, cuts=CUT_IN_FUNCTION if apart else CUT_IN_FP32)
     fusing = next((one for one in plugins if one.norms), None)
     if fusing is not None:
         loss = implementation.loss if fusing.spares(model.family, row.text("layout.versions")) else fusing.loss
@@ -307,6 +308,9 @@ def may_fuse_loss(row: RowFields, loss: str) -> str:
 
 TABLE_OF_VALUES = (0, 48)
 """The version of bitsandbytes from which on its kernel looks NF4 values up (pull request 1746)."""
+HAS_LOSSES = (4, 46)
+"""The version of transformers from which on the cast of logits to fp32 is that of a function, ForCausalLMLoss, whose
+caller holds them in 16 bits (pull request 34191); before, it took their place."""
 SHIFTS_LABELS = (4, 49)
 """The version of transformers from which on labels are shifted and logits stay as they are; before, those of all but
 the last token were copied (huggingface/transformers src/transformers/loss/loss_utils.py, pull request 35646)."""
