@@ -257,7 +257,8 @@ def test_reentrant_checkpoints_of_frozen_blocks_stay_until_the_backward_pass_is_
     ]
     found = validated(tmp_path, *rows)
     old, new = (found[version, "memory_allocated"]["predicted"] for version in ("v4", "v5"))
-    assert 0.9 < (old - new) / (32 * 4 * 4096 * 4096 * 2) <= 1.01
+    prefetched = 2 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096)  # a block, by the other alone
+    assert 0.9 < (old - new + prefetched) / (32 * 4 * 4096 * 4096 * 2) <= 1.01
     others = [
         {"id": "open", "count": 2, "layout": layout},
         {"id": "second", "count": 2, "layout": f"{layout}, framework: FSDP2"},

@@ -20,11 +20,12 @@ from napkin.operations.roles import COLUMN, EXPERT, REPLICATED, ROW, VOCABULARY
 from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
 from napkin.record import replace
-from napkin.training.frameworks import FRAMEWORKS, PLAIN
+from napkin.training.frameworks import FRAMEWORKS, PLAIN, first_version
 from napkin.training.layout import Layout
 from napkin.training.optimizer_names import find
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
+from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
 from tests.conftest import model, run_line
 
@@ -211,6 +212,20 @@ def test_what_fsdp_gathers() -> None:
         assert blocks(rank(DENSE, "fsdp", dp=4, zero=3), moment) == 2 * (sum(ENDS) + count * LAYER)
     assert blocks(rank(DENSE, "fsdp", dp=4, zero=2)) == 0
     assert blocks(rank(DENSE, policy="fp32", dp=4, zero=3)) == 4 * (sum(ENDS) + 2 * LAYER)
+
+
+@pytest.mark.parametrize(
+    ("version", "recomputed", "count"),
+    [(1, "full", 1), (1, "none", 2), (2, "full", 2)],
+)
+def test_reentrant_checkpoints_leave_the_first_fsdp_no_block_to_prefetch(
+    version: int, recomputed: str, count: int
+) -> None:
+    fsdp = FRAMEWORKS["fsdp"]
+    framework = replace(first_version(fsdp) if version == 1 else fsdp, reentrant=True)
+    setup = setup_of(DENSE, "fsdp", dp=4, zero=3, recompute=recompute(recomputed, "a test"))
+    found = rank_of(prepare(DENSE, replace(setup, framework=framework)), 0)
+    assert blocks(found, "backward") == 2 * (sum(ENDS) + count * LAYER)
 
 
 def test_what_fsdp_gathers_on_the_stages_of_a_pipeline() -> None:

@@ -11,9 +11,6 @@ from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.stages import Stage
 from napkin.training.framework import COMPUTE
 
-BLOCKS_IN_FLIGHT = 2
-"""Blocks whose parameters FSDP holds gathered: the one in use and the one prefetched."""
-
 
 def left_gathered(step: PreparedStep, parts: Sequence[tuple[Number, LocalWeights]]) -> Number:
     """Return the bytes of frozen parameters of blocks that FSDP has gathered and not freed after the backward pass."""
@@ -48,20 +45,21 @@ def gathered_bytes(
     step: PreparedStep,
     stage: Stage,
     parts: Sequence[tuple[Number, LocalWeights]],
-    in_flight: int = BLOCKS_IN_FLIGHT,
+    in_flight: int | None = None,
     ends: bool = True,
 ) -> Number:
     """Return the bytes of parameters in the format of the layers: what a compiler has cast, or what FSDP (ZeRO-3) holds
     gathered, the root (embedding and head) and the blocks in use and prefetched.
 
     parts      the weights of a rank as (count, weights of one): embedding, each type of layer, head
-    in_flight  most blocks that are gathered at once
+    in_flight  most blocks that are gathered at once, if not as many as in the passes
     ends       an embedding or a head that is a unit of its own is one of them"""
     setup = step.setup
     if setup.framework.autocasts and setup.precision.autocast:
         return cast_bytes(step, stage, parts)
     root, block, every = _gathered_units(step, stage, parts)
-    in_use = (root if ends or not setup.framework.ends_apart else 0) + in_flight * block
+    blocks = setup.blocks_in_flight if in_flight is None else in_flight
+    in_use = (root if ends or not setup.framework.ends_apart else 0) + blocks * block
     if setup.framework.keeps_stage:
         in_use = where(setup.layout.pp > 1, every, in_use)
     return where(setup.layout.zero >= 3, in_use, 0)

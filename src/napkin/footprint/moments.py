@@ -201,7 +201,7 @@ class Moments:
             ("layer", peak.needs),
         )
         kept = self.before_head - peak.gone - peak.shared
-        if self.step.setup.framework.retains:
+        if self.step.setup.framework.reentrant and self.step.setup.implementation.tuning is not None:
             kept = kept + 2 * peak.gone
         casts = self.kept_casts - peak.uncast
         made = (

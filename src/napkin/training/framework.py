@@ -122,9 +122,11 @@ class Framework:
                   micro-batch
     defers        gradients stay unsharded, as they are computed, until the last micro-batch of a step, the only one
                   that reduces them (torch's no_sync and set_requires_gradient_sync)
-    retains       a checkpointed block whose parameters are frozen leaves its input, and the gradient of that, until the
-                  backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/_runtime_utils.py,
-                  _register_post_backward_reshard_only_hook) refers to it, where checkpoints are reentrant
+    reentrant     checkpoints are reentrant. A block whose parameters are frozen then leaves its input, and the gradient
+                  of that, until the backward pass is over: FSDP's hook on the recomputed input (torch/distributed/fsdp/
+                  _runtime_utils.py, _register_post_backward_reshard_only_hook) refers to it. And FSDP's first version
+                  gathers no block before it is needed: a checkpoint's forward pass, without gradients, leaves nothing
+                  to prefetch for (_register_pre_backward_hooks, _get_handle_to_prefetch; forward_prefetch: False)
     keeps_frozen  gathered blocks whose parameters are frozen stay gathered through the backward pass: torch's FSDP
                   before 2.1, whose hook after a block's backward pass needs a gradient (pytorch/pytorch pull request
                   101982, "Reshard frozen params in backward"; meta-llama/llama-cookbook issues 37 and 118)
@@ -189,7 +191,7 @@ class Framework:
     keeps_stage: bool = False
     unsynced: bool = False
     defers: bool = False
-    retains: bool = False
+    reentrant: bool = False
     keeps_frozen: bool = False
     experts_apart: bool = False
     fsdp: int = 0

@@ -186,6 +186,12 @@ class Setup:
         return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
 
     @property
+    def blocks_in_flight(self) -> int:
+        """Blocks whose parameters FSDP holds gathered in the passes: the one in use, and the one that it prefetches."""
+        framework = self.framework
+        return 1 if framework.reentrant and framework.fsdp == 1 and self.layout.recompute.kind == "full" else 2
+
+    @property
     def copied_to_buckets(self) -> Flag:
         """Whether a reducer's buckets hold a copy of all gradients (`Framework.reducer`). Software that divides layers
         over ranks reduces gradients where they are."""

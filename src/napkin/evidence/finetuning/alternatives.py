@@ -9,7 +9,7 @@ from napkin.evidence.finetuning.software import may_fuse_loss, offload_of, train
 from napkin.evidence.prose.recognize import date_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.setups import FIRST_CODE
-from napkin.operations.implementations import CUT_IN_FP32
+from napkin.operations.implementations import CUT_IN_FP32, CUT_IN_FUNCTION
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.recomputation import recompute
@@ -31,7 +31,7 @@ def alternatives_of(row: RowFields, model: Model, setup: Setup, loss: str, imple
     if _may_keep(row, setup):
         found.append(_without_checkpoints(row, setup))
     if implementation == "hf" and version_of("transformers", row.text("layout.versions")) is None:
-        found.append(_copying_logits(setup))
+        found.append(_copying_logits(setup, CUT_IN_FUNCTION))
         if model.experts and not setup.implementation.looped:
             found.append(_with_linear_experts(setup))
     return tuple(found)
@@ -42,7 +42,7 @@ def _of_2023(setup: Setup) -> Setup:
     that are copied."""
     keeps = setup.framework.under_library and setup.implementation.tuning is not None
     old = replace(setup, attention="eager", framework=replace(setup.framework, keeps_frozen=keeps))
-    return _copying_logits(old)
+    return _copying_logits(old, CUT_IN_FP32)
 
 
 def _before_editions(model: Model, setup: Setup, implementation: str) -> Setup:
@@ -52,12 +52,12 @@ def _before_editions(model: Model, setup: Setup, implementation: str) -> Setup:
     return _with_loss(setup, first.loss)
 
 
-def _copying_logits(setup: Setup) -> Setup:
-    """Return a setup of transformers before 4.49, whose own loss copies the logits."""
+def _copying_logits(setup: Setup, cuts: str) -> Setup:
+    """Return a setup of transformers before 4.49, whose own loss copies the logits; cuts: as its releases cast them."""
     implementation = setup.implementation
     if not implementation.shifted or implementation.loss:
         return setup
-    return replace(setup, implementation=replace(implementation, shifted=False, cuts=CUT_IN_FP32))
+    return replace(setup, implementation=replace(implementation, shifted=False, cuts=cuts))
 
 
 def _with_linear_experts(setup: Setup) -> Setup:

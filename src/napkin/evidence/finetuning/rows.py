@@ -208,10 +208,11 @@ def _kind_of(row: RowFields) -> str:
 def _framework_of(row: RowFields, trainer: Trainer, kind: str) -> Framework:
     """Return the framework, as its version and the trainer's checkpoints make it keep frozen blocks."""
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
-    if not framework.under_library or kind == "full":
+    if not framework.under_library:
         return framework
-    if is_reentrant(row, trainer):
-        framework = replace(framework, retains=True)
+    framework = replace(framework, reentrant=is_reentrant(row, trainer))
+    if kind == "full":
+        return framework
     old = is_before("torch", row.text("layout.versions"), RESHARDS)
     return replace(framework, keeps_frozen=True) if old else framework
 
