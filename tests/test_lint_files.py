@@ -226,7 +226,14 @@ SAMPLED = "--task grpo --samples-per-prompt 8 --global-batch 64"
 
 @pytest.mark.parametrize(
     "trainer",
-    ["openrlhf", "openrlhf --micro-batch 8 --no-padding", "nemo-rl", "verl --recompute none", "verl --micro-batch 64"],
+    [
+        "openrlhf",
+        "openrlhf --micro-batch 8 --no-padding",
+        "nemo-rl",
+        "verl --recompute none",
+        "verl --micro-batch 64",
+        "trl",
+    ],
 )
 def test_lint_weighs_the_update_that_memory_answers(napkin: Napkin, trainer: str) -> None:
     """N201 is by how much the step does not fit."""

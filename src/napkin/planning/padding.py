@@ -57,11 +57,13 @@ class TrainerPasses:
     """What the micro-batches of a trainer hold, if a setup is read over the longest sequences.
 
     lengths  with the likely means        tokens  of a micro-batch, 0 where it holds sequences
+    kept     share of a GPU's memory that an engine keeps meanwhile
     """
 
     lengths: RolloutLengths
     trainer: Trainer
     tokens: int = 0
+    kept: float = 0.0
 
     def timed(self, setup: Setup, stated: bool) -> Setup:
         """Return a setup over sequences of the mean length. stated: its micro-batch is given, not the library's."""

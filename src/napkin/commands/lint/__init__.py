@@ -104,7 +104,7 @@ def _read_linted(inputs: Inputs, read: ReadTarget, wanted: Wanted) -> Linted:
     )
     if (clashes or idle) and "model" not in asked.given:
         return _read_impossible(inputs, read, None, (*clashes, *idle))
-    stated = read_stated(asked)
+    stated = read_stated(asked, passes=passes)
     broken = contradictions(stated, [rule for rule in CONTRADICTIONS if wanted(rule)]) or clashes
     if broken:
         return _read_impossible(inputs, read, stated, [one for one in broken if not read.is_ignored(one)])

@@ -23,6 +23,7 @@ from napkin.options.command_line import changed
 from napkin.options.model import MODEL_OPTIONS, PADDED
 from napkin.planning.padding import TrainerPasses
 from napkin.planning.verdicts import Fit, evaluate
+from napkin.record import replace
 from napkin.rules.case import Configuration, Options, Stated, fits_as_well
 from napkin.rules.rule import Ask
 from napkin.training import optimizer_names
@@ -36,11 +37,14 @@ NO_HARDWARE = "no accelerator is named: --hardware"
 """The reason why nothing is timed."""
 
 
-def read_stated(inputs: Inputs, known: Model | None = None) -> Stated:
-    """Return the values that the configuration states. known: its model, if that was already read."""
+def read_stated(inputs: Inputs, known: Model | None = None, passes: TrainerPasses | None = None) -> Stated:
+    """Return the values that the configuration states. known: its model, if that was already read; passes: of
+    reinforcement learning, next to which an engine may keep a part of each GPU."""
     inputs.depends(OF_MODEL if known is not None else (), True)
     model = read_model(inputs) if known is None else known
     hardware = read_hardware(inputs, (*RATES, "memory-size")) if inputs.has("hardware") else None
+    if hardware is not None and passes is not None and passes.kept:
+        hardware = replace(hardware, capacity_reported=int(hardware.capacity * (1 - passes.kept)))
     read_gpus(inputs)
     options = {name: inputs.peek(name) for name in (*inputs.command.defaults, *inputs.shown)}
     node = gpus_per_node(hardware) if hardware is not None else 0
@@ -111,7 +115,7 @@ def read_ask(inputs: Inputs, case: Configuration, passes: TrainerPasses | None) 
             known[key] = None
             try:
                 other = asked(options)
-                stated = read_stated(other, _same_model(case, options))
+                stated = read_stated(other, _same_model(case, options), passes)
                 setup = read_setup(other, stated.model)
                 fit = _read_fit(other, stated, setup, passes)
                 if case.fit is None or fit is None or fits_as_well(fit, case.fit):  # else this answer includes no time
@@ -124,7 +128,7 @@ def read_ask(inputs: Inputs, case: Configuration, passes: TrainerPasses | None) 
     def fit(options: Options) -> Fit | None:
         try:
             other = asked(options)
-            stated = read_stated(other, _same_model(case, options))
+            stated = read_stated(other, _same_model(case, options), passes)
             return _read_fit(other, stated, read_setup(other, stated.model), passes)
         except NapkinError:
             return None

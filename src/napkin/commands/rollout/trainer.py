@@ -47,4 +47,5 @@ def read_trainer_of_rollout(inputs: Inputs) -> tuple[Inputs, TrainerPasses]:
     asked.assumed += inputs.assumed
     asked.note("rules look at the trainer's passes; napkin plan chooses the engine")
     tokens = () if "micro-batch" in inputs else trainer.micro_batches(lengths.most)
-    return asked, TrainerPasses(likely, trainer, tokens[0] if tokens else 0)
+    stays = not (trainer.sleeps or place.gpus or place.word == "none")
+    return asked, TrainerPasses(likely, trainer, tokens[0] if tokens else 0, place.share if stays else 0.0)
