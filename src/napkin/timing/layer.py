@@ -237,7 +237,9 @@ def by_group(
         "attention": ("core_recomputed", size("attention_recomputed", shares.attention_recomputed)),
         "matmul": ("products_recomputed", products),
     }
-    routed = {"matmul": term.subtract(f"{kind}/experts/left", experts, products), "elementwise": experts}
+    routed: dict[str, Term] = {}
+    if own.routed and not holds_for_all(shares.experts_recomputed == 0):
+        routed = {"matmul": term.subtract(f"{kind}/experts/left", experts, products), "elementwise": experts}
     groups: dict[str, Term] = {}
     for group in GROUPS[:-1]:
         name = f"{kind}/{group}"
@@ -252,7 +254,7 @@ def by_group(
         if group in more:
             what, share = more[group]
             seconds.append(term.multiply(f"{name}/{what}", share, forward))
-        if group in routed and own.routed:
+        if group in routed:
             every_expert = total(f"{name}/experts", (one[group] for one in own.routed))
             seconds.append(term.multiply(f"{name}/experts_recomputed", routed[group], every_expert))
         if group == "matmul" and last is not None:
