@@ -337,3 +337,11 @@ def test_the_batch_of_a_rank_under_its_older_name() -> None:
     line = GPT.replace("--global-batch-size 64", "--batch-size 4 --model-parallel-size 2")
     found = reading_of(source_of(f"torchrun --nproc_per_node 8 pretrain_gpt2.py {line} --train-iters 10\n", "train.sh"))
     assert (found.inputs["micro-batch"].value, found.inputs["tp"].value) == (4, 2)
+
+
+def test_ulysses_of_megatron_deepspeed_divides_the_ranks() -> None:
+    """megatron/arguments.py: the data-parallel size is the world's over tp, pp and ds_sequence_parallel_size."""
+    line = "pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --ds-sequence-parallel-size {} "
+    for size in (1, 4):
+        text = f"torchrun --nproc_per_node 8 {line.format(size)}--deepspeed --zero-stage 1\n"
+        assert reading_of(source_of(text, "run.sh")).inputs["cp"].value == size

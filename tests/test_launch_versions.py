@@ -310,6 +310,10 @@ def test_megatron_of_swift() -> None:
             "--num-attention-heads 32 --micro-batch-size 400 --seq-length 2048\n",
             "generation",
         ),
+        (
+            "torchrun tools/retro/main.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16\n",
+            "tasks or tools",
+        ),
         ("python tools/create_doc_index.py --num-layers 12 --hidden-size 768 --num-attention-heads 12\n", "generation"),
         ("torchrun -m torchtitan.train --module llama3 --config llama3_8b\n", "torchtitan"),
         ("model: {class_path: mine.DPO}\ntrainer: {max_epochs: 3}\n", "LightningCLI"),

@@ -27,7 +27,7 @@ CONVERTS = (
 CONVERTER = re.compile(r"(?:^|/)(?:hf2m\w*|m\w*2hf|hf2te)[^/]*\.py$")
 TITAN_TOKENS = ("num_tokens_per_microbatch_per_dp_rank", "num_tokens_per_train_step", "max_context_length")
 """Sizes of torchtitan since 9810191bb (February 2026), whose registry's functions set what a line omits."""
-MEGATRON_TASKS = re.compile(r"(?:^|/)tasks/(?:\w+/)*main\.py$")
+MEGATRON_TASKS = re.compile(r"(?:^|/)(?:tasks|tools)/(?:\w+/)*main\.py$")
 
 
 @record
@@ -178,7 +178,7 @@ NEIGHBORS = (
         RECIPE,
     ),
     Neighbor(
-        "a launch line of Megatron's tasks/main.py, which evaluates, or trains a classifier",
+        "a launch line of Megatron's tasks or tools, which evaluate, prepare data, or train a classifier",
         lambda source: MEGATRON_TASKS.search(source.script) is not None,
         RECIPE,
     ),

@@ -13,7 +13,7 @@ from napkin.options.modules import CORE_ATTENTION, MODULES, MOE_LAYER, selective
 LAYOUT = (
     Key("tensor_model_parallel_size|model_parallel_size", "tp", whole, 1),
     Key("pipeline_model_parallel_size", "pp", whole, 1),
-    Key("context_parallel_size", "cp", whole, 1),
+    Key("context_parallel_size|ds_sequence_parallel_size", "cp", whole, 1),  # the second: Megatron-DeepSpeed's Ulysses
     Key("expert_model_parallel_size|moe_expert_parallel_size", "ep", whole, 1),
     Key("expert_tensor_parallel_size", "etp", whole),
     Key("num_virtual_stages_per_pipeline_rank|virtual_pipeline_model_parallel_size", "vp", whole, silent=True),
