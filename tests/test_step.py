@@ -357,6 +357,8 @@ def test_attention_by_kernel_and_its_edition() -> None:
         assert share == pytest.approx(known[kernel])
     assert known["kernel/cudnn"] > known["kernel/cudnn-2023"] > 1
     assert reached(kernel="cudnn").small_head < reached().small_head < 1
+    assert reached(kernel="cudnn").large_head == reached().large_head == 1
+    assert reached(kernel="efficient").large_head == known["large_head/efficient"] < 1
     for name in ("megatron-core", "xla"):
         assert [stacks.stack(name).kernel(chip) for chip in ("ampere", "hopper")] == ["flash", "cudnn"]
     assert stacks.stack("megatron-core-2024").family == stacks.stack("megatron-core-2026").family == "megatron-core"

@@ -191,6 +191,14 @@ def test_attention_in_a_window_and_with_small_heads() -> None:
     assert parts(changed={"small_head": 0.5})["step/compute/attention"] == parts()["step/compute/attention"]
 
 
+def test_heads_of_more_than_128_under_a_kernel_of_128_columns() -> None:
+    """Two heads of 256 are as many FLOPs as four of 128, at half the rate; heads of 128 keep theirs."""
+    large = replace(DENSE, heads=2, kv_heads=1, head_dim=256)
+    found = parts(large, {"large_head": 0.5})["step/compute/attention"]
+    assert found == pytest.approx(L * 3.5 * 2 * B * PAIRS * 2 * 512 / 0.5)
+    assert parts(changed={"large_head": 0.5})["step/compute/attention"] == parts()["step/compute/attention"]
+
+
 def test_a_backward_pass_that_computes_what_a_window_masks() -> None:
     """Forward the window's pairs, backward all causal ones; without a window the same as ever."""
     window = 128

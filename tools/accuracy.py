@@ -266,7 +266,8 @@ def page() -> str:
         "## The constants\n",
         f"{len(calibration.CONSTANTS)} constants, {families} of them factors of software. Priors come from kernel\n"
         "measurements, datasheets and code; the steps move them (maximum a posteriori, robust, a random factor for\n"
-        "each software of a source). `host_module` is fitted to steps of fine-tuning (tuning.yaml).\n"
+        "each software of a source). `host_layer/eager`, `host_module`\n"
+        "and `host_unit` are fitted to steps of fine-tuning (tuning.yaml).\n"
         "A wide ± says that no row pins it.\n",
         constants(),
         TAIL,
@@ -292,7 +293,7 @@ measured this software on such chips; **described**, its code is known and no ot
 """
 
 TUNED = """Steps with adapters, quantized weights, short or packed samples (configs/evidence/tuning.yaml), each
-predicted without its source, as tokens a second or seconds of a step. Two constants of the host are fitted to 19 rows;
+predicted without its source, as tokens a second or seconds of a step. Rows that wait for the host fit its constants;
 how much farther off such steps are than those above widens their intervals, beside what an unknown host or network
 does.
 """

@@ -76,6 +76,14 @@ SOURCES: dict[str, dict[str, Any]] = {
     'universal-trainer': {'name': 'universal-llm-trainer', 'titles': ['universal-llm-trainer'], 'pages': ['universal-llm-trainer, GPU test']},
     'scicom': {'name': 'Scicom', 'titles': ['Scicom small-ablation'], 'pages': ['Scicom small-ablation, simple throughput']},
     'llmq': {'name': 'llmq', 'titles': ['llmq benchmarks'], 'pages': ['llmq benchmarks'], 'layout': {'stack': 'lean'}},
+    'litgpt': {'name': 'LitGPT', 'titles': ['LitGPT'], 'pages': ['LitGPT resource tables, time']},
+    'flagperf-llama': {'name': 'FlagPerf', 'titles': ['FlagPerf llama2_7b_finetune'], 'pages': ['FlagPerf llama2_7b_finetune']},
+    'vultr': {'name': 'Vultr', 'titles': ['Vultr B200 acceptance report'], 'pages': ['Vultr B200 acceptance report']},
+    'training-hub': {'name': 'training_hub', 'titles': ['training_hub'], 'pages': ['training_hub runtime estimates']},
+    'transformers': {'name': 'transformers', 'titles': ['transformers pull request'], 'pages': ['transformers pull request 48692']},
+    'unsloth': {'name': 'Unsloth', 'titles': ['unsloth pull request'], 'pages': ['unsloth pull request 11238']},
+    'open-instruct': {'name': 'open-instruct', 'titles': ['open-instruct'], 'pages': ['open-instruct pull request 1466, DPO with OLMo-core']},
+    'gaudi-models': {'name': 'Intel Gaudi model performance', 'titles': ['Intel Gaudi model performance'], 'pages': ['Intel Gaudi model performance']},
 }
 MODELS: dict[str, dict[str, Any]] = {
     'mpt-70b': {'name': 'MPT-70b', 'layers': 80, 'hidden': 8192, 'heads': 64, 'kv_heads': 64, 'ffn': 32768, 'vocab': 50368, 'gated': False, 'tied': True, 'attention': 'flash', 'position': 'learned'},

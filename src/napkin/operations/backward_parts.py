@@ -5,9 +5,11 @@ from __future__ import annotations
 from napkin.operations.work import Gemm
 from napkin.record import record, replace
 
-EXPANDED = 3
-"""Launches that the host could make in the time in which it has 4-bit weights expanded. Measured: bitsandbytes 0.49
-on torch 2.13, one core of a Xeon at 2.8 GHz: Linear4bit of width 64 takes 139 μs where a linear layer takes 37."""
+EXPANDED = 2
+"""Launches that the host could make in the time in which it has 4-bit weights expanded. Linear4bit of width 64 takes
+139 μs of a core of a Xeon where a linear layer takes 37 (bitsandbytes 0.49), but that core expands too. Published
+steps that wait for the host say fewer than these 3: with nf4 they take 1.1 to 1.6 times as long as in 16 bits (LitGPT
+tutorials/resource-tables.md; Surogate's table of Unsloth)."""
 
 
 @record

@@ -18,8 +18,9 @@ WRITE_SCORES = term.constant("backward_share", 17, "1", KORTHIKANTI)
 Forward writes and reads 16-bit scores, mask, softmax and dropout; backward reads them again."""
 SCORE_PARTS = term.constant("parts", 30, "1", "13 forward, 17 backward")
 BACKWARD_FLOPS = term.constant("backward_flops", 2.5, "1", "scores again, then four GEMMs: Dao 2023, arXiv:2307.08691")
-SMALL_HEAD = 64
-"""Heads of at most this size use the matrix unit less efficiently."""
+SMALL_HEAD, LARGE_HEAD = 64, 128
+"""Heads of at most the first size use the matrix unit less efficiently, and those of more than the second in kernels
+that keep the results of only so many columns in registers."""
 LEAST_ODD = 3
 """Halvings of 64 from which a head size counts as odd, because it is not a multiple of 8."""
 for _rule, _pairs in PAIRS.items():
@@ -84,12 +85,12 @@ def pass_time(clock: Clock, op: AttentionCost, name: str) -> Term:
     flops = pair_flops(clock, op, f"{name}/flops", pairs)
     apart = ONE if holds_for_all(clock.layout.exchanges > 0) else clock.cp  # ranks that divide the keys of a head
     keys = term.divide(f"{name}/keys", pairs, size("queries", clock.layout.sequence), apart)
-    slow_small = where(op.qk_dim <= SMALL_HEAD, rates.small_head, 1.0)
+    of_size = where(op.qk_dim <= SMALL_HEAD, rates.small_head, where(op.qk_dim > LARGE_HEAD, rates.large_head, 1.0))
     share = term.multiply(
         f"{name}/share",
         clock.rate("attention", rates.attention),
         depth(f"{name}/filled", keys, clock.rate("half_keys", rates.half_keys)),
-        clock.rate("head_size", slow_small),
+        clock.rate("head_size", of_size),
     )
     return term.divide(f"{name}/fused/forward", flops, term.multiply(f"{name}/rate", clock.peak_wide, share))
 

@@ -23,7 +23,8 @@ class Rates:
                         share of the peak of the fused forward kernel; how much slower its backward runs per FLOP
     masked_backward     1 where its backward pass computes also the pairs that a sliding window masks
     half_keys           keys of a query that leave half of that share
-    small_head          share of it that heads of at most 64 reach
+    small_head, large_head
+                        shares of it that heads of at most 64 and of more than 128 reach
     core, core_odd      share of `matmul_wide` that unfused attention's batched products reach; of that, with heads of
                         odd size
     score_bytes         traffic of unfused attention per score, forward and backward together
@@ -78,6 +79,7 @@ class Rates:
     masked_backward: Number
     half_keys: Number
     small_head: Number
+    large_head: Number
     core: Number
     core_odd: Number
     score_bytes: Number

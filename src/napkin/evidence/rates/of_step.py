@@ -118,6 +118,7 @@ def _of_attention(at: Machine, stack: SoftwareStack, kernel: str) -> dict[str, s
         "matmul_large": "matmul/ampere/16",
         "kernel": fused.get(kernel, "one"),
         "small_head": f"small_head/{'cudnn' if kernel == 'cudnn' else 'flash'}",
+        "large_head": "large_head/efficient" if kernel == "efficient" else "one",
         "attention_backward": "attention_backward",
         "masked_backward": "one" if stack.narrow_attention and kernel == "cudnn" and at.bits == 8 else "zero",
         "half_keys": f"half_keys/{'first' if kernel in FIRST else 'flash'}",
@@ -205,8 +206,8 @@ PURE_SHARDED = 8
 _runtime_utils.py, _reduce_grad). What it adds to the micro-batches before is one rank's shard, which is left out
 (_accumulate_sharded_grad: 6 bytes over the ranks)."""
 AS_THEY_STAND = """
-    attention_backward masked_backward half_keys small_head core core_odd memory wire waves half_depth misaligned
-    cast_bytes loss_bytes tensor_latency data_latency link_hop network_hop
+    attention_backward masked_backward half_keys small_head large_head core core_odd memory wire waves half_depth
+    misaligned cast_bytes loss_bytes tensor_latency data_latency link_hop network_hop
     tensor_exposed pipeline_exposed context_exposed expert_exposed
     data_exposed interference grouped expert_bias_bytes clamps_apart permutation_bytes dispatch host_layer
     host_experts host_expert host_unit host_module optimizer_slowness fixed straggle stops_early stack"""

@@ -81,6 +81,12 @@ PRIORS: dict[str, Prior] = {
         "Dao 2023, figure 4: 0.60 to 0.76 of it in FlashAttention 1, Triton's and xformers, 0.67 in the middle",
     ),
     "small_head/flash": (0.89, 0.05, "Shah et al. 2024, figure 5: heads of 64 over 128, 299 to 335 TFLOP/s"),
+    "large_head/efficient": (
+        0.5,
+        0.30,
+        "code: past 128 columns the results lie in global memory, and a tile has 32 queries in place of 64 (pytorch "
+        "aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernels, 32x128_gmem for 64x128_rf)",
+    ),
     "small_head/cudnn": (0.72, 0.05, "Shah et al. 2024, figure 5: heads of 64 over 128, 388 to 539 TFLOP/s"),
     "core": (0.70, 0.15, "assumed: batched matmuls of small heads"),
     "core_odd": (0.25, 0.40, "assumed: no vector loads below 16 bytes"),
