@@ -171,3 +171,17 @@ def test_experts_and_layers_are_counted_apart_in_what_a_layout_needs() -> None:
     line += "--expert-tensor-parallel-size 1\n"
     (refused,) = reading_of(source_of(line, "train.sh")).refused
     assert refused.why == "16 GPUs, but pp 2 × ep 16 needs 32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy"),
+    [
+        ("bf16: true", "frozen=bf16,param=fp32,grad=fp32,compute=bf16,state=fp32"),
+        ("fp16: true", "frozen=fp16,param=fp32,grad=fp32,compute=fp16,state=fp32"),
+        ("pure_bf16: true", "bf16-pure"),
+    ],
+)
+def test_llama_factory_casts_what_it_trains_and_leaves_frozen_layers_as_loaded(arguments: str, policy: str) -> None:
+    """Two of 32 layers by default (LLaMA-Factory src/llamafactory/model/adapter.py, _setup_freeze_tuning)."""
+    frozen = FACTORY.replace("full", "freeze") % ("meta-llama/Llama-3.1-8B", arguments)
+    assert values(reading(frozen), "freeze-layers", "precision") == [30, policy]

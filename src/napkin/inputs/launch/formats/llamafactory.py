@@ -188,7 +188,8 @@ def _formats(reading: Reading) -> None:
 
 
 def _precision(reading: Reading) -> None:
-    """Read the precision: trained weights are fp32 unless pure_bf16 or ZeRO 3 is set (model/adapter.py)."""
+    """Read the precision: trained weights are fp32 unless pure_bf16 or ZeRO 3 is set, and others stay as they were
+    loaded (model/adapter.py)."""
     keys = [
         key
         for key in ("bf16", "fp16", "pure_bf16", "finetuning_type", "quantization_bit", "deepspeed")
@@ -198,7 +199,7 @@ def _precision(reading: Reading) -> None:
     narrow = "bf16" if reading.read("bf16", flag) or pure else "fp16" if reading.read("fp16", flag) else None
     if framework == "megatron-core":
         reading.derive("precision", MEGATRON if narrow == "bf16" else "fp16-mixed" if narrow else "fp32", *keys)
-    elif reading.value_of("adapter"):
+    elif reading.value_of("adapter") or ("freeze-layers" in reading.inputs and narrow and not pure):
         frozen = reading.value_of("quantized") or narrow or "bf16"
         kept = "bf16" if pure else "fp32"
         policy = adapters(frozen, kept, narrow or "fp32", framework == "deepspeed")
