@@ -13,19 +13,61 @@ from napkin.inputs.launch.shapes import vocabulary_of
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
 from napkin.inputs.launch.values import flag, number, whole
+from napkin.record import record
 
 M, T = "model", "trainer"
 SIZES = ("seq_len", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
-CLASSES: Mapping[str, tuple[str, tuple[int, ...]]] = {
-    "gpt2": ("gpt2", (1024, 768, 3072, 12, 12, 12)),
-    "llama": ("llama", (2048, 4096, 11008, 32, 32, 32)),
-    "mistral": ("mistral", (8192, 4096, 14336, 32, 32, 8)),
-    "mixtral": ("mixtral", (8192, 4096, 14336, 32, 32, 8)),
-    "olmo2": ("olmo2", (4096, 4096, 11008, 32, 32, 32)),
-    "qwen": ("qwen2", (2048, 4096, 11008, 32, 32, 32)),
-    "qwen3": ("qwen3", (2048, 4096, 11008, 32, 32, 32)),
+LLAMA = (
+    *("max_position_embeddings", "hidden_size", "intermediate_size"),
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+)
+
+
+@record
+class ModelClass:
+    """A class of src/levanter/models.
+
+    model_type  transformers'
+    sizes       defaults of SIZES
+    fields      transformers' fields for SIZES; "": it has none
+    head_dim    the field of the head size; "": it has none
+    tied        default of tie_word_embeddings
+    scaled      its inner width is a multiple of its width, by default (mlp_scale)
+    more        (dimension, key, transformers' field, default) of further sizes"""
+
+    model_type: str
+    sizes: tuple[int, ...]
+    fields: tuple[str, ...] = LLAMA
+    head_dim: str = "head_dim"
+    tied: bool = False
+    scaled: bool = False
+    more: tuple[tuple[str, str, str, int], ...] = ()
+
+
+CLASSES: Mapping[str, ModelClass] = {
+    "gpt2": ModelClass(
+        "gpt2",
+        (1024, 768, 3072, 12, 12, 12),
+        ("n_positions", "n_embd", "n_inner", "n_layer", "n_head", ""),
+        head_dim="",
+        tied=True,
+        scaled=True,
+    ),
+    "llama": ModelClass("llama", (2048, 4096, 11008, 32, 32, 32)),
+    "mistral": ModelClass("mistral", (8192, 4096, 14336, 32, 32, 8)),
+    "mixtral": ModelClass(
+        "mixtral",
+        (8192, 4096, 14336, 32, 32, 8),
+        more=(
+            ("experts", "n_routed_experts", "num_local_experts", 8),
+            ("top_k", "num_experts_per_tok", "num_experts_per_tok", 2),
+        ),
+    ),
+    "olmo2": ModelClass("olmo2", (4096, 4096, 11008, 32, 32, 32)),
+    "qwen": ModelClass("qwen2", (2048, 4096, 11008, 32, 32, 32)),
+    "qwen3": ModelClass("qwen3", (2048, 4096, 11008, 32, 32, 32)),
 }
-"""model.type → transformers' model_type, and the defaults of SIZES (src/levanter/models)."""
+"""The classes by model.type."""
 DTYPES = {"f32": "fp32", "float32": "fp32", "full": "fp32", "bf16": "bf16", "bfloat16": "bf16", "half": "bf16"}
 OF_TUNING = (
     "supervised_data", "chat_train_urls", "dataset_type", "max_tune_length", "messages_field", "model_name_or_path",
@@ -59,34 +101,35 @@ def _model(reading: Reading) -> None:
         reading.ask("model", f"{M}.type")
         reading.refuse(f"{M}.type", f"napkin does not know Levanter's model {kind[:40]!r}", "model")
     else:
-        _class(reading, kind)
+        _class(reading, CLASSES[kind])
     length = next(
         (key for key in ("train_seq_len", f"{M}.seq_len", "max_tune_length", "max_train_length") if key in source), ""
     )
     if length:
         reading.take("seq", length, whole)
     elif kind in CLASSES and not named:
-        reading.default("seq", CLASSES[kind][1][0], f"{M}.seq_len")
+        reading.default("seq", CLASSES[kind].sizes[0], f"{M}.seq_len")
     else:
         reading.ask("seq", "train_seq_len")
     tuned = [key for key in OF_TUNING if key in source]
     reading.derive("task", "sft", *tuned) if tuned else reading.default("task", "pretrain", OF_TUNING[0])
 
 
-def _class(reading: Reading, kind: str) -> None:
+def _class(reading: Reading, made: ModelClass) -> None:
+    """Read the sizes of a class, and the vocabulary of the tokenizer."""
     source = reading.source
-    architecture, standard = CLASSES[kind]
-    sizes = {name: reading.read(f"{M}.{name}", whole) or standard[at] for at, name in enumerate(SIZES)}
-    if f"{M}.intermediate_dim" not in source and architecture == "gpt2":
+    sizes = {name: reading.read(f"{M}.{name}", whole) or made.sizes[at] for at, name in enumerate(SIZES)}
+    fields = dict(zip(SIZES, made.fields, strict=True))
+    if made.scaled and f"{M}.intermediate_dim" not in source:
         sizes["intermediate_dim"] = (reading.read(f"{M}.mlp_scale", whole) or 4) * sizes["hidden_dim"]
-    if architecture == "gpt2":
+    if not fields["num_kv_heads"]:
         sizes["num_kv_heads"] = sizes["num_heads"]
     words = ("layers", "hidden", "heads", "kv_heads", "ffn")
     keys = ("num_layers", "hidden_dim", "num_heads", "num_kv_heads", "intermediate_dim")
     for word, key in zip(words, keys, strict=True):
         reading.dimension(word, sizes[key], f"{M}.{key}")
     tied = reading.read(f"{M}.tie_word_embeddings", flag)
-    reading.dimension("tied", architecture == "gpt2" if tied is None else tied, f"{M}.tie_word_embeddings")
+    reading.dimension("tied", made.tied if tied is None else tied, f"{M}.tie_word_embeddings")
     tokenizer = str(source.plain("data.tokenizer") or source.plain("tokenizer") or "")
     blocks = [key for key, one in source.values.items() if key.startswith("data.") and one.key != "data"]
     usual = bool(blocks) and not source.has_any(*OF_TUNING)
@@ -99,23 +142,14 @@ def _class(reading: Reading, kind: str) -> None:
         reading.ask("model", "data.tokenizer")
         reading.shape.clear()
         return
-    common = {"model_type": architecture, "vocab_size": vocab, "tie_word_embeddings": reading.shape["tied"]}
-    if architecture == "gpt2":
-        fields = {"n_layer": sizes["num_layers"], "n_head": sizes["num_heads"], "n_embd": sizes["hidden_dim"]}
-        fields |= {"n_positions": sizes["seq_len"], "n_inner": sizes["intermediate_dim"]}
-    else:
-        fields = {"num_hidden_layers": sizes["num_layers"], "num_attention_heads": sizes["num_heads"]}
-        fields |= {"hidden_size": sizes["hidden_dim"], "intermediate_size": sizes["intermediate_dim"]}
-        fields |= {"num_key_value_heads": sizes["num_kv_heads"], "max_position_embeddings": sizes["seq_len"]}
-        fields |= {"head_dim": head} if head else {}
-    if architecture == "mixtral":
-        for word, key, own, number_of in (
-            ("experts", "n_routed_experts", "num_local_experts", 8),
-            ("top_k", "num_experts_per_tok", "num_experts_per_tok", 2),
-        ):
-            fields[own] = reading.read(f"{M}.{key}", whole) or number_of
-            reading.dimension(word, fields[own], f"{M}.{key}")
-    reading.build(lambda: {**common, **fields})
+    found = {field: sizes[name] for name, field in fields.items() if field}
+    if head and made.head_dim:
+        found[made.head_dim] = head
+    for word, key, field, usually in made.more:
+        found[field] = reading.read(f"{M}.{key}", whole) or usually
+        reading.dimension(word, found[field], f"{M}.{key}")
+    common = {"model_type": made.model_type, "vocab_size": vocab, "tie_word_embeddings": reading.shape["tied"]}
+    reading.build(lambda: {**common, **found})
 
 
 def _layout(reading: Reading) -> None:
