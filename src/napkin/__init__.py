@@ -2,8 +2,8 @@
 
     >>> import napkin
     >>> answer = napkin.memory("llama3-8b", gpus=8, hardware="h100", zero=3)
-    >>> answer.verdict, answer.total.text
-    ('fits', '59.43 GB (55.34 GiB)')
+    >>> answer.verdict, answer.total.unit
+    ('fits', 'byte')
 
 Every command that answers a question is a function of the same name, imported when it is first used; `napkin.bench` is
 a package.

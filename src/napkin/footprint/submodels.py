@@ -10,7 +10,7 @@ from napkin.operations.rewrite import Operations
 from napkin.operations.shapes import Shape, Split
 from napkin.record import record, replace
 
-VISION, PROJECTOR, LANGUAGE = "vision", "projector", "language"
+VISION, PROJECTOR = "vision", "projector"
 """Parts of a multimodal model that can be frozen separately."""
 
 

@@ -4,8 +4,10 @@ Temporaries for tensors of n elements, N in total, in the states' format (w byte
     foreach   copies of all tensors: they run through the update together
     forloop   own·n + before·n', the maximum over the tensors: n' is the previous tensor, whose variables the loop still
               holds while it creates the next ones
-    fused     nothing Each function returns an `Update` for an optimizer's record. States are created before the buffers
-of the first step, so no later step needs less than the first."""
+    fused     nothing
+
+Each function returns an `Update` for an optimizer's record. States are created before the buffers of the first step, so
+no later step needs less than the first."""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def _in_turn(pairs: Sequence[tuple[int, int]], sizes: Sequence[Number]) -> Numbe
 
 def factored_update(form: str, sizes: Sequence[Size], all_elements: Number, width: int, in_fp32: bool) -> Number:
     """Adafactor: one estimate of each tensor's second moment; those of matrices are held while those of vectors are
-    computed.  In turn: a tensor's estimate next to the previous one, a vector's squares, and the row and column means
+    computed. In turn: a tensor's estimate next to the previous one, a vector's squares, and the row and column means
     of a matrix; each lives until the next of its kind."""
     vectors = [n for n, shape in sizes if len(shape) < 2]
     if form == FOREACH:
