@@ -184,15 +184,18 @@ def test_a_thread_is_one_source_whoever_owns_its_repository() -> None:
 def test_each_source_of_fine_tuning_weighs_the_same_and_its_own_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine sources within the ends and one of many rows 0.5 outside: at 90 % the interval need not hold the one; left
     out, or at 95 %, it is as wide as the rest, or as that one."""
-    rows = tuple((f"a{n}", f"source {n}", "", 0.01) for n in range(9))
-    rows += tuple((f"b{n}", "far", "repository#7", 0.5) for n in range(30))
+    rows = tuple((f"a{n}", f"source {n}", "", "fsdp", 0.01) for n in range(9))
+    rows += tuple((f"b{n}", "far", "repository#7", "plain", 0.5) for n in range(30))
     monkeypatch.setattr(margins, "OUTSIDE", rows)
     margins.tuned.cache_clear()
     try:
-        assert margins.tuned(0.9).high == pytest.approx(math.exp(0.01))
-        assert margins.tuned(0.95).high == pytest.approx(math.exp(0.5))
-        assert margins.tuned(0.95, ("far", "")).high == pytest.approx(math.exp(0.01))
-        assert margins.tuned(0.95, ("another title", "repository#7")).high == pytest.approx(math.exp(0.01))
+        found = margins.tuned("fsdp", 0.9)
+        assert (found.high, found.low) == pytest.approx((math.exp(0.01), math.exp(-0.01)))
+        assert found.rows == 9
+        assert margins.tuned("plain", 0.95).high == pytest.approx(math.exp(0.5))
+        assert margins.tuned("plain", 0.95, ("far", "")).high == pytest.approx(math.exp(0.01))
+        assert margins.tuned("plain", 0.95, ("another title", "repository#7")).high == pytest.approx(math.exp(0.01))
+        assert margins.tuned("plain", 0.95, ("far", "")).rows == 0
     finally:
         margins.tuned.cache_clear()
 

@@ -55,7 +55,8 @@ def learned(rows: list[RowFields]) -> str:
     seen: dict[tuple[str, str], list[Ledger]] = {}
     for row in rows:
         framework, measured, what = framework_of(row), row.number("memory.bytes"), memory_check.quantity_of(row)
-        alone, grows = memory_check.is_alone(row), row.flag("layout.expandable_segments")
+        alone = (row.count("hardware.count") or row.count("layout.dp") or 1) == 1
+        grows = row.flag("layout.expandable_segments")
         rounds = what == "memory_allocated" and alone and not row.flag("layout.recipe_defaults")
         caches = what in CACHED and not grows
         if framework is None or framework.planned or not measured or row.text("suspect") or not (rounds or caches):

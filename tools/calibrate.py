@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from napkin._tables import calibration
-from napkin.commands.validate.finetune import TunedRow, as_it_ran, compared
 from napkin.evidence import published
 from napkin.evidence.finetuning.rows import fine_tuning
 from napkin.evidence.fit import one_constant
@@ -33,7 +32,6 @@ from napkin.evidence.software import stacks
 from napkin.evidence.validation import accuracy
 from napkin.evidence.validation.step_check import point_of
 from napkin.record import record, replace
-from napkin.timing.step import exposed_share
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST_BASE = 0.03
@@ -165,7 +163,6 @@ class Calibration:
     spreads_without: dict[str, dict[str, float]]
     base: float
     seen: list[SeenStep]
-    tuned: tuple[tuple[str, float], ...] = ()
     near_ratio: float = 1.0
 
     def write(self) -> None:
@@ -188,7 +185,6 @@ class Calibration:
         text += _mapping("SPREADS_WITHOUT: dict[str, dict[str, float]]", wider)
         text += f"NEAR_RATIO = {self.near_ratio:.3f}\n"
         text += f"BASE = {self.base:.4f}\n"
-        text += "TUNED: tuple[tuple[str, float], ...] = (\n" + "".join(f"    {one!r},\n" for one in self.tuned) + ")\n"
         text += "Row = tuple[str, str, str, str, int, int, float, float, float, float, float, float]\n"
         text += "SEEN: tuple[Row, ...] = (\n" + "".join(f"    {_entry(one)!r},\n" for one in self.seen) + ")\n"
         TABLE.write_text(text, encoding="utf-8")
@@ -264,25 +260,6 @@ def _spreads(found: Problem, fit: ConstantsFit) -> dict[str, float]:
     return {name: short(spread) for name, spread in zip(found.names, fit.spread, strict=True)}
 
 
-def tuned_scores() -> tuple[tuple[str, float], ...]:
-    """Return each step of fine-tuning's source, and its error over half the interval that other steps' errors give:
-    what of the error is beyond what hosts, slots and networks widen the interval by, as the two are joined there."""
-    importlib.reload(calibration)
-    found = []
-    for row in published.read(str(TUNING)).tuning:
-        source = source_of(row.text("source.title"))
-        for one in compared(row, 0.9):
-            if one.predicted and one.measured:
-                asked = fine_tuning(row)
-                assert asked.hardware is not None
-                step = TunedRow(asked, as_it_ran(asked, source), source).step(asked.hardware, asked.setup)
-                half, _ = step.half_width(0.9, named=False)
-                plain, _ = step.of_evidence(0.9, float(exposed_share(step.step().time)))
-                error = float(np.log(one.predicted / one.measured))
-                found.append((source, round(float(np.sqrt(max(error**2 - half**2 + plain**2, 0.0))) / plain, 4)))
-    return tuple(found)
-
-
 def write_table() -> None:
     """Calibrate, and write the table; what is fitted with the table in force follows, on a fresh import of it."""
     one = calibrated(problem())
@@ -291,7 +268,6 @@ def write_table() -> None:
         importlib.reload(calibration)
         one = with_tuned(one, field)
         one.write()
-    one = replace(one, tuned=tuned_scores())
     replace(one, near_ratio=near_ratio()).write()
     print(f"wrote {TABLE.relative_to(ROOT)}")
 

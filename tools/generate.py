@@ -37,7 +37,6 @@ class Step(NamedTuple):
 STEPS = (
     Step("tables.py", ("src/napkin/_tables/*.py", "src/napkin/__init__.pyi"), "what people edit, as Python literals"),
     Step("calibrate.py", ("src/napkin/_tables/calibration.py",), "constants of the step time; reads published steps"),
-    Step("accuracy.py", ("docs/accuracy.md",), "errors of the step time; reads the calibration"),
     Step("serving_shares.py", ("src/napkin/_tables/serving_shares.py",), "what engines reach; reads the calibration"),
     Step("serving_accuracy.py", ("docs/serving-accuracy.md",), "errors of serving; reads what engines reach"),
     Step("rollout_accuracy.py", ("src/napkin/_tables/rollout_errors.py",), "errors of steps that generate responses"),
@@ -47,6 +46,7 @@ STEPS = (
         "how far memory of fine-tuning lies outside the formulas",
     ),
     Step("memory_accuracy.py", ("src/napkin/_tables/memory_errors.py", "docs/memory.md"), "errors of the memory model"),
+    Step("accuracy.py", ("docs/accuracy.md",), "errors and intervals of every quantity; reads the tables above"),
     Step("layouts.py", ("docs/plan.md",), "ranks of published layouts; reads both"),
     Step("picture.py", ("docs/images/packages.svg",), "the packages, from the order that the tests assert"),
 )

@@ -152,7 +152,7 @@ def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) ->
         count=len(out),
         left=left,
         tuned=tuned(),
-        sources=margins.SOURCES,
+        sources=len({source for _, source, *_ in OUTSIDE}),
         outside=f"−{1 - margins.tuned().low:.0%} to +{margins.tuned().high - 1:.0%}",
         never=f"−{1 - margins.never_seen().low:.0%} to +{margins.never_seen().high - 1:.0%}",
         constants=constants,
@@ -214,7 +214,7 @@ def tuned() -> str:
     lines, shares = "", []
     for name, members in groups.items():
         errors = sorted(abs(one.error or 0.0) for one in members)
-        beyond = max(far for _, source, _, far in OUTSIDE if source == name)
+        beyond = max(far for _, source, *_, far in OUTSIDE if source == name)
         shares.append(sum(bool(one.covered) for one in members) / len(members))
         lines += f"| {name} | {len(members)} | {statistics.median(errors):.1%} | {errors[-1]:.1%} "
         lines += f"| {math.exp(beyond) - 1:.0%} | {shares[-1]:.0%} |\n"
@@ -273,11 +273,12 @@ Of {count} runs that ran out of memory: {verdicts}.
 What explains the rest, by source:
 
 {residuals}
-An interval is the 90 % quantile of the errors on other rows of the same framework, one GPU or several, and kind of
-figure. A flag that a row does not state (what is recomputed, sequence parallelism, ZeRO's stage, which states of an
-8-bit optimizer are fp32) is evaluated at its extremes, and the interval reaches from one to the other. What is not
-modeled is refused: a field of a layout that napkin does not know, an offload, a kernel, a schedule; and a run that
-measured less than its stated flags take at least.
+An interval is the 90 % quantile of the errors of other sources on the same kind of figure: those on the same framework,
+each weighing the same, and those on other measured frameworks together as one more. A flag that a row does not state
+(what is recomputed, sequence parallelism, ZeRO's stage, which states of an 8-bit optimizer are fp32) is evaluated at
+its extremes, and the interval reaches from one to the other. What is not modeled is refused: a field of a layout that
+napkin does not know, an offload, a kernel, a schedule; and a run that measured less than its stated flags take at
+least.
 
 ## A framework without measurements
 
@@ -291,10 +292,10 @@ interval the ends and how far the other frameworks' rows lie outside theirs.
 | held out | rows | median | p90 | worst | intervals cover |
 |---|---|---|---|---|---|
 {left}
-`napkin memory` takes its interval from the same errors: those of the framework where at least five published rows
-measured it on one GPU or on several, else those of frameworks held out on rows that state what is recomputed
-({never}). On one card with a plain loop around Hugging Face code whose saved tensors were traced (no `--framework`),
-the interval is the allocator's ranges only. The answer's notes say which it is.
+`napkin memory` takes its interval from the same errors: where published rows measured the framework, those of the same
+figure on it, and on other measured frameworks as of one more source, else those of frameworks held out on rows that
+state what is recomputed ({never}). On one card with a plain loop around Hugging Face code whose saved tensors were
+traced (no `--framework`), pretraining has the allocator's ranges only. The answer's notes say which it is.
 
 ## Fine-tuning
 
@@ -302,8 +303,8 @@ Runs that were published with everything that a prediction needs, sequence lengt
 (`configs/evidence/tuning_memory.yaml`), each predicted with its own source left out. *Outside* is how far a source's
 farthest figure lies outside what the formulas and the allocator's ranges allow by themselves. The interval of a step
 that trains adapters, or has a task, is widened to cover 90 % of the sources, each of the {sources} weighing the same
-({outside}), and is at least that of a framework that was left out; where the framework's own rows include such steps,
-it is theirs.
+({outside}), whatever ran: sources on frameworks that others measured, and on a plain loop around traced code, lie as
+far outside as the others.
 
 | source | figures | median | worst | outside | intervals cover |
 |---|---|---|---|---|---|

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from napkin.commands.validate import serving
 from napkin.evidence import published
-from napkin.evidence.serving.errors import half_width, source_key
+from napkin.evidence.serving.errors import CHIP_UNKNOWN, ENGINE_UNKNOWN, MEASURED, half_width, source_key
 from napkin.evidence.serving.generation import LATENCY, LAYER, UNKNOWN, effects, names
 from napkin.evidence.validation.compared import Compared
-from napkin.evidence.validation.error_statistics import by_quantity, errors_of
+from napkin.evidence.validation.error_statistics import by_quantity, coverage_of, errors_of
 from napkin.inputs.yaml_file import read_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,12 +21,7 @@ ROWS = ROOT / "configs" / "evidence" / "serving.yaml"
 PAGE = ROOT / "docs" / "serving-accuracy.md"
 LEVEL = 0.9
 ENGINES = ("tensorrt-llm", "vllm", "llama.cpp", "gpt-fast", UNKNOWN)
-CLASSES = ("measured", "engine unknown")
-SPEEDS = (
-    ("a token (decode)", "tpot_ms"),
-    ("a prompt (prefill)", "ttft_ms"),
-    ("rates of many requests", "output_tokens_per_second"),
-)
+CLASSES = (MEASURED, ENGINE_UNKNOWN, CHIP_UNKNOWN)
 
 
 def percent(value: float, signed: bool = False) -> str:
@@ -67,13 +62,16 @@ def errors(held: list[Compared], seen: list[Compared]) -> str:
     return table(["quantity", "source", "rows", "median", "p90", "bias", "in the 90 % interval", "median inside"], rows)
 
 
-def widths() -> str:
-    """Return the 90 % intervals by what they rest on."""
+def widths(held: list[Compared]) -> str:
+    """Return the intervals of what engines do, by the class of evidence that they rest on, and their coverage."""
+    known = [one for one in held if one.covered is not None and not one.suspect and "weights" not in one.quantity]
     rows = []
-    for label, quantity in SPEEDS:
-        ends = [f"×/÷ {math.exp(half_width(quantity, rests, LEVEL)):.2f}" for rests in CLASSES]
-        rows.append([label, *ends])
-    return table(["90 % interval of", *CLASSES], rows)
+    for rests in CLASSES:
+        found = coverage_of([one for one in known if one.evidence == rests])
+        end = f"×/÷ {math.exp(half_width('throughput', rests, LEVEL)):.2f}"
+        covered = f"{percent(found.covered)} ± {100 * found.error:.1f}"
+        rows.append([rests, end, str(found.rows), str(found.groups), covered])
+    return table(["class of evidence", "90 % interval", "rows", "pages", "covered at 90 %, ± its standard error"], rows)
 
 
 def shares() -> str:
@@ -106,9 +104,9 @@ engine that no one measured. What llama.cpp's kernels move next to weights and c
 (footprint/engine_kernels.py), so that its prompts are predicted from what other engines reach.
 """
 INTERVALS = """Quantiles of the errors with sources held out, every source weighing the same, by what an answer
-rests on: **measured**, another source measured this family of engines; **engine unknown**, none did. Where fewer
-than five sources tell it, an interval is no narrower than that of all kinds of speed in its class. Of an
-accelerator of whose generation no row ran, the answer says `chip unknown`.
+rests on: **measured**, another source measured this family of engines; **engine unknown**, none did; **chip unknown**,
+no row ran on an accelerator of that generation. All speeds of a class have one interval: too few sources tell how far
+apart the times of a token, of a prompt and rates of many requests are.
 """
 SHARES = """Factors on the shares of the peaks and of the memory's bandwidth that training steps reach on the same
 accelerator ([accuracy.md](accuracy.md)), and the time that launching a layer and one all-reduce take: an effect
@@ -137,7 +135,7 @@ def page() -> str:
             ALONE,
             "## Intervals\n",
             INTERVALS,
-            widths(),
+            widths(held),
             "## What engines reach\n",
             SHARES,
             shares(),

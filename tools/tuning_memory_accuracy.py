@@ -26,14 +26,14 @@ TABLE = ROOT / "src" / "napkin" / "_tables" / "tuning_memory_errors.py"
 FARTHEST, STEPS = 2.0, 11
 """The largest width in log space that is tried, and how often it is halved: to 0.001."""
 SHAPE = '''
-OUTSIDE: tuple[tuple[str, str, str, float], ...] = (
+OUTSIDE: tuple[tuple[str, str, str, str, float], ...] = (
 {entries})
-"""Row, its source's title and thread, and how far (in log space) the live bytes would have to be from the formulas' for
-the measured figure to lie within the ends."""
+"""Row, its source's title and thread, its framework, and how far (in log space) the live bytes would have to be from
+the formulas' for the measured figure to lie within the ends."""
 '''
 
 
-def outside() -> Iterator[tuple[str, str, str, float]]:
+def outside() -> Iterator[tuple[str, str, str, str, float]]:
     """Yield an entry for each measured figure."""
     for row in published.read(str(ROWS)).tuning:
         asked = fine_tuning(row)
@@ -41,7 +41,8 @@ def outside() -> Iterator[tuple[str, str, str, float]]:
         title, thread = origin_of(row)
         for quantity, value in measured(row):
             if quantity.startswith(MEMORY) and value is not None:
-                yield row.text("id"), title, thread, round(beyond(asked, setup, quantity, value), 3)
+                far = round(beyond(asked, setup, quantity, value), 3)
+                yield row.text("id"), title, thread, setup.framework.name, far
 
 
 def beyond(asked: FineTuning, setup: Setup, quantity: str, value: float) -> float:

@@ -85,7 +85,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     implementation = _read_fused_gradients(inputs, framework, implementation)
     if word == "hf" and not (kernels is not None and kernels.unmasked) and _read_padded(inputs, layout):
         implementation = replace(implementation, kernel_mask=ALWAYS)
-    asked = Asked(implementation.tuning is not None, policy.compute, read_task(inputs) is not PRETRAIN)
+    asked = Asked(implementation.tuning is not None or read_task(inputs) is not PRETRAIN, policy.compute)
     return Setup(
         implementation,
         layout,

@@ -106,7 +106,7 @@ def setup_of(
             trainer.larger,
         ),
         generation=hardware.generation,
-        widths=widths_of(framework.name, Asked(adapted, precision.compute, True, origin_of(row))),
+        widths=widths_of(framework.name, Asked(True, precision.compute, origin_of(row))),
     )
     return TrainerPasses(lengths, trainer, tokens).timed(setup, bool(row.count("layout.micro_batch")))
 

@@ -146,7 +146,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
             asked, reference_of(row, asked, kind != "full"), teacher_of(row, asked), framework.reference_first
         ),
         generation="" if card is None else card.generation,
-        widths=widths_of(framework.name, Asked(kind != "full", precision.compute, True, origin_of(row))),
+        widths=widths_of(framework.name, Asked(True, precision.compute, origin_of(row))),
         frozen=frozen_layers(row, model) if kind == "full" else None,
         asleep=frozen_part(row, model) if kind == "full" else "",
     )

@@ -1,8 +1,10 @@
-"""Errors of the memory formulas on published rows: by framework, by one or several GPUs, by figure.
+"""Errors of the memory formulas on published rows, each source weighing the same, by what an interval rests on.
 
-A framework with enough measured rows has the errors on those rows. Every other has the errors on held-out frameworks:
-each framework's rows, predicted as if it were not named (frameworks.py, unnamed). A framework with unknown code also
-has those of sources on such frameworks (PaddlePaddle), and of a compiler's plan (OneFlow), which is unlike torch."""
+measured     rows of the framework measured this figure: the errors on such rows of all measured frameworks
+described    its code is described: the errors on held-out frameworks, each framework's rows predicted as if it were
+not named (frameworks.py, unnamed)
+unknown      the same, with sources on unknown code (PaddlePaddle) and on a compiler's plan (OneFlow)
+fine-tuning  how far published runs of fine-tuning lie outside the ends of the formulas"""
 
 from __future__ import annotations
 
@@ -12,20 +14,16 @@ from functools import cache
 
 from napkin._tables import memory_errors as table
 from napkin._tables.tuning_memory_errors import OUTSIDE
-from napkin.evidence.intervals.ranking import conformal, over_sources
+from napkin.evidence.intervals.ranking import over_sources
 from napkin.formats import COMPUTE_BITS
 from napkin.record import record
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
 from napkin.training.setup import Width
 
-FEWEST = 5
-"""Rows of a framework from which its own spread is used; with fewer, that of held-out frameworks."""
 FLOOR = 0.002
 """Minimum interval width, because printed figures have three digits."""
 FIGURES = ("memory_allocated", "memory_reserved", "memory_used")
 LEVEL = 0.9
-SOURCES = len({source for _, source, *_ in OUTSIDE})
-"""Of fine-tuning runs."""
 
 
 @record
@@ -37,29 +35,31 @@ class Margin:
     rows: int
 
 
-def margin(framework: str, alone: bool, quantity: str, level: float = LEVEL, without: str = "") -> Margin | None:
-    """Return the confidence level's quantile of the errors on a framework's rows of a figure, on one GPU or several,
-    each source weighing the same.
+def margin(framework: str, quantity: str, level: float = LEVEL, without: str = "") -> Margin | None:
+    """Return the confidence level's quantile of the errors on a framework's rows of a figure, each source weighing the
+    same, and those of other measured frameworks together as one more. A compiler's plan is unlike torch: those do not
+    count there.
 
-    The row `without` is held out. None where too few rows measured it."""
-    errors = [
-        (source, abs(error))
-        for name, source, *kind, error in table.ERRORS
-        if kind == [framework, alone, quantity] and name != without
-    ]
-    if len(errors) < FEWEST:
+    None where no row measured the framework's figure. The errors of the source `without` are held out."""
+    alike = [(source, ran, abs(error)) for _, source, ran, figure, error in table.ERRORS if figure == quantity]
+    rows = sum(ran == framework for _, ran, _ in alike)
+    kept = [one for one in alike if one[0] != without]
+    own = [(source, error) for source, ran, error in kept if ran == framework]
+    others = [(source, error) for source, ran, error in kept if _is_torch(ran) and ran != framework]
+    others = others if _is_torch(framework) else []
+    if not rows or not (own or others):
         return None
-    half = max(conformal(errors, level), FLOOR)
-    return Margin(math.exp(-half), math.exp(half), len(errors))
+    half = max(over_sources(own, level, others), FLOOR)
+    return Margin(math.exp(-half), math.exp(half), rows)
 
 
 NONE = Margin(1.0, 1.0, 0)
 """No margin: the ends of a prediction have it already."""
 
 
-def nearest(framework: str, alone: bool, level: float = LEVEL, without: str = "") -> Margin | None:
-    """Return the same of the figure nearest to live bytes that enough of the framework's rows measured, if any."""
-    found = (margin(framework, alone, figure, level, without) for figure in FIGURES)
+def nearest(framework: str, level: float = LEVEL, without: str = "") -> Margin | None:
+    """Return the same of the figure nearest to live bytes that rows of the framework measured, if any."""
+    found = (margin(framework, figure, level, without) for figure in FIGURES)
     return next((one for one in found if one is not None), None)
 
 
@@ -94,28 +94,29 @@ def _margin(errors: Iterable[tuple[str, float]], level: float) -> Margin:
 
 
 @cache
-def tuned(level: float = LEVEL, without: tuple[str, str] = ("", "")) -> Margin:
-    """Return how far memory of fine-tuning lies outside the ends of the formulas and the allocator. without: title and
-    thread of a source that is held out."""
+def tuned(name: str = "", level: float = LEVEL, without: tuple[str, str] = ("", "")) -> Margin:
+    """Return how far memory of fine-tuning lies outside the ends of the formulas and the allocator, and how many of the
+    rows ran on that framework.
+
+    Sources on frameworks that others measured, and on a plain loop around counted code, lie as far outside as all do.
+    without: title and thread of a source that is held out."""
     title, thread = without
-    return _margin(
-        ((source, beyond) for _, source, its, beyond in OUTSIDE if source != title and not (thread and its == thread)),
-        level,
-    )
+    rows = [one for one in OUTSIDE if one[1] != title and not (thread and one[2] == thread)]
+    found = _margin(((source, beyond) for _, source, _, _, beyond in rows), level)
+    return Margin(found.low, found.high, sum(framework == name for *_, framework, _ in rows))
 
 
 @record
 class Asked:
     """What a step trains, as far as its interval depends on it.
 
-    adapted  adapters are trained, and compute is the format of matmuls, which not every framework's rows have
-    tunes    a model that was trained before is trained further
+    tunes    a model that was trained before is trained further, or adapters are
+    compute  the format of matmuls, which not every framework's rows have
     without  title and thread of a source that is held out
     """
 
-    adapted: bool = False
-    compute: str = "bf16"
     tunes: bool = False
+    compute: str = "bf16"
     without: tuple[str, str] = ("", "")
 
 
@@ -138,10 +139,14 @@ def width_of(name: str, asked: Asked, alone: bool, counted: bool) -> Width:
     """Return how far the figures of a step of that framework can be from the formulas. `counted`: what is saved for
     backward was counted on the implementation itself."""
     low = COMPUTE_BITS.get(asked.compute, 16) < 16 and name not in table.LOW
-    adapters = asked.adapted and name not in table.ADAPTED
-    lacks = "adapters on" if adapters else f"{asked.compute} matmuls of" if low else ""
-    figures = () if lacks else FIGURES
-    measured = {figure: found for figure in figures if (found := margin(name, alone, figure)) is not None}
+    if asked.tunes and not low:
+        beyond = tuned(name, without=asked.without)
+        sources = len({source for _, source, *_ in OUTSIDE if source != asked.without[0]})
+        ran = f"{beyond.rows} of their figures on {name}" if beyond.rows else f"none of them on {name}"
+        says = f"how far published fine-tuning runs of {sources} sources lay outside the formulas, {ran}"
+        return Width((beyond.low - 1, beyond.high - 1), rows=beyond.rows, says=says)
+    figures = () if low else FIGURES
+    measured = {figure: found for figure in figures if (found := margin(name, figure)) is not None}
     if measured:
         nearest = next(iter(measured.values()))
         ends = tuple((f"memory/{f.removeprefix('memory_')}", one.low, one.high) for f, one in measured.items())
@@ -150,17 +155,10 @@ def width_of(name: str, asked: Asked, alone: bool, counted: bool) -> Width:
         return Width((nearest.low - 1, nearest.high - 1), ends, rows, words)
     if name == PLAIN.name and alone and counted:
         return Width(says="one GPU, a loop around counted code: the allocator's part, and how far traced steps lay")
-    where = "one GPU" if alone else "several GPUs"
-    if (asked.adapted or asked.tunes) and not low:
-        found = max(tuned(without=asked.without), never_seen(), key=lambda one: one.high)
-        says = (
-            f"how far published fine-tuning runs of {SOURCES} sources lay outside the formulas, at least as far as "
-            f"frameworks that were left out"
-        )
-        return Width((found.low - 1, found.high - 1), says=says)
-    found = never_seen()
-    name = "a plain loop around torch" if name == PLAIN.name else f"{lacks} {name}".strip()
+    unseen = never_seen()
+    lacks = f"{asked.compute} matmuls of {name}" if low else name
+    name = "a plain loop around torch" if name == PLAIN.name else lacks
     return Width(
-        (found.low - 1, found.high - 1),
-        says=f"no published row measured {name} on {where}: the errors on frameworks that were left out",
+        (unseen.low - 1, unseen.high - 1),
+        says=f"no published row measured {name}: the errors on frameworks that were left out",
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+Scored = tuple[str, float]
+"""A source, and how far off one of its runs was."""
 ROUNDING = 1e-9
 """A sum of weights that falls short of the level by less falls short by rounding alone."""
 
@@ -31,15 +33,19 @@ def weighted_quantile(pairs: Iterable[tuple[float, float]], level: float) -> flo
     return ranked[-1][0]
 
 
-def over_sources(scores: Iterable[tuple[str, float]], level: float) -> float:
-    """Return the smallest score at or below which a share `level` lies, with equal weight for each source."""
+def over_sources(scores: Iterable[Scored], level: float, others: Iterable[Scored] = ()) -> float:
+    """Return the smallest score at or below which a share `level` lies, with equal weight for each source.
+
+    others: scores of runs that are less alike, whose sources together weigh as one more. Errors within a source are not
+    independent: a single one does not tell how far off the next will be."""
+    alike, beside = _by_source(scores), _by_source(others)
+    weighted = [(one, 1.0) for one in alike] + [(one, 1 / len(beside)) for one in beside]
+    return weighted_quantile(((score, each / len(one)) for one, each in weighted for score in one), level)
+
+
+def _by_source(scores: Iterable[Scored]) -> list[list[float]]:
+    """Return the scores of each source."""
     groups: dict[str, list[float]] = {}
     for source, score in scores:
         groups.setdefault(source, []).append(score)
-    return weighted_quantile(((score, 1 / len(members)) for members in groups.values() for score in members), level)
-
-
-def conformal(errors: Sequence[tuple[str, float]], level: float) -> float:
-    """Return the smallest width that covers `level` of further runs like these, of (source, error), each source
-    weighing the same: of one source, the ⌈level·(n + 1)⌉-th error (split conformal prediction)."""
-    return over_sources(errors, min(level * (len(errors) + 1) / len(errors), 1.0))
+    return list(groups.values())

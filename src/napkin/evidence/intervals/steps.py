@@ -151,6 +151,7 @@ def widened(
     kernel: float = 0.0,
     launches: float = 0.0,
     network: float = 0.0,
+    clock: float = 0.0,
 ) -> float:
     """Return half an interval with what no published step shows.
 
@@ -160,8 +161,9 @@ def widened(
     kernel      ln t of one attention kernel over another, of which one ran: the interval reaches from one's end to the
                 other's
     launches    |ln t| of a host that launches kernels this many σ slower
-    network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it"""
-    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network) + abs(kernel)
+    network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it
+    clock       ln t of a clock whose voltage falls no further, over that of the prediction, where either may be"""
+    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network) + abs(kernel) + clock
 
 
 def quantile(level: float, rows: Iterable[Row], base: float, without: str = "") -> float:

@@ -23,6 +23,7 @@ from napkin.evidence.rates.of_step import (
     STAGED_BUS,
     SYNCHRONOUS,
     Asynchronous,
+    clocked,
     constant_names,
     early_of,
     on_host,
@@ -51,10 +52,11 @@ if TYPE_CHECKING:
 @record
 class StepPrediction:
     """The passes of a micro-batch, and plan and rates of the step. kernel: of attention; at: the run's point in the
-    evidence; without: a held-out source; tuned: whether this is fine-tuning; slots: whether GPUs are joined by slots of
-    a board of which nothing is stated; network: whether they are joined by a network between nodes of which nothing is;
-    newer: share of the peak of the attention kernel that another release runs, and
-    of its small heads, if the release is not stated."""
+    evidence; without: a held-out source; slots: whether GPUs are joined by slots of a board of which nothing is stated;
+    network: whether they are joined by a network between nodes of which nothing is; newer: share of the peak of the
+    attention kernel that another release runs, and of its small heads, if the release is not stated; floor: the share
+    of the peak of 16-bit matmuls as predicted, and what would be left of the clock at the lowest voltage, if its power
+    limits the clock and no step measured it (rates/constants.py)."""
 
     passes: Passes
     plan: StepLayout
@@ -65,10 +67,10 @@ class StepPrediction:
     peak: Term
     factor: float = 1.0
     without: str = ""
-    tuned: bool = False
     slots: bool = False
     network: bool = False
     newer: tuple[Number, Number] | None = None
+    floor: tuple[Number, float] | None = None
 
     def step(self) -> StepTime:
         """Return the time of one step, the same for every command."""
@@ -82,22 +84,23 @@ class StepPrediction:
     def of_evidence(self, level: float, exposed: float = 0.0) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the width by the errors of published steps alone. exposed: the share of the step that
         data-parallel communication takes beside the work."""
-        half, close = shipped.half_width(self.at, level, self.without, exposed)
-        return half * (shipped.tuning_ratio(self.without) if self.tuned else 1.0), close
+        return shipped.half_width(self.at, level, self.without, exposed)
 
     def half_width(
         self, level: float, named: bool = True, found: Term | None = None
     ) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the interval's width in ln t. found: the time of the step, if it is known.
 
-        Software that is not named, or not known, adds its spread, and fine-tuning its larger error; a factor from the
-        user's own steps removes the shared part."""
+        Software that is not named, or not known, adds its spread; a factor from the user's own steps removes the shared
+        part."""
         time = found or self.step().time
         half, close = self.of_evidence(level, float(exposed_share(time)))
         wide = shipped.deviations(level)
         slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
-        if self.plan.host or slow or self.network or self.newer is not None or self.stack.eager:
-            seconds, host, slots, kernel, launches, network = float(time.value), 0.0, 0.0, 0.0, 0.0, 0.0
+        slowed = self.floor is not None and self.rates.matmul_wide == self.floor[0]  # else a profile measured it
+        if self.plan.host or slow or slowed or self.network or self.newer is not None or self.stack.eager:
+            seconds = float(time.value)
+            host, slots, kernel, launches, network, clock = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
             if self.plan.host:
                 host = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
             if slow:
@@ -111,7 +114,9 @@ class StepPrediction:
                 kernel = math.log(self._seconds(at) / seconds)
             if self.stack.eager:
                 launches = math.log(self._seconds(on_host(self.rates, math.exp(wide * HOST_SPREAD))) / seconds)
-            half = widened(half, wide, host, slots, kernel, launches, network)
+            if slowed and self.floor is not None:
+                clock = math.log(self._seconds(clocked(self.rates, self.floor[1])) / seconds)
+            half = widened(half, wide, host, slots, kernel, launches, network, clock)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named or self.stack.name == stacks.UNKNOWN
@@ -192,6 +197,7 @@ def asked(
         for s in model.stacks
         for _, count, layer in s.kinds()
     )
+    left = shipped.clock_at_the_floor(at, without)
     place = point(
         at.generation,
         stack.family,
@@ -215,10 +221,10 @@ def asked(
         peak,
         factor,
         without,
-        setup.tunes,
         slots=slots_unstated(at, hardware, layout.gpus),
         network=network_unstated(at, hardware, layout.gpus),
         newer=newer,
+        floor=(reached.matmul_wide, left) if left < 1 else None,
     )
 
 

@@ -13,7 +13,7 @@ own, because its batch is fixed and more accelerators each compute less of it:
     ln u = a + b·log10(accelerators / 1024)
 
 Fitted by least squares, with the weight of a team being the square root of its runs, and robust to outliers; the
-interval is a quantile of the leave-one-team-out errors."""
+interval is a quantile of the leave-one-team-out errors, teams weighing the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 from operator import mul
 
-from napkin.evidence.intervals.ranking import median, weighted_quantile
+from napkin.evidence.intervals.ranking import median, over_sources
 from napkin.evidence.rates.machines import constants_of
 from napkin.inputs import hardware
 from napkin.inputs.hardware import Hardware
@@ -46,8 +46,6 @@ SMALLEST, LARGEST = 1e9, 500e9
 RIDGE = 1.0
 """Weight of the prior that b, c and d are 0."""
 ROBUST = 1.5
-CHOSEN_ON_THESE = 1.12
-"""The rule's form was chosen on the same runs; intervals are wider by this power for it."""
 FARTHER = 1.25
 """assumed: more width in ln if no such run is in the evidence (new chip, experts, size or count beyond it)."""
 MOST_DEVICES = 16384
@@ -200,11 +198,9 @@ def errors_left_out(runs: Sequence[PublishedRun]) -> list[tuple[PublishedRun, fl
 
 
 def half_width(runs: Sequence[PublishedRun], level: float) -> float:
-    """Return half the interval's width in ln u: the confidence level's quantile of the leave-one-team-out errors."""
-    pairs = errors_left_out(runs)
-    weights = team_weights(runs)
-    ranked = [(abs(error), weight) for (_, error), weight in zip(pairs, weights, strict=True)]
-    return weighted_quantile(ranked, level) * CHOSEN_ON_THESE
+    """Return half the interval's width in ln u: the confidence level's quantile of the leave-one-team-out errors, every
+    team weighing the same."""
+    return over_sources(((run.row.team, abs(error)) for run, error in errors_left_out(runs)), level)
 
 
 @record

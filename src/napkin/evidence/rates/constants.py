@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from napkin.evidence.intervals.ranking import over_sources
 from napkin.evidence.intervals.steps import RunPoint, SeenStep, class_of, nearest, own_error, quantile, scale
+from napkin.evidence.rates.machines import Machine
 from napkin.evidence.rates.of_step import NARROW, matmul_of
+from napkin.evidence.rates.priors import CHIP, prior_of
 
 NORMAL_90 = 1.645
 WIDE = 16
@@ -44,6 +45,18 @@ def own_error_of(at: RunPoint, sigma: Mapping[str, float], exposed: float = 0.0)
     return own_error(at, chip, sigma[f"stack/{at.stack}"], sigma["data_exposed"] * exposed)
 
 
+def clock_at_the_floor(at: Machine, without: str = "") -> float:
+    """Return what would be left of the clock of an accelerator that gets fewer watts for a FLOP/s than its generation's
+    reference, if its voltage were at its floor; 1 where that is not so, or steps measured this accelerator.
+
+    Watts grow with f·V². While the voltage falls with the clock, the clock falls as the fitted power of the watts; at
+    the lowest voltage, which no datasheet states, it falls as the watts do. without: a source that is held out."""
+    name = f"{CHIP}{at.chip}"
+    if at.power >= 1 or at.held or spreads(without).get(name, math.inf) < prior_of(name)[1]:
+        return 1.0
+    return float(at.power ** (1 - min(constants(without)["power"], 1.0)))
+
+
 _QUANTILES: dict[tuple[float, str], float] = {}
 _NEAREST: dict[tuple[RunPoint, str], list[tuple[float, SeenStep]]] = {}
 """Cached quantiles of the evidence's errors, by confidence level and held-out source."""
@@ -63,15 +76,6 @@ def half_width(
         _QUANTILES[level, without] = quantile(level, table.SEEN, table.BASE, without)
     own = own_error_of(at, spreads(without), exposed)
     return _QUANTILES[level, without] * scale(table.BASE, close[0][0], own), close
-
-
-def tuning_ratio(without: str = "") -> float:
-    """Return the ratio of fine-tuning intervals to those of other steps on the same evidence: the 90 % quantile, with
-    equal weight for each source, of errors over their half-widths, beyond what hosts and networks widen them by."""
-    from napkin._tables import calibration as table
-
-    found = [one for one in table.TUNED if one[0] != without]
-    return max(1.0, over_sources(found, 0.9)) if found else 1.0
 
 
 def class_of_evidence(at: RunPoint, without: str = "") -> str:

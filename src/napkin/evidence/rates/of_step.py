@@ -296,3 +296,13 @@ def on_host(reached: Rates, slower: float) -> Rates:
         host_unit=reached.host_unit * slower,
         host_module=reached.host_module * slower,
     )
+
+
+def clocked(reached: Rates, share: float) -> Rates:
+    """Return the rates of matrix units whose clock is this share of the predicted one."""
+    return replace(
+        reached,
+        matmul=reached.matmul * share,
+        matmul_wide=reached.matmul_wide * share,
+        attention=reached.attention * share,
+    )

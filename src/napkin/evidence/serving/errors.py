@@ -1,8 +1,8 @@
 """Errors of serving predictions on published rows whose entire source was held out.
 
-The interval of a quantity is that of errors of its kind: of the time of a token (decode), of a prompt (prefill), of
-rates of many requests (throughput), of what the cache holds (cache) and of the weights' size (weights). Every source
-has the same weight. The classes of evidence are:
+The interval of what an engine does (the time of a token or of a prompt, rates of many requests, what the cache holds)
+is that of errors on the same class of evidence, every source weighing the same; that of the weights' size has errors of
+its own. A quantile for each of these quantities rests on too few sources. The classes of evidence are:
 
     measured          another source measured this family of engines
     engine unknown    no other source measured it
@@ -11,7 +11,6 @@ has the same weight. The classes of evidence are:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 from napkin.evidence.intervals.ranking import over_sources
@@ -26,11 +25,8 @@ KINDS = (
     ("weights", ("weights",)),
 )
 """Kind of a quantity → prefixes of its keys; all others are throughput."""
-SPEEDS = ("decode", "prefill", "throughput")
-FROM_AN_ENGINE = (*SPEEDS, "cache")
-"""Kinds that depend on what an engine does."""
-FEWEST = 5
-"""Minimum number of sources for a kind's own quantile."""
+WEIGHTS = "weights"
+"""The kind that does not depend on what an engine does."""
 FLOOR = 0.02
 
 
@@ -62,24 +58,15 @@ def class_of(engine: str, generation: str, without: str = "") -> str:
 
 @cache
 def half_width(quantity: str, rests: str, level: float, without: str = "") -> float:
-    """Return half the width of a quantity's interval in ln: the level's quantile of the errors of its kind on rows that
-    rest on the same class of evidence. Where few sources tell it, as of the cache, no less than that of all kinds of
-    speed there."""
-    kind = kind_of_quantity(quantity)
-    others = [one for one in rows() if one.source != without]
-    if kind not in FROM_AN_ENGINE:
-        return _quantile([one for one in others if one.kind == kind], level)
-    speeds = [one for one in others if one.kind in SPEEDS]
-    like = [one for one in speeds if class_of(one.engine, one.generation, one.source) == rests] or speeds
-    own = [one for one in (like if kind in SPEEDS else others) if one.kind == kind]
-    if len({one.source for one in own}) >= FEWEST:
-        return _quantile(own, level)
-    return max(_quantile(own, level), _quantile(like, level))
-
-
-def _quantile(seen: Sequence[SeenServing], level: float) -> float:
-    """Return the level's quantile of errors, every source weighing the same."""
-    return max(over_sources(((one.source, abs(one.error)) for one in seen), level), FLOOR) if seen else FLOOR
+    """Return half the width of a quantity's interval in ln, by the class of evidence that it rests on: of one that is
+    less known, no less than where the engine was measured. without: a source that is held out."""
+    sizes = kind_of_quantity(quantity) == WEIGHTS
+    classes: dict[str, list[tuple[str, float]]] = {}
+    for one in rows():
+        if one.source != without and (one.kind == WEIGHTS) == sizes:
+            known = MEASURED if sizes else class_of(one.engine, one.generation, one.source)
+            classes.setdefault(known, []).append((one.source, abs(one.error)))
+    return max(FLOOR, *(over_sources(classes[one], level) for one in {rests, MEASURED} & classes.keys()))
 
 
 _ROWS: list[SeenServing] = []

@@ -27,6 +27,28 @@ class ErrorStatistics:
     coverage: float | None
 
 
+@record
+class Coverage:
+    """How often intervals hold what was measured, every group of sources weighing the same.
+
+    covered  the share; error  its standard error, 0 of a single group      width  ends over the prediction, the median
+    """
+
+    rows: int
+    groups: int
+    covered: float
+    error: float
+    width: float
+
+
+def coverage_of(compared: Sequence[Compared]) -> Coverage:
+    """Return the coverage of rows that have an interval and a measurement."""
+    each = [statistics.fmean(bool(one.covered) for one in group) for group in by_group(compared).values()]
+    error = statistics.stdev(each) / math.sqrt(len(each)) if len(each) > 1 else 0.0
+    width = statistics.median(math.sqrt((one.high or 1.0) / (one.low or 1.0)) for one in compared)
+    return Coverage(len(compared), len(each), statistics.fmean(each), error, width)
+
+
 def errors_of(compared: Sequence[Compared]) -> ErrorStatistics:
     """Return the statistics of rows that are predicted and measured."""
     signed = [one.error or 0.0 for one in compared]

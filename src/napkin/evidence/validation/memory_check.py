@@ -262,11 +262,6 @@ def guess(
     )
 
 
-def is_alone(row: RowFields) -> bool:
-    """Return whether the run used a single accelerator."""
-    return (row.count("hardware.count") or row.count("layout.dp") or 1) == 1
-
-
 def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
     """Compare the quantity that the row prints, in bytes, and whether an out-of-memory run was predicted. A row with an
     invalid value is reported as such."""
@@ -279,12 +274,13 @@ def compared(row: RowFields, level: float = margins.LEVEL) -> Compared:
 def _by_framework(row: RowFields, level: float) -> Compared:
     """Return the comparison under the row's framework, or under what any framework may do. A framework of which rows
     measured another figure has that figure's error in its live bytes, and the allocator's ranges beyond."""
-    named, alone = framework_of(row), is_alone(row)
+    named = framework_of(row)
     quantity = printed_by(row, () if named is None else (named,))
-    margin = None if named is None else margins.margin(named.name, alone, quantity, level, row.text("id"))
+    source = row.text("source.key") or source_of(title_of(row))
+    margin = None if named is None else margins.margin(named.name, quantity, level, source)
     if named is not None and margin is not None:
         return replace(_compared(row, margin, (named,)), evidence=MEASURED)
-    nearest = None if named is None else margins.nearest(named.name, alone, level, row.text("id"))
+    nearest = None if named is None else margins.nearest(named.name, level, source)
     if named is not None and nearest is not None:
         width = Width((nearest.low - 1, nearest.high - 1))
         return replace(_compared(row, margins.NONE, (named,), width=width), evidence=MEASURED)

@@ -17,7 +17,7 @@ from napkin.evidence.intervals.steps import (
     seen_step,
     widened,
 )
-from napkin.evidence.rates.constants import constants, deviations, own_error_of, spreads
+from napkin.evidence.rates.constants import clock_at_the_floor, constants, deviations, own_error_of, spreads
 from napkin.evidence.rates.machines import constants_of, machine
 from napkin.evidence.rows.printed import block_weights
 from napkin.evidence.rows.steps import StepRow
@@ -77,6 +77,19 @@ def _of_kernel(row: StepRow, source: str, seconds: float, generation: str) -> fl
     return math.log(seconds / float(newer.predict(newer.values(constants(source)))[0]))
 
 
+def _of_clock(row: StepRow, source: str, seconds: float) -> float:
+    """Return ln of the seconds of a step on an accelerator whose voltage falls no further, over the predicted ones; 0
+    if its clock is not limited by its power, or was measured."""
+    from napkin.evidence.fit.columns import Columns
+
+    card = hardware.find(row.chip)
+    if clock_at_the_floor(machine(card, card.default_dtype), source) == 1:
+        return 0.0
+    columns = Columns([row])
+    slower = columns.predict(columns.values({**constants(source), "power": 1.0}))[0]
+    return math.log(float(slower) / seconds)
+
+
 @record
 class _Predicted:
     """The seconds of a row's step, half the width of their interval in log space, and the class of its evidence."""
@@ -117,7 +130,8 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
         half = factors[source] * scale(calibration.BASE, places.nearest(at, source), own)
         host, kernel = _share_of_host(row, source, value), _of_kernel(row, source, value, at.generation)
         network = math.log(slower.get(row.id, value) / value)
-        wide = widened(half, deviations(level), host=host, kernel=kernel, network=network)
+        clock = _of_clock(row, source, value)
+        wide = widened(half, deviations(level), host=host, kernel=kernel, network=network, clock=clock)
         predicted[row.id] = _Predicted(value, wide, class_of(at, calibration.SEEN, source))
     return predicted
 
