@@ -267,3 +267,9 @@ def test_three_values_of_four_bits_take_two_bytes() -> None:
     values = leaf("values", 3, "param", "given")
     assert _sized("odd", values, "nvfp4").value == 2
     assert _sized("even", values, "bf16").value == 6
+
+
+def test_a_network_without_attention_has_no_scores() -> None:
+    small = model(model_type="mamba", hidden_size=64, num_hidden_layers=2, vocab_size=256, state_size=16, expand=2)
+    found = flops.step(small, flops.works(small, 1, 8))
+    assert [found[f"flops/attention{of}"].value for of in ("", "/half", "/exact")] == [0, 0, 0]

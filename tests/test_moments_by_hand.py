@@ -20,6 +20,7 @@ from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.through_passes import Gradients, References
 from napkin.operations.frozen import Reach
+from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.planning.enlarge import with_layers
 from napkin.record import replace
@@ -246,6 +247,19 @@ def test_only_a_single_stage_adds_to_the_gradient_of_its_embedding(pp: int, size
     step = step_of(TIED, pp=pp)
     found = rank_of(step, 0)
     assert Moments(step, found, parts_of(step, found.stage)).of_table == size
+
+
+@pytest.mark.parametrize(("shape", "tables"), [(DENSE, 1), (TIED, 2)])
+def test_a_gradient_of_the_embedding_is_added_to_a_tied_head_s_before_the_encoder_runs_back(
+    shape: Model, tables: int
+) -> None:
+    """Next to the gradient of the encoder's output, of 100 bytes here: two bytes for each element of a table."""
+    step = step_of(shape)
+    found = rank_of(step, 0)
+    moments = Moments(step, found, parts_of(step, found.stage))
+    corner = next(iter(layer_peaks(step, found.stage, 2, moments.gradients.after)))
+    without = moments.backward(replace(corner, needs=0))
+    assert moments.at_seam(replace(corner, seam=100)).live - without.live == 100 + tables * 2 * TABLE
 
 
 def test_copies_of_weights_that_a_layer_has_freed_are_gone_in_its_backward_pass() -> None:

@@ -16,7 +16,7 @@ from napkin.counting.params import params
 from napkin.evidence.predictions import one_run
 from napkin.footprint.memory import rank_of
 from napkin.footprint.prepared import prepare
-from napkin.footprint.stages import in_flight, places
+from napkin.footprint.stages import bounds, in_flight, places
 from napkin.inputs.hardware import find
 from napkin.inputs.model_file import load_config
 from napkin.operations.model import Model
@@ -28,7 +28,7 @@ from napkin.training.layout import Layout
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
 
-from .conftest import model_of, run_line
+from .conftest import model_of, preset, run_line
 
 GPT2 = build(load_config("gpt2"))
 MIXTRAL = build(load_config("mixtral-8x7b"))
@@ -53,6 +53,23 @@ def test_runs_of_stages_are_joined() -> None:
     stages = joined(((1, 9), (2, 10), (0, 4), (1, 10), (1, 0)))
     assert stages == ((1, 9), (3, 10), (1, 0))
     assert [held_by(stages, i) for i in range(5)] == [(0, 9), (9, 19), (19, 29), (29, 39), (39, 39)]
+
+
+def test_a_vision_tower_is_on_the_first_stage_only() -> None:
+    """LLaVA's 32 layers are 16 on each of two stages; what runs before them is on the first too."""
+    model = preset("llava-1.5-7b")
+    step = prepare(model, setup_of(model, pp=2, seq=1024, images=1))
+    first, second = bounds(step, 0), bounds(step, 1)
+    assert (first[0], second[1] - second[0]) == (0, 16)
+    assert first[1] == second[0] == step.order.depth - 16 > 16
+
+
+def test_stages_that_delay_gradients_of_weights_are_looked_at_from_both_ends() -> None:
+    """Of eight stages of four equal layers: the first, with the embedding, and the one after it, which have the most
+    micro-batches in flight; the last, with the head, and the one before it, which have the most delayed gradients."""
+    model = with_layers(GPT2, 32)
+    step = prepare(model, setup_of(model, pp=8, micro=1, micro_batches=16, schedule="zero-bubble"))
+    assert set(places(step)) == {0, 1, 6, 7}
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.sampled_from(["1f1b", "gpipe", "zero-bubble"]))
