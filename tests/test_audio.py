@@ -82,3 +82,12 @@ def test_memory_holds_the_states_of_an_audio_encoder() -> None:
     found = answered("memory qwen2-audio-7b --hardware h100").by_path()
     for moment in ("exp_avg", "exp_avg_sq"):
         assert found[f"memory/optimizer/{moment}"].value == 4 * 8_397_094_912
+
+
+def test_a_network_beside_the_language_model_is_said_to_be_missing() -> None:
+    whole = model_of({"model_type": "qwen2_5_omni", "thinker_config": preset("qwen2.5-omni-7b").config})
+    assert whole.missing == "no talker"
+    assert "its talker is counted nowhere" in whole.notes
+    assert params_of(whole)[-1].value == 8_931_813_888
+    held = {"model_type": "janus", "text_config": TEXT, "vision_config": {"hidden_size": 48, "num_attention_heads": 4}}
+    assert model_of(held).missing == "no image generator"

@@ -88,6 +88,9 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
             "and MFU count those that a token chooses"
         )
     settle(config, assumed, strict)
+    besides = wrapper.besides if wrapper is not None else ""
+    if besides:
+        config.notes.append(f"its {besides} is counted nowhere")
     own = wrapper is not None and wrapper.implementation is not None
     family = config.model_type if own else text.model_type
     notes, stored = (*model.notes, *config.notes), None
@@ -99,6 +102,7 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     alone = any(note.startswith(ALONE) for note in notes)
     heard = any(op.role == AUDIO for op in model.stacks[-1].after)
     missing = ("no vision tower" if heard else "language model only") if alone else ""
+    missing = missing or (f"no {besides}" if besides else "")
     missing = missing or ("no audio encoder" if any(note.endswith(NO_AUDIO) for note in notes) else "")
     return replace(model, notes=notes, family=family, vision=seen, checkpoint=stored, missing=missing)
 
@@ -216,8 +220,6 @@ def text_model(config: Config) -> Config:
         config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
         config.ignore("architectures", *wrapper.ignored if wrapper is not None else ())
         config.ignore(*(other for other in config.fields if _other_modality(other)))
-        if any("talker" in other for other in config.fields):
-            config.notes.append("the network that speaks is counted nowhere")
         held = config.nested(field, kind)
         if held.model_type in MODULES:
             config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")

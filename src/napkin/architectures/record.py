@@ -60,6 +60,7 @@ class Wrapper:
     sees            the field of the language model that its class sets to the width of the vision tower
     former          model_type of the language model in earlier files, which the class reads as its own
     implementation  what its class does with text, if that differs from the language model's own class
+    besides         another network that its class holds and napkin counts nowhere
     refused         why napkin does not count it
     """
 
@@ -76,6 +77,7 @@ class Wrapper:
     sees: str = ""
     former: str = ""
     implementation: Implementation | None = None
+    besides: str = ""
     refused: str = ""
 
 

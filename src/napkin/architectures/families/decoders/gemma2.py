@@ -57,7 +57,7 @@ GEMMA = Architecture(
     ),
     config_class="GemmaConfig",
     implementation=replace(HF, buffers=(ROTARY, ("scale", ""))),
-    wrappers=(Wrapper("paligemma"), Wrapper("pi0", within=("vlm_config", "paligemma"))),
+    wrappers=(Wrapper("paligemma"), Wrapper("pi0", within=("vlm_config", "paligemma"), besides="action expert")),
     defaults={
         "attention_bias": False, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh", "hidden_activation": None,
         "intermediate_size": 24576, "max_position_embeddings": 8192, "num_attention_heads": 16,

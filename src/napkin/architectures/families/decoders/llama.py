@@ -62,7 +62,7 @@ LLAMA = Architecture(
         Wrapper("deepseek_vl"),
         Wrapper("deepseek_vl_hybrid"),
         Wrapper("idefics3", path="model.text_model"),
-        Wrapper("janus", ignored=("vq_config",)),
+        Wrapper("janus", ignored=("vq_config",), besides="image generator"),
         Wrapper("llava"),
         Wrapper("llava_llama", flat=True, ignored=_OF_LLAVA_LLAMA),
         Wrapper("llava_next"),

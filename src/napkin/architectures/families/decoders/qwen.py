@@ -95,7 +95,12 @@ QWEN2_5_OMNI = like(
     implementation=replace(HF, positions="each"),
     wrappers=(
         Wrapper("qwen2_5_omni_thinker", config_class="Qwen2_5OmniThinkerConfig", ignored=_IN_TIME),
-        Wrapper("qwen2_5_omni", within=("thinker_config", "qwen2_5_omni_thinker"), ignored=("enable_audio_output",)),
+        Wrapper(
+            "qwen2_5_omni",
+            within=("thinker_config", "qwen2_5_omni_thinker"),
+            ignored=("enable_audio_output",),
+            besides="talker",
+        ),
     ),
     defaults={
         "intermediate_size": 18944, "max_window_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
@@ -192,6 +197,7 @@ QWEN3_OMNI_MOE = like(
         ),
         Wrapper(
             "qwen3_omni_moe",
+            besides="talker",
             within=("thinker_config", "qwen3_omni_moe_thinker"),
             ignored=("enable_audio_output",),
         ),
