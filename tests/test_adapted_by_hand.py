@@ -290,17 +290,18 @@ def test_zero_3_gathers_frozen_weights_as_they_are_stored(quantized: str, layer:
     """Twice a micro-batch, the embedding once, and no gradients of them are scattered; norms and tables stay 16-bit."""
     tuning = replace(LORA, quantized=quantized, library="transformers")
     found = parts(lora(tuning), dp=4, zero=3, shards=4, gradient_bytes=4, micro_batches=2)
-    frozen = 2 * L * (LAYER * layer + NORMS * 2) + (1 + 2) * V * H * 2
+    frozen = 2 * L * (LAYER * layer + NORMS * 2) + 2 * H * 2 + (1 + 2) * V * H * 2
     gathers = 3 / 4 * 2 * (frozen + (2 + 2 + 4) * L * PAIRS_OF_LAYER)
     work = found["step/work"]
     assert found["step/communication/data"] == pytest.approx(joined(work, gathers) - work, rel=1e-6)
 
 
 def test_zero_3_gathers_frozen_experts_next_to_what_is_dense() -> None:
-    """Of a layer attention, norms and router, and its experts; the head twice, the embedding once: all of 2 bytes."""
+    """Of a layer attention, norms and router, and its experts; head and last norm twice, the embedding once: all of 2
+    bytes."""
     layer = ATTENTION + NORMS + H * E + 3 * E * H * EF
     found = parts(lora(), MOE, dp=4, zero=3, shards=4)
-    assert found["sharded/frozen"] == pytest.approx(3 / 4 * 2 * (2 * L * layer + (2 + 1) * V * H))
+    assert found["sharded/frozen"] == pytest.approx(3 / 4 * 2 * (2 * (L * layer + H) + (2 + 1) * V * H))
 
 
 def explained(line: str, name: str) -> float:
@@ -500,7 +501,7 @@ def test_first_layers_that_are_frozen() -> None:
     trained = (L - 1) * (2 * forward + backward)
     assert found["step/compute/matmul"] == pytest.approx(forward + trained + head)
     assert found["step/compute/attention"] == pytest.approx((1 + (L - 1) * 4.5) * 2 * B * PAIRS * HEADS * 2 * D)
-    assert found["step/optimizer"] == pytest.approx(30 * ((L - 1) * (LAYER + NORMS) + V * H))
+    assert found["step/optimizer"] == pytest.approx(30 * ((L - 1) * (LAYER + NORMS) + H + V * H))
 
 
 def test_adapters_merged_into_the_weights_of_experts() -> None:

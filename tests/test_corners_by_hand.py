@@ -265,3 +265,10 @@ def test_a_convention_counts_in_excess_only_what_masks_do_not_allow() -> None:
     six, eight, four = (constant("flops", value, "FLOP") for value in (6.0, 8.0, 4.0))
     assert excess(six, None) == excess(six, eight) == 1
     assert excess(six, four) == 1.5
+
+
+def test_a_learned_prompt_is_cached_with_the_tokens() -> None:
+    """CPM-Ant puts 32 of them before each of two sequences of 100: keys and values of 64 elements in three layers."""
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "dim_head": 16, "dim_ff": 128, "num_hidden_layers": 3}
+    found = model_of({"model_type": "cpmant", "vocab_size": 256, "prompt_length": 32, **sizes})
+    assert cache(found, 100, 2, 2, "bf16").value == 2 * 3 * (100 + 32) * 2 * 64 * 2

@@ -233,42 +233,56 @@ def _adapters(
     op: Operation, operations: tuple[Operation, ...], implementation: Implementation, inputs: bool
 ) -> Iterator[Operation]:
     """Yield the adapters next to an operation. `inputs`: whether gradients pass on to what it reads."""
-    from napkin.operations.adapters.as_operations import Adapter, BiasAdapter, MergedAdapter, Reparameterized
+    from napkin.operations.adapters.as_operations import Reparameterized
 
-    tuning = implementation.tuning
-    assert tuning is not None
     learning = Learning(1, int(inputs))
-    name, drops = f"{op.name}/lora", tuning.dropout > 0
-    wide = tuning.kept_in == "fp32"
-    narrowed = wide and tuning.autocast
-    module = module_of(op)  # another run of a module runs its adapter again
-    linear = module.linear()
-    if linear is not None:
-        several, made = lora_pairs(linear, operations, implementation, tuning)
-        if several:
-            rank = tuning.rank_of(linear.module)
-            yield Adapter(
-                name,
-                op.reads,
-                linear.d_in,
-                several * rank,
-                rank,
-                made,
-                linear.shard,
-                drops,
-                role=ADAPTER,
-                magnitude=tuning.magnitude,
-                wide=wide,
-                narrowed=narrowed,
-                joined=tuning.joined and not drops and not tuning.magnitude,
-                divided=tuning.divided,
-                used=linear.vectors,
-                learning=learning,
-            )
-    found = kind_on(module, implementation)
+    yield from _next_to_linear(op, operations, implementation, learning)
+    found = kind_on(module_of(op), implementation)
     if found is not None:
         kind, at = found
         yield Reparameterized(f"{op.name}/{kind.name}", op.reads, kind.name, at, role=ADAPTER, learning=learning)
+    yield from _within(op, implementation, learning)
+
+
+def _next_to_linear(
+    op: Operation, operations: tuple[Operation, ...], implementation: Implementation, learning: Learning
+) -> Iterator[Operation]:
+    """Yield LoRA's adapter on a linear layer. Another run of a module runs its adapter again."""
+    from napkin.operations.adapters.as_operations import Adapter
+
+    tuning, linear = implementation.tuning, module_of(op).linear()
+    if tuning is None or linear is None:
+        return
+    several, made = lora_pairs(linear, operations, implementation, tuning)
+    if not several:
+        return
+    rank, drops = tuning.rank_of(linear.module), tuning.dropout > 0
+    yield Adapter(
+        f"{op.name}/lora",
+        op.reads,
+        linear.d_in,
+        several * rank,
+        rank,
+        made,
+        linear.shard,
+        drops,
+        role=ADAPTER,
+        magnitude=tuning.magnitude,
+        wide=tuning.wide,
+        narrowed=tuning.wide and tuning.autocast,
+        joined=tuning.joined and not drops and not tuning.magnitude,
+        divided=tuning.divided,
+        used=linear.vectors,
+        learning=learning,
+    )
+
+
+def _within(op: Operation, implementation: Implementation, learning: Learning) -> Iterator[Operation]:
+    """Yield LoRA's adapters on what is no separate linear layer: layers within an operation, parameters, lookups."""
+    from napkin.operations.adapters.as_operations import Adapter, BiasAdapter, MergedAdapter
+
+    tuning, module, name = implementation.tuning, module_of(op), f"{op.name}/lora"
+    assert tuning is not None
     routed = module.routed()
     for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(module, implementation, tuning)):
         yield Adapter(
@@ -278,9 +292,9 @@ def _adapters(
             rank,
             rank,
             d_out,
-            drops=drops,
-            wide=wide,
-            narrowed=narrowed,
+            drops=tuning.dropout > 0,
+            wide=tuning.wide,
+            narrowed=tuning.wide and tuning.autocast,
             copies=copies,
             used=1 if routed is None else routed.top_k,
             role=ADAPTER,

@@ -85,6 +85,11 @@ class Tuning:
         return self.method in FIRST_PROMPTED and self.prompts
 
     @property
+    def wide(self) -> bool:
+        """Whether LoRA's matrices are kept in fp32 next to a network in 16 bits."""
+        return self.kept_in == "fp32"
+
+    @property
     def affine(self) -> bool:
         """Whether each linear layer has a trained scale and bias, and norms' weights are trained."""
         return self.method == "adapter_v2"
