@@ -246,6 +246,17 @@ def test_a_degree_that_zero_turns_off(text: str, name: str, option: str) -> None
     assert reading_of(source_of(text, name)).inputs[option].value == 1
 
 
+def test_torchforge_states_its_processes() -> None:
+    """apps/sft/llama3_8b.yaml: torchtitan's sections in YAML, and the processes that the trainer starts."""
+    text = """model: {name: llama3, flavor: 8B}
+processes: {procs: 8, with_gpus: true}
+training: {local_batch_size: 1, seq_len: 2048, steps: 1000}
+parallelism: {data_parallel_shard_degree: -1, tensor_parallel_degree: 2}
+"""
+    found = reading_of(source_of(text, "llama3_8b.yaml"))
+    assert [found.value_of(option) for option in ("gpus", "tp", "model")] == [8, 2, "llama3.1-8b"]
+
+
 def test_deepspeed_accumulates_bf16_gradients_in_fp32_where_told() -> None:
     """runtime/engine.py: the accumulation's format is the model's unless data_types.grad_accum_dtype names another."""
     wide = "param=bf16,grad=fp32,compute=bf16,state=fp32,master=fp32"

@@ -96,7 +96,7 @@ def layout(reading: Reading) -> None:
         dense = [found.get(option, 1) for option in ("tp", "pp", "cp")]
         reading.derive("gpus", product([shard, copies, *dense]), *keys)
         reading.put("dp-shard", shard, shard_key)
-    elif shard_key in reading.source:
+    elif reading.take("gpus", "processes.procs", whole) is None and shard_key in reading.source:  # torchforge
         reading.ask("gpus", shard_key)
     reshard = place(reading, "fsdp_reshard_after_forward")
     how = reading.read(reshard, word({one: one for one in ("default", "always", "never")})) or "default"
@@ -289,7 +289,8 @@ RULES = (
                 "fsdp_reshard_after_forward",
                 "enable_async_tensor_parallel",
             )
-        ),
+        )
+        + " processes.procs",
         "tp pp cp ep etp gpus dp-shard zero async-tp",
         "degrees; a shard degree of -1 is what the others leave; ZeRO 3, 2 with a pipeline (no resharding)",
         layout,
