@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,7 @@ def by_class() -> str:
     return table(head, rows)
 
 
+@cache
 def entries(path: Path) -> list[Compared]:
     """Return the rows of a file of fine-tuning, each predicted without its source."""
     return [one for row in published.read(str(path)).tuning for one in compared(row, 0.9)]
@@ -166,9 +168,9 @@ def tuning() -> str:
     """Return the errors of fine-tuning by source, each held out."""
     names = facts.step_sources()
     groups: dict[str, list[Compared]] = {}
-    for row in published.read(str(TUNING)).tuning:
-        key = source_of(row.text("source.title"))
-        groups.setdefault(names[key], []).extend(one for one in compared(row, 0.9) if one.error is not None)
+    for one in entries(TUNING):
+        if one.error is not None:
+            groups.setdefault(names[source_of(one.source)], []).append(one)
     rows = []
     for name, mine in sorted(groups.items(), key=lambda pair: pair[0].lower()):
         logs = np.log([(one.predicted or 1.0) / (one.measured or 1.0) for one in mine])
