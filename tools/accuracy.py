@@ -287,8 +287,7 @@ def page() -> str:
         "## The constants\n",
         f"{len(calibration.CONSTANTS)} constants, {families} of them factors of software. Priors come from kernel\n"
         "measurements, datasheets and code; the steps move them (maximum a posteriori, robust, a random factor for\n"
-        "each software of a source). `host_layer/eager`, `host_module`\n"
-        "and `host_unit` are fitted to steps of fine-tuning (tuning.yaml).\n"
+        "each software of a source). `host_module` is fitted to steps of fine-tuning (tuning.yaml).\n"
         "A wide ± says that no row pins it.\n",
         constants(),
         TAIL,
@@ -318,7 +317,8 @@ the constants that a step rests on. A class of ten sources cannot show better th
 """
 
 TUNED = """Steps with adapters, quantized weights, short or packed samples (configs/evidence/tuning.yaml), each
-predicted without its source, as tokens a second or seconds of a step. Rows that wait for the host fit its constants.
+predicted without its source, as tokens a second or seconds of a step. Two constants of the host are fitted to rows
+that wait for it.
 Their intervals are those of other steps, beside what an unknown host, an unknown network or a clock at its lowest
 voltage adds.
 """

@@ -76,15 +76,15 @@ def near_ratio() -> float:
     return ninth(np.abs(near[known])) / ninth(np.abs(found.out[known]))
 
 
-HOST = {"host_layer": "host_layer/eager", "host_module": "host_module", "host_unit": "host_unit"}
-"""Constants that fine-tuning alone shows (configs/evidence/tuning.yaml), by their fields of the rates."""
+HOST = ("host_module", "host_unit")
+"""Constants that fine-tuning alone shows (configs/evidence/tuning.yaml)."""
 
 
 @record
 class TunedStep:
     """A published step of fine-tuning that waits for the host.
 
-    fits     the field of the rates whose constant it fits
+    fits     the constant that it is fitted by
     seconds  as measured; if `beside` is given, less those of the same step without what the constant is about
     """
 
@@ -135,8 +135,8 @@ def measured_seconds(row: RowFields, batch: float, tokens: float) -> float:
 
 
 def tuned_constant(name: str, rows: Sequence[TunedStep]) -> tuple[float, float]:
-    """Return a constant that fine-tuning alone shows, by its field, and its σ: its prior if no row is left."""
-    prior, spread, _ = PRIORS[HOST[name]]
+    """Return a constant that fine-tuning alone shows, and its σ: its prior if no row is left."""
+    prior, spread, _ = PRIORS[name]
     own = [row for row in rows if row.fits == name]
 
     def gaps(value: float) -> dict[str, list[float]]:
@@ -237,22 +237,23 @@ def calibrated(found: Problem) -> Calibration:
     return Calibration(constants, spreads, without, spreads_without, base_of(errors[kept], far, own, sources), seen)
 
 
-def with_tuned(one: Calibration, field: str) -> Calibration:
-    """Add a constant that fine-tuning alone shows, by its field, the others being those of the table on the disk."""
-    rows, name = tuned_rows(), HOST[field]
+def with_tuned(one: Calibration) -> Calibration:
+    """Add the constants that fine-tuning alone shows, the others being those of the table on the disk."""
+    rows = tuned_rows()
     constants, spreads = dict(one.constants), dict(one.spreads)
     without, wider = dict(one.without), dict(one.spreads_without)
-    value, spread = tuned_constant(field, rows)
-    constants[name], spreads[name] = short(value), short(spread)
-    for source in sorted({*without, *(row.source for row in rows)}):
-        left = [row for row in rows if row.source != source]
-        if len(left) < len(rows):
-            value, spread = tuned_constant(field, left)
-        else:  # it does not show it
-            value, spread = constants[name], spreads[name]
-        without[source] = {**without.get(source, {}), name: short(value)}
-        wider[source] = {**wider.get(source, {}), name: short(spread)}
-    print(f"{name}: {constants[name]} ± {spreads[name]}", flush=True)
+    for name in HOST:
+        value, spread = tuned_constant(name, rows)
+        constants[name], spreads[name] = short(value), short(spread)
+        for source in sorted({*without, *(row.source for row in rows)}):
+            left = [row for row in rows if row.source != source]
+            if len(left) < len(rows):
+                value, spread = tuned_constant(name, left)
+            else:  # it shows neither
+                value, spread = constants[name], spreads[name]
+            without[source] = {**without.get(source, {}), name: short(value)}
+            wider[source] = {**wider.get(source, {}), name: short(spread)}
+        print(f"{name}: {constants[name]} ± {spreads[name]}", flush=True)
     return replace(one, constants=constants, spreads=spreads, without=without, spreads_without=wider)
 
 
@@ -264,10 +265,9 @@ def write_table() -> None:
     """Calibrate, and write the table; what is fitted with the table in force follows, on a fresh import of it."""
     one = calibrated(problem())
     one.write()
-    for field in HOST:
-        importlib.reload(calibration)
-        one = with_tuned(one, field)
-        one.write()
+    importlib.reload(calibration)
+    one = with_tuned(one)
+    one.write()
     replace(one, near_ratio=near_ratio()).write()
     print(f"wrote {TABLE.relative_to(ROOT)}")
 
