@@ -90,7 +90,7 @@ def test_which_status_wins(napkin: Napkin, tmp_path: pathlib.Path) -> None:
         3: write(tmp_path, "refused.yaml", RUN.replace("h100", "v100\ndtype: bf16") + 'limits: {time: "<= 1d"}\n'),
         2: write(tmp_path, "wrong.yaml", RUN + 'limits: {tme: "<= 100d"}\n'),
         1: write(tmp_path, "broken.yaml", RUN + 'limits: {time: "<= 100d"}\n'),
-        4: write(tmp_path, "close.yaml", question + 'limits: {time: "<= 170d"}\n'),
+        4: write(tmp_path, "close.yaml", question + 'limits: {time: "<= 200d"}\n'),
         0: write(tmp_path, "holds.yaml", RUN + 'limits: {time: "<= 150d"}\n'),
     }
     for status, file in files.items():

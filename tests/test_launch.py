@@ -208,7 +208,7 @@ def test_read_prints_the_contract(napkin: Napkin, tmp_path: Path) -> None:
 def test_a_file_answers_as_if_its_options_were_typed(napkin: Napkin, tmp_path: Path) -> None:
     path = put(tmp_path, "anything", AXOLOTL)
     line = """memory qwen3-8b --trainer axolotl --micro-batch 2 --seq 4096 --recompute full --optimizer adamw-8bit
-        --precision bf16-pure --attention flash --grad-accum 4 --gpus 1 --hardware h100 --json"""
+        --precision bf16-pure --attention flash --grad-accum 4 --task sft --gpus 1 --hardware h100 --json"""
     typed = napkin(line.split())
     of_file = napkin(["memory", "--from", path, "--gpus", "1", "--hardware", "h100", "--json"])
     assert of_file.values == typed.values
@@ -464,7 +464,7 @@ def test_the_next_line_takes_of_a_file_what_its_command_takes(napkin: Napkin) ->
 
 def test_the_next_line_names_the_file_again_and_asks_the_same(napkin: Napkin, tmp_path: Path) -> None:
     path = put(tmp_path, "run.yaml", AXOLOTL)
-    line = ["memory", "--from", path, "--hardware", "a100"]
+    line = ["memory", "--from", path, "--hardware", "h200"]
     following = proposed_by(napkin(line))
     assert following == [*line, "--max", "micro-batch"]
     assert napkin(following).status == 0

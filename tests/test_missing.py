@@ -13,7 +13,7 @@ MISSING = {
     "train-time 7B --tokens 1T --gpus 8": ("--hardware",),
     "mfu": ("--params", "--hardware", "--tokens-per-second"),
     "mfu 7B": ("--hardware", "--tokens-per-second"),
-    "mfu matmul": ("SIZE", "--hardware", "--time"),
+    "mfu matmul": ("SHAPE", "--hardware", "--time"),
     "plan": ("MODEL", "--hardware"),
     "step": ("MODEL", "--hardware"),
     "step llama3-8b": ("--hardware",),
@@ -21,9 +21,9 @@ MISSING = {
     "memory llama3-8b --min gpus": ("--hardware",),
     "memory --must-fit": ("MODEL", "--hardware"),
     "max-params": ("--hardware",),
-    "roofline matmul": ("SIZE", "--hardware"),
-    "roofline relu": ("SIZE", "--hardware"),
-    "roofline transfer": ("SIZE", "--link"),
+    "roofline matmul": ("SHAPE", "--hardware"),
+    "roofline relu": ("SHAPE", "--hardware"),
+    "roofline transfer": ("SHAPE", "--link"),
     "data": ("--tokens", "--vocab"),
 }
 

@@ -101,7 +101,7 @@ def test_a_run_is_planned_on_gpus_whose_recommended_layout_fits(napkin: Napkin) 
     assert alone.values["mfu"] < run.values["mfu"]
     none = napkin("plan llama3-8b --task sft --hardware t4 --min gpus --tokens 10M --json")
     assert none.data["verdict"] == "fits"
-    assert none.values["gpus"] == 128
+    assert none.values["gpus"] == 64
 
 
 def test_the_nearest_machine_is_indeed_possible(napkin: Napkin) -> None:

@@ -62,7 +62,7 @@ def test_a_smaller_engine_is_suggested_only_down_to_what_holds_a_response() -> N
     """Of 79.2 GiB: a fifth over one rank has no room for 15 GiB of weights and 1 GiB of logits, over two it has room
     for both and a response; a tenth over one rank has none for the weights. An engine awake takes its share from the
     update too."""
-    line = f"memory {HERE} --trainer trl --zero 3 --rollout colocated:0.3"
+    line = f"memory {HERE} --trainer trl --zero 3 --micro-batch 2 --rollout colocated:0.3"
     assert next(row["change"] for row in asked(line)["suggestions"]) == "--rollout colocated:0.2 --rollout-tp 2"
     fixed = [row["change"] for row in asked(f"{line} --rollout-tp 1")["suggestions"]]
     assert fixed

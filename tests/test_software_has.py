@@ -8,7 +8,7 @@ from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.trainers import TRAINERS
 from tests.conftest import Napkin
 
-ON_8 = "llama3-8b --gpus 8 --hardware h100"
+ON_8 = "llama3.2-3b --gpus 8 --hardware h100"
 STAGED_ON_MEGATRON = {"accelerate", "llama-factory", "ms-swift", "nemo", "nemo-rl", "verl", "none"}
 """Libraries with pipeline_model_parallel_size or pp_degree in their public code."""
 

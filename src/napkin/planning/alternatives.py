@@ -57,7 +57,8 @@ def _alternatives(request: Request) -> Iterator[tuple[str, Request]]:
         yield f"--gpus {gpus:,} in place of {n:,}", replace(request, gpus=gpus)
     held = forced(request.setup)
     if request.only != held or request.below:
-        released = replace(request, only=held, below={})
+        undivided = {} if request.setup.framework.divides.staged else {"pp": 1}
+        released = replace(request, only=held, below=undivided)
         yield "no degree held", released
         for gpus in far:
             yield f"--gpus {gpus:,} in place of {n:,} and no degree held", replace(released, gpus=gpus)

@@ -219,7 +219,7 @@ def runs_of(
 def pooled(width: int, inner: int) -> Operations:
     """Return SigLIP's attention pooling, which the class computes and the language model does not see."""
     return (
-        Matmul("pool_keys_values", ("x",), width, 2 * width, True),
+        Matmul("pool_keys_values", ("x",), width, 2 * width, True, module="head.attention"),
         Parameters(
             "pooling",
             (),

@@ -32,7 +32,7 @@ from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, chosen_on, half_of, listed, recommended, scored
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import evaluate
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Row
 from napkin.term import TRUE, Term, leaf
 from napkin.training.layout import Layout
 
@@ -79,10 +79,13 @@ def impossible(
     """Answer with the nearest question that has an answer, with status 1. known: why the request has none."""
     why = list(known) or reasons(question.layouts, request, found)
     near = nearest(question.layouts, request)
+    rows, tried = _suggested(question, request.gpus, found)
     if near is None:
         raise NapkinError(
             f"{request.model.name} on {request.gpus:,} × {question.layouts.hardware.name}: {'; '.join(why)}",
-            "no number of GPUs that was tried and no single relaxed option changes that",
+            str(rows[0]["command"])
+            if rows
+            else "no number of GPUs that was tried and no single relaxed option changes that",
             status=BROKEN,
         )
     what, other = near
@@ -90,13 +93,20 @@ def impossible(
     answer.status, answer.verdict = BROKEN, IMPOSSIBLE
     answer.extra["reasons"] = why
     answer.extra["nearest"] = what
-    if not question.brief and question.counts and found is not None and found.layouts:
-        from napkin.commands.plan.remedies import suggest
-
-        answer.extra["suggestions"], tried = suggest(question, request.gpus)
-        if tried and not answer.extra["suggestions"]:
-            why.append(f"none fits with other {', '.join(f'--{name}' for name in tried)} either")
+    if tried:
+        answer.extra["suggestions"] = rows
+    if tried and not rows:
+        why.append(f"none fits with other {', '.join(f'--{name}' for name in tried)} either")
     return answer
+
+
+def _suggested(question: PlanQuestion, gpus: int, found: FittingLayouts | None) -> tuple[list[Row], list[str]]:
+    """Return changes besides the layout with which one fits, and the options that were tried, if layouts exist."""
+    if question.brief or not question.counts or found is None or not found.layouts:
+        return [], []
+    from napkin.commands.plan.remedies import suggest
+
+    return suggest(question, gpus)
 
 
 def ranked_answer(question: PlanQuestion, found: FittingLayouts) -> tuple[Answer, Scored]:
