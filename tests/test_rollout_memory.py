@@ -21,7 +21,8 @@ def test_the_engine_has_its_share_of_each_gpu() -> None:
     kept = found["memory/parameters"] + found["memory/optimizer"] + found["memory/overhead"]
     assert found["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + kept)
     phases = [found[f"memory/phase/{name}"] for name in ("rollout", "weight_transfer", "update")]
-    assert found["memory/total"] == max(phases)
+    assert found["memory/used"] == found["memory/total"] == max(phases)
+    assert found["memory/reserved"] < found["memory/phase/update"]  # the engine sleeps then
     away = values(f"memory {LINE} --rollout-offload optimizer,parameters")
     assert away["memory/phase/rollout"] == pytest.approx(found["memory/capacity"] / 2 + found["memory/overhead"])
 
@@ -42,8 +43,9 @@ def test_activations_leave_in_the_passes_and_states_between_them() -> None:
 
 
 def test_the_memory_of_a_phase_has_the_given_confidence_level() -> None:
-    """The update's ends are those of the same step of training at that level."""
-    wide, narrow = (run_line(f"memory {LINE} --confidence {level} --json").data for level in (90, 50))
+    """The update's ends are those of the same step of training at that level, where no engine is next to it."""
+    alone = f"memory {LINE} --rollout none --json --confidence"
+    wide, narrow = (run_line(f"{alone} {level}").data for level in (90, 50))
     update = "memory/phase/update"
     for name in ("low", "high"):
         assert narrow[name][update] == pytest.approx(narrow[name]["memory/used"], rel=1e-12)
@@ -188,7 +190,8 @@ def test_log_probabilities_have_the_memory_of_their_own_micro_batches() -> None:
     usual, wide = (values(f"memory {LINE}{more}") for more in ("", " --logprob-micro-batch 128"))
     ends = ("memory/low", "memory/high", "memory/phase/logprobs/low", "memory/phase/logprobs/high")
     changed = {name for name in usual if usual[name] != wide[name]}
-    assert changed == {"memory/phase/logprobs", "memory/total", *ends}
+    used = {f"memory/used{end}" for end in ("", "/low", "/high")}
+    assert changed == {"memory/phase/logprobs", "memory/total", *used, *ends}
     assert wide["memory/total"] == wide["memory/phase/logprobs"]
     as_update = values(f"memory {LINE} --logprob-micro-batch 1")
     assert as_update["memory/phase/logprobs"] == usual["memory/phase/logprobs"] < usual["memory/phase/update"]

@@ -43,4 +43,4 @@ def _used(step: PreparedStep, one: ForwardPass, away: Sequence[str]) -> Term:
         live = moment.live - moved
         flow = replace(flow, standing=live - moment.passing, passing=moment.passing - rank.bucket)
         found.append(figures_of(step.setup, ceiling(live), flow).used)
-    return max(found, key=lambda used: float(used.value))
+    return max(found, key=lambda used: float(used.value)).renamed("pass/used")

@@ -42,7 +42,7 @@ class Sharing:
 class RolloutFit:
     """The memory of a step.
 
-    update  of the trainer's passes      terms  of it, by path, without its total
+    update  of the trainer's passes      terms  of it, by path, without its total; what is used is the GPU's
     phases  of the step                  ends   their intervals, by path, and that of the total
     """
 
@@ -75,8 +75,10 @@ def weigh(
     ends = _ends(phases, used, fit.reported.ends["memory/used"], sharing.engine)
     low, high = max(low for low, _ in ends.values()), max(high for _, high in ends.values())
     verdict = verdict_of(low, high, capacity)
-    whole = {**fit.reported.ends, **ends, "memory/total": (low, high)}
-    return RolloutFit(fit, terms, tuple(phases), largest("memory/total", *phases), whole, verdict)
+    total = largest("memory/total", *phases)
+    terms["memory/used"] = total.renamed("memory/used")
+    whole = {**fit.reported.ends, **ends, **dict.fromkeys(("memory/used", "memory/total"), (low, high))}
+    return RolloutFit(fit, terms, tuple(phases), total, whole, verdict)
 
 
 def spanned(fit: RolloutFit, others: list[RolloutFit], capacity: Term) -> RolloutFit:
