@@ -11,7 +11,7 @@ from napkin.counting.params import params
 from napkin.counting.vision import params_of
 from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
-from tests.conftest import answered, model_of
+from tests.conftest import answered, model_of, run_line
 
 TEXT: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 2,
@@ -91,3 +91,10 @@ def test_a_network_beside_the_language_model_is_said_to_be_missing() -> None:
     assert params_of(whole)[-1].value == 8_931_813_888
     held = {"model_type": "janus", "text_config": TEXT, "vision_config": {"hidden_size": 48, "num_attention_heads": 4}}
     assert model_of(held).missing == "no image generator"
+
+
+@pytest.mark.parametrize("command", ["memory", "step"])
+def test_a_step_on_text_says_that_it_hears_nothing(command: str) -> None:
+    line = f"{command} qwen2-audio-7b --hardware h100 --gpus 8 --zero 3"
+    assert "no audio" in run_line(line).out
+    assert "no audio" not in run_line(line.replace("qwen2-audio-7b", "qwen-7b")).out

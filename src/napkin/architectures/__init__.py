@@ -23,7 +23,7 @@ from napkin.inputs.unread import settle
 from napkin.operations.frameworks import FRAMEWORKS
 from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model, Vision
-from napkin.operations.roles import AUDIO
+from napkin.operations.queries import hears
 from napkin.record import replace
 
 MODULES: dict[str, str] = _index.MODULES
@@ -100,7 +100,7 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
 
         stored = checkpoint_of(quantization, config.unlisted)
     alone = any(note.startswith(ALONE) for note in notes)
-    heard = any(op.role == AUDIO for op in model.stacks[-1].after)
+    heard = hears(model)
     missing = ("no vision tower" if heard else "language model only") if alone else ""
     missing = missing or (f"no {besides}" if besides else "")
     missing = missing or ("no audio encoder" if any(note.endswith(NO_AUDIO) for note in notes) else "")

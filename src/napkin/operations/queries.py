@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.roles import COLUMN, KEY, LM_HEAD, POSITION, QKV, ROW, VALUE
+from napkin.operations.roles import AUDIO, COLUMN, KEY, LM_HEAD, POSITION, QKV, ROW, VALUE
 from napkin.operations.work import Weight
 from napkin.record import record
 
@@ -33,6 +33,11 @@ def seen_operations(model: Model) -> list[Operation]:
 def is_head_matrix(op: Operation, weight: Weight) -> bool:
     """Return whether a weight is the matrix of the language model's head, which a tied embedding is too."""
     return op.role == LM_HEAD and weight.name == "weight"
+
+
+def hears(model: Model) -> bool:
+    """Return whether the model holds an audio encoder."""
+    return any(op.role == AUDIO for op in model.stacks[-1].after)
 
 
 def has_scan(model: Model) -> bool:
