@@ -273,3 +273,13 @@ def test_a_network_without_attention_has_no_scores() -> None:
     small = model(model_type="mamba", hidden_size=64, num_hidden_layers=2, vocab_size=256, state_size=16, expand=2)
     found = flops.step(small, flops.works(small, 1, 8))
     assert [found[f"flops/attention{of}"].value for of in ("", "/half", "/exact")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [((8,), ("entries",)), ((8, 4), ("rows", "columns")), ((2, 8, 4), ("blocks", "rows", "columns"))],
+)
+def test_dimensions_are_named_by_their_number(shape: tuple[int, ...], names: tuple[str, ...]) -> None:
+    found = weight_params("p", Weight("w", shape, copies=3))
+    assert [part.name for part in found.parts] == [f"p/w/{name}" for name in ("experts", *names)]
+    assert found.value == 3 * math.prod(shape)
