@@ -9,6 +9,7 @@ import pytest
 from napkin.architectures import build
 from napkin.counting.params import params
 from napkin.counting.vision import params_of
+from napkin.errors import NapkinError
 from napkin.inputs.model_file import preset_config
 from napkin.inputs.presets import preset
 from tests.conftest import answered, model_of, run_line
@@ -98,3 +99,16 @@ def test_a_step_on_text_says_that_it_hears_nothing(command: str) -> None:
     line = f"{command} qwen2-audio-7b --hardware h100 --gpus 8 --zero 3"
     assert "no audio" in run_line(line).out
     assert "no audio" not in run_line(line.replace("qwen2-audio-7b", "qwen-7b")).out
+
+
+@pytest.mark.parametrize("block", ["x", [1], 3, True])
+def test_a_block_that_is_no_mapping_is_named(block: object) -> None:
+    """A projector's block may be left out, which means its class's defaults; another type is said, not read as that."""
+    text = {**TEXT, "model_type": "granite"}
+    sound: dict[str, object] = {"model_type": "granite_speech", "text_config": text, "encoder_config": {}}
+    assert len(params_of(model_of(sound))) == 2
+    found = model_of({**sound, "projector_config": block})
+    assert params_of(found) == []
+    assert any(": projector_config: " in note and "is not a mapping" in note for note in found.notes)
+    with pytest.raises(NapkinError, match=r"encoder_config: .* is not a mapping"):
+        model_of({**sound, "encoder_config": block})

@@ -23,7 +23,7 @@ from napkin.inputs.unread import settle
 from napkin.operations.frameworks import FRAMEWORKS
 from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model, Vision
-from napkin.operations.queries import hears
+from napkin.operations.queries import heard_operations
 from napkin.record import replace
 
 MODULES: dict[str, str] = _index.MODULES
@@ -34,8 +34,8 @@ WRAPPERS: dict[str, str] = _index.WRAPPERS
 NO_AUDIO = "its audio encoder is counted nowhere"
 HEARD_IN = ("audio_config", "encoder_config")
 """Where files describe an audio encoder."""
-_PREDICTION = "mtp_config"
 QUANTIZED = "quantization_config"
+_PREDICTION = "mtp_config"
 """Where a published file describes its multi-token prediction layers, outside of the language model's fields."""
 
 _SCORING = ("Classification", "QuestionAnswering", "QuestionAnsweringSimple", "MultipleChoice")
@@ -100,7 +100,7 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
 
         stored = checkpoint_of(quantization, config.unlisted)
     alone = any(note.startswith(ALONE) for note in notes)
-    heard = hears(model)
+    heard = heard_operations(model)
     missing = ("no vision tower" if heard else "language model only") if alone else ""
     missing = missing or (f"no {besides}" if besides else "")
     missing = missing or ("no audio encoder" if any(note.endswith(NO_AUDIO) for note in notes) else "")
@@ -110,9 +110,7 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
 def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | None:
     """Return the vision tower and projector of a multimodal config, where napkin knows them, and say so. `kind`: the
     model_type that the file states."""
-    while "vision_config" not in config.fields and config.children:
-        config = config.children[0]  # a model of more senses holds one of images and text, an encoder may see
-        kind = config.model_type
+    config, kind = _with_block(config, kind, "vision_config")
     if "vision_config" not in config.fields:
         return None
     from napkin.architectures.vision import vision_of
@@ -133,12 +131,18 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
     return found
 
 
+def _with_block(config: Config, kind: str, *blocks: str) -> tuple[Config, str]:
+    """Return the outermost configuration that has one of these blocks, or the innermost one, and its model_type."""
+    while not any(block in config.fields for block in blocks) and config.children:
+        config = config.children[0]  # a model of more senses holds one of images and text, an encoder may see
+        kind = config.model_type
+    return config, kind
+
+
 def _heard(config: Config, kind: str, model: Model) -> Model:
     """Return the model with the audio encoder of a multimodal config, where napkin knows it, and say so. `kind`: the
     model_type that the file states."""
-    while not any(block in config.fields for block in HEARD_IN) and config.children:
-        config = config.children[0]
-        kind = config.model_type
+    config, kind = _with_block(config, kind, *HEARD_IN)
     if not any(block in config.fields for block in HEARD_IN):
         return model
     from napkin.architectures.audio import with_audio

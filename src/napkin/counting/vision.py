@@ -6,7 +6,7 @@ from __future__ import annotations
 from napkin.counting.flops import EXACT, layer_forward, operation_flops, summed
 from napkin.counting.params import PARAM, layer_params, params, weight_params
 from napkin.operations.model import Model
-from napkin.operations.roles import AUDIO
+from napkin.operations.queries import heard_operations
 from napkin.operations.work import Work
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply
 
@@ -20,12 +20,7 @@ def params_of(model: Model) -> list[Term]:
         vision = add("params/vision", *(_params(part) for part in model.vision.parts))
         total = add("params/total_with_vision", total, vision)
         found += [vision, total]
-    audio = [
-        weight_params("params/audio", weight)
-        for op in model.stacks[-1].after
-        if op.role == AUDIO
-        for weight in op.weights()
-    ]
+    audio = [weight_params("params/audio", weight) for op in heard_operations(model) for weight in op.weights()]
     if audio:
         heard = add("params/audio", *audio)
         found += [heard, add("params/total_with_audio", total, heard)]

@@ -221,6 +221,13 @@ class Config:
             raise self.wrong(field, f"{printable(repr(value), 60)} is not a mapping")
         return value
 
+    def block(
+        self, field: str, model_type: str, defaults: Mapping[str, Any], aliases: Mapping[str, str] | None = None
+    ) -> Config:
+        """Return a mapping as a configuration of its own, with its class's defaults; empty if it is left out."""
+        fields = self.mapping(field, required=False) or {}
+        return Config(self.name, self.document, fields, model_type, defaults, aliases or {}, (*self.prefix, field))
+
     def must_be(self, field: str, *values: object) -> None:
         """Refuse (3) a value other than `values`, the only ones that napkin understands, if the class reads it. The
         field may be omitted."""

@@ -35,9 +35,9 @@ def is_head_matrix(op: Operation, weight: Weight) -> bool:
     return op.role == LM_HEAD and weight.name == "weight"
 
 
-def hears(model: Model) -> bool:
-    """Return whether the model holds an audio encoder."""
-    return any(op.role == AUDIO for op in model.stacks[-1].after)
+def heard_operations(model: Model) -> list[Operation]:
+    """Return what the model holds of an audio encoder."""
+    return [op for op in model.stacks[-1].after if op.role == AUDIO]
 
 
 def has_scan(model: Model) -> bool:

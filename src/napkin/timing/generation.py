@@ -30,8 +30,8 @@ DECODE = "each step reads every weight that it uses and the whole cache: Pope et
 ALL_REDUCES = 2
 """All-reduces per layer: after attention and after the MLP (Shoeybi et al. 2019, arXiv:1909.08053, section 3)."""
 
-EAGER = 0.75e-3
 EAGER_SOURCE = "vllm-project/vllm-omni issue 7960, A800: 22 to 23 ms a token for 28 layers, 19 to 20 for 24"
+EAGER = 0.75e-3
 """Seconds in which vLLM's host launches the kernels of a layer one by one: the slope of these two models' steps of one
 sequence, which wait for the host (13 and 6 ms with graphs)."""
 

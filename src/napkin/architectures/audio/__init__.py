@@ -23,14 +23,13 @@ def with_audio(model: Model, config: Config, kind: str) -> tuple[Model, bool] | 
     """Return a model of one stack that also holds the audio encoder of a multimodal config of this model_type, and
     whether its class sees images too; None, where napkin does not know it."""
     hearing = HEARINGS.get(kind)
-    block = config.raw(hearing.block, required=False) if hearing is not None else None
-    if hearing is None or not isinstance(block, dict) or len(model.stacks) > 1:
+    block = config.mapping(hearing.block, required=False) if hearing is not None else None
+    if hearing is None or block is None or len(model.stacks) > 1:
         return None
     named = block.get("model_type")
     encoder = ENCODERS[named if isinstance(named, str) and named in ENCODERS else hearing.encoder]
-    place = (config.name, config.document)
-    outer = Config(*place, config.fields, kind, hearing.fields, {}, config.prefix)
-    inner = Config(*place, block, "", encoder.defaults, encoder.aliases, (*config.prefix, hearing.block))
+    outer = Config(config.name, config.document, config.fields, kind, hearing.fields, {}, config.prefix)
+    inner = config.block(hearing.block, "", encoder.defaults, encoder.aliases)
     try:
         shapes = encoder.shapes(inner)
         project = hearing.project(Hears(outer, inner, encoder.width(inner), model.hidden))

@@ -88,8 +88,7 @@ def gemma4(of: Hears) -> Shapes:
 
 def granite(of: Hears) -> Shapes:
     """Return Granite Speech's: queries of a Q-former (arXiv:2301.12597) attend to a window of frames."""
-    block = of.config.raw("projector_config", required=False)
-    former = Config(of.config.name, of.config.document, block or {}, "projector_config", QFORMER, {}, ())
+    former = of.config.block("projector_config", "projector_config", QFORMER)
     width, layers = former.integer("hidden_size"), former.integer("num_hidden_layers")
     seen, every = former.integer("encoder_hidden_size"), former.integer("cross_attention_frequency")
     former.must_be("use_qformer_text_input", False)

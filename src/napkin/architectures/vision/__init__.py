@@ -23,17 +23,16 @@ MOST_READ = 100
 def vision_of(config: Config, kind: str, hidden: int) -> Vision | None:
     """Return what a multimodal config of this model_type does with images; None, where napkin does not know it.
     `hidden`: the width of the language model."""
-    sight, block = SIGHTS.get(kind), config.raw("vision_config", required=False)
-    if sight is None or not isinstance(block, dict):
+    sight, block = SIGHTS.get(kind), config.mapping("vision_config", required=False)
+    if sight is None or block is None:
         return None
     named = block.get("model_type") or sight.tower
     if named == kind or not sight.named:  # published files repeat the model's own type here
         named = sight.tower
     if not isinstance(named, str) or named not in TOWERS:
         return None
-    place = (config.name, config.document)
-    outer = Config(*place, config.fields, kind, sight.fields, {}, config.prefix)
-    inner = Config(*place, block, named, TOWERS[named].defaults, {}, (*config.prefix, "vision_config"))
+    outer = Config(config.name, config.document, config.fields, kind, sight.fields, {}, config.prefix)
+    inner = config.block("vision_config", named, TOWERS[named].defaults)
     try:
         found = sight.build(outer, inner, hidden) if sight.build else _projected(outer, inner, sight, hidden)
         return replace(found, across=sight.across)

@@ -7,7 +7,6 @@ tower's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from napkin.architectures.arrangements import post_norm, pre_norm
@@ -41,13 +40,6 @@ PERCEIVER = {
 }  # fmt: skip
 
 
-def _nested(sees: Sees, field: str, defaults: Mapping[str, object]) -> Config:
-    """Return a block of config.json with its class's defaults, which it may leave out altogether."""
-    block, config = sees.config.raw(field, required=False), sees.config
-    fields = block if isinstance(block, dict) else {}
-    return Config(config.name, config.document, fields, field, defaults, {}, (*config.prefix, field))
-
-
 def _queries(count: int, width: int) -> Parameters:
     return Parameters("queries", (), (("weight", (count, width)),), REPLICATED)
 
@@ -79,7 +71,7 @@ def _joined(made: Block, normed: NormStyle | None, width: int, source: str) -> O
 def qformer(sees: Sees, instructed: bool = False) -> Projected:
     """Return a Q-former (arXiv:2301.12597): BERT over learned queries, some layers of which attend to the tower's
     results too, and a linear layer. `instructed`: it has tables and MLPs for an instruction's tokens, which wait."""
-    config = _nested(sees, "qformer_config", BERT)
+    config = sees.config.block("qformer_config", "qformer_config", BERT)
     width, heads, rows = (config.integer(f) for f in ("hidden_size", "num_attention_heads", "vocab_size"))
     inner, function, every = (
         config.integer("intermediate_size"), config.text("hidden_act"), config.integer("cross_attention_frequency"),
@@ -126,7 +118,7 @@ def qformer(sees: Sees, instructed: bool = False) -> Projected:
 
 def perceiver(sees: Sees) -> Projected:
     """Return Idefics 2's: a gated MLP over each patch, and layers in which latents attend to patches and latents."""
-    config, hidden = _nested(sees, "perceiver_config", PERCEIVER), sees.hidden
+    config, hidden = sees.config.block("perceiver_config", "perceiver_config", PERCEIVER), sees.hidden
     text = sees.config.raw("text_config", required=False)
     stated = text if isinstance(text, dict) else {}
     inner, function = stated.get("intermediate_size", 14_336), stated.get("hidden_act", "silu")

@@ -95,8 +95,7 @@ def impossible(
     answer.extra["nearest"] = what
     if tried:
         answer.extra["suggestions"] = rows
-    if tried and not rows:
-        why.append(f"none fits with other {', '.join(f'--{name}' for name in tried)} either")
+        why += [] if rows else [f"none fits with other {', '.join(f'--{name}' for name in tried)} either"]
     return answer
 
 

@@ -10,7 +10,7 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
 from napkin.operations.model import Model
-from napkin.operations.queries import hears
+from napkin.operations.queries import heard_operations
 from napkin.options.training import FROZEN, TASKED
 from napkin.term import Term
 from napkin.training.tasks import Passes
@@ -224,7 +224,7 @@ def read_images(inputs: Inputs, model: Model) -> tuple[int, int]:
 def read_images_of_sequence(inputs: Inputs, model: Model, seq: int) -> tuple[int, int]:
     """Return the same for sequences of `seq` tokens, which hold the images' tokens."""
     images, tokens = read_images(inputs, model)
-    if hears(model):
+    if heard_operations(model):
         inputs.assume("no audio")
     if model.vision is None or not images:
         inputs.depends(("image-tokens",), False, "there are no images", "--images 1")

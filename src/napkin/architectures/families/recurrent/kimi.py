@@ -6,7 +6,7 @@ Field names and arrangements are facts of the classes of Hugging Face transforme
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from napkin.architectures.attention_parts import OutputGate, Rope
@@ -52,7 +52,7 @@ def _read_kimi(config: Config) -> Hybrid:
         "num_heads": config.integer("linear_num_heads"),
         "short_conv_kernel_size": config.integer("linear_conv_kernel_dim"),
     }
-    stated_kinds = None if stated is None else _stated(config, stated, sizes, layers)
+    stated_kinds = None if stated is None else _stated(config, sizes, layers)
     delta = KimiDelta(
         width=width(config),
         heads=sizes["num_heads"],
@@ -129,12 +129,10 @@ def _check_bailing(config: Config) -> None:
     config.ignore("rope_theta", "partial_rotary_factor", "kda_lower_bound", "mtp_loss_scaling_factor")
 
 
-def _stated(config: Config, stated: Mapping[str, object], sizes: dict[str, int], layers: int) -> Sequence[str] | None:
+def _stated(config: Config, sizes: dict[str, int], layers: int) -> Sequence[str] | None:
     """Read Kimi's published files: sizes of the linear layers, put into `sizes`, and each layer's kind by its number
     from 1; what they say wins over the class's own fields."""
-    inside = Config(
-        config.name, config.document, stated, config.model_type, {}, {}, (*config.prefix, "linear_attn_config")
-    )
+    inside = config.block("linear_attn_config", config.model_type, {})
     config.children.append(inside)
     for field in sizes:
         if inside.has(field):
