@@ -73,7 +73,7 @@ def tuned(operations: tuple[Operation, ...], setup: Setup, tuning: Tuning) -> Lo
     every rank."""
     width = sized(1, setup.precision.frozen or setup.precision.param)
     stored = stored_bytes(tuning.quantized) if tuning.quantized else width
-    apart = 0.0 if tuning.library == "torchao" else scale_bytes(tuning.quantized)
+    apart = scale_bytes(tuning.quantized) if tuning.quantizer.scales_apart else 0.0
     trained: list[Weight] = []
     saved: list[Weight] = []
     frozen: Number = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.operations.quantizers import QUANTIZERS, Quantizer
 from napkin.record import record
 
 
@@ -16,9 +17,7 @@ class Tuning:
     targets    modules that adapters are on; () for all linear layers, where `parameters` is () too
     parameters  (path's end, times the rank) of parameters that it adapts: experts in one tensor, routers
     quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
-    library    whose quantized products: bitsandbytes (as of 2023: they keep their input though the weight is frozen,
-               and the head is one of them), transformers or torchao (neither: bitsandbytes/autograd/_functions.py,
-               MatMul4Bit; transformers/integrations/bitsandbytes.py leaves the head alone)
+    library    whose quantized products: a name of QUANTIZERS (quantizers.py)
     kept_in    number format of LoRA's matrices if it is not that of the network: they are multiplied in it, and what
                they read is cast to it, or, under `autocast`, cast on to the network's again: a copy for each layer
                (peft 0.21, tuners/lora/layer.py, _cast_input_dtype)
@@ -100,8 +99,14 @@ class Tuning:
         return self.targeted and not self.targets and not self.parameters
 
     @property
+    def quantizer(self) -> Quantizer:
+        """Whose quantized layers the frozen network has."""
+        return QUANTIZERS[self.library]
+
+    @property
     def keeps(self) -> bool:
-        return bool(self.quantized) and self.library == "bitsandbytes"
+        """Whether frozen quantized products keep their input."""
+        return bool(self.quantized) and self.quantizer.saves_input
 
     @property
     def keeps_last(self) -> bool:
@@ -118,13 +123,13 @@ class Tuning:
 
     @property
     def keeps_int8(self) -> bool:
-        """Whether frozen products are those of LLM.int8() as transformers runs them, which keep their input."""
-        return self.quantized == "int8" and self.library == "transformers"
+        """Whether frozen products are those of LLM.int8(), which keep their input."""
+        return self.quantized == "int8" and self.quantizer.saves_int8
 
     @property
     def dequantized_bytes(self) -> int:
-        """Bytes of a quantized weight while its product runs: in bf16; bitsandbytes makes fp16 of it first."""
-        return (4 if self.library == "bitsandbytes" else 2) if self.quantized else 0
+        """Bytes of a quantized weight while its product runs."""
+        return self.quantizer.dequantized if self.quantized else 0
 
 
 PREFIX = "prefix"

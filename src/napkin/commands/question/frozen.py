@@ -150,7 +150,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     if word == "hf" and method == "lora":
         check_parameters(tuning)
         check_runs(tuning, model, implementation)
-    if library == "transformers":
+    if tuning.quantizer.peft:
         _check_counted(inputs, model.family, targets)
     return replace(implementation, tuning=tuning)
 

@@ -181,8 +181,8 @@ def lookup_rank(op: Operation, tuning: Tuning) -> int:
 
 
 def is_unquantized(op: LinearLayer, tuning: Tuning) -> bool:
-    """Return whether a frozen product's weight is stored as it was: the head's, except bitsandbytes."""
-    return not tuning.quantized or op.bare or (op.shard == VOCABULARY and tuning.library != "bitsandbytes")
+    """Return whether a frozen product's weight is stored as it was: the head's, unless the quantizer takes it."""
+    return not tuning.quantized or op.bare or (op.shard == VOCABULARY and not tuning.quantizer.head)
 
 
 def stored_format(op: Operation, implementation: Implementation, tuning: Tuning) -> str:
