@@ -19,6 +19,8 @@ from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.teams import thread_of
 from napkin.footprint.allocator import CONTEXT, CONTEXT_EAGER
 from napkin.inputs.load import Document
+from napkin.operations.frameworks import FRAMEWORKS
+from napkin.operations.implementations import HF
 from napkin.training.layout import Layout
 from napkin.training.trainers import TRAINERS
 from tests.conftest import preset as network
@@ -41,7 +43,7 @@ def a_row(**layout: Any) -> RowFields:
     ],
 )
 def test_classes_before_4_36_attend_step_by_step(layout: dict[str, str], kernel: str) -> None:
-    assert attention_of(a_row(**layout), "hf") == kernel
+    assert attention_of(a_row(**layout), HF) == kernel
 
 
 @pytest.mark.parametrize(
@@ -62,23 +64,22 @@ def test_padding_is_a_mask_for_torchs_own_attention(
 ) -> None:
     row = a_row(**layout)
     lengths = RowLengths(300, (900, 600, 1200), varied=True, padded=True)
-    assert gets_mask(row, implementation, lengths, Layout(seq=300, micro=micro)) is masked
+    code = FRAMEWORKS.get(implementation, HF)
+    assert gets_mask(row, code, lengths, Layout(seq=300, micro=micro)) is masked
     packed = RowLengths(300, (300, 300, 300))
-    assert gets_mask(row, implementation, packed, Layout(seq=300, micro=micro)) is ("mask" in str(layout))
+    assert gets_mask(row, code, packed, Layout(seq=300, micro=micro)) is ("mask" in str(layout))
 
 
 def test_other_implementations_have_kernels_of_their_own() -> None:
-    assert attention_of(a_row(versions="transformers 4.30"), "torchtune") == "flash"
+    assert attention_of(a_row(versions="transformers 4.30"), FRAMEWORKS["torchtune"]) == "flash"
 
 
 def test_a_class_drops_as_its_default_configuration_says() -> None:
     """BertConfig: hidden_dropout_prob and attention_probs_dropout_prob 0.1; OPTConfig: dropout 0.1; LlamaConfig: 0."""
-    shares = {
-        name: dropout_of(a_row(), network(name), "hf") for name in ("bert-large-uncased", "opt-1.3b", "llama3-8b")
-    }
+    shares = {name: dropout_of(a_row(), network(name), HF) for name in ("bert-large-uncased", "opt-1.3b", "llama3-8b")}
     assert shares == {"bert-large-uncased": 0.1, "opt-1.3b": 0.1, "llama3-8b": 0.0}
-    assert dropout_of(a_row(dropout=0), network("opt-1.3b"), "hf") == 0
-    assert dropout_of(a_row(), network("opt-1.3b"), "megatron") == 0
+    assert dropout_of(a_row(dropout=0), network("opt-1.3b"), HF) == 0
+    assert dropout_of(a_row(), network("opt-1.3b"), FRAMEWORKS["megatron"]) == 0
 
 
 def test_cuda_loads_all_kernels_before_torch_1_13() -> None:
@@ -94,11 +95,11 @@ def test_optimizers_loop_over_tensors_before_torch_2() -> None:
 
 def test_a_run_that_states_neither_kernel_nor_version_may_be_of_2023() -> None:
     loop, swift = TRAINERS["hf-trainer"], TRAINERS["ms-swift"]
-    assert may_be_old(a_row(), loop, "hf")
-    assert may_be_old(a_row(attention="eager"), loop, "hf")  # which is all that its classes knew
-    assert not may_be_old(a_row(attention="sdpa"), loop, "hf")
-    assert not may_be_old(a_row(versions="transformers 4.45"), loop, "hf")
-    assert not may_be_old(a_row(), swift, "hf")
+    assert may_be_old(a_row(), loop, HF)
+    assert may_be_old(a_row(attention="eager"), loop, HF)  # which is all that its classes knew
+    assert not may_be_old(a_row(attention="sdpa"), loop, HF)
+    assert not may_be_old(a_row(versions="transformers 4.45"), loop, HF)
+    assert not may_be_old(a_row(), swift, HF)
 
 
 def validated(path: str) -> list[dict[str, Any]]:

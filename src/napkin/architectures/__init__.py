@@ -21,7 +21,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.inputs.unread import settle
 from napkin.operations.frameworks import FRAMEWORKS
-from napkin.operations.implementations import HF, Implementation
+from napkin.operations.implementations import HF, HUGGING_FACE, Implementation
 from napkin.operations.model import Model, Vision
 from napkin.operations.queries import heard_operations
 from napkin.record import replace
@@ -183,7 +183,7 @@ def architecture_of(config: Config) -> Architecture:
 
 def implementation_of(implementation: str, model_type: str) -> Implementation:
     """Return how an implementation runs a model_type: `hf` differs from one to the next, frameworks do not."""
-    if implementation != "hf":
+    if implementation != HUGGING_FACE:
         return FRAMEWORKS[implementation]
     wrapper = wrapper_of(model_type)
     if wrapper is not None:

@@ -14,6 +14,7 @@ from napkin.evidence.predictions import one_run
 from napkin.footprint import allocator, memory
 from napkin.footprint.prepared import prepare
 from napkin.inputs.hardware import Hardware
+from napkin.operations.implementations import HUGGING_FACE
 from napkin.operations.model import Model, stack_of
 from napkin.training import optimizer_names
 from napkin.training.layout import Layout
@@ -104,7 +105,7 @@ def predict(model: Model, plan: StepPlan, variant: str) -> Prediction:
     optimizer, _ = optimizer_names.find("adamw")
     compiled = variant == "compiled"
     setup = Setup(
-        implementation=implementation_of("hf", model.family),
+        implementation=implementation_of(HUGGING_FACE, model.family),
         layout=Layout(seq=plan.sequence, micro=plan.micro_batch, recompute=recompute(plan.recompute)),
         precision=precision(plan.precision),
         optimizer=optimizer,

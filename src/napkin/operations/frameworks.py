@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import HUGGING_FACE, Implementation
 from napkin.record import replace
 
 _LIBRARY = Implementation(buffers=(), norms_last=False, closure=(), counted=())
 """The layers of a training library: no buffers, norms where they run, nothing that a checkpointed layer refers to."""
 _NANOGPT = replace(
     _LIBRARY,
+    name="nanogpt",
     buffers=(("masks", ""),),
     weights_to="attention",
     embeddings="loss",
@@ -24,6 +25,7 @@ _NANOGPT = replace(
 )
 _MEGATRON = replace(
     _LIBRARY,
+    name="megatron",
     softmax="narrowed",
     written=False,
     norms="fused",
@@ -50,10 +52,13 @@ transformer/module.py, Float16Module: what the last stage returns is cast to fp3
 labels (verl workers/actor/megatron_actor.py, logits_processor; THUDM/slime slime/utils/ppo_utils.py).
 models/gpt/gpt_model.py: the head is a tensor_parallel.ColumnParallelLinear, no layer of TransformerEngine;
 transformer/moe/moe_utils.py, RouterGatingLinearFunction: the router's input is saved as it is given."""
-_MEGATRON_2022 = replace(_MEGATRON, gathers_heads=False, loss="vocabulary")
-_NANOTRON = replace(_MEGATRON, gathers_heads=False, swiglu="split", gather_again=False, loss="sharded", log_probs="")
+_MEGATRON_2022 = replace(_MEGATRON, name="megatron-2022", gathers_heads=False, loss="vocabulary")
+_NANOTRON = replace(
+    _MEGATRON, name="nanotron", gathers_heads=False, swiglu="split", gather_again=False, loss="sharded", log_probs=""
+)
 _TITAN = replace(
     _LIBRARY,
+    name="torchtitan",
     rotary="kernel",
     tokens_first=True,
     shifted=False,
@@ -63,9 +68,10 @@ _TITAN = replace(
 )
 """pytorch/torchtitan torchtitan/components/quantization/float8.py: filter_fqns, in every recipe ["output"], of mixtures
 also "router.gate"; float8.py of 2024 and torchtune torchtune/training/quantization.py: fqn != "output"."""
-_TORCHTUNE = replace(_TITAN, few_heads="repeated", parallel_loss=False, gathers_keys=False)
+_TORCHTUNE = replace(_TITAN, name="torchtune", few_heads="repeated", parallel_loss=False, gathers_keys=False)
 _LITGPT = replace(
     _LIBRARY,
+    name="litgpt",
     norms="fp32",
     joins=True,
     written=False,
@@ -77,13 +83,7 @@ _LITGPT = replace(
 """Lightning-AI/litgpt litgpt/model.py, GPT: wte and lm_head are two modules; scripts/convert_hf_checkpoint.py copies a
 tied head's weight, and finetune/*.py load both (tie_embeddings is an argument of pretrain.py alone)."""
 FRAMEWORKS: dict[str, Implementation] = {
-    "nanogpt": _NANOGPT,
-    "megatron": _MEGATRON,
-    "megatron-2022": _MEGATRON_2022,
-    "nanotron": _NANOTRON,
-    "torchtitan": _TITAN,
-    "torchtune": _TORCHTUNE,
-    "litgpt": _LITGPT,
+    one.name: one for one in (_NANOGPT, _MEGATRON, _MEGATRON_2022, _NANOTRON, _TITAN, _TORCHTUNE, _LITGPT)
 }
 """Implementations other than transformers': the same for all models that they run."""
-IMPLEMENTATIONS = ("hf", *FRAMEWORKS)
+IMPLEMENTATIONS = (HUGGING_FACE, *FRAMEWORKS)

@@ -65,6 +65,8 @@ ONE_KERNEL = ("fused", "overwritten", "remade")
 """How an activation and the multiplication that reads it run as one kernel."""
 OVERWRITES = ("overwritten", "remade")
 """Of these, the ones that write their gradients over both inputs."""
+HUGGING_FACE = "hf"
+"""The name of transformers' own classes among implementations."""
 JOINED, APART = "joined", "apart"
 STACKED = (JOINED, APART)
 """How experts run one after the other whose weights are one tensor."""
@@ -75,6 +77,8 @@ class Implementation:
     """How one class or framework runs a network, where implementations differ.
 
     What only one family does is a function in that family's module, which records the operations on the tape.
+
+    name         as `--implementation` names it: hf for every class of transformers
 
     Eager attention
     softmax      fp32: in fp32, asked of the kernel, the result cast back · native: in the scores' type, under autocast
@@ -237,6 +241,7 @@ class Implementation:
                  if the table of class_facts.py says so for each mode
     """
 
+    name: str = HUGGING_FACE
     softmax: str = "fp32"
     mask: str = ""
     written: bool = True
@@ -314,6 +319,11 @@ class Implementation:
     norms_inline: bool = False
     embeddings: str = "layers"
     counted: tuple[str, ...] | None = None
+
+    @property
+    def of_transformers(self) -> bool:
+        """Whether it is a class of transformers."""
+        return self.name == HUGGING_FACE
 
 
 HF = Implementation(kernel_mask="long", late=True, wakes=True, gathers_keys=True)

@@ -61,7 +61,7 @@ def usual_choices(question: LayoutQuestion, request: Request, winner: Scored) ->
             yield UsualChoice(name, again.word, "", f"is not a valid layout: {obstacle(request, only)}")
             continue
         capacity = question.hardware.capacity
-        found = evaluate(request.model, question.setup(layout), request.implementation, capacity)
+        found = evaluate(request.model, question.setup(layout), capacity)
         used = float(found.reported.used.value)
         if found.verdict == NOT:
             needs = f"needs {human(used, 'byte')}, {human(used - capacity, 'byte')} too much"

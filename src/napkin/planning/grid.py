@@ -58,7 +58,6 @@ class Request:
     batch    sequences in a step, or None: each layout takes its largest batch up to `most`
     only     the allowed value by degree        below    the largest value by degree
     deep     whether ZeRO-3 may be combined with a pipeline
-    implementation  of the model, by name
     """
 
     model: Model
@@ -72,7 +71,6 @@ class Request:
     only: Mapping[str, int]
     below: Mapping[str, int]
     deep: bool = True
-    implementation: str = ""
     sharded: tuple[tuple[tuple[int, ...], Setup], ...] = ()
     stages: tuple[int, ...] = ANY
 

@@ -61,7 +61,7 @@ def used(request: Request, block: Block, capacity: float, wanted: Array) -> Used
 def _width(request: Request, block: Block, micro: int) -> Width:
     """Return the interval widths of the figures of a block, with micro-batches of this many sequences."""
     alike = block.layout.replaced(micro=micro, dp=request.gpus, **dict.fromkeys(("tp", "pp", "cp", "ep", "vp"), 1))
-    return width_of(request.model, replace(request.setup, layout=alike), request.implementation)
+    return width_of(request.model, replace(request.setup, layout=alike))
 
 
 def _used(request: Request, block: Block, capacity: float, wanted: Array, width: Width) -> Used:

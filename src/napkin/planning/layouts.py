@@ -144,7 +144,7 @@ def _timed_step(question: LayoutQuestion, layout: Layout) -> StepTime:
 
 def _evaluated(question: LayoutQuestion, layout: Layout) -> Scored:
     model, setup = question.request.model, question.setup(layout)
-    fit = evaluate(model, setup, question.request.implementation, question.hardware.capacity)
+    fit = evaluate(model, setup, question.hardware.capacity)
     return _of_memory(question, layout, fit.reported.used.value, fit.verdict)
 
 

@@ -57,7 +57,6 @@ class RolloutFit:
 def weigh(
     model: Model,
     setups: tuple[Setup, Setup],
-    implementation: str,
     sharing: Sharing,
     capacity: Term,
     source: str = "",
@@ -68,7 +67,7 @@ def weigh(
     times: factor on the width of the update's interval."""
     most = int(capacity.value)
     setup, passing = setups
-    fit = with_wider_ends(verdicts.evaluate(model, setup, implementation, most), times, most)
+    fit = with_wider_ends(verdicts.evaluate(model, setup, most), times, most)
     terms = terms_of(fit, source)
     used = terms.pop("memory/total").renamed("update/used")
     phases = _phases(sharing, terms, used, used_in_passes(model, passing, sharing.away), capacity)

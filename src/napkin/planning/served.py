@@ -6,6 +6,7 @@ from napkin.architectures import implementation_of
 from napkin.errors import UNDECIDED
 from napkin.footprint import allocator, kv_cache, served_weights
 from napkin.footprint.served_weights import StoredWeights
+from napkin.operations.implementations import HUGGING_FACE
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.planning import enlarge, verdicts
@@ -17,7 +18,7 @@ from napkin.timing.generation import DECODE
 def undivided_when_served(model: Model, ranks: int) -> str:
     """Return what this many tensor-parallel ranks of an engine cannot divide, or "". An engine replicates keys and
     values if it has more ranks than their heads."""
-    return undivided(model, replace(implementation_of("hf", model.family), gathers_heads=True), ranks)
+    return undivided(model, replace(implementation_of(HUGGING_FACE, model.family), gathers_heads=True), ranks)
 
 
 @record

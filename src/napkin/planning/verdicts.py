@@ -64,12 +64,12 @@ def _is_traced_with_images(model: Model, setup: Setup) -> bool:
     return traced and setup.attention in (FLASH, EAGER) and not setup.dropout and not setup.asleep
 
 
-def width_of(model: Model, setup: Setup, implementation: str) -> Width:
+def width_of(model: Model, setup: Setup) -> Width:
     """Return the interval widths of the figures. If nothing else is uncertain, the width of live bytes is the error on
     traced steps of the same code."""
     counted = is_measured(model, setup) and setup.attention in setup.implementation.kernels
     width = setup.widths[0 if setup.layout.gpus == 1 else 1][0 if counted else 1]
-    if implementation != "hf" or not counted or width.live != EXACT.live:
+    if not setup.implementation.of_transformers or not counted or width.live != EXACT.live:
         return width
     error = traced_error(model.family)
     return replace(width, live=(-error, error))
@@ -117,7 +117,6 @@ def figures_of(
 def evaluate(
     model: Model,
     setup: Setup,
-    implementation: str,
     capacity: Number | None,
     context: Figure = CONTEXT,
 ) -> Fit:
@@ -125,7 +124,7 @@ def evaluate(
     without any cache already exceed the capacity. context: of CUDA."""
     step = prepare(model, setup)
     rank = worst_rank(step)
-    width, copies = width_of(model, setup, implementation), narrow_copies(setup, rank)
+    width, copies = width_of(model, setup), narrow_copies(setup, rank)
     found = figures_of(setup, rank.live, rank.flow(setup), width, copies, context)
     if capacity is not None:
         found = allocator.within(found, capacity)

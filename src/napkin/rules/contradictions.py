@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from napkin.architectures import implementation_of
 from napkin.inputs.peaks import peak_name
 from napkin.operations.frameworks import IMPLEMENTATIONS
-from napkin.operations.implementations import FLASH, FLASH_2, Implementation
+from napkin.operations.implementations import FLASH, FLASH_2, HUGGING_FACE, Implementation
 from napkin.operations.queries import learned_positions, undivided
 from napkin.rules.case import Options, Stated
 from napkin.rules.numbers import divisors, nearest
@@ -66,7 +66,7 @@ def _implementation(stated: Stated) -> Implementation:
     framework = stated.framework
     if framework is not None and "implementation" not in stated.texts:
         word = framework.implementation
-    return implementation_of(word if word in IMPLEMENTATIONS else "hf", stated.model.family)
+    return implementation_of(word if word in IMPLEMENTATIONS else HUGGING_FACE, stated.model.family)
 
 
 def _runs(stated: Stated, **degrees: int) -> bool:

@@ -76,7 +76,7 @@ def _wide_weights(case: Configuration) -> Iterator[Hit]:
 
 def _logits(case: Configuration) -> Iterator[Hit]:
     setup, vocabulary = case.setup, case.model.vocabulary
-    plain = not setup.implementation.loss and setup.framework.implementation == "hf" and case.layout.tp == 1
+    plain = not setup.implementation.loss and setup.framework.of_transformers and case.layout.tp == 1
     if plain and vocabulary >= LARGE_VOCABULARY and not case.model.outputs:
         said = f"the loss keeps logits over {vocabulary:,} token ids"
         yield Hit(said, "loss", ({"loss": "fused"},))

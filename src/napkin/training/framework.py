@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import HUGGING_FACE, Implementation
 from napkin.options.modules import CORE_ATTENTION
 from napkin.record import record, replace
 from napkin.training.precision import Precision
@@ -166,7 +166,7 @@ class Framework:
     name: str
     says: str
     source: str
-    implementation: str = "hf"
+    implementation: str = HUGGING_FACE
     attention: str = "flash"
     dropout: float = 0.0
     partition: str = EVEN
@@ -217,6 +217,11 @@ class Framework:
     divided_loss: str = ""
     editions: tuple[Edition, ...] = ()
     earlier: tuple[Earlier, ...] = ()
+
+    @property
+    def of_transformers(self) -> bool:
+        """Whether it trains classes of transformers, not layers of its own."""
+        return self.implementation == HUGGING_FACE
 
     @property
     def under_library(self) -> bool:

@@ -5,6 +5,7 @@ The formulas of memory.py are the same for all; a record says which tensors exis
 
 from __future__ import annotations
 
+from napkin.operations.implementations import HUGGING_FACE
 from napkin.options.modules import MODULES
 from napkin.record import replace
 from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Divisions, Earlier, Edition, Framework
@@ -262,7 +263,7 @@ def unnamed(divided: bool, sharded: bool, alone: bool) -> tuple[Framework, Frame
     hold complete parameters, an fp32 buffer that accumulates gradients."""
     says = "a framework that is not named"
     source = "what the frameworks of this file do, at both ends"
-    implementation = "megatron" if divided else "hf"
+    implementation = "megatron" if divided else HUGGING_FACE
     least: tuple[tuple[str, object], ...] = (("loss", "vocabulary"),)
     most: tuple[tuple[str, object], ...] = (("loss", "dtensor"), ("gather_again", False), ("swiglu", "split"))
     if not divided:

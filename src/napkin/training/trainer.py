@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.operations.implementations import HUGGING_FACE
 from napkin.record import record, replace
 from napkin.training.framework import ANY, FSDP, Divisions, Framework
 from napkin.training.precision import POLICIES, Precision, named
@@ -106,7 +107,7 @@ class Trainer:
 
     name: str
     source: str
-    implementation: str = "hf"
+    implementation: str = HUGGING_FACE
     full: str = "bf16-pure"
     loads: str = ""
     adapters: str = "fp32"
@@ -198,6 +199,11 @@ class Trainer:
         """Return a framework with the figure of memory that the library logs, or its own."""
         return replace(framework, prints=self.prints or framework.prints)
 
+    @property
+    def of_transformers(self) -> bool:
+        """Whether it trains classes of transformers where the framework has no layers of its own."""
+        return self.implementation == HUGGING_FACE
+
     def on_none(self, loop: Framework) -> Framework:
         """Return torch's own loop as the library runs it in a run that names no framework, with the ZeRO stages that
         would mean one."""
@@ -207,7 +213,7 @@ class Trainer:
 
     def builds(self, framework: Framework) -> str:
         """Return the name of the implementation of models on a framework: the framework's own, if it has one."""
-        return framework.implementation if framework.implementation != "hf" else self.implementation
+        return self.implementation if framework.of_transformers else framework.implementation
 
     def moves(self, recompute: Recompute, offload: tuple[str, ...]) -> tuple[str, ...]:
         """Return what is kept in host memory: what a run offloads, and checkpoints that the library offloads."""

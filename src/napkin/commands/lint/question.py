@@ -92,11 +92,10 @@ def _read_timed(inputs: Inputs, stated: Stated, setup: Setup, fit: Fit | None) -
 
 def _read_fit(inputs: Inputs, stated: Stated, setup: Setup, passes: TrainerPasses | None) -> Fit | None:
     """Return the memory of the step; None if the memory model does not support the architecture."""
-    implementation = read_implementation(inputs)
     setup = setup if passes is None else passes.held(setup, "micro-batch" in inputs)
     capacity = stated.hardware.capacity if stated.hardware is not None else None
     try:
-        return evaluate(stated.model, setup, implementation, capacity)
+        return evaluate(stated.model, setup, capacity)
     except Refused:
         return None
 

@@ -14,7 +14,6 @@ from napkin.commands.max_params.shape import (
     proportions_of,
     shape_terms,
 )
-from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import WHICH, check_dtype, read_hardware, read_usual_policy
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_optimizer, read_setup
@@ -122,7 +121,7 @@ def _read_layout_fit(inputs: Inputs) -> LayoutFit:
         inputs.default(name, value)
     tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
     return LayoutFit(
-        setup_for=lambda model: (read_setup(inputs, model), read_implementation(inputs)),
+        setup_for=lambda model: read_setup(inputs, model),
         tp=tp,
         pp=pp,
         stages=pp * vp if vp > 1 else 1,
@@ -186,7 +185,7 @@ def _answer_trained_part(
         if other.parameters > found.parameters:
             config, found = nearer, other
     answer = _with_verdict(Answer("max-params", [*found.terms, *capacity], notes=[keeps(config), *found.notes]), found)
-    setup, _ = layout.setup_for(deep_enough(config, layout.least))
+    setup = layout.setup_for(deep_enough(config, layout.least))
     answer.screen = screen(answer, count, None, question.like, True, layout.recomputed, trained_part(setup))
     return answer
 

@@ -17,7 +17,7 @@ from napkin.training.setup import Setup
 
 @record
 class LayoutFit:
-    """A layout under which the largest shape must fit: a model's setup and implementation, and the search's steps.
+    """A layout under which the largest shape must fit: a model's setup, and the search's steps.
 
     tp, pp, stages  tensor-parallel ranks, pipeline stages, and stages times chunks that the layers divide by (1: none)
     least           minimum layers of a shape: the frozen ones
@@ -25,7 +25,7 @@ class LayoutFit:
     recomputed      whether activations are recomputed
     """
 
-    setup_for: Callable[[Model], tuple[Setup, str]]
+    setup_for: Callable[[Model], Setup]
     tp: int
     pp: int
     stages: int
@@ -109,7 +109,7 @@ def fitting_shape(layout: LayoutFit, hardware: Hardware, config: Config) -> Fitt
     def evaluated(model: Model) -> verdicts.Fit:
         shape = model.hidden, model.depth
         if shape not in known:
-            known[shape] = verdicts.evaluate(model, *layout.setup_for(model), available.value)
+            known[shape] = verdicts.evaluate(model, layout.setup_for(model), available.value)
         return known[shape]
 
     def largest(holds: Callable[[verdicts.Fit], bool]) -> Model | NapkinError:

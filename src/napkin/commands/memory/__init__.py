@@ -93,7 +93,7 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
     if capacity is not None and question.must_fit:
         answer.status = STATUS[answer.verdict or found.verdict]
     show(answer, found, terms, capacity, question.hardware.name if question.hardware is not None else "")
-    answer.notes += notes_of(question.model, question.setup, found, question.implementation)
+    answer.notes += notes_of(question.model, question.setup, found)
     if question.hardware is not None and question.advise and found.verdict in (NOT, UNDECIDED):
         from napkin.commands.memory.remedies import suggest
 

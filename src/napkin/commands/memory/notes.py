@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
 from napkin.inputs.class_facts import measured_version, traced_steps
-from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS
+from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS, Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import attention_masks, grouped_experts, has_scan, has_separate_experts
 from napkin.planning import verdicts
@@ -14,20 +14,20 @@ from napkin.training.setup import Setup
 from napkin.units import human
 
 
-def source_of(model: Model, implementation: str) -> str:
+def source_of(model: Model, implementation: Implementation) -> str:
     """Return the implementation that the saved activations belong to."""
-    if implementation == "hf":
+    if implementation.of_transformers:
         return f"Hugging Face transformers {TRANSFORMERS}, {model.family}, autograd of torch {TORCH}"
-    return f"{implementation}, autograd of torch {TORCH}"
+    return f"{implementation.name}, autograd of torch {TORCH}"
 
 
-def notes_of(model: Model, setup: Setup, found: Fit, implementation: str) -> list[str]:
+def notes_of(model: Model, setup: Setup, found: Fit) -> list[str]:
     """Return all remarks on the memory of a step."""
     return [
         *_notes_on_images(model, setup),
         *_notes_on_peak(setup, found),
-        *_notes_on_evidence(model, setup, implementation),
-        *_notes_on_kernels(model, setup, implementation),
+        *_notes_on_evidence(model, setup),
+        *_notes_on_kernels(model, setup),
     ]
 
 
@@ -62,7 +62,7 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
     return notes
 
 
-def _notes_on_evidence(model: Model, setup: Setup, implementation: str) -> list[str]:
+def _notes_on_evidence(model: Model, setup: Setup) -> list[str]:
     """Note what the bytes were checked against."""
     notes = []
     if has_scan(model):
@@ -71,20 +71,20 @@ def _notes_on_evidence(model: Model, setup: Setup, implementation: str) -> list[
         )
         notes.append(f"recurrent layers are taken to run by their {run_by}; their fallback keeps far more")
     measured = verdicts.is_measured(model, setup)
-    width = verdicts.width_of(model, setup, implementation)
-    if measured and not setup.freezes and implementation == "hf" and setup.attention in setup.implementation.kernels:
+    implementation, width = setup.implementation, verdicts.width_of(model, setup)
+    if measured and not setup.freezes and implementation.of_transformers and setup.attention in implementation.kernels:
         notes.append(
             f"saved activations are exact for transformers {measured_version(model.family)} on torch {TORCH} with "
             f"{_mode(setup)}"
         )
         notes.append(_traced(model, setup))
-    elif implementation == "hf" and setup.implementation.tuning is None and not measured:
+    elif implementation.of_transformers and implementation.tuning is None and not measured:
         notes.append(f"saved activations are derived: {model.family} was not traced with {_mode(setup)}")
         if traced_steps(model.family) is not None:
             notes.append(_traced(model, setup))
     elif not measured and not width.rows:
         notes.append(
-            f"what the {implementation} implementation of {model.family} keeps was not measured: general rules"
+            f"what the {implementation.name} implementation of {model.family} keeps was not measured: general rules"
         )
     notes.append(f"intervals: {width.says}")
     return notes
@@ -113,12 +113,12 @@ def _traced(model: Model, setup: Setup) -> str:
     return says if equal == steps else f"{says}, within 1 % in {near}, furthest off {furthest:+.1%}"
 
 
-def _notes_on_kernels(model: Model, setup: Setup, implementation: str) -> list[str]:
+def _notes_on_kernels(model: Model, setup: Setup) -> list[str]:
     """Say which kernels run in attention and in the experts."""
     notes = []
     if setup.precision.network.param == "fp32" and not setup.precision.autocast and setup.attention == FLASH:
         notes.append("CUDA's flash kernel takes no fp32: these bytes are what its signature would keep")
-    if implementation == "hf":
+    if setup.implementation.of_transformers:
         notes += _notes_on_experts(model, setup)
         if setup.layout.recompute.kind != "none" and not setup.implementation.checkpoints:
             notes.append(f"transformers' class of {model.family} does not support gradient checkpointing")

@@ -6,7 +6,6 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.memory.host import read_host, read_save
 from napkin.commands.memory.notes import source_of
 from napkin.commands.question.confidence import read_confidence, widening
-from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.layout import divisions
 from napkin.commands.question.machine import check_dtype, read_hardware
 from napkin.commands.question.setup import read_setup
@@ -46,7 +45,6 @@ class MemoryQuestion:
 
     model: Model
     setup: Setup
-    implementation: str
     hardware: Hardware | None
     confidence: float
     asked: Inputs
@@ -67,7 +65,7 @@ class MemoryQuestion:
     @property
     def source(self) -> str:
         """The implementation that the saved activations belong to."""
-        return source_of(self.model, self.implementation)
+        return source_of(self.model, self.setup.implementation)
 
     @property
     def title(self) -> str:
@@ -77,7 +75,7 @@ class MemoryQuestion:
     def evaluate(self, model: Model, setup: Setup) -> Fit:
         """Return a step's memory against the accelerator, with intervals at the question's confidence."""
         capacity = None if self.hardware is None else self.hardware.capacity
-        found = verdicts.evaluate(model, setup, self.implementation, capacity)
+        found = verdicts.evaluate(model, setup, capacity)
         return with_wider_ends(found, widening(self.confidence), capacity)
 
 
@@ -115,7 +113,6 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
     return MemoryQuestion(
         model=model,
         setup=setup,
-        implementation=read_implementation(inputs),
         hardware=hardware,
         confidence=0.9 if snapshot is not None else read_confidence(inputs),
         asked=inputs,

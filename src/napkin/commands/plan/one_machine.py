@@ -59,7 +59,7 @@ def judge_host(question: PlanQuestion, answer: Answer, layout: Layout) -> None:
     read_whether_kept(inputs, keeps(setup))
     if not keeps(setup) or question.brief:
         return
-    found = evaluate(request.model, setup, request.implementation, layouts.hardware.capacity)
+    found = evaluate(request.model, setup, layouts.hardware.capacity)
     node, there = read_node(inputs, setup, layouts.hardware)
     judge_node(answer, terms_of(found, ""), node, there)
 
@@ -213,5 +213,5 @@ def _step_terms(question: PlanQuestion, layout: Layout) -> tuple[list[Term], lis
     found = [whole.time, *whole.time.parts, *shown]
     if not question.weighed:
         return found, []
-    memory, _, notes = memory_terms(model, setup, layouts.request.implementation)
+    memory, _, notes = memory_terms(model, setup)
     return [*found, *memory], notes

@@ -62,7 +62,7 @@ class _Changed:
             if chosen is None:
                 return TOO_LARGE
             asked, setup = changed.layouts.request, changed.layouts.setup(chosen.layout)
-            found = evaluate(asked.model, setup, asked.implementation, hardware.capacity)
+            found = evaluate(asked.model, setup, hardware.capacity)
             self.best[tuple(options.items())] = changed, chosen
             return of_memory.read_within_host(found, inputs, hardware, "")
         except NapkinError:

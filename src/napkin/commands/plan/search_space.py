@@ -9,7 +9,6 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.plan.backends import read_sharded
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.divisions import check_search
-from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.layout import check_heads, read_context, read_expert_load, read_zero
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence, read_target
@@ -25,6 +24,7 @@ from napkin.evidence.rates.machines import machine
 from napkin.evidence.rates.of_step import Asynchronous
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
+from napkin.operations.implementations import HUGGING_FACE
 from napkin.operations.model import Model
 from napkin.options.data import SAMPLES
 from napkin.options.layout import BOUNDED, SEARCHED
@@ -64,7 +64,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     read_trainer_recompute(inputs)
     alone = _read_whether_tuned(inputs) and not any(name in inputs for name in SOFTWARE)
     if alone:
-        inputs.redefault("implementation", "hf")
+        inputs.redefault("implementation", HUGGING_FACE)
         inputs.redefault("stack", TUNES_ON)
     imbalance, capacity = read_expert_load(inputs, model)
     ulysses = read_context(inputs)
@@ -178,7 +178,6 @@ def _read_request(inputs: Inputs, model: Model, setup: Setup, seq: int, node: in
         only=only,
         below=below,
         deep="zero" in only or "zero" in below,
-        implementation=read_implementation(inputs),
     )
     if not request.deep:
         inputs.note(
@@ -197,7 +196,7 @@ def _read_bounds(inputs: Inputs, setup: Setup, alone: bool) -> None:
     """Exclude parallelism that the software does not have: pipeline stages where it divides no layers, and those and
     tensor parallelism in fine-tuning. alone: fine-tuning without named software."""
     staged = read_whether_staged(inputs)
-    own = setup.tunes and read_implementation(inputs) == "hf"
+    own = setup.tunes and setup.implementation.of_transformers
     if not own and staged:
         return
     left_out = ["pp", "tp"] if alone else ["pp"]

@@ -12,7 +12,7 @@ from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.frozen import Frozen
-from napkin.operations.implementations import Implementation
+from napkin.operations.implementations import HUGGING_FACE, Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN, FROZEN_FORMATS, UNQUANTIZED
@@ -59,14 +59,14 @@ def read_stored_format(inputs: Inputs, model: Model) -> None:
     inputs.note(f"frozen weights in {stored.format}, as the checkpoint stores them{apart}; --quantized none: 16 bits")
 
 
-def read_frozen(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Frozen:
-    """Return what is frozen, and the implementation `word` as it runs the adapters."""
+def read_frozen(inputs: Inputs, model: Model, implementation: Implementation) -> Frozen:
+    """Return what is frozen, and the implementation as it runs the adapters."""
     layers, part = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
     if layers is not None:
         _check_freezable(inputs, model, layers)
     if part and model.vision is None:
         raise NapkinError(f"--freeze: {model.name} has no vision tower that napkin knows", "--freeze-layers")
-    return Frozen(_read_adapter(inputs, model, implementation, word), layers, part)
+    return Frozen(_read_adapter(inputs, model, implementation), layers, part)
 
 
 def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -> Model:
@@ -80,8 +80,8 @@ def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -
 
     if "framework" in inputs.command.names:
         read_framework(inputs)  # whose implementation is the default
-    word = read_implementation(inputs) if inputs.has("implementation") else "hf"
-    frozen = read_frozen(inputs, model, implementation_of(word, model.family), word)
+    word = read_implementation(inputs) if inputs.has("implementation") else HUGGING_FACE
+    frozen = read_frozen(inputs, model, implementation_of(word, model.family))
     woken = again is not None and wakes(frozen.layers, again, frozen.implementation)
     return as_trained(model, replace(frozen, wakes=woken))
 
@@ -112,7 +112,7 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
         inputs.note("the embedding is frozen with the first layers, and so is the head, which is the same matrix")
 
 
-def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, word: str) -> Implementation:
+def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation) -> Implementation:
     """Return the implementation, with LoRA on frozen weights if --lora-rank is given."""
     stored = read_quantized(inputs)
     method, rank = read_kind(inputs, stored)
@@ -125,20 +125,22 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     from napkin.operations.adapters.saved_modules import saved_modules
     from napkin.operations.adapters.targets import adapted_layers, modules_among, resolved
 
-    library = FRAMEWORKS.get(word, PLAIN).quantizer
+    library = FRAMEWORKS.get(implementation.name, PLAIN).quantizer
     experts = _read_quantized_experts(inputs, model, stored, trainer)
     dropout = float(inputs.number_or_none("lora-dropout" if inputs.has("lora-dropout") else "dropout") or 0.0)
     weighted = inputs.text("adapter") == "dora"
     if weighted:
         inputs.note("DoRA: the norm of each weight takes time and is not part of the FLOPs per token")
     names = inputs.texts("modules-to-save")
-    if names and word != "hf":
-        raise Refused(f"--modules-to-save: not modeled in {word}", "--implementation hf, or leave it out")
+    if names and not implementation.of_transformers:
+        raise Refused(
+            f"--modules-to-save: not modeled in {implementation.name}", "--implementation hf, or leave it out"
+        )
     saved = saved_modules(names, model)
     apart = _read_exceptions(inputs, model) if stored else ()
     tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved, apart=apart)
     if not tuning.targeted:
-        return replace(implementation, tuning=_read_virtual_tokens(inputs, model, tuning, word))
+        return replace(implementation, tuning=_read_virtual_tokens(inputs, model, tuning, implementation))
     named = inputs.texts("lora-targets")
     targets = modules_among(named)
     if "lora-targets" in inputs:
@@ -146,8 +148,8 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     tuning = resolved(tuning, targets, model, implementation)
     if adapted_layers(named, model) is not None:
         check_layered(tuning, model, implementation)
-    tuning = _read_ranks(inputs, named, model, replace(implementation, tuning=tuning), word)
-    if word == "hf" and method == "lora":
+    tuning = _read_ranks(inputs, named, model, replace(implementation, tuning=tuning))
+    if implementation.of_transformers and method == "lora":
         check_parameters(tuning)
         check_runs(tuning, model, implementation)
     if tuning.quantizer.peft:
@@ -155,13 +157,13 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation, 
     return replace(implementation, tuning=tuning)
 
 
-def _read_virtual_tokens(inputs: Inputs, model: Model, tuning: Tuning, word: str) -> Tuning:
+def _read_virtual_tokens(inputs: Inputs, model: Model, tuning: Tuning, implementation: Implementation) -> Tuning:
     """Return the virtual tokens of prompt, prefix or p-tuning. Refused where they are not modeled."""
     from napkin.operations.adapters.virtual import VIRTUAL_TOKENS
 
     kind = VIRTUAL_TOKENS[tuning.method]
-    if word != "hf":
-        raise Refused(f"--adapter {tuning.method}: not modeled in {word}", "--implementation hf")
+    if not implementation.of_transformers:
+        raise Refused(f"--adapter {tuning.method}: not modeled in {implementation.name}", "--implementation hf")
     if inputs.has("lora-targets"):
         raise NapkinError(f"--lora-targets: --adapter {tuning.method} is on no layer's weights", "leave it out")
     kind.check(model)
@@ -173,9 +175,7 @@ def _read_virtual_tokens(inputs: Inputs, model: Model, tuning: Tuning, word: str
     return tuning
 
 
-def _read_ranks(
-    inputs: Inputs, named: tuple[str, ...], model: Model, implementation: Implementation, word: str
-) -> Tuning:
+def _read_ranks(inputs: Inputs, named: tuple[str, ...], model: Model, implementation: Implementation) -> Tuning:
     """Return the adapter of an implementation with the ranks of modules that are in no layer; the layers have theirs
     (`read_model`)."""
     tuning = implementation.tuning
@@ -187,8 +187,9 @@ def _read_ranks(
 
     ranks = ranks_among(named)
     shown = f"--lora-targets {ranks[0][0][:40]}={ranks[0][1]}"
-    if word != "hf" or tuning.method != "lora":
-        of = f"--implementation {word}" if word != "hf" else f"--adapter {tuning.method}"
+    if not implementation.of_transformers or tuning.method != "lora":
+        own = not implementation.of_transformers
+        of = f"--implementation {implementation.name}" if own else f"--adapter {tuning.method}"
         raise Refused(f"{shown}: ranks of some modules are not modeled with {of}", "one --lora-rank for all")
     unused = check_ranks(model, ranks, implementation)
     if unused and inputs.origin("lora-targets") != FROM_FILE:

@@ -9,6 +9,7 @@ from napkin.commands.question.tasks import read_as_trained
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
+from napkin.operations.implementations import HUGGING_FACE
 from napkin.operations.model import Model
 from napkin.operations.queries import heard_operations
 from napkin.options.training import FROZEN, TASKED
@@ -56,7 +57,7 @@ def _read_adapted(inputs: Inputs, model: Model) -> Model:
 
     ranks = ranks_among(inputs.texts("lora-targets"))
     if ranks:
-        model = with_ranks(model, ranks, implementation_of("hf", model.family))
+        model = with_ranks(model, ranks, implementation_of(HUGGING_FACE, model.family))
     layers = adapted_layers(inputs.texts("lora-targets"), model)
     if layers is None:
         return model

@@ -70,20 +70,24 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     compiled = inputs.flag("compile")
     check_parts(inputs, framework, model, layout.recompute)
     implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
-    _check_ranks(model, implementation, word, int(layout.tp))
+    _check_ranks(model, implementation, int(layout.tp))
     given = [name for name in EXPERT_LOAD if name in inputs]
     if given and implementation.unrouted:
         why = f"every expert of {model.name} runs every token in the {word} implementation"
         raise NapkinError(f"--{given[0]} has no effect here: {why}", "--implementation megatron")
     shard, offload = _read_shard(inputs, layout), _read_offload(inputs, layout)
     kernels = read_kernels(inputs, word, read_task(inputs))
-    frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy, kernels), word)
+    frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy, kernels))
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy, framework)
     implementation = implementation if kernels is None else kernels.on(implementation)
     implementation = _read_fused_gradients(inputs, framework, implementation)
-    if word == "hf" and not (kernels is not None and kernels.unmasked) and _read_padded(inputs, layout):
+    if (
+        implementation.of_transformers
+        and not (kernels is not None and kernels.unmasked)
+        and _read_padded(inputs, layout)
+    ):
         implementation = replace(implementation, kernel_mask=ALWAYS)
     asked = Asked(implementation.tuning is not None or read_task(inputs) is not PRETRAIN, policy.compute)
     return Setup(
@@ -100,7 +104,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         framework,
         in_backward=_read_in_backward(inputs, layout),
         frozen=frozen.layers,
-        tower=_tower(model, implementation, word),
+        tower=_tower(model, implementation),
         asleep=frozen.part,
         compiled=compiled,
         task=read_task(inputs),
@@ -159,9 +163,9 @@ def _read_in_backward(inputs: Inputs, layout: Layout) -> bool:
     return found
 
 
-def _tower(model: Model, implementation: Implementation, word: str) -> Implementation:
+def _tower(model: Model, implementation: Implementation) -> Implementation:
     """Return the implementation of the vision tower: its own class, or the framework that runs the language model."""
-    if model.vision is None or word != "hf":
+    if model.vision is None or not implementation.of_transformers:
         return implementation
     return replace(model.vision.implementation, tuning=implementation.tuning)
 
@@ -252,7 +256,7 @@ def _read_formats(inputs: Inputs, framework: Framework, policy: Precision) -> Pr
     return kept
 
 
-def _check_ranks(model: Model, implementation: Implementation, word: str, tp: int) -> None:
+def _check_ranks(model: Model, implementation: Implementation, tp: int) -> None:
     """Raise NapkinError if the implementation cannot run on this many tensor-parallel ranks."""
     what = undivided(model, implementation, tp)
     if not what:
@@ -261,4 +265,6 @@ def _check_ranks(model: Model, implementation: Implementation, word: str, tp: in
     near = min(fits, key=lambda d: (abs(d - tp), d))
     gathering = not undivided(model, replace(implementation, gathers_heads=True), tp)
     other = ", or --implementation megatron, which gathers heads that ranks share" if gathering else ""
-    raise NapkinError(f"--tp {tp:,} does not divide {what} of the {word} implementation", f"--tp {near:,} does{other}")
+    raise NapkinError(
+        f"--tp {tp:,} does not divide {what} of the {implementation.name} implementation", f"--tp {near:,} does{other}"
+    )

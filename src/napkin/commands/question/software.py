@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
+from napkin.operations.implementations import HUGGING_FACE
 from napkin.training.framework import Framework
 from napkin.training.frameworks import FRAMEWORKS, PLAIN, first_version
 
@@ -146,7 +147,7 @@ def read_kernels(inputs: Inputs, word: str, task: Task) -> Kernels | None:
     if "kernels" not in inputs.command.names:
         return None
     trainer = read_named_trainer(inputs)
-    hf = word == "hf"
+    hf = word == HUGGING_FACE
     inputs.depends(("kernels",), hf, f"the {word} implementation has kernels of its own", "--implementation hf")
     from napkin.training.kernels import KERNELS
 

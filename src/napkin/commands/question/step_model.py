@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
-from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, check_trains_in, read_hardware, record_rates
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.untimed import check_generates, check_timed
@@ -36,7 +35,7 @@ class StepQuestion:
 
     prediction   plan, rates and position in the evidence    confidence   level of the intervals
     timed        the layout that it is of: `setup`'s, with the mean length of padded samples where they are shorter
-    stack_named  whether --stack was given                   implementation  of the model
+    stack_named  whether --stack was given
     """
 
     model: Model
@@ -45,7 +44,6 @@ class StepQuestion:
     prediction: StepPrediction
     stack_named: bool
     confidence: float
-    implementation: str
     timed: Layout
 
 
@@ -62,8 +60,7 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
     hardware = read_hardware(inputs, uses)
     confidence = read_confidence(inputs)
     prediction = read_prediction(inputs, model, setup, hardware)
-    named, word = "stack" in inputs, read_implementation(inputs)
-    return StepQuestion(model, setup, hardware, prediction, named, confidence, word, setup.layout)
+    return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, setup.layout)
 
 
 def read_over_padded(inputs: Inputs, step: StepQuestion, length: int) -> StepQuestion:
@@ -169,15 +166,13 @@ def _read_named_stack(inputs: Inputs, setup: Setup) -> str:
     return inputs.text("stack")
 
 
-def memory_terms(
-    model: Model, setup: Setup, implementation: str, capacity: int | None = None
-) -> tuple[list[Term], str | None, list[str]]:
+def memory_terms(model: Model, setup: Setup, capacity: int | None = None) -> tuple[list[Term], str | None, list[str]]:
     """Return memory/total, its verdict, and notes: the memory model does not know the architecture, or the step may not
     fit in `capacity` bytes."""
     from napkin.planning.verdicts import FITS, evaluate
 
     try:
-        found = evaluate(model, setup, implementation, capacity)
+        found = evaluate(model, setup, capacity)
     except Refused as problem:
         return [], None, [f"memory/total is omitted: {problem.message}"]
     notes = []

@@ -30,7 +30,7 @@ def run_memory(inputs: Inputs) -> Answer:
         inputs.depends((name,), name == "must-fit", "it applies to a training step only", "leave it out")
     question = read(inputs, timed=False)
     inputs.depends(("updates", "off-policy-steps"), True)
-    found = question.weighed(source_of(question.model, question.implementation))
+    found = question.weighed(source_of(question.model, question.setup.implementation))
     engine, capacity = question.sharing.engine, question.capacity
     own = [] if engine is None else [engine.weights(), engine.cache(capacity)]
     between = hosted_between(found.terms, question.sharing.away)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence, widening
-from napkin.commands.question.frozen import read_implementation
 from napkin.commands.question.machine import RATES, read_hardware
 from napkin.commands.question.model import read_model
 from napkin.commands.question.nodes import read_gpus
@@ -47,7 +46,6 @@ class RolloutQuestion:
     model: Model
     setups: tuple[tuple[Setup, Setup], ...]
     hardware: Hardware
-    implementation: str
     sharing: Sharing
     spans: tuple[RolloutLengths, ...]
     predictions: tuple[StepPrediction, ...]
@@ -80,8 +78,7 @@ class RolloutQuestion:
         """Return the memory of each phase. source: the implementation that the activations belong to."""
         times = widening(self.confidence)
         found, *others = (
-            weigh(self.model, setups, self.implementation, self.sharing, self.capacity, source, times)
-            for setups in self.setups
+            weigh(self.model, setups, self.sharing, self.capacity, source, times) for setups in self.setups
         )
         return spanned(found, others, self.capacity)
 
@@ -129,7 +126,6 @@ def read(inputs: Inputs, timed: bool = True) -> RolloutQuestion:
         model=model,
         setups=tuple(one for held in tokens or (0,) for one in micro_batches(setup, means, trainer.unpads, held)),
         hardware=hardware,
-        implementation=read_implementation(inputs),
         sharing=Sharing(engine, trainer.sleeps, away, trainer.movable, trainer.returns),
         spans=tuple(one for one, _ in passes),
         predictions=tuple(predictions),

@@ -198,9 +198,9 @@ class RolloutSearch:
         assert sharing.engine is not None
         setup = scored(self.layouts.setup(layout), self.freedom.scores, self.lengths.longest)
         spans = (self.lengths, *self.others)
-        implementation, times = self.layouts.request.implementation, widening(self.confidence)
+        times = widening(self.confidence)
         first, *rest = (
-            weigh(self.model, one, implementation, sharing, self.capacity, times=times)
+            weigh(self.model, one, sharing, self.capacity, times=times)
             for one in micro_batches(setup, spans, not self.freedom.padded)
         )
         fit = spanned(first, rest, self.capacity)

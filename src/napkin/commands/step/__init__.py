@@ -76,7 +76,7 @@ def answer(
     fit: str | None = None
     notes: list[str] = []
     if weighed:
-        memory, fit, notes = memory_terms(model, setup, question.implementation, question.hardware.capacity)
+        memory, fit, notes = memory_terms(model, setup, question.hardware.capacity)
         terms += [*memory, question.hardware.term("capacity", "memory/capacity", "byte")]
     answer = Answer("step", terms, notes=notes, verdict=_binding(found))
     if any(term.value > 1 for term in terms if term.name == "mfu"):

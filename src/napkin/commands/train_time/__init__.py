@@ -65,7 +65,7 @@ def _weigh(question: TrainTimeQuestion, answer: Answer) -> str | None:
     from napkin.commands.question.step_model import memory_terms
 
     capacity = step.hardware.capacity
-    terms, fit, notes = memory_terms(step.model, step.setup, step.implementation, capacity)
+    terms, fit, notes = memory_terms(step.model, step.setup, capacity)
     answer.notes += notes
     if terms:
         answer.terms = (*answer.terms, *terms, step.hardware.term("capacity", "memory/capacity", "byte"))

@@ -121,7 +121,7 @@ class _Runs:
     def _is_fitting(self, gpus: int, step: StepQuestion) -> bool:
         """Return whether the step surely fits; True if its memory is unknown."""
         if gpus not in self._fits:
-            _, fit, _ = memory_terms(step.model, step.setup, step.implementation, step.hardware.capacity)
+            _, fit, _ = memory_terms(step.model, step.setup, step.hardware.capacity)
             self._fits[gpus] = fit in (None, FITS)
             self.too_large |= not self._fits[gpus]
         return self._fits[gpus]

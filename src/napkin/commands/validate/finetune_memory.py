@@ -23,7 +23,7 @@ MEMORY = "memory"
 
 def fitting(ways: Iterable[Setup], asked: FineTuning) -> list[Setup]:
     """Return the setups that can fit the accelerator of a row."""
-    fits = ((one, evaluate(asked.model, one, asked.implementation, asked.room, asked.context)) for one in ways)
+    fits = ((one, evaluate(asked.model, one, asked.room, asked.context)) for one in ways)
     return [one for one, fit in fits if fit.verdict != NOT]
 
 
@@ -80,7 +80,7 @@ def memory_of(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval,
     name = setup.framework.prints if name == "unstated" and setup.framework.prints else name
     first, last = ("allocated", "used") if name not in ("allocated", "reserved", "used") else (name, name)
     peaks = _peaks(asked, setup)
-    fits = [evaluate(asked.model, one, asked.implementation, capacity, asked.context) for one in peaks]
+    fits = [evaluate(asked.model, one, capacity, asked.context) for one in peaks]
     factor = OTHER_MEMORY if asked.other else 1.0
     low = min(fit.reported.ends[f"memory/{first}"][0] for fit in fits) / factor
     high, needed = (max(fit.reported.ends[f"memory/{one}"][1] for fit in fits) * factor for one in (last, "used"))

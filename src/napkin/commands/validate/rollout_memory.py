@@ -16,7 +16,7 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
     setup = scored(over(asked.setup, asked.lengths.most), asked.trainer.scores, asked.lengths.longest)
     sharing = Sharing(asked.engine, asked.trainer.sleeps, asked.away)
     return [
-        weigh(asked.model, one, asked.trainer.builds(one[0].framework), sharing, capacity)
+        weigh(asked.model, one, sharing, capacity)
         for one in micro_batches(setup, [asked.lengths], asked.trainer.unpads, asked.tokens)
     ]
 

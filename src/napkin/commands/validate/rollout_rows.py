@@ -187,7 +187,7 @@ def _asked(
     """Return a step with these lengths as a question. tokens: of a micro-batch, 0 where its sequences are given."""
     trainer = trainer_in(row)
     setup = _fitting(row, model, hardware, lengths, places, tokens)
-    kernel = attention_of(row, trainer.builds(setup.framework))
+    kernel = attention_of(row, setup.implementation)
     said = row.text("rl.engine")
     if said in OWN:
         return AskedStep(model, hardware, trainer, setup, kernel, None, lengths, tokens)
@@ -225,8 +225,7 @@ def _fitting(
     if not first.framework.divides.staged or is_judged(row):
         return first
     every = chain((first,), setups)
-    name = trainer.builds(first.framework)
-    fits = (one for one in every if evaluate(model, one, name, hardware.capacity).verdict != NOT)
+    fits = (one for one in every if evaluate(model, one, hardware.capacity).verdict != NOT)
     return next(fits, first)
 
 
@@ -236,7 +235,7 @@ def _seconds_of(asked: AskedStep, source: str) -> RolloutSeconds:
     prediction = one_run.asked(model, setup, hardware, trainer.stack_on(setup.framework), asked.kernel)
     away = None
     if asked.away:
-        kept = evaluate(model, setup, trainer.builds(setup.framework), hardware.capacity)
+        kept = evaluate(model, setup, hardware.capacity)
         away = moved_away(terms_of(kept, ""), asked.away)
     return seconds_of(prediction, asked.engine, asked.lengths, hardware, model, away, source)
 

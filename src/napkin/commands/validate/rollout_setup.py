@@ -70,13 +70,14 @@ def setup_of(
     not say. tokens: of a micro-batch, if sequences are packed; degrees: where the row states none."""
     task = TASKS[row.text("task")]
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
-    name = trainer.builds(framework)
     kind = "full" if row.text("method.kind").startswith("full") else row.text("method.kind") or "full"
     adapted = kind != "full"
     narrow = "bf16" if "bf16" in hardware.peaks else "fp16"  # of a run that states no 16-bit format
     precision = framework.formats(precision_of(row, trainer, framework, kind, narrow))
     layout = _layout_of(row, trainer, framework, lengths, gpus, degrees)
-    bare = with_loss(row, model, implementation_of(name, model.family), framework, int(layout.tp) > 1)
+    bare = with_loss(
+        row, model, implementation_of(trainer.builds(framework), model.family), framework, int(layout.tp) > 1
+    )
     tuning = adapters_of(row, model, bare, check_kind(row)) if adapted else None
     implementation = as_it_runs(row, bare, tuning, precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
@@ -90,8 +91,8 @@ def setup_of(
         precision,
         optimizer,
         form,
-        kernel_of_memory(attention_of(row, name)),
-        dropout_of(row, model, name),
+        kernel_of_memory(attention_of(row, bare)),
+        dropout_of(row, model, bare),
         framework=framework,
         in_backward=in_backward,
         offload=tuple(one for one in stated if one not in trainer.between(stated)),

@@ -18,19 +18,19 @@ from napkin.training.tasks import loss_of
 from napkin.training.versions import version_of
 
 
-def alternatives_of(row: RowFields, model: Model, setup: Setup, loss: str, implementation: str) -> tuple[Setup, ...]:
-    """Return setups that the row leaves open too. loss: of texts, as the row is read; implementation: its name."""
+def alternatives_of(row: RowFields, model: Model, setup: Setup, loss: str) -> tuple[Setup, ...]:
+    """Return setups that the row leaves open too. loss: of texts, as the row is read."""
     found = []
-    if may_be_old(row, trainer_of(row), implementation):
+    if may_be_old(row, trainer_of(row), setup.implementation):
         found.append(_of_2023(setup))
     if setup.framework.editions and date_of(row) is None:
-        found.append(_before_editions(model, setup, implementation))
+        found.append(_before_editions(model, setup))
     fused = may_fuse_loss(row, loss)
     if fused:
         found.append(_with_loss(setup, fused))
     if _may_keep(row, setup):
         found.append(_without_checkpoints(row, setup))
-    if implementation == "hf" and version_of("transformers", row.text("layout.versions")) is None:
+    if setup.implementation.of_transformers and version_of("transformers", row.text("layout.versions")) is None:
         found.append(_copying_logits(setup, CUT_IN_FUNCTION))
         if model.experts and not setup.implementation.looped:
             found.append(_with_linear_experts(setup))
@@ -45,9 +45,9 @@ def _of_2023(setup: Setup) -> Setup:
     return _copying_logits(old, CUT_IN_FP32)
 
 
-def _before_editions(model: Model, setup: Setup, implementation: str) -> Setup:
+def _before_editions(model: Model, setup: Setup) -> Setup:
     """Return a setup with the loss of its framework's first code."""
-    base = implementation_of(implementation, model.family)
+    base = implementation_of(setup.implementation.name, model.family)
     first = setup.framework.implements(base, setup.compiled, setup.layout.tp > 1, FIRST_CODE)
     return _with_loss(setup, first.loss)
 

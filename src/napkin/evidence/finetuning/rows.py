@@ -45,6 +45,7 @@ from napkin.operations.trained import with_score
 from napkin.operations.tuning import Tuning
 from napkin.record import record, replace
 from napkin.training.framework import Framework
+from napkin.training.layout import Layout
 from napkin.training.precision import Precision
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup, keeps_adapters
@@ -87,7 +88,6 @@ class FineTuning:
     setup: Setup
     hardware: Hardware | None
     room: float | None
-    implementation: str
     software: str
     steps: float
     lengths: RowLengths
@@ -110,55 +110,62 @@ RESHARDS = (2, 1)
 """The release of torch from which on FSDP frees gathered parameters that are frozen."""
 
 
-def fine_tuning(row: RowFields) -> FineTuning:
-    """Return a row as a question. Refused if something is missing, or stated and not understood."""
-    asked, kind = _task_of(row), _kind_of(row)
-    other = check_kind(row)
+@record
+class _Stated:
+    """What a row states of its run, read once.
+
+    kind   what is trained: full, or a kind of adapter
+    other  its kind of adapter, if that is modeled as LoRA
+    wider  other precisions that its script may have loaded
+    """
+
+    task: Task
+    kind: str
+    other: bool
+    model: Model
+    trainer: Trainer
+    framework: Framework
+    precision: Precision
+    wider: tuple[Precision, ...]
+    layout: Layout
+    lengths: RowLengths
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained, and not the network's own weights."""
+        return self.kind != "full"
+
+
+def _stated_by(row: RowFields) -> _Stated:
+    """Return what a row states. Refused if something is missing, or stated and not understood."""
+    task, kind, other = _task_of(row), _kind_of(row), check_kind(row)
     model, trainer = model_of(row), trainer_of(row)
     framework = _framework_of(row, trainer, kind)
-    name = trainer.builds(framework)
     precision, *wider = (framework.formats(one) for one in precisions_of(row, trainer, framework, kind))
-    layout, lengths = layout_of(row, asked.rows)
-    model = with_score(model) if asked.scalar else model
-    plain = with_loss(row, model, implementation_of(name, model.family), framework, (row.count("layout.tp") or 1) > 1)
-    form = loss_of(asked, plain.loss, precision, log_probs=plain.log_probs)
-    bare = replace(plain, loss=form, holds_logits=holds_logits(row))
-    masked = gets_mask(row, name, lengths, layout)
-    bare = replace(bare, kernel_mask=ALWAYS) if masked else bare
-    tuning = None if kind == "full" else adapters_of(row, model, bare, other)
-    implementation = as_it_runs(row, bare, tuning, precision, framework)
-    optimizer, form, in_backward = optimizer_of(row)
-    kernel, card = attention_of(row, name), card_of(row)
+    layout, lengths = layout_of(row, task.rows)
+    scored = with_score(model) if task.scalar else model
+    return _Stated(task, kind, other, scored, trainer, framework, precision, tuple(wider), layout, lengths)
+
+
+def fine_tuning(row: RowFields) -> FineTuning:
+    """Return a row as a question. Refused if something is missing, or stated and not understood."""
+    stated = _stated_by(row)
+    model, layout, lengths, framework = stated.model, stated.layout, stated.lengths, stated.framework
+    base = implementation_of(stated.trainer.builds(framework), model.family)
+    plain = with_loss(row, model, base, framework, (row.count("layout.tp") or 1) > 1)
+    masked = gets_mask(row, base, lengths, layout)
+    bare = _for_task(row, stated, plain, masked)
+    tuning = adapters_of(row, model, bare, stated.other) if stated.adapted else None
+    kernel, card = attention_of(row, base), card_of(row)
     kernel = EFFICIENT if masked and kernel != CUDNN else kernel
-    setup = Setup(
-        implementation,
-        layout,
-        precision,
-        optimizer,
-        form,
-        kernel_of_memory(kernel),
-        dropout_of(row, model, name),
-        framework=framework,
-        offload=offload_of(row, trainer, layout.recompute),
-        in_backward=in_backward,
-        task=asked,
-        forwards=forward_passes(
-            asked, reference_of(row, asked, kind != "full"), teacher_of(row, asked), framework.reference_first
-        ),
-        generation="" if card is None else card.generation,
-        widths=widths_of(framework.name, Asked(True, precision.compute, origin_of(row))),
-        frozen=frozen_layers(row, model) if kind == "full" else None,
-        asleep=frozen_part(row, model) if kind == "full" else "",
-    )
-    others = (replace(setup, precision=one) for one in wider)
+    setup = _setup_of(row, stated, as_it_runs(row, bare, tuning, stated.precision, framework), kernel)
     sums = row.count("layout.grad_accum") or row.count("layout.global_batch")
     return FineTuning(
         model,
         setup,
         card,
         room_of(row, card),
-        name,
-        trainer.stack_on(framework),
+        stated.trainer.stack_on(framework),
         steps_of(row, layout),
         lengths,
         bool(row.flag("measured.oom")),
@@ -168,15 +175,52 @@ def fine_tuning(row: RowFields) -> FineTuning:
         _otherwise(row, setup),
         tuple(replace(setup, layout=one) for one in divisions_of(row, layout)),
         adds_up=framework.defers and not sums,
-        other=other,
+        other=stated.other,
         opened=tuple(
-            replace(setup, implementation=as_it_runs(row, bare, one, precision, framework))
+            replace(setup, implementation=as_it_runs(row, bare, one, stated.precision, framework))
             for one in open_adapters(row, model, bare)
         ),
-        wider=(*others, *alternatives_of(row, model, setup, plain.loss, name)),
+        wider=(
+            *(replace(setup, precision=one) for one in stated.wider),
+            *alternatives_of(row, model, setup, plain.loss),
+        ),
         kernel=kernel,
         context=context_of(row),
         least=least_room_of(row, card),
+    )
+
+
+def _for_task(row: RowFields, stated: _Stated, plain: Implementation, masked: bool) -> Implementation:
+    """Return an implementation with the task's loss. masked: its attention always gets an explicit mask."""
+    form = loss_of(stated.task, plain.loss, stated.precision, log_probs=plain.log_probs)
+    bare = replace(plain, loss=form, holds_logits=holds_logits(row))
+    return replace(bare, kernel_mask=ALWAYS) if masked else bare
+
+
+def _setup_of(row: RowFields, stated: _Stated, implementation: Implementation, kernel: str) -> Setup:
+    """Return the setup of a step. kernel: of attention, as its time takes it."""
+    task, model, framework, adapted = stated.task, stated.model, stated.framework, stated.adapted
+    optimizer, form, in_backward = optimizer_of(row)
+    card = card_of(row)
+    return Setup(
+        implementation,
+        stated.layout,
+        stated.precision,
+        optimizer,
+        form,
+        kernel_of_memory(kernel),
+        dropout_of(row, model, implementation),
+        framework=framework,
+        offload=offload_of(row, stated.trainer, stated.layout.recompute),
+        in_backward=in_backward,
+        task=task,
+        forwards=forward_passes(
+            task, reference_of(row, task, adapted), teacher_of(row, task), framework.reference_first
+        ),
+        generation="" if card is None else card.generation,
+        widths=widths_of(framework.name, Asked(True, stated.precision.compute, origin_of(row))),
+        frozen=None if adapted else frozen_layers(row, model),
+        asleep="" if adapted else frozen_part(row, model),
     )
 
 

@@ -211,7 +211,7 @@ def is_reentrant(row: RowFields, trainer: Trainer) -> bool:
     versions = row.text("layout.versions")
     if "transformers" in versions:
         return OLD_TRANSFORMERS.search(versions) is not None
-    return scripts_of_library(trainer).reentrant and trainer.implementation == "hf" and not _is_fsdp2(row)
+    return scripts_of_library(trainer).reentrant and trainer.of_transformers and not _is_fsdp2(row)
 
 
 KERNEL_WORDS = re.compile(

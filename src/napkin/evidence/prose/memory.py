@@ -60,7 +60,7 @@ def framework_of(row: RowFields) -> str:
         return "fsdp" if stage > 1 else PLAIN.name
     named = named or _first(FRAMEWORK_WORDS, words)
     library = TRAINERS.get(library_of(said))
-    if named or library is None or library.implementation != "hf":
+    if named or library is None or not library.of_transformers:
         return named
     return "deepspeed" if stage else PLAIN.name
 

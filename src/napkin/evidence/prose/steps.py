@@ -160,7 +160,7 @@ def stack_of(row: RowFields) -> str:
         compiled = True
     if found is None:
         library = TRAINERS.get(library_of(row.text("layout.framework")))
-        own = TORCH.search(row.text("layout.framework").lower()) or (library and library.implementation == "hf")
+        own = TORCH.search(row.text("layout.framework").lower()) or (library and library.of_transformers)
         return FSDP[bool(compiled)] if own else ""
     if found == "megatron-core" and (BEFORE_CORE.search(row.text("source.title")) or (date_of(row) or CORE) < CORE):
         return "megatron"

@@ -136,7 +136,7 @@ def stated_recompute(row: RowFields) -> str:
 def recompute_of(row: RowFields, step: StepRow, framework: Framework) -> str:
     """Return what is recomputed, as the row says it, else as the framework's scripts do it."""
     kind, scripts = stated_recompute(row), scripts_of(framework)
-    of_layers = not scripts.selective or framework.implementation == "hf"
+    of_layers = not scripts.selective or framework.of_transformers
     if kind == "other" or (kind == "selective" and of_layers):
         words = row.text("layout.recompute").lower()
         raise NapkinError(f"recomputes single operations ({words[:60] or kind}): not modeled")
@@ -162,7 +162,7 @@ def code_for(row: RowFields, framework: Framework, model: Model) -> Implementati
         implementation = replace(implementation, loss=framework.implements(base, compiled, divided, FIRST_CODE).loss)
     elif row.flag("layout.chunked_cross_entropy") or recipe:
         implementation = replace(implementation, loss=chunked_loss(row, framework) or implementation.loss)
-    if row.text("layout.layer_kernels") == LIGER_WORD and framework.implementation == "hf":
+    if row.text("layout.layer_kernels") == LIGER_WORD and framework.of_transformers:
         implementation = LIGER.on(implementation)
     tuning = tuning_of(row, framework)
     return implementation if tuning is None else replace(implementation, tuning=tuning)
@@ -173,7 +173,7 @@ def chunked_loss(row: RowFields, framework: Framework) -> str:
     Face model. "" if none is known, as for a vocabulary that Megatron-core divides."""
     own = scripts_of(framework).chunked
     if not own:
-        return "fused" if framework.implementation == "hf" else ""
+        return "fused" if framework.of_transformers else ""
     return own if row.flag("layout.compile") is not False else f"{own}-eager"
 
 
