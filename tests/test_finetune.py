@@ -167,7 +167,7 @@ def test_rows_that_say_the_same_in_other_words(
 
 def test_memory_of_reinforcement_learning_is_that_of_its_phases(tmp_path: pathlib.Path) -> None:
     """What a driver shows is the largest phase of `memory`; what torch allocates is the trainer's."""
-    layout = "zero: 3, precision: amp-bf16, trainer: verl, stack: fsdp, framework: FSDP2"
+    layout = "zero: 3, precision: bf16, trainer: verl, stack: fsdp, framework: FSDP2"
     rl = "group: 8, prompts: 128, prompt_length_mean: 200, response_length_mean: 1000, response_length_max: 3500"
     row = ROW.replace("  measured:", f"  rl: {{{{{rl}, rollout_tp: 1, gpu_memory_utilization: 0.5}}}}\n  measured:")
     usual = {"task": "grpo", "model": "llama3-8b", "chip": A100, "count": 8, "method": LORA, "layout": layout}

@@ -10,13 +10,15 @@ from napkin.architectures import implementation_of
 from napkin.evidence import published
 from napkin.evidence.finetuning.layout import layout_of
 from napkin.evidence.finetuning.rows import fine_tuning
-from napkin.evidence.finetuning.software import holds_logits, with_loss
+from napkin.evidence.finetuning.software import holds_logits, precision_of, with_loss
 from napkin.evidence.rows.row import RowFields
 from napkin.inputs.load import Document
 from napkin.operations.frameworks import FRAMEWORKS as PROGRAMS
 from napkin.operations.implementations import HF
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.frameworks import PLAIN as PLAIN_FRAMEWORK
+from napkin.training.trainers import TRAINERS
+from napkin.training.versions import is_before, is_since
 from tests.conftest import preset as network
 from tests.conftest import run_line
 from tests.finetune_row import A100, LORA, PLAIN, ROW, validated
@@ -189,6 +191,37 @@ def test_fsdp_before_torch_2_1_kept_frozen_blocks_gathered(tmp_path: pathlib.Pat
     assert found["small", "memory_allocated"]["predicted"] > 2 * blocks * (1 + 1 / 4)
     full = (found[name, "memory_allocated"]["predicted"] for name in ("full", "full-new"))
     assert len(set(full)) == 1
+
+
+def test_a_month_rules_out_what_was_released_later() -> None:
+    """pypi.org: torch 2.1.0 on 4 October 2023, transformers 5.0.0 on 26 January 2026. A stated version decides."""
+    assert is_before("torch", "August 2023", (2, 1)) and is_before("torch", "2023-08", (2, 1))
+    assert not is_before("torch", "October 2023", (2, 1)) and not is_before("torch", "torch 2.1, August 2023", (2, 1))
+    assert not is_before("torch", "August 2023", (2, 7)), "no month is known of every release"
+    assert is_before("transformers", "December 2025", (5, 0)) and not is_before("transformers", "", (5, 0))
+    assert not is_since("torch", "October 2026", (2, 1)), "a run can have had an older one"
+
+
+@pytest.mark.parametrize(
+    ("method", "precision", "weights"),
+    [
+        ({"kind": "full"}, "amp-bf16", "fp32"),
+        ({"kind": "full"}, "amp-bf16 over bf16 weights", "bf16"),
+        ({"kind": "full", "base_dtype": "bf16"}, "amp-bf16", "bf16"),
+        ({"kind": "lora"}, "amp-bf16", "fp32"),
+        ({"kind": "lora", "base_dtype": "fp32"}, "bf16", "fp32"),
+        ({"kind": "lora", "base_dtype": "fp16"}, "amp-fp16", "fp16"),
+        ({"kind": "lora"}, "bf16", "bf16"),
+        ({"kind": "lora", "quantized": "nf4", "base_dtype": "fp16"}, "amp-fp16", "fp16"),
+    ],
+)
+def test_autocast_is_over_fp32_weights_unless_a_row_says_otherwise(
+    method: dict[str, str], precision: str, weights: str
+) -> None:
+    """`amp-bf16` is the policy of --precision: fp32 parameters under autocast."""
+    row = RowFields(Document("rows.yaml", None), 0, {"layout": {"precision": precision}, "method": method})
+    found = precision_of(row, TRAINERS["accelerate"], PLAIN_FRAMEWORK, method["kind"])
+    assert (found.frozen or found.param) == weights and found.param in ("fp32", weights)
 
 
 def test_what_dtype_a_script_loads_is_left_open(tmp_path: pathlib.Path) -> None:

@@ -7,7 +7,7 @@ import re
 from napkin.errors import NapkinError
 from napkin.evidence.prose.recognize import date_of
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, OLD_TRANSFORMERS, fused_loss, fuses_loss, program_of
+from napkin.evidence.rows.words import IN_PLACE, OFFLOADED, fused_loss, fuses_loss, program_of
 from napkin.evidence.software.plugins import PLUGINS, Plugin, plugins_in
 from napkin.evidence.software.scripts import library_named, scripts_of, scripts_of_library
 from napkin.formats.table import NORMAL_FLOATS
@@ -24,7 +24,7 @@ from napkin.training.precision import POLICIES, Precision
 from napkin.training.recomputation import Recompute
 from napkin.training.trainer import Trainer
 from napkin.training.trainers import LOOP, TRAINERS
-from napkin.training.versions import is_before, is_since, version_of
+from napkin.training.versions import TRANSFORMERS_5, is_before, is_since, version_of
 
 STORED = {
     **{name: name for name in ("", *FROZEN_FORMATS)},
@@ -109,10 +109,11 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     narrow = next((name for spelling, name in NARROW if re.search(spelling, text)), usual)
     if word == "tf32":
         raise NapkinError("the rate of tf32 is not modeled")
-    autocast = row.flag("layout.autocast")
-    if word == "fp32" or (kind == "full" and word in POLICIES and not word.startswith("amp-")):
+    autocast, stored = row.flag("layout.autocast"), row.text("method.base_dtype")[:4]
+    narrow_weights = "over" in text or "weights" in text or stored in ("bf16", "fp16")  # which the row says
+    if word == "fp32" or (kind == "full" and word in POLICIES and not (word.startswith("amp-") and narrow_weights)):
         return POLICIES[word]
-    if "over" in text or "weights" in text:  # of 16 bits, which the row says
+    if narrow_weights:
         trainer = replace(trainer, full=LOOP.full)
     if kind == "full" and framework.engine and word in LOW:
         return POLICIES[f"{word}-mixed"]
@@ -139,8 +140,10 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
     kept = kept or trainer.adapters_in(row.text("layout.versions"), quantized, narrow)
     found = trainer.policy_of_adapters(framework, quantized, narrow, autocast, kept)
     compute = word.removesuffix("-mixed")
-    low = framework.engine and f"{compute}-mixed" in POLICIES  # its linear layers multiply in 8 or 4 bits
-    return replace(found, compute=compute) if low else found
+    if framework.engine and f"{compute}-mixed" in POLICIES:  # its linear layers multiply in 8 or 4 bits
+        return replace(found, compute=compute)
+    wide = stored == "fp32" or (word in POLICIES and word.startswith("amp-") and not narrow_weights)
+    return replace(found, frozen="") if wide and not quantized and found.param == "fp32" else found
 
 
 def precisions_of(row: RowFields, trainer: Trainer, framework: Framework, kind: str) -> tuple[Precision, ...]:
@@ -154,7 +157,7 @@ def precisions_of(row: RowFields, trainer: Trainer, framework: Framework, kind: 
         return (found,)
     wide = replace(trainer, full="amp-bf16").policy_of_all(framework, found.param)
     versions = row.text("layout.versions")
-    if OLD_TRANSFORMERS.search(versions):
+    if is_before("transformers", versions, TRANSFORMERS_5):
         return (wide,)
     return (found,) if "transformers" in versions else (found, wide)
 
@@ -210,7 +213,7 @@ def is_reentrant(row: RowFields, trainer: Trainer) -> bool:
     run of FSDP's first version that states no version."""
     versions = row.text("layout.versions")
     if "transformers" in versions:
-        return OLD_TRANSFORMERS.search(versions) is not None
+        return is_before("transformers", versions, TRANSFORMERS_5)
     return scripts_of_library(trainer).reentrant and trainer.of_transformers and not _is_fsdp2(row)
 
 
@@ -271,7 +274,7 @@ def with_loss(
     tensor-parallel ranks divide the vocabulary."""
     implementation = framework.implements(implementation, bool(row.flag("layout.compile")), divided, date_of(row))
     words, plugins = f"{row.text('layout.loss')} {row.text('layout.kernels')}".lower(), plugins_of(row)
-    old = model.experts and OLD_TRANSFORMERS.search(row.text("layout.versions"))
+    old = model.experts and is_before("transformers", row.text("layout.versions"), TRANSFORMERS_5)
     if old and not any(one.grouped for one in plugins) and implementation.looped == "":
         implementation = replace(implementation, looped=implementation.looped_in_4)
     if is_before("bitsandbytes", row.text("layout.versions"), TABLE_OF_VALUES):

@@ -44,11 +44,11 @@ from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.words import (
     FUSES_LOSS,
     LIGER_WORD,
-    MONTHS,
     OFFLOADED,
     PLAIN_LOSSES,
     fuses_loss,
 )
+from napkin.training.versions import month_of
 
 Fact = str | float | bool | list[str] | Mapping[str, object] | None
 """The canonical value of a field; None: not stated."""
@@ -126,9 +126,4 @@ DATED = ("layout.versions", "layout.version", "layout.framework", "source.where"
 def date_of(row: RowFields) -> int | None:
     """Return the year and month (202506) that a row's version or framework, or its source's place or title, states, as
     202506, 2025-06 or June 2025; None if none does."""
-    for words in (row.text(path) for path in DATED):
-        if dated := re.search(r"(20\d\d)-?(0[1-9]|1[0-2])(?!\d\d\d)", words):
-            return int(dated[1] + dated[2])
-        if dated := re.search(rf"\b({'|'.join(MONTHS)})[a-z]* (20\d\d)\b", words.lower()):
-            return int(dated[2]) * 100 + MONTHS.index(dated[1]) + 1
-    return None
+    return next((month for path in DATED if (month := month_of(row.text(path)))), None)

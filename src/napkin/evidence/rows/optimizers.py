@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.rows.words import OLD_TRANSFORMERS
 from napkin.training import optimizer_names
 from napkin.training.optimizer import Optimizer
-from napkin.training.versions import is_before
+from napkin.training.versions import TRANSFORMERS_5, is_before
 
 MULTI_TENSOR = (2, 0)
 """The first release of torch whose optimizers step over lists of tensors unless they are told otherwise
@@ -23,7 +22,7 @@ def optimizer_of(row: RowFields, usual: str = "adamw") -> tuple[Optimizer, str, 
     own, versions = "fused" if "fused" in optimizer.forms else optimizer.forms[0], row.text("layout.versions")
     if is_before("torch", versions, MULTI_TENSOR) and "forloop" in optimizer.forms:
         own = "forloop"
-    elif OLD_TRANSFORMERS.search(versions) and "foreach" in optimizer.forms:
+    elif is_before("transformers", versions, TRANSFORMERS_5) and "foreach" in optimizer.forms:
         own = "foreach"
     stated = row.text("layout.optimizer_form") or form or own
     return optimizer, stated, in_backward or bool(row.flag("layout.optimizer_in_backward"))

@@ -314,13 +314,6 @@ FIGURES = {
     "active": "allocated",
 }
 """Words for what a printed figure of memory is; the first that occurs holds."""
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-"""How the names of months begin, in their order."""
 UNITS = {"gib": 2**30, "gb": 1e9, "mib": 2**20, "mb": 1e6}
 BINARY = ("gib", "2^30", "2**30", "1024")
 """Words for a GB of 2³⁰ bytes."""
-
-OLD_TRANSFORMERS = re.compile(r"transformers[ =]*4\.")
-"""A version whose experts are modules with linear layers of their own, and whose Trainer takes torch's AdamW as it is:
-foreach on a GPU (training_args.py, optim; fused from 5 on). Its checkpoints are reentrant (modeling_utils.py,
-gradient_checkpointing_enable)."""

@@ -12,6 +12,7 @@ from napkin.footprint.served_weights import StoredWeights, stored
 from napkin.inputs.hardware import Hardware
 from napkin.record import replace
 from napkin.timing.generation import LatencyLimits
+from napkin.training.versions import MONTHS
 
 LLAMA_CPP, GPT_FAST, TENSORRT = "llama.cpp", "gpt-fast", "tensorrt-llm"
 VLLM, SGLANG, TGI = "vllm", "sglang", "tgi"
@@ -49,7 +50,6 @@ that say fp4 only store it in blocks of 16 (nvfp4)."""
 FLOATS_COMPUTED = {"nvfp4": "fp4", "mxfp4": "fp4", "fp8": "fp8", "mxfp8": "fp8"}
 """Formats that matrix units multiply as they are stored, and the peak that holds. All others are widened to 16 bits."""
 FLASH = re.compile(r"flash|-fa[ =](1|on)|\bfa[ =:](1|on)", re.IGNORECASE)
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 NO_INTEGERS = "volta"
 """The generation whose matrix units take 16 bits and no integers (pull request 8075: cuBLAS is used there still)."""
 FIRST_MMQ = 3200
