@@ -337,7 +337,9 @@ def test_every_unfit_field_of_a_config_is_named(napkin: Napkin, tmp_path: pathli
         [f"{path}:3", "num_hidden_layers"],
         [f"{path}:3", "vocab_size"],
     ]
-    path.write_text('{"model_type": "llava", "text_config": {"model_type": "llama"}}')
+    path.write_text(
+        '{"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": null, "num_hidden_layers": 0}}'
+    )
     assert len(napkin(f"params {path}").errors) == 2
 
 

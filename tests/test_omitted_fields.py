@@ -9,6 +9,7 @@ import pytest
 from napkin.counting.params import params
 from napkin.counting.vision import params_of
 from napkin.errors import NapkinError
+from napkin.operations.queries import heard_operations
 from tests.conftest import model_of
 
 SIGLIP_LARGE = {"hidden_size": 2048, "intermediate_size": 4104, "num_channels": 1, "num_hidden_layers": 24}
@@ -63,6 +64,36 @@ WHOLES: list[tuple[int, dict[str, Any]]] = [
         },
     ),
 ]  # fmt: skip
+HELD: list[tuple[int, dict[str, Any]]] = [
+    # files of llava-hf/llava-1.5-7b-hf and HuggingFaceM4/idefics2-8b, whose text_config states what differs from its
+    # class only; the totals of their safetensors
+    (
+        7_063_427_072,
+        {
+            "model_type": "llava",
+            "text_config": {
+                "model_type": "llama", "max_position_embeddings": 4096, "rms_norm_eps": 1e-05, "vocab_size": 32064,
+            },
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24,
+                "image_size": 336, "patch_size": 14, "model_type": "clip_vision_model",
+            },
+        },
+    ),
+    (
+        8_402_768_112,
+        {
+            "model_type": "idefics2",
+            "tie_word_embeddings": False,
+            "perceiver_config": {"model_type": "idefics2"},
+            "text_config": {"model_type": "mistral", "sliding_window": None, "vocab_size": 32003},
+            "vision_config": {
+                "hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27,
+                "image_size": 980, "patch_size": 14,
+            },
+        },
+    ),
+]  # fmt: skip
 BART = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "vocab_size": 101}
 TOWER = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 3}
 DEEPSEEK = {"model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -76,6 +107,50 @@ def test_the_language_model_is_its_class_s(count: int, fields: dict[str, Any]) -
 @pytest.mark.parametrize(("count", "fields"), WHOLES, ids=[str(one["model_type"]) for _, one in WHOLES])
 def test_the_tower_is_its_class_s(count: int, fields: dict[str, Any]) -> None:
     assert params_of(model_of(fields))[1].value == count
+
+
+@pytest.mark.parametrize(("count", "fields"), HELD, ids=[str(one["model_type"]) for _, one in HELD])
+def test_a_block_that_states_no_size_has_its_class_s(count: int, fields: dict[str, Any]) -> None:
+    assert params_of(model_of(fields))[1].value == count
+
+
+def test_a_file_of_its_own_states_its_size() -> None:
+    with pytest.raises(NapkinError) as caught:
+        model_of({"model_type": "llama", "vocab_size": 32064})
+    assert "hidden_size: is missing" in caught.value.message
+
+
+@pytest.mark.parametrize("block", [None, {}])
+def test_gemma_4_without_an_audio_block_lacks_no_audio_encoder(block: dict[str, Any] | None) -> None:
+    text = {"model_type": "gemma4_text", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 99}
+    whole = {"model_type": "gemma4", "vision_config": {}, "audio_config": block, "text_config": text}
+    model = model_of(whole)
+    assert model.missing == ""
+    assert bool(heard_operations(model)) is (block is not None)
+
+
+def test_minicpm_v_is_qwen2_with_a_siglip_tower_and_a_resampler() -> None:
+    vision = {"hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27}
+    fields = {
+        "architectures": ["MiniCPMV"], "model_type": "minicpmv", "version": 2.6, "hidden_size": 3584,
+        "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+        "vocab_size": 151_666, "tie_word_embeddings": False, "query_num": 64, "image_size": 448, "patch_size": 14,
+        "drop_vision_last_layer": False, "vision_config": {**vision, "image_size": 980, "patch_size": 14},
+    }  # fmt: skip
+    qwen2 = 7_615_616_512 - 2 * (152_064 - 151_666) * 3584  # Qwen2-7B with fewer tokens
+    layer = 4 * (1152 * 1152 + 1152) + 2 * 1152 * 4304 + 4304 + 1152 + 2 * 2 * 1152
+    tower = (3 * 14 * 14 + 1) * 1152 + 70 * 70 * 1152 + 27 * layer + 2 * 1152
+    resampler = 64 * 3584 + 1152 * 3584 + 4 * (3584 * 3584 + 3584) + 3 * 2 * 3584 + 3584 * 3584
+    model = model_of(fields)
+    assert params(model)["params/total"].value == qwen2
+    assert params_of(model)[1].value == qwen2 + tower + resampler
+    assert model.vision is not None
+    assert model.vision.lengths() == (32 * 32, 32 * 32, 64)
+    fewer = params_of(model_of({**fields, "drop_vision_last_layer": True}))[1].value
+    assert fewer == qwen2 + tower + resampler - layer
+    with pytest.raises(NapkinError) as caught:
+        model_of({**fields, "version": 3.1})
+    assert "version" in caught.value.message
 
 
 def test_a_decoder_s_vocabulary_next_to_shared_embeddings_is_refused_where_they_are_untied() -> None:

@@ -173,6 +173,7 @@ MODULES: dict[str, str] = {
     'mimo_v2_flash': 'mixtures_of_experts.mimo',
     'minicpm': 'decoders.granite',
     'minicpm3': 'mixtures_of_experts.deepseek',
+    'minicpmv': 'multimodal.minicpmv',
     'minimax': 'recurrent.minimax',
     'minimax_m1': 'recurrent.minimax',
     'minimax_m2': 'mixtures_of_experts.minimax_m2',

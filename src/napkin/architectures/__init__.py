@@ -126,9 +126,20 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
         config.notes.append(
             f"totals are those of the language model of {printable(kind, 40)}; its vision tower and projector are in "
             "params/vision and flops/vision, and memory counts them in"
-            + (f"; {NO_AUDIO}" if "audio_config" in config.fields else "")
+            + (f"; {NO_AUDIO}" if _may_hear(config, kind) else "")
         )
     return found
+
+
+def _may_hear(config: Config, kind: str) -> bool:
+    """Return whether the class of a config has an audio encoder."""
+    if config.fields.get("audio_config") is not None:
+        return True
+    if "audio_config" not in config.fields:
+        return False
+    from napkin.architectures.audio import DEAF_WHERE_NULL
+
+    return kind not in DEAF_WHERE_NULL
 
 
 def _with_block(config: Config, kind: str, *blocks: str) -> tuple[Config, str]:

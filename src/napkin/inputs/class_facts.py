@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,22 @@ def class_facts(model_type: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     from napkin._tables.class_defaults import ALIASES, CLASS_DEFAULTS
 
     return CLASS_DEFAULTS.get(model_type, {}), ALIASES.get(model_type, {})
+
+
+SIZES = ("hidden_size", "num_hidden_layers", "decoder_layers", "num_decoder_layers")
+"""Fields without which a file of its own describes no model."""
+
+
+def held_facts(model_type: str, given: Collection[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """Return the same for a block within another model's file, with the class's size where the block, which has the
+    `given` fields, leaves it out: transformers writes only what differs from the class (`to_diff_dict`)."""
+    defaults, aliases = class_facts(model_type)
+    stated = {aliases.get(field, field) for field in given}
+    if stated.issuperset(SIZES):
+        return defaults, aliases
+    known = read_by_class(model_type) or {}
+    sizes = {aliases.get(field, field): value for field, value in known.items() if isinstance(value, int)}
+    return {**{field: sizes[field] for field in SIZES if field in sizes}, **defaults}, aliases
 
 
 def read_by_class(model_type: str) -> Mapping[str, Any] | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from napkin.errors import NapkinError, Refused, did_you_mean
-from napkin.inputs.class_facts import class_facts, read_by_class
+from napkin.inputs.class_facts import held_facts, read_by_class
 from napkin.inputs.load import Document, printable
 
 TYPE_CHECKING = False
@@ -146,8 +146,9 @@ class Config:
         return value
 
     def integer(self, field: str, *, least: int = 1, default: bool = True) -> int:
-        """Return a required integer of at least `least`."""
-        return self._integer(field, self.raw(field, default=default), least)
+        """Return a required integer of at least `least`. `default`: use the class default; a block within another
+        model's file always does, for it states only what differs."""
+        return self._integer(field, self.raw(field, default=default or bool(self.prefix)), least)
 
     def optional_integer(self, field: str, *, least: int = 1) -> int | None:
         """Return an integer, or None if the field is null or is omitted and has no default."""
@@ -259,7 +260,7 @@ class Config:
         kind = model_type if former and kind == former else kind
         if not isinstance(kind, str) or not kind:
             raise self.refuse(f"{field}.model_type", "is missing")
-        defaults, aliases = class_facts(kind)
+        defaults, aliases = held_facts(kind, block)
         child = Config(self.name, self.document, block, kind, defaults, aliases, (*self.prefix, field), self.origin)
         child.notes, child.unfit = self.notes, self.unfit
         child.used.add("model_type")

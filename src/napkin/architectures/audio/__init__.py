@@ -18,6 +18,9 @@ from napkin.operations.model import Model
 from napkin.operations.roles import AUDIO
 from napkin.record import replace
 
+DEAF_WHERE_NULL = ("gemma4", "gemma4_unified")
+"""Model types whose class has no audio encoder where `audio_config` is null; others build their default one."""
+
 
 def with_audio(model: Model, config: Config, kind: str) -> tuple[Model, bool] | None:
     """Return a model of one stack that also holds the audio encoder of a multimodal config of this model_type, and

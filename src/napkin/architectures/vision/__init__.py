@@ -45,9 +45,16 @@ def _projected(config: Config, vision: Config, sight: Sight, hidden: int) -> Vis
     """Return the tower that vision_config describes, with its projector."""
     kind = TOWERS[vision.model_type]
     read = _layers_read(config, sight.layers, vision.integer(kind.names.depth)) if sight.layers else []
+    if sight.drops and config.flag(sight.drops):
+        vision.restate(kind.names.depth, vision.integer(kind.names.depth, least=2) - 1)
     seen = tower(vision, kind, min(read) if read else None)
     without = int(config.text("vision_feature_select_strategy") == "default") if sight.cuts else seen.added
-    sees = Sees(config, vision, seen.tower.hidden, max(1, len(read)), *grid(vision), seen.added, without, hidden)
+    sides = grid(vision)
+    if sight.size:
+        vision.restate("image_size", config.raw(sight.size))
+        sides = grid(vision)
+        seen = replace(seen, grid=sides[0] * sides[1])
+    sees = Sees(config, vision, seen.tower.hidden, max(1, len(read)), *sides, seen.added, without, hidden)
     found = sight.project(sees)
     if found.each:
         (stack,) = seen.tower.stacks

@@ -35,7 +35,7 @@ from napkin.architectures.vision.projectors import (
     unprojected,
     vip,
 )
-from napkin.architectures.vision.resamplers import ARIA, aria, kosmos, perceiver, qformer
+from napkin.architectures.vision.resamplers import ARIA, aria, kosmos, minicpmv, perceiver, qformer
 from napkin.architectures.vision.single_projectors import (
     cosmos_edge,
     ernie,
@@ -72,6 +72,8 @@ class Sight:
     fields    defaults of the fields of its own that its projector reads
     layers    the field that says which layers' results are read; "": those of the last layer and its norm
     traced    tools/vision_bytes.py counted what its class keeps, and napkin's bytes were equal
+    size      the field of the whole model that states the side of an image; else the tower's
+    drops     the field that says whether the class leaves out the tower's last layer
     cuts      vision_feature_select_strategy says whether the first token is left out; else learned tokens are
     """
 
@@ -79,6 +81,8 @@ class Sight:
     project: Projector
     fields: Mapping[str, object] = _NONE
     layers: str = ""
+    size: str = ""
+    drops: str = ""
     cuts: bool = False
     traced: bool = False
     named: bool = False
@@ -225,6 +229,13 @@ SIGHTS: Mapping[str, Sight] = {
     ),
     "aria": Sight("idefics3_vision", aria, fields=ARIA, named=True),
     "idefics2": Sight("idefics2_vision", perceiver),
+    "minicpmv": Sight(
+        "idefics2_vision",
+        minicpmv,
+        fields={"query_num": 64, "image_size": 448, "drop_vision_last_layer": True},
+        size="image_size",
+        drops="drop_vision_last_layer",
+    ),
     "kosmos-2": Sight("kosmos_2_vision_model", kosmos, fields={"latent_query_num": 64}),
     "t5gemma2_encoder": GEMMA3,
     "glm_ocr": Sight(

@@ -160,6 +160,30 @@ def kosmos(sees: Sees) -> Projected:
     return Projected(found, count, each=(Matmul("dense", ("x",), sees.width, hidden, True),), queries=True)
 
 
+MINICPMV_HEAD = 128
+"""Elements of a head of MiniCPM-V's resampler."""
+
+
+def minicpmv(sees: Sees) -> Projected:
+    """Return MiniCPM-V's (arXiv:2408.01800): a matrix brings each patch to the language model's width, learned queries
+    attend to the patches, and a matrix follows. Positions are sines, in the keys only."""
+    hidden, heads = sees.hidden, sees.config.divides("hidden_size", sees.hidden, MINICPMV_HEAD, "(hidden_size)")
+    count, head = sees.config.integer("query_num"), MINICPMV_HEAD
+    found: Operations = (
+        _queries(count, hidden),
+        LAYER("query_norm", "queries", hidden),
+        LAYER("context_norm", MEMORY, hidden),
+        Matmul("q", ("query_norm",), hidden, hidden, True),
+        *(Matmul(letter, ("context_norm",), hidden, hidden, True) for letter in "kv"),
+        AttentionCore("attention", ("q", "k", "v"), heads, heads, head, head, causal=False, cross=True),
+        Matmul("o", ("attention",), hidden, hidden, True),
+        LAYER("norm", "o", hidden),
+        Matmul("proj", ("norm",), hidden, hidden),
+    )
+    each = (Matmul("kv_proj", ("x",), sees.width, hidden),) if sees.width != hidden else ()
+    return Projected(found, count, each=each, queries=True)
+
+
 ARIA = {"projector_patch_to_query_dict": {"1225": 128, "4900": 256}}
 
 

@@ -7,6 +7,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.named import named_config
 from napkin.commands.question.tasks import read_as_trained
 from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.inputs.class_facts import SIZES
 from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
 from napkin.operations.implementations import HUGGING_FACE
@@ -119,6 +120,8 @@ def _record_defaults(inputs: Inputs, config: Config) -> None:
         for field, (value, origin) in block.origins.items():
             if origin == CLASS_DEFAULT and value is not None:
                 inputs.record(field.replace("_", "-"), value, origin)
+                if field in SIZES:
+                    inputs.assume(f"{field} {value:,}, {printable(block.model_type, 40)}'s default")
 
 
 def read_sequence(inputs: Inputs, model: Model) -> int:
