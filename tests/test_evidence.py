@@ -35,9 +35,11 @@ from napkin.evidence.prose.steps import of_step
 from napkin.evidence.rates import chips, constants
 from napkin.evidence.rates.constants import own_error_of
 from napkin.evidence.rates.machines import machine
+from napkin.evidence.rates.of_step import SYNCHRONOUS, Early, constant_names, picker, rates
 from napkin.evidence.rates.priors import CHIP, PRIORS, prior_of
 from napkin.evidence.rows import facts, teams
 from napkin.evidence.rows.row import RowFields
+from napkin.evidence.software.stacks import stack
 from napkin.evidence.validation import accuracy
 from napkin.evidence.validation.compared import Compared
 from napkin.evidence.validation.step_check import point_of, steps
@@ -265,17 +267,26 @@ def test_fine_tuning_has_the_intervals_of_other_steps() -> None:
 
 
 def test_a_clock_at_the_lowest_voltage_falls_as_the_watts_do() -> None:
-    """An L4 has 72 W for 121 TFLOP/s, the L40S of its generation 350 W for 362.05: 0.6155 of the power. What is left
-    of the predicted clock, which is the fitted power of that, makes it 0.6155. A GPU with the watts of its generation's
-    reference, one whose maker holds it below its clock, and one whose steps were published have the clock as it is."""
+    """An L4 has 72 W for 121 TFLOP/s, the L40S of its generation 350 W for 362.05: 0.6155 of the power. Its matrix
+    units, predicted at that to the fitted power, reach 0.6155 of the L40S's share of the peak. A GPU with the watts of
+    its generation's reference, one whose maker holds it below its clock, and one whose steps were published have the
+    clock as it is."""
     at = {name: machine(hardware.find(name), "fp16") for name in ("l4", "a100", "rtx-3090", "h100-sxm-96gb-500w")}
-    kappa = constants.constants()["power"]
-    assert at["l4"].power == pytest.approx(72 / 121 / (350 / 362.05), rel=2e-3)
-    assert constants.clock_at_the_floor(at["l4"]) * at["l4"].power ** kappa == pytest.approx(at["l4"].power)
+    power = 72 / 121 / (350 / 362.05)
+    assert at["l4"].power == pytest.approx(power, rel=2e-3)
     assert at["h100-sxm-96gb-500w"].power < 1
-    assert [constants.clock_at_the_floor(at[name]) for name in ("a100", "rtx-3090", "h100-sxm-96gb-500w")] == [1, 1, 1]
     unmeasured = replace(at["h100-sxm-96gb-500w"], chip="another")
-    assert constants.clock_at_the_floor(unmeasured) < 1
+    judged = [*at.values(), unmeasured]
+    assert [constants.may_be_at_lowest_voltage(one) for one in judged] == [True, False, False, False, True]
+    known = constants.constants()
+    shares = []
+    for card, figures in (("l40s", known), ("l4", known), ("l4", constants.at_lowest_voltage(known))):
+        where = machine(hardware.find(card), "fp16")
+        names = constant_names(where, stack("fsdp-compiled"), "flash2", "rdma", SYNCHRONOUS, "", False, figures)
+        found = rates(picker({**figures, names["chip"]: 1.0}, names), where, Early(0, 0), False, False)
+        shares.append(float(found.matmul_wide))
+    assert shares[1] == pytest.approx(shares[0] * power ** known["power"], rel=2e-3)
+    assert shares[2] == pytest.approx(shares[0] * power, rel=2e-3)
 
 
 def test_an_interval_reaches_to_the_step_at_the_lowest_voltage() -> None:

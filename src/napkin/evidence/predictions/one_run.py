@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from napkin.elementwise import Number
 from napkin.evidence.intervals.steps import (
@@ -23,7 +23,6 @@ from napkin.evidence.rates.of_step import (
     STAGED_BUS,
     SYNCHRONOUS,
     Asynchronous,
-    clocked,
     constant_names,
     early_of,
     on_host,
@@ -54,9 +53,9 @@ class StepPrediction:
     """The passes of a micro-batch, and plan and rates of the step. kernel: of attention; at: the run's point in the
     evidence; without: a held-out source; slots: whether GPUs are joined by slots of a board of which nothing is stated;
     network: whether they are joined by a network between nodes of which nothing is; newer: share of the peak of the
-    attention kernel that another release runs, and of its small heads, if the release is not stated; floor: the share
-    of the peak of 16-bit matmuls as predicted, and what would be left of the clock at the lowest voltage, if its power
-    limits the clock and no step measured it (rates/constants.py)."""
+    attention kernel that another release runs, and of its small heads, if the release is not stated; lowest: the
+    share of the peak of 16-bit matmuls as predicted, and the rates at the lowest voltage, if power limits the clock and
+    no step measured the accelerator (rates/constants.py)."""
 
     passes: Passes
     plan: StepLayout
@@ -70,7 +69,7 @@ class StepPrediction:
     slots: bool = False
     network: bool = False
     newer: tuple[Number, Number] | None = None
-    floor: tuple[Number, float] | None = None
+    lowest: tuple[Number, Rates] | None = None
 
     def step(self) -> StepTime:
         """Return the time of one step, the same for every command."""
@@ -97,7 +96,7 @@ class StepPrediction:
         half, close = self.of_evidence(level, float(exposed_share(time)))
         wide = shipped.deviations(level)
         slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
-        slowed = self.floor is not None and self.rates.matmul_wide == self.floor[0]  # else a profile measured it
+        slowed = self.lowest is not None and self.rates.matmul_wide == self.lowest[0]  # else a profile measured it
         if self.plan.host or slow or slowed or self.network or self.newer is not None or self.stack.eager:
             seconds = float(time.value)
             host, slots, kernel, launches, network, clock = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
@@ -114,8 +113,10 @@ class StepPrediction:
                 kernel = math.log(self._seconds(at) / seconds)
             if self.stack.eager:
                 launches = math.log(self._seconds(on_host(self.rates, math.exp(wide * HOST_SPREAD))) / seconds)
-            if slowed and self.floor is not None:
-                clock = math.log(self._seconds(clocked(self.rates, self.floor[1])) / seconds)
+            if slowed and self.lowest is not None:
+                low = self.lowest[1]
+                at = replace(self.rates, matmul=low.matmul, matmul_wide=low.matmul_wide, attention=low.attention)
+                clock = math.log(self._seconds(at) / seconds)
             half = widened(half, wide, host, slots, kernel, launches, network, clock)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
@@ -137,17 +138,28 @@ def timed(
     without: str = "",
 ) -> tuple[StepLayout, Rates]:
     """Return the layout and rates of a step; the layout's numbers may be arrays. without: a source that is held out."""
+    reached = _reached(shipped.constants(without), setup, stack, at, kernel, asynchronous)
+    return plan_of(model, setup, stack, at.bits < 16, kernel), reached
+
+
+def _reached(
+    known: Mapping[str, float],
+    setup: Setup,
+    stack: stacks.SoftwareStack,
+    at: Machine,
+    kernel: str,
+    asynchronous: Asynchronous,
+) -> Rates:
+    """Return the rates of a step by these constants; the layout's numbers may be arrays."""
     layout = setup.layout
-    known = shipped.constants(without)
     used = constant_names(at, stack, kernel, "rdma", asynchronous, "", setup.precision.network.autocast, known)
-    reached = rates(
+    return rates(
         picker(known, used),
         at,
         early_of(stack),
         setup.precision.state in ("bf16", "fp16"),
         (layout.zero == 3) & (layout.gpus > 1) & stack.copies_shards,
     )
-    return plan_of(model, setup, stack, at.bits < 16, kernel), reached
 
 
 def newer_kernel(
@@ -158,9 +170,7 @@ def newer_kernel(
     other = stack.newer_kernel(kernel, at.generation)
     if not other:
         return None
-    known = shipped.constants(without)
-    used = constant_names(at, stack, other, "rdma", Asynchronous(), "", setup.precision.network.autocast, known)
-    newer = rates(picker(known, used), at, early_of(stack), False, False)
+    newer = _reached(shipped.constants(without), setup, stack, at, other, Asynchronous())
     return newer.attention, newer.small_head
 
 
@@ -197,7 +207,6 @@ def asked(
         for s in model.stacks
         for _, count, layer in s.kinds()
     )
-    left = shipped.clock_at_the_floor(at, without)
     place = point(
         at.generation,
         stack.family,
@@ -209,6 +218,10 @@ def asked(
     )
     dtype = peak_name(setup.compute)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
+    lowest = None
+    if shipped.may_be_at_lowest_voltage(at, without):
+        slower = shipped.at_lowest_voltage(shipped.constants(without))
+        lowest = reached.matmul_wide, _reached(slower, setup, stack, at, kernel, asynchronous)
     if factor != 1.0:
         reached = replace(reached, stack=reached.stack * factor)
     return StepPrediction(
@@ -224,7 +237,7 @@ def asked(
         slots=slots_unstated(at, hardware, layout.gpus),
         network=network_unstated(at, hardware, layout.gpus),
         newer=newer,
-        floor=(reached.matmul_wide, left) if left < 1 else None,
+        lowest=lowest,
     )
 
 

@@ -45,16 +45,20 @@ def own_error_of(at: RunPoint, sigma: Mapping[str, float], exposed: float = 0.0)
     return own_error(at, chip, sigma[f"stack/{at.stack}"], sigma["data_exposed"] * exposed)
 
 
-def clock_at_the_floor(at: Machine, without: str = "") -> float:
-    """Return what would be left of the clock of an accelerator that gets fewer watts for a FLOP/s than its generation's
-    reference, if its voltage were at its floor; 1 where that is not so, or steps measured this accelerator.
+def may_be_at_lowest_voltage(at: Machine, without: str = "") -> bool:
+    """Return whether an accelerator gets fewer watts for a FLOP/s than its generation's reference, so that its voltage
+    may be at its lowest, and no steps measured it. without: a source that is held out."""
+    name = f"{CHIP}{at.chip}"
+    measured = spreads(without).get(name, math.inf) < prior_of(name)[1]
+    return bool(at.power < 1) and not at.held and not measured
+
+
+def at_lowest_voltage(known: Mapping[str, float]) -> dict[str, float]:
+    """Return the constants of an accelerator whose voltage is at its lowest.
 
     Watts grow with f·V². While the voltage falls with the clock, the clock falls as the fitted power of the watts; at
-    the lowest voltage, which no datasheet states, it falls as the watts do. without: a source that is held out."""
-    name = f"{CHIP}{at.chip}"
-    if at.power >= 1 or at.held or spreads(without).get(name, math.inf) < prior_of(name)[1]:
-        return 1.0
-    return float(at.power ** (1 - min(constants(without)["power"], 1.0)))
+    the lowest voltage, which no datasheet states, it falls as the watts do."""
+    return {**known, "power": 1.0}
 
 
 _QUANTILES: dict[tuple[float, str], float] = {}

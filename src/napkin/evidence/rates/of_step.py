@@ -5,7 +5,7 @@ One mapping from a run to the names of its constants serves a single run (number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
 from napkin.evidence.rates.decompositions import SEEN
@@ -288,14 +288,5 @@ def picker(constants: Mapping[str, float], fields: Mapping[str, str]) -> Callabl
 
 def on_host(reached: Rates, slower: float) -> Rates:
     """Return the rates on a host that takes this many times as long to launch kernels and gather units."""
-    return _times(reached, slower, ("host_layer", "host_experts", "host_expert", "host_unit", "host_module"))
-
-
-def clocked(reached: Rates, share: float) -> Rates:
-    """Return the rates of matrix units whose clock is this share of the predicted one."""
-    return _times(reached, share, ("matmul", "matmul_wide", "attention"))
-
-
-def _times(reached: Rates, factor: float, names: Sequence[str]) -> Rates:
-    """Return the rates with some of them multiplied by a factor."""
-    return replace(reached, **{name: getattr(reached, name) * factor for name in names})
+    names = ("host_layer", "host_experts", "host_expert", "host_unit", "host_module")
+    return replace(reached, **{name: getattr(reached, name) * slower for name in names})

@@ -17,7 +17,14 @@ from napkin.evidence.intervals.steps import (
     seen_step,
     widened,
 )
-from napkin.evidence.rates.constants import clock_at_the_floor, constants, deviations, own_error_of, spreads
+from napkin.evidence.rates.constants import (
+    at_lowest_voltage,
+    constants,
+    deviations,
+    may_be_at_lowest_voltage,
+    own_error_of,
+    spreads,
+)
 from napkin.evidence.rates.machines import constants_of, machine
 from napkin.evidence.rows.printed import block_weights
 from napkin.evidence.rows.steps import StepRow
@@ -78,15 +85,15 @@ def _of_kernel(row: StepRow, source: str, seconds: float, generation: str) -> fl
 
 
 def _of_clock(row: StepRow, source: str, seconds: float) -> float:
-    """Return ln of the seconds of a step on an accelerator whose voltage falls no further, over the predicted ones; 0
-    if its clock is not limited by its power, or was measured."""
+    """Return ln of the seconds of a step at the accelerator's lowest voltage over the predicted ones; 0 if its clock is
+    not limited by its power, or was measured."""
     from napkin.evidence.fit.columns import Columns
 
     card = hardware.find(row.chip)
-    if clock_at_the_floor(machine(card, card.default_dtype), source) == 1:
+    if not may_be_at_lowest_voltage(machine(card, card.default_dtype), source):
         return 0.0
     columns = Columns([row])
-    slower = columns.predict(columns.values({**constants(source), "power": 1.0}))[0]
+    slower = columns.predict(columns.values(at_lowest_voltage(constants(source))))[0]
     return math.log(float(slower) / seconds)
 
 
