@@ -12,7 +12,7 @@ from napkin.autograd.forward_peaks import forward_peak, forward_peaks
 from napkin.autograd.live import before_recomputation
 from napkin.autograd.recomputed import Again, recompute
 from napkin.autograd.tape import Tape
-from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node
+from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node, Storage
 from napkin.elementwise import Number, minimum, total, where
 from napkin.footprint.closures import closure, embedded_bytes, leaf_bytes, masks_of, unkept_masks
 from napkin.footprint.loss_tape import STREAM, body_output, run_head
@@ -215,48 +215,22 @@ def one_layer(
     lowering: Lowering, layer: Layer, width: Number, dtype: str, reused: Mapping[int, bool]
 ) -> tuple[Section, str]:
     """Return the section of a layer, and the dtype of its output."""
-    tape = lowering.tape.fresh()
-    outer, lowering.tape = lowering.tape, tape
-    lowering.reused = reused
     before = {id(storage) for storage in lowering.shared_storages()}
-    x = lowering.residual(width, dtype)
-    x.tensor.no_grad = layer.begins
-    whole = lowering.implementation
-    lowering.implementation = in_layer(whole, layer)
-    program = rewrite(layer.operations, lowering.implementation)
-    out = lowering.run(program, x)
-    if lowering.modules:
-        parts = parts_of(layer.operations, lowering.modules)
-        recompute(tape, (_nodes_of(lowering, [op.name for op in program.operations], part) for part in parts))
-    lowering.tape, lowering.reused, lowering.implementation = outer, {}, whole
-    made = section(layer.kind, tape, 0, 0, x.tensor.size, whole.prunes)
+    tape, x, out = _run_layer(lowering, layer, width, dtype, reused)
+    made = section(layer.kind, tape, 0, 0, x.tensor.size, lowering.implementation.prunes)
     taken = lowering.arguments.values()
     own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
     zeros = () if lowering.zeros is None else (lowering.zeros.storage,)
-    remembered = saved_upstream(made.nodes, (number for number, _ in tape.remembered))
-    makers = {id(node.output.root): number for number, node in enumerate(made.nodes)}
-    lent = saved_upstream(made.nodes, (makers[id(x.root)] for x in tape.lent if id(x.root) in makers))
-    for storage in (*remembered, *lent):
-        storage.remembered = True
-    beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
-    block, anew = made.nodes[:beyond], made.anew
-    rest = {id(s): s for node in made.nodes[beyond:] for _, s in node.kept if s.label != INPUT_LABEL}
-    own_rest = total(s.saved for s in rest.values() if not s.shared)
-    if layer.beyond:  # what follows the block has run backward: its gradient of the layer's input waits
-        weights = total(node.weight for node in made.nodes[beyond:])
-        anew = 2 * made.input + forward_peaks(block, tape.holds)[2] + weights - own_rest
+    remembered, lent = _kept_upstream(tape, made)
+    made = _up_to_rest(lowering, layer, tape, made)
     made = replace(
         made,
-        block=beyond,
-        recomputed=made.recomputed - own_rest,
         arguments=tuple(s for s in taken if s.shared),
         carried=total(s.size for s in taken if not s.shared),
-        rest=total(s.saved for s in rest.values() if s.kind == ACTIVATION),
-        rest_casts=total(s.saved for s in rest.values() if s.kind == WEIGHT_COPY and not s.shared),
         masks=masks_of(lowering, layer),
         shared=(*made.shared, *unkept_masks(lowering, layer, made.shared)),
-        anew=anew
-        + (before_recomputation(block) if lowering.implementation.late else 0)
+        anew=made.anew
+        + (before_recomputation(made.nodes[: made.block]) if lowering.implementation.late else 0)
         + total(storage.size for storage in own),
         made=own,
         leaf=total(s.size for s in zeros if any(s is one for one in (*own, *taken))),
@@ -270,3 +244,53 @@ def one_layer(
         waiting=tuple(tape.waiting),
     )
     return (made, out.tensor.dtype) if layer.read else (unread(made), dtype)
+
+
+def _run_layer(
+    lowering: Lowering, layer: Layer, width: Number, dtype: str, reused: Mapping[int, bool]
+) -> tuple[Tape, Value, Value]:
+    """Run a layer on a tape of its own; return that, its input and its output."""
+    tape = lowering.tape.fresh()
+    outer, lowering.tape = lowering.tape, tape
+    lowering.reused = reused
+    x = lowering.residual(width, dtype)
+    x.tensor.no_grad = layer.begins
+    whole = lowering.implementation
+    lowering.implementation = in_layer(whole, layer)
+    program = rewrite(layer.operations, lowering.implementation)
+    out = lowering.run(program, x)
+    if lowering.modules:
+        parts = parts_of(layer.operations, lowering.modules)
+        recompute(tape, (_nodes_of(lowering, [op.name for op in program.operations], part) for part in parts))
+    lowering.tape, lowering.reused, lowering.implementation = outer, {}, whole
+    return tape, x, out
+
+
+def _kept_upstream(tape: Tape, made: Section) -> tuple[tuple[Storage, ...], tuple[Storage, ...]]:
+    """Return what nodes save before those that the class remembers, and before those that it lends to other layers, and
+    mark both."""
+    remembered = saved_upstream(made.nodes, (number for number, _ in tape.remembered))
+    makers = {id(node.output.root): number for number, node in enumerate(made.nodes)}
+    lent = saved_upstream(made.nodes, (makers[id(x.root)] for x in tape.lent if id(x.root) in makers))
+    for storage in (*remembered, *lent):
+        storage.remembered = True
+    return remembered, lent
+
+
+def _up_to_rest(lowering: Lowering, layer: Layer, tape: Tape, made: Section) -> Section:
+    """Return a section divided into the block and what follows it in the layer, outside the checkpoint."""
+    beyond = lowering.starts[layer.beyond] if layer.beyond else len(made.nodes)
+    rest = {id(s): s for node in made.nodes[beyond:] for _, s in node.kept if s.label != INPUT_LABEL}
+    own = total(s.saved for s in rest.values() if not s.shared)
+    anew = made.anew
+    if layer.beyond:  # what follows the block has run backward: its gradient of the layer's input waits
+        weights = total(node.weight for node in made.nodes[beyond:])
+        anew = 2 * made.input + forward_peaks(made.nodes[:beyond], tape.holds)[2] + weights - own
+    return replace(
+        made,
+        block=beyond,
+        recomputed=made.recomputed - own,
+        rest=total(s.saved for s in rest.values() if s.kind == ACTIVATION),
+        rest_casts=total(s.saved for s in rest.values() if s.kind == WEIGHT_COPY and not s.shared),
+        anew=anew,
+    )

@@ -3,6 +3,8 @@ micro-batch."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from napkin import term
 from napkin.elementwise import is_zero, where
 from napkin.operations.model import Model
@@ -51,22 +53,10 @@ class Shards:
 def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
     """Return the parameters on a mean stage, with those before and after the layers on one GPU if there is no pipeline,
     and with the larger of both if there is; those that several layers share are on every stage."""
-    layout, runs = clock.layout, stages.layers.runs
-    several = term.greater("pipeline/several", stages.pp, ONE)
-
-    def on_a_stage(name: str, weights: list[Term]) -> Term:
-        every = [
-            term.multiply(f"{one.name}/all", size("layers", count), one)
-            for (count, _), one in zip(runs, weights, strict=True)
-        ]
-        return term.divide(name, term.add(f"{name}/all", *every), stages.pp)
-
-    def at_ends(name: str, before: Term, after: Term) -> Term:
-        largest, both = term.largest(f"{name}/largest", before, after), term.add(f"{name}/both", before, after)
-        return term.choose(name, several, largest, both, "before and after the layers, on one stage or on two")
-
+    runs, on_a_stage = stages.layers.runs, partial(_on_a_stage, stages)
+    at_ends = partial(_at_ends, term.greater("pipeline/several", stages.pp, ONE))
     (before, frozen_before), (after, frozen_after) = end_weights(clock, model)
-    shared, frozen_shared = layer_weights(model.shared, layout, "shared")
+    shared, frozen_shared = layer_weights(model.shared, clock.layout, "shared")
     dense = term.add(
         "weights/dense",
         on_a_stage("weights/layers", [one.weights.dense for _, one in runs]),
@@ -80,15 +70,9 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
         frozen_shared.dense,
     )
     first, last = end_operations(model)
-    replicas = clock.groups.replicas.ranks
-    ways = clock.groups.shards.ranks
-    over_experts = term.multiply("ranks_of_experts", size("ep", layout.ep), size("etp", layout.etp))
-
-    def with_same_experts(name: str, ranks: Term) -> Term:
-        """Return, among ranks with the same dense weights, the number with the same experts (training/layout.py)."""
-        exact = term.divide(f"{name}/exact", term.multiply(f"{name}/tp", ranks, clock.tp), over_experts)
-        return term.largest(name, term.floor(f"{name}/whole", exact), ONE)
-
+    replicas, ways = clock.groups.replicas.ranks, clock.groups.shards.ranks
+    over_experts = term.multiply("ranks_of_experts", size("ep", clock.layout.ep), size("etp", clock.layout.etp))
+    with_same_experts = partial(_with_same_experts, clock, over_experts)
     return Shards(
         dense,
         on_a_stage("weights/experts", [one.weights.experts for _, one in runs]),
@@ -107,6 +91,28 @@ def shards_of(clock: Clock, stages: Stages, model: Model) -> Shards:
             at_ends("works/ends", work_of(clock, first, "before"), work_of(clock, last, "after", model.tied)),
         ),
     )
+
+
+def _on_a_stage(stages: Stages, name: str, weights: list[Term]) -> Term:
+    """Return what a mean stage has of quantities of one layer of each type."""
+    every = [
+        term.multiply(f"{one.name}/all", size("layers", count), one)
+        for (count, _), one in zip(stages.layers.runs, weights, strict=True)
+    ]
+    return term.divide(name, term.add(f"{name}/all", *every), stages.pp)
+
+
+def _at_ends(several: Term, name: str, before: Term, after: Term) -> Term:
+    """Return what one GPU has of quantities before and after the layers. several: 1 if there are several stages."""
+    largest, both = term.largest(f"{name}/largest", before, after), term.add(f"{name}/both", before, after)
+    return term.choose(name, several, largest, both, "before and after the layers, on one stage or on two")
+
+
+def _with_same_experts(clock: Clock, over_experts: Term, name: str, ranks: Term) -> Term:
+    """Return, among ranks with the same dense weights, the number with the same experts (training/layout.py).
+    over_experts: ranks that divide the experts."""
+    exact = term.divide(f"{name}/exact", term.multiply(f"{name}/tp", ranks, clock.tp), over_experts)
+    return term.largest(name, term.floor(f"{name}/whole", exact), ONE)
 
 
 def _head_again(clock: Clock, model: Model) -> Term:

@@ -49,9 +49,6 @@ def kernel_under_mask(kernel: str, setup: Setup) -> str:
 def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, kernel: str) -> StepLayout:
     """Return the step model's plan of a setup. low: matmuls in fewer than 16 bits."""
     layout: Layout = setup.layout
-    pure = setup.precision.state in ("bf16", "fp16")
-    gradient = 2 if pure else reduced_bytes(setup.precision, stack.gradient_bytes)
-    share, core = recomputed_share(setup, model)
     before, last = ends(layout.stages)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
     _, tower_tokens, image_tokens = lengths or (1, 1, 1)
@@ -68,23 +65,15 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, 
         sequence_parallel=layout.sp,
         zero=where(layout.dp * layout.cp > 1, layout.zero, 0),
         shards=minimum(setup.shards, layout.dp * layout.cp),
-        layers_recomputed=share,
-        attention_recomputed=1 if core else 0,
-        products_recomputed=SECOND_LINEARS if layout.recompute.kind == OPERATIONS else 0,
-        experts_recomputed=1 if layout.recompute.kind == OPERATIONS else 0,
         parts_recomputed=layout.recompute.apart,
+        **_recomputed(model, setup),
         gathers_inputs=where(layout.sp, 1 if stack.gathers_inputs else 0, 0),
         splits_boundary=where(layout.sp, 0, 1 if stack.splits_boundary else 0),
         flash=0 if kernel == EAGER else 1,
         masked=1 if kernel in (EFFICIENT, CUDNN) and reads_mask(setup) else 0,
         idle=IDLE.get(layout.schedule, 1),
         low=1 if low else 0,
-        gradient_bytes=gradient,
-        gathered_bytes=gathered_bytes(setup.precision, layout.zero, stack.gathers_low),
-        frozen_bytes=sized(1, setup.precision.network.gathered),
-        optimizer_bytes=step_traffic(
-            setup.precision, setup.optimizer.copies, 2 if pure else 4, setup.optimizer.moved(setup.form)
-        ),
+        **_bytes_of_parameters(setup, stack),
         host=host_of(setup),
         works=setup.optimizer.works,
         works_on_tables=0 if setup.optimizer.only_matrices else 1,
@@ -92,9 +81,7 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, 
         etp=layout.etp,
         expert_load=layout.expert_load,
         one_hot=1 if stack.masks_experts and layout.capacity else 0,
-        gathers_layers=gathered_apart(setup.framework.unit_of_layer and setup.shards > 1, layout.zero, 2),
-        gathers_adapters=gathered_apart(_has_units_of_adapters(setup), layout.zero, 2),
-        gathers_modules=gathered_apart(setup.framework.unit_of_module, layout.zero, 3),
+        **_units(setup),
         reduces_tensors=1 if stack.reduces_tensors else 0,
         gathers_again=where(layout.zero >= 3, 1, 0),
         elementary=1 if stack.eager and setup.implementation.norms == "reference" else 0,
@@ -112,6 +99,40 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, 
         tower_tokens=tower_tokens,
         image_tokens=image_tokens,
     )
+
+
+def _recomputed(model: Model, setup: Setup) -> dict[str, Number]:
+    """Return what the step model knows of recomputation: shares of the layers and of operations in them."""
+    share, core = recomputed_share(setup, model)
+    operations = setup.layout.recompute.kind == OPERATIONS
+    return {
+        "layers_recomputed": share,
+        "attention_recomputed": 1 if core else 0,
+        "products_recomputed": SECOND_LINEARS if operations else 0,
+        "experts_recomputed": 1 if operations else 0,
+    }
+
+
+def _bytes_of_parameters(setup: Setup, stack: stacks.SoftwareStack) -> dict[str, Number]:
+    """Return the bytes of a parameter's gradient, gathered weight and optimizer step."""
+    precision, optimizer = setup.precision, setup.optimizer
+    pure = precision.state in ("bf16", "fp16")
+    return {
+        "gradient_bytes": 2 if pure else reduced_bytes(precision, stack.gradient_bytes),
+        "gathered_bytes": gathered_bytes(precision, setup.layout.zero, stack.gathers_low),
+        "frozen_bytes": sized(1, precision.network.gathered),
+        "optimizer_bytes": step_traffic(precision, optimizer.copies, 2 if pure else 4, optimizer.moved(setup.form)),
+    }
+
+
+def _units(setup: Setup) -> dict[str, Number]:
+    """Return which parts of a layer FSDP gathers separately."""
+    framework, zero = setup.framework, setup.layout.zero
+    return {
+        "gathers_layers": gathered_apart(framework.unit_of_layer and setup.shards > 1, zero, 2),
+        "gathers_adapters": gathered_apart(_has_units_of_adapters(setup), zero, 2),
+        "gathers_modules": gathered_apart(framework.unit_of_module, zero, 3),
+    }
 
 
 def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
