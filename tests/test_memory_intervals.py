@@ -219,3 +219,18 @@ def test_a_figure_that_no_row_measured_has_the_interval_of_memory() -> None:
         asked["low"]["memory/reserved"],
         asked["high"]["memory/reserved"],
     )
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "megatron-core", "plain"])
+def test_training_all_weights_further_is_as_uncertain_as_pretraining(framework: str) -> None:
+    """The same passes, states and framework; a library around them, or adapters, may do otherwise."""
+    gpus = 1 if framework == "plain" else 8
+    options = f"--framework {framework} --gpus {gpus} --hardware h100 --seq 4096 --zero 0 --recompute full"
+    line = f"memory llama3.2-1b {options}"
+    before, tuned = ask_json(line), ask_json(f"{line} --task sft")
+    for name in ("memory/allocated", "memory/reserved", "memory/used"):
+        assert (tuned["low"][name], tuned["high"][name]) == (before["low"][name], before["high"][name])
+    for other in ("--task sft --lora-rank 8 --lora-targets q,v", "--task dpo"):
+        found = ask_json(f"{line} {other}")
+        below = [one["low"]["memory/allocated"] / one["values"]["memory/allocated"] for one in (found, before)]
+        assert below[0] < below[1]

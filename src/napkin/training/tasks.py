@@ -137,11 +137,12 @@ def passes_of(trained: Model, forwards: tuple[ForwardPass, ...]) -> Passes:
 
 
 PRETRAIN = Task("pretrain")
+SFT = Task("sft", "SFT", source="trl/trainer/sft_trainer.py")
 TASKS: dict[str, Task] = {
     one.name: one
     for one in (
         PRETRAIN,
-        Task("sft", "SFT", source="trl/trainer/sft_trainer.py"),
+        SFT,
         Task(
             "dpo",
             "DPO",

@@ -27,7 +27,7 @@ from napkin.training.layout import Layout
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision, precision
 from napkin.training.setup import Setup, keeps_adapters
-from napkin.training.tasks import PRETRAIN
+from napkin.training.tasks import PRETRAIN, SFT
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:
@@ -89,7 +89,9 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         and _read_padded(inputs, layout)
     ):
         implementation = replace(implementation, kernel_mask=ALWAYS)
-    asked = Asked(implementation.tuning is not None or read_task(inputs) is not PRETRAIN, policy.compute)
+    task = read_task(inputs)
+    as_pretraining = task is PRETRAIN or (task is SFT and read_named_trainer(inputs) is None)
+    asked = Asked(implementation.tuning is not None or not as_pretraining, policy.compute)
     return Setup(
         implementation,
         layout,
@@ -107,7 +109,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         tower=_tower(model, implementation),
         asleep=frozen.part,
         compiled=compiled,
-        task=read_task(inputs),
+        task=task,
         forwards=read_micro_batches(inputs, (*read_sampled(inputs, model), *read_forwards(inputs, framework))),
         generation=read_generation(inputs),
         widths=widths_of(framework.name, asked),

@@ -110,7 +110,8 @@ def tuned(name: str = "", level: float = LEVEL, without: tuple[str, str] = ("", 
 class Asked:
     """What a step trains, as far as its interval depends on it.
 
-    tunes    a model that was trained before is trained further, or adapters are
+    tunes    adapters are trained, or a step is not the framework's own of pretraining: it has another loss or other
+             models, or a library runs it
     compute  the format of matmuls, which not every framework's rows have
     without  title and thread of a source that is held out
     """
