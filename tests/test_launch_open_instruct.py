@@ -83,7 +83,7 @@ def test_adapters_are_64_wide_on_every_linear_layer() -> None:
 
 def test_grpo_learners_and_engines_have_gpus_of_their_own() -> None:
     meant(
-        GROUPED.format(more="--pack_length 8192 --beta 0.0"),
+        GROUPED.format(more="--pack_length 8192 --beta 0.0 --load_ref_policy False"),
         task="grpo",
         gpus=32,  # 8 + 4 learners, 10 engines of 2
         rollout="separate:20",
@@ -98,6 +98,9 @@ def test_grpo_learners_and_engines_have_gpus_of_their_own() -> None:
         steps=100,
     )
     meant(GROUPED.format(more="--pack_length 16384 --beta 0.01"), micro_batch=2, reference="same")
+    meant(GROUPED.format(more="--pack_length 16384 --beta 0.0"), reference="same")  # grpo_fast.py loads it anyway
+    trained_by_core = GROUPED.replace("grpo_fast.py", "grpo.py")
+    meant(trained_by_core.format(more="--pack_length 16384 --beta 0.0"), reference="none")
     assert values(GROUPED.format(more="--pack_length 9000"))["micro-batch"] is None
 
 

@@ -220,8 +220,9 @@ def test_areals_engines_have_gpus_of_their_own() -> None:
         ("allocation_mode: sglang.d4p1t1+d4p1t1", "{}", [8, "separate:4", "fsdp", 1, None]),
         ("allocation_mode: sglang:d2t2+megatron:d2p2t2e2", "{}", [4 + 8, "separate:4", "megatron-core", 2, 2]),
         ("allocation_mode: vllm[r]:d1+d1p4", "{}", [1 + 4, "separate:1", "megatron-core", None, None]),
-        (NEWER, "backend: 'megatron:(attn:d2t2|ffn:d2e2)'", [None, None, None, None, None]),
-        (NEWER, "backend: 'archon:d4'", [4 + 4, "separate:4", None, None, None]),
+        (NEWER, "backend: 'megatron:(attn:d4t2|ffn:d2e4)'", [4 * 2 + 4, "separate:4", "megatron-core", 2, 4]),
+        (NEWER, "backend: 'megatron:(attn:d4t2|ffn:d4e4)'", [None, None, None, None, None]),
+        (NEWER, "backend: 'archon:d4'", [4 + 4, "separate:4", "fsdp", None, None]),
     ],
 )
 def test_sizes_of_areals_engines(engines: str, backend: str, expected: list[object]) -> None:

@@ -156,6 +156,8 @@ sequence_len: 4096
         (AXOLOTL.format("Micro_Batch_Size: 2"), "Micro_Batch_Size", "micro_batch_size"),
         (AXOLOTL.format("gradient_checkpoint: true"), "gradient_checkpoint", "gradient_checkpointing"),
         (AXOLOTL.format("optimzer: adamw_torch"), "optimzer", "optimizer"),
+        (AXOLOTL.format("bf61: true"), "bf61", "bf16"),
+        (AXOLOTL.format("fp4: true"), "", ""),  # another number is no slip of fp8
         (AXOLOTL.format("use_magic_memory: true"), "", ""),
         (AXOLOTL.format("micro_batch_size: 2\nmicro_batchsize: 2"), "", ""),  # the key itself is there
     ],

@@ -24,6 +24,12 @@ def among_others(known: str) -> int:
     return 0 if len(known) < 5 else 1 if len(known) < 12 else 2
 
 
+def among_keys(known: str) -> int:
+    """Return how many letters may be wrong among the keys of a file: none of two letters, which are like too many (tp,
+    pp, dp)."""
+    return 1 if 3 <= len(known) < 5 else among_others(known)
+
+
 def slip_of(word: str, known: Iterable[str], wrong: Wrong = in_whole_list) -> str:
     """Return the known word that a word misspells, the likest; "" if it is one of them, or like none."""
     words = tuple(known)

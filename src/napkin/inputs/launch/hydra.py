@@ -19,6 +19,8 @@ from napkin.inputs.launch.source import LaunchFile, of_mapping
 from napkin.inputs.load import Document, printable
 
 NAME, FOLDER = ("--config-name", "-cn"), ("--config-path", "--config-dir", "-cp", "-cd")
+OWN_NAME, OWN_FOLDER = ("--config_name",), ("--config_path",)
+"""Options of programs that compose their settings themselves (ROLL); `--config_name` alone may be a model's."""
 KNOWN = ("ppo_trainer", "ppo_megatron_trainer", "sft_trainer", "sft_trainer_engine")
 """Configurations within an installed package, whose values napkin knows as the framework's defaults (verl)."""
 MOST = 200
@@ -28,6 +30,8 @@ MOST = 200
 def named_in(words: Sequence[str]) -> str:
     """Return the file that a command's --config-name names, with its folder; "" if it names none or a known one."""
     name, folder = _stated(words, NAME), _stated(words, FOLDER)
+    if not name and _stated(words, OWN_FOLDER):
+        name, folder = _stated(words, OWN_NAME), _stated(words, OWN_FOLDER)
     plain = marks(name)[0].removesuffix(".yaml")
     if not plain or plain in KNOWN:
         return ""

@@ -153,9 +153,10 @@ _TARGETS = {
 
 
 def lora_targets(targets: list[str]) -> str:
-    """Return LoRA target modules by napkin's names."""
+    """Return LoRA target modules by napkin's names. What is named next to all linear layers stays, if it is none."""
     words = [_TARGETS.get(one.strip().lower().replace("-", "_"), one.strip().lower()) for one in targets]
-    return "all" if "all" in words else ",".join(dict.fromkeys(words))
+    linear = set(_TARGETS.values()) - {"all"} if "all" in words else set()
+    return ",".join(dict.fromkeys(one for one in sorted(words, key="all".__ne__) if one not in linear))
 
 
 _ALTERNATIVES = re.compile(r"\((?:\?:)?([\w|]+)\)|(\w+)")

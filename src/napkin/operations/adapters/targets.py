@@ -126,10 +126,9 @@ def _targeted(
     operations = all_operations(model)
     paths = [path for op in operations for path in paths_in(op, implementation)]
     mapped = RENAMED.get(CONVERTED.get(model.family, ""), {}) if converts else {}
-    if targets in EVERYTHING:
-        if not mapped or implementation.grouped_linears:
-            return tuning
-        targets = _every(operations, implementation, mapped)
+    if targets in EVERYTHING and (not mapped or implementation.grouped_linears):
+        return tuning
+    targets = _spread(targets, operations, implementation, mapped)
     held = [part.path for op in operations for part in op.linear_parts(implementation) if part.parameter]
     parameters: dict[str, int] = {}
     fused: dict[str, set[str]] = {}
@@ -177,10 +176,16 @@ def _known(targets: tuple[str, ...], model: Model) -> tuple[str, ...]:
     return known
 
 
-def _every(operations: list[Operation], implementation: Implementation, mapped: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of every linear layer but the head, and of what peft takes for experts."""
+def _spread(
+    targets: tuple[str, ...], operations: list[Operation], implementation: Implementation, mapped: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the targets with every linear layer but the head, and what peft takes for experts, for the word that
+    stands for all of them; what is named next to it, as lm_head, stays."""
+    words = {ALL_LINEAR, *EVERYTHING[1]}
+    if targets and not words.intersection(targets):
+        return targets
     leaves = (path.rpartition(".")[2] for path in linear_paths(operations, implementation))
-    return tuple(dict.fromkeys((*leaves, *mapped)))
+    return tuple(dict.fromkeys((*leaves, *mapped, *(one for one in targets if one not in words))))
 
 
 def _without(
@@ -190,8 +195,7 @@ def _without(
     check_target_module_exists): a target of which some are left becomes their paths."""
     operations = all_operations(model)
     mapped = RENAMED.get(CONVERTED.get(model.family, ""), {}) if converts else {}
-    if targets in EVERYTHING:
-        targets = _every(operations, implementation, mapped)
+    targets = _spread(targets, operations, implementation, mapped)
     modules = {path: op.short.lower() for op in operations for path in paths_in(op, implementation)}
 
     def named(path: str, name: str) -> bool:

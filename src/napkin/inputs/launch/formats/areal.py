@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from napkin.inputs.launch.areal_layout import ACTOR, ARCHON, ENGINE, OLDER, engines, take_archon_recompute, take_layout
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.names import MEGATRON, PURE, take_attention, take_model, take_targets
@@ -12,14 +11,12 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_other_model
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
-from napkin.inputs.launch.values import Open, flag, natural, number, product, whole
+from napkin.inputs.launch.values import flag, natural, number, whole
 
-ACTOR, ENGINE, OLDER = "actor.backend", "rollout.backend", "allocation_mode"
-GENERATE = ("sglang", "vllm")
-PART = re.compile(r"(?:(?P<engine>sglang|vllm|fsdp|megatron|archon)(?:\[\w+\])?[:.])?(?P<sizes>(?:[dtpce]\d+)+)")
-"""One engine of an allocation (areal/api/alloc_mode.py): its name, which trains if it is left out, and its sizes."""
 OF_DATA = {"rl": "grpo", "sft": "sft", "rw": "rm", "dpo": "dpo"}
-FSDP, MCORE = "fsdp", "megatron"
+TRAJECTORY = ("max_tokens_per_trajectory",)
+TURNS = ("max_turns",)
+"""Keys of workflows with several turns: the tokens of a conversation, and its turns."""
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -48,70 +45,6 @@ def _task(reading: Reading) -> None:
         reading.take("epochs", "total_train_epochs", number)
 
 
-def _engines(reading: Reading) -> tuple[str, dict[str, int], dict[str, int], list[str]] | None:
-    """Return the trainer's engine and sizes, the sizes of the engine that generates, and their keys; None if open."""
-    found, sizes, generating = "", {}, {}
-    keys = [key for key in (ACTOR, ENGINE) if reading.find(key) is not None] or [OLDER]
-    for key in keys:
-        stated = reading.find(key)
-        if stated is None or isinstance(stated.value, Open):
-            return None
-        for text in str(stated.value).replace(" ", "").split("+"):
-            part = PART.fullmatch(text)
-            if part is None:
-                return None
-            each = {size[0]: int(size[1:]) for size in re.findall(r"[a-z]\d+", part["sizes"])}
-            if part["engine"] in GENERATE:
-                generating = each
-            else:
-                found, sizes = part["engine"] or found, each
-    return found, sizes, generating, keys
-
-
-def _layout(reading: Reading) -> None:
-    """Read the engines' sizes: data, tensor, pipeline, context and expert parallelism."""
-    read = _engines(reading)
-    keys = [key for key in (ACTOR, ENGINE, OLDER) if key in reading.source]
-    if read is None or not read[1]:
-        for option in ("gpus", "framework"):
-            reading.ask(option, *keys or [ACTOR])
-        if reading.source.has_any("gconfig", "rollout"):
-            reading.ask("rollout", *keys or [ENGINE])
-        return
-    engine, sizes, generating, keys = read
-    where = keys[0]
-    trainers = product([sizes.get(letter, 1) for letter in "dtpc"])
-    others = product([generating.get(letter, 1) for letter in "dtp"]) if generating else 0
-    reading.derive("gpus", trainers + others, *keys)
-    if generating:
-        reading.derive("rollout", f"separate:{others}", *keys)
-        reading.derive("rollout-tp", product([generating.get(letter, 1) for letter in "tp"]), *keys)
-    for letter, option in (("t", "tp"), ("p", "pp"), ("c", "cp"), ("e", "ep"), ("d", "dp")):
-        if letter in sizes:
-            reading.derive(option, sizes[letter], where)
-    engine = engine or (MCORE if sizes.get("p", 1) > 1 or sizes.get("e", 1) > 1 else FSDP)
-    if engine not in (FSDP, MCORE):
-        reading.refuse(where, f"napkin does not know AReaL's engine {engine}", "framework")
-        reading.ask("framework", where)
-    elif engine == FSDP:
-        reading.derive("framework", "fsdp", where)
-        reading.derive("zero", 3, where)
-        if reading.read("actor.fsdp.offload_params", flag):
-            reading.put("offload", "optimizer,parameters", "actor.fsdp.offload_params")
-        if reading.read("actor.fsdp.per_layer_optim_step", flag):
-            reading.refuse("actor.fsdp.per_layer_optim_step", "streams the states of a layer at a time", "offload")
-    else:
-        reading.derive("framework", "megatron-core", where)
-        reading.derive("implementation", "megatron", where)
-        divided = reading.read("actor.megatron.ddp.use_distributed_optimizer", flag)
-        if divided is not None:
-            reading.put("zero", 1 if divided else 0, "actor.megatron.ddp.use_distributed_optimizer")
-        reading.default("zero", 1, "actor.megatron.ddp.use_distributed_optimizer")
-        reading.take("vp", "actor.megatron.virtual_pipeline_parallel_size", whole)
-        if sizes.get("t", 1) > 1:
-            reading.derive("sp", True, where)
-
-
 def _batch(reading: Reading) -> None:
     """Read the batch: train_dataset.batch_size prompts (or rows) a step, divided among ppo_n_minibatches updates."""
     total, parts = "train_dataset.batch_size", "actor.ppo_n_minibatches"
@@ -138,11 +71,7 @@ def _batch(reading: Reading) -> None:
     reading.take("samples-per-prompt", "gconfig.n_samples", natural)
     reading.default("samples-per-prompt", 1, "gconfig.n_samples")
     take_longest(reading, longest, answer, (0, 0))
-    sizes = [reading.read(key, whole) for key in (longest, answer)]
-    if all(sizes):
-        reading.derive("seq", sum(size or 0 for size in sizes), longest, answer)
-    else:
-        reading.ask("seq", longest, answer)
+    _lengths(reading, longest, answer)
     reading.take("off-policy-steps", "rollout.max_head_offpolicyness", natural)
     reading.derive("padding", False, tokens)
     weight = reading.read("actor.kl_ctl", number)
@@ -156,12 +85,39 @@ def _batch(reading: Reading) -> None:
         reading.derive("reference", same, "ref.path")
 
 
+def _lengths(reading: Reading, longest: str, answer: str) -> None:
+    """Read the sequence length: prompt and answer, or several turns within the longest conversation.
+
+    longest, answer  the keys of the longest prompt and of the longest answer of a turn
+    """
+    source = reading.source
+    limits = [key for key in (*TRAJECTORY, "gconfig.max_tokens", "rollout.agent.engine_max_tokens") if key in source]
+    limit = next((size for key in limits if (size := reading.read(key, whole))), None)
+    turns = [key for key in source.values if key.rpartition(".")[2] in TURNS or key in TRAJECTORY]
+    turns += ["rollout.agent"] if source.states("rollout.agent") else []
+    sizes = [reading.read(key, whole) for key in (longest, answer)]
+    whole_turn = sum(size or 0 for size in sizes) if all(sizes) else None
+    reading.told(*TRAJECTORY, "gconfig.max_tokens")
+    if turns and limit:
+        reading.derive("seq", limit, limits[0], *[key for key in turns if key != limits[0]])
+        if sizes[0] and limit > sizes[0]:
+            reading.derive("max-response-tokens", limit - sizes[0], limits[0], longest)
+    elif turns or whole_turn is None:
+        reading.ask("seq", *(turns[:1] or (longest, answer)))
+    elif limit and limit < whole_turn:
+        reading.derive("seq", limit, limits[0], longest, answer)
+    else:
+        reading.derive("seq", whole_turn, longest, answer)
+
+
 def _others(reading: Reading) -> None:
     """Read recomputation, adapters, precision, attention and the optimizer."""
     megatron = reading.value_of("framework") == "megatron-core"
     again, part = "actor.gradient_checkpointing", "actor.megatron.recompute"
     on = reading.read(again, flag)
-    if on and megatron and f"{part}_granularity" in reading.source:
+    if (engines(reading) or ("",))[0] == ARCHON and on is not None:
+        take_archon_recompute(reading)
+    elif on and megatron and f"{part}_granularity" in reading.source:
         core.take_recompute(reading, *(f"{part}_{name}" for name in core.RECOMPUTE))
     elif on is not None:
         reading.put("recompute", "full" if on else "none", again)
@@ -206,13 +162,17 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"{ACTOR} {ENGINE} {OLDER} actor.fsdp.offload_params actor.fsdp.per_layer_optim_step "
-            "actor.megatron.ddp.use_distributed_optimizer actor.megatron.virtual_pipeline_parallel_size",
-            "gpus rollout rollout-tp tp pp cp ep dp framework implementation zero vp sp offload",
-            "sglang:d4t2 generates on 8 GPUs of its own, fsdp:d8 or megatron:d2p2t2 trains; 2025: allocation_mode",
-            _layout,
+            "actor.megatron.ddp.use_distributed_optimizer actor.megatron.virtual_pipeline_parallel_size "
+            "actor.archon.reshard_after_forward_policy actor.archon.offload_params actor.archon.enable_compile "
+            "actor.archon.pp_schedule",
+            "gpus rollout rollout-tp tp pp cp ep etp dp framework implementation zero vp sp offload",
+            "sglang:d4t2 generates on 8 GPUs of its own, fsdp:d8, megatron:d2p2t2 or archon:d8 trains; "
+            "2025: allocation_mode",
+            take_layout,
         ),
         KeyRule(
             "train_dataset.batch_size train_dataset.max_length actor.ppo_n_minibatches actor.mb_spec.max_tokens_per_mb "
+            "max_tokens_per_trajectory rollout.agent.engine_max_tokens "
             "actor.mb_spec.n_mbs gconfig.n_samples gconfig.max_new_tokens rollout.max_head_offpolicyness actor.kl_ctl",
             "global-batch updates micro-batch seq samples-per-prompt max-prompt-tokens max-response-tokens "
             "off-policy-steps padding reference",

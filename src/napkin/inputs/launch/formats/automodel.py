@@ -240,6 +240,8 @@ def _others(reading: Reading) -> None:
         reading.omit("loss_fn._target_", f"napkin does not know the memory of {loss[:40]!r}")
     if reading.read("compile.enabled", flag):
         reading.put("compile", True, "compile.enabled")
+    elif reading.read("distributed.enable_compile", flag):  # layer by layer (distributed/config.py, FSDP2Config)
+        reading.put("compile", True, "distributed.enable_compile")
 
 
 FORMAT = LaunchFormat(
@@ -293,7 +295,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"optimizer._target_ model.attn_implementation model.backend.attn {D}.activation_checkpointing "
-            "parallelizer.activation_checkpointing loss_fn._target_ loss_fn.compile compile.enabled",
+            "parallelizer.activation_checkpointing loss_fn._target_ loss_fn.compile compile.enabled "
+            "distributed.enable_compile",
             "optimizer attention recompute loss compile",
             "FusedLinearCrossEntropy is fused",
             _others,

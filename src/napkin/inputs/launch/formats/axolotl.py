@@ -148,16 +148,37 @@ def _others(reading: Reading) -> None:
         reading.omit("flex_attention", "napkin does not model flex attention")
     if reading.take("packing", "sample_packing", flag) is not None:
         reading.told("pad_to_sequence_len")
-    plugins = names(reading.source.plain("plugins") or [])
-    fused = [one for one in plugins if "cut_cross_entropy" in one.lower()]
-    if reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag) or fused:
-        keys = [k for k in ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy") if k in reading.source]
-        reading.derive("loss", "fused", *keys)
+    _plugins(reading)
     _kernels(reading)
-    if any("cut_cross" not in one.lower() for one in plugins):
-        reading.omit("plugins", "replaces the model's kernels")
     if reading.read("torch_compile", flag):
         reading.put("compile", True, "torch_compile")
+
+
+REFUSED_PLUGINS = {
+    "hatchery": "the training runs on a remote service",
+    "spectrum": "only the layers that it selects are trained",
+    "grokfast": "keeps a running mean of the gradients",
+    "mora": "the adapter is MoRA",
+    "densemixer": "every expert computes every token",
+}
+"""Plugins under axolotl/integrations that change what a step computes or keeps."""
+FUSED_LOSS, EXPERTS = "cut_cross_entropy", "expert_parallel"
+
+
+def _plugins(reading: Reading) -> None:
+    """Read the plugins: a fused loss, expert parallelism, or what napkin does not model."""
+    plugins = [one.lower() for one in names(reading.source.plain("plugins") or [])]
+    if reading.read("cut_cross_entropy|liger_fused_linear_cross_entropy", flag) or any(
+        FUSED_LOSS in one for one in plugins
+    ):
+        keys = ("plugins", "cut_cross_entropy", "liger_fused_linear_cross_entropy")
+        reading.derive("loss", "fused", *[key for key in keys if key in reading.source])
+    for one in plugins:
+        part = next((part for part in one.split(".") if part in REFUSED_PLUGINS), "")
+        if part:
+            reading.refuse("plugins", f"{part}: {REFUSED_PLUGINS[part]}")
+    if any(FUSED_LOSS not in one and EXPERTS not in one for one in plugins):
+        reading.omit("plugins", "what other plugins change")
 
 
 FORMAT = LaunchFormat(

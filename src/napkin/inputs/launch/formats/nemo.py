@@ -40,6 +40,8 @@ def _machine(reading: Reading) -> None:
         reading.assume("task", "rloo", "trainer.reinforce")
     elif kind:
         reading.derive("task", OF_ALIGNER[kind], f"trainer.{kind}")
+    elif (data := "model.data.train_ds.max_seq_length") in reading.source:  # megatron_gpt_finetuning.py's data
+        reading.derive("task", "sft", data)
     steps = reading.read("trainer.max_steps", lambda value: None if value == -1 else whole(value))
     epochs = reading.read("trainer.max_epochs", lambda value: None if value == -1 else number(value))
     if steps or reading.open_among("trainer.max_steps"):
@@ -123,8 +125,8 @@ def _check_decoder(reading: Reading) -> None:
             return
 
 
-def _targets(reading: Reading, key: str) -> None:
-    """Read LoRA targets; fused QKV and gate-up projections count as their parts."""
+def take_core_targets(reading: Reading, key: str) -> None:
+    """Read LoRA targets by Megatron-core's names; fused QKV and gate-up projections count as their parts."""
     value = reading.find(key)
     listed = [part for one in names(value.value if value is not None else []) for part in TARGETS.get(one, [one])]
     if listed:
@@ -224,7 +226,7 @@ def _take_adapter(reading: Reading) -> None:
             "lora-rank", "peft.lora_tuning.adapter_dim"
         )
         take_adapter_dropout(reading, "peft.lora_tuning.adapter_dropout")
-        _targets(reading, "peft.lora_tuning.target_modules")
+        take_core_targets(reading, "peft.lora_tuning.target_modules")
     elif scheme and scheme not in ("none", "null"):
         reading.refuse("peft.peft_scheme", f"napkin does not support adapter {scheme[:40]!r}", "adapter")
 

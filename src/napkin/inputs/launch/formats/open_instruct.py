@@ -195,16 +195,22 @@ def _grpo(reading: Reading) -> None:
         reading.derive("framework", "fsdp", program)
         reading.default("zero", 3, "fsdp_shard_degree")
     reading.take("cp", "sequence_parallel_size", whole)
-    weight = reading.read("beta", number)
-    kept = reading.read("load_ref_policy", flag)
-    used = kept is not False and (weight is None or weight > 0)
-    keys = [key for key in ("load_ref_policy", "beta") if key in source]
-    reading.derive("reference", "same" if used else "none", *keys) if keys else reading.default(
-        "reference", "same", "load_ref_policy"
-    )
+    _reference(reading, program)
     episodes = reading.read("total_episodes", number)
     if not reading.take("steps", "num_training_steps", whole, silent=True) and episodes:
         reading.derive("steps", int(episodes // (samples * prompts)) or 1, "total_episodes")
+
+
+def _reference(reading: Reading, program: str) -> None:
+    """Read the reference, which grpo_fast.py loads whatever beta is, and grpo.py where beta is above 0 too
+    (grpo_fast.py, PolicyTrainerRayProcess; grpo_olmo_core_actor.py)."""
+    kept, weight = reading.read("load_ref_policy", flag), reading.read("beta", number)
+    weighed = program in OF_OLMO_CORE and weight is not None
+    used = kept is not False and not (weighed and weight == 0)
+    keys = [key for key in ("load_ref_policy", *(["beta"] if weighed else [])) if key in reading.source]
+    if keys:
+        reading.derive("reference", "same" if used else "none", *keys)
+    reading.default("reference", "same", "load_ref_policy")
 
 
 def _engines(reading: Reading) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_reading
+from napkin.inputs.launch.lora import take_lora
 from napkin.inputs.launch.megatron import core, model
 from napkin.inputs.launch.names import MEGATRON, model_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
+from napkin.inputs.launch.values import flag, number
 
-T = "modules.pre_trainer"
-V = f"{T}.overrides"
+PRE, POST = "modules.pre_trainer", "modules.post_trainer"
+"""Blocks of pre-training, and of fine-tuning on Megatron-LM or Megatron-Bridge."""
 _OF_FILE = re.compile(r"(?:[-_](?:nanoo_)?(?:fp8|bf16))?(?:-pretrain)?(?:\.ya?ml)?$", re.I)
 """Parts of a model file's name that are not the model's name."""
 OF_RECIPE = ("seq", "steps", "micro-batch", "samples")
@@ -21,11 +23,16 @@ OF_RECIPE = ("seq", "steps", "micro-batch", "samples")
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is Primus' YAML."""
-    return f"{T}.framework" in source or (f"{T}.overrides" in source and "work_group" in source)
+    block = _block(source)
+    return f"{block}.framework" in source or (f"{block}.overrides" in source and "work_group" in source)
+
+
+def _block(source: LaunchFile) -> str:
+    return POST if POST in source else PRE
 
 
 def _model(reading: Reading) -> None:
-    key = f"{T}.model"
+    key = f"{_block(reading.source)}.model"
     name = reading.source.plain(key)
     if not isinstance(name, str):
         reading.ask("model", key)
@@ -81,8 +88,9 @@ def _overrides(reading: Reading) -> None:
     """Read the overrides with the keys of the framework that they configure."""
     from napkin.inputs.launch.formats import maxtext, torchtitan
 
-    kind = str(reading.source.plain(f"{T}.framework") or "megatron").lower()
-    source = reading.source.under(V)
+    block = _block(reading.source)
+    kind = str(reading.source.plain(f"{block}.framework") or "megatron").lower()
+    source = reading.source.under(f"{block}.overrides")
     if kind.startswith("torchtitan"):
         tables = torchtitan.FORMAT
     elif kind.startswith("maxtext"):
@@ -106,18 +114,43 @@ def _overrides(reading: Reading) -> None:
                 f"the recipe {source.plain('flavor') or source.plain('recipe') or 'of its defaults'!s:.60}",
             )
     else:
-        reading.refuse(f"{T}.framework", f"napkin does not read overrides of {kind[:40]!r}")
+        reading.refuse(f"{block}.framework", f"napkin does not read overrides of {kind[:40]!r}")
         return
     inner = open_reading(tables, source)
     inner.given_model = reading.value_of("model")
     apply(tables, inner)
+    if block == POST:
+        _tuned(inner)
     inner.finish()
     inner.inputs.pop("model", None)
     for option in OF_RECIPE:
         entry = inner.inputs.get(option)
         if entry is not None and entry.origin == DEFAULT and tables is not OF_MEGATRON and "${" not in entry.where:
             inner.inputs.pop(option)  # Primus has its own preset for it
-    reading.adopt(inner, V)
+    reading.adopt(inner, f"{block}.overrides")
+    if block == POST:
+        reading.derive("task", "sft", f"{block}.framework")
+
+
+def _tuned(reading: Reading) -> None:
+    """Read what the overrides of fine-tuning add: LoRA, packing and the loss (primus/configs/modules/megatron/
+    sft_trainer.yaml; in Megatron-Bridge `peft` names the adapter)."""
+    from napkin.inputs.launch.formats.nemo import take_core_targets
+
+    named = str(reading.source.plain("peft") or "none").lower()
+    if reading.read("lora.enabled", flag) or named == "lora":
+        at, rank = ("lora.enabled", "lora.dim") if "lora.enabled" in reading.source else ("peft", "peft_dim")
+        take_lora(reading, rank, "lora.target_modules", 32, "all")
+        if reading.find("lora.target_modules") is not None:
+            take_core_targets(reading, "lora.target_modules")
+        reading.put("adapter", "lora", at)
+        reading.take("lora-dropout", "lora.dropout", number)
+    elif named not in ("none", "null", "false"):
+        reading.refuse("peft", f"napkin does not support adapter {named[:40]!r}", "adapter")
+    reading.told("lora", "peft", "peft_alpha", "stage", "sft_dataset_name", "sft_conversation_format", "hf_path")
+    reading.take("packing", "enable_packed_sequences|packed_sequence", flag)
+    if reading.read("enable_fused_linear_ce", flag):
+        reading.derive("loss", "chunked", "enable_fused_linear_ce")
 
 
 FORMAT = LaunchFormat(
@@ -126,16 +159,16 @@ FORMAT = LaunchFormat(
     "AMD-AGI/Primus primus/configs/**",
     is_this,
     rules=(
-        KeyRule(f"{T}.model", "model", "Primus' model file", _model),
+        KeyRule(f"{PRE}.model {POST}.model", "model", "Primus' model file", _model),
         KeyRule(
-            f"{T}.framework {V}",
-            "",
+            f"{PRE}.framework {PRE}.overrides {POST}.framework {POST}.overrides",
+            "task",
             "the keys of Megatron-LM, torchtitan or MaxText; "
             "Primus sets bf16 and the distributed optimizer, and bf16 weights in MaxText",
             _overrides,
         ),
     ),
-    ignored=f"{T}.config work_group user_name exp_name workspace platform",
+    ignored=f"{PRE}.config {POST}.config work_group user_name exp_name workspace platform",
     not_modelled={
         "env.XLA_PYTHON_CLIENT_MEM_FRACTION": "XLA's memory fraction",
         "env": "environment",

@@ -191,8 +191,11 @@ def _precision(reading: Reading) -> None:
     source, block = reading.source, f"{A}.fsdp_config"
     if is_megatron(source):
         own = reading.named(f"{A}.megatron.dtype", "engine.dtype")
+        eight = f"{'engine' if is_sft(source) else f'{A}.megatron'}.override_transformer_config.fp8"
         if reading.read(own, fixed_dtype) == "fp16":
             reading.put("precision", "fp16-mixed", own)
+        elif str(source.plain(eight) or "none").lower() not in ("none", "null", "false"):
+            reading.derive("precision", MEGATRON.replace("compute=bf16", "compute=fp8"), eight)
         reading.default("precision", MEGATRON, own)
         return
     keys = (f"{block}.model_dtype", "model.fsdp_config.model_dtype", "engine.model_dtype")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -40,7 +41,7 @@ class Commands:
     def __init__(self, name: str, known: Mapping[str, str], follow: Callable[[Iterable[Statement]], None]) -> None:
         self.name = name
         self.variables = Variables()
-        before = {"0": name.rsplit("/", 1)[-1], "BASH_SOURCE": name.rsplit("/", 1)[-1], **known}
+        before = {"0": name, "BASH_SOURCE": name, **known}
         self.variables.texts |= before
         self.variables.used |= {*before, "@", "#"}
         self.variables.known |= set(before)
@@ -169,7 +170,7 @@ class Commands:
         self._sourced += 1
         if unknown:  # a folder that is not known is taken for the script's own
             plain = plain.lstrip("/")
-        if not plain or plain.startswith(("/", "~")) or self._sourced > MOST_SOURCED:
+        if not plain or plain.startswith("~") or self._sourced > MOST_SOURCED or not self._is_near(plain):
             return
         sets = "it may set what the command passes on"
         if plain.startswith("<"):  # source <(curl …)
@@ -179,8 +180,18 @@ class Commands:
         if path is None and not plain.endswith("activate"):
             self.undecided.setdefault(f"source {plain[:50]}", f"was not found; {sets}")
         if path is not None:
+            before = self.variables.texts["BASH_SOURCE"]
+            self.variables.texts["BASH_SOURCE"] = path
             self._follow(statements(clean(read_text(path))))
+            self.variables.texts["BASH_SOURCE"] = before
             self.ended = "" if self.ended == "return" else self.ended
+
+    def _is_near(self, path: str) -> bool:
+        """Return whether a path is relative, or shares a folder with this script: /etc/profile is the machine's."""
+        if not path.startswith("/"):
+            return True
+        folders = [os.path.dirname(os.path.abspath(one)) for one in (path, self.name)]
+        return os.path.commonpath(folders) != os.sep
 
     def _run(self, words: Sequence[str]) -> bool:
         """Follow the script that a command runs, if it is here. Return whether it is."""

@@ -36,7 +36,7 @@ def output_of(
         said = replace(steps[0], words=("echo", given), ends="|")
         steps = [said, replace(steps[0], words=steps[0].words[:at]), *steps[1:]]
     if folder := _entered(steps):
-        steps = [replace(steps[0], words=("echo", folder), into="")]
+        steps = [replace(steps[0], words=("realpath", folder), into="")]
     if [one.words for one in steps] == [("cat",)] and steps[0].here is not None:
         return steps[0].here if steps[0].quoted else text(steps[0].here)
     if any(one.here is not None or one.into for one in steps):
@@ -86,6 +86,8 @@ def _begun(words: Sequence[str], gpus: Callable[[], str | None]) -> str | None:
         return (base.removesuffix(plain[1]) if len(plain) > 1 and base != plain[1] else base) + "\n"
     if name == "dirname" and plain:
         return (os.path.dirname(plain[0].rstrip("/")) or ".") + "\n"
+    if (name == "realpath" or words[:2] == ["readlink", "-f"]) and plain and not plain[-1].startswith("-"):
+        return os.path.abspath(plain[-1]) + "\n"
     if name == "nvidia-smi" and any(_LISTS_GPUS.fullmatch(one) for one in rest):
         count = marks(gpus() or "")[0]
         headed = any(one.startswith("--query-gpu") for one in rest) and not any("noheader" in one for one in rest)
@@ -154,6 +156,18 @@ def _grep(text: str, words: Sequence[str]) -> str | None:
     return None
 
 
+_SUBSTITUTE = re.compile(r"s([^\w\s\\])((?:(?!\1)[^\[\]*^$\\])+)\1((?:(?!\1)[^&\\])*)\1(g?)")
+"""A substitution of sed whose pattern has no special character but the dot, which matches itself too."""
+
+
+def _sed(text: str, words: Sequence[str]) -> str | None:
+    found = _SUBSTITUTE.fullmatch(words[-1]) if words and words[:-1] in ([], ["-e"]) else None
+    if found is None or ("." in found[2] and len(re.findall(found[2], text)) != text.count(found[2])):
+        return None
+    times = -1 if found[4] else 1
+    return "".join(line.replace(found[2], found[3], times) for line in text.splitlines(keepends=True))
+
+
 _FILTERS: Mapping[str, Callable[[str, Sequence[str]], str | None]] = {
     "wc": _wc,
     "tr": _tr,
@@ -161,4 +175,5 @@ _FILTERS: Mapping[str, Callable[[str, Sequence[str]], str | None]] = {
     "bc": _bc,
     "cut": _cut,
     "grep": _grep,
+    "sed": _sed,
 }

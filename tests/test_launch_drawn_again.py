@@ -1,0 +1,152 @@
+"""Readings of public files that were drawn at random, each expected from the framework's own code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from napkin.inputs.launch.read import read_launch, reading_of
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
+
+
+def of(text: str, name: str = "run.yaml") -> Reading:
+    return reading_of(source_of(text, name))
+
+
+def values(found: Reading, *names: str) -> list[Any]:
+    return [found.value_of(name) for name in names]
+
+
+def test_all_linear_layers_of_ms_swift_and_what_is_named_next_to_them(napkin: Napkin) -> None:
+    """swift/pipelines/train/tuner.py, get_target_modules: all-linear is replaced in the list, the rest stays."""
+    line = "swift sft --model Qwen/Qwen2.5-1.5B --tuner_type lora --target_modules all-linear embed_tokens lm_head"
+    assert of(line, "run.sh").value_of("lora-targets") == "all,embed_tokens,lm_head"
+    trained = [
+        napkin(f"params qwen2.5-1.5b --adapter lora --lora-rank 8 --lora-targets {one} --json").values["params/trained"]
+        for one in ("all", "all,lm_head", "all,q")
+    ]
+    # lm_head of 1,536 × 151,936 gets two factors of rank 8
+    assert trained[1] - trained[0] == 8 * (1536 + 151936)
+    assert trained[2] == trained[0]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "why"),
+    [("hatchery.HatcheryPlugin", "remote"), ("spectrum.SpectrumPlugin", "selects"), ("mora.MoraPlugin", "MoRA")],
+)
+def test_axolotls_plugins_that_change_what_is_trained_are_refused(plugin: str, why: str) -> None:
+    text = "base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\nsequence_len: 2048\n"
+    text += f"plugins: [axolotl.integrations.{plugin}]\n"
+    refused = of(text).refused
+    assert [one.key for one in refused] == ["plugins"]
+    assert why in refused[0].why
+    kernels = of(text.replace(plugin, "liger.LigerPlugin"))
+    assert kernels.refused == []
+    assert "plugins" in [one.key for one in kernels.not_modelled]
+
+
+AREAL = """
+experiment_name: a
+trial_name: b
+cluster: {{n_nodes: 1}}
+actor: {{path: Qwen/Qwen3-8B, backend: 'archon:{trainer}', gradient_checkpointing: true, archon: {{ac_mode: {mode}}}}}
+rollout: {{backend: 'sglang:d4', {agent}}}
+gconfig: {{n_samples: 8, max_new_tokens: 8192, max_tokens: {limit}}}
+train_dataset: {{batch_size: 32, max_length: 1024}}
+"""
+
+
+def areal(trainer: str = "d4", mode: str = "selective", agent: str = "", limit: int = 32767) -> Reading:
+    return of(AREAL.format(trainer=trainer, mode=mode, agent=agent, limit=limit))
+
+
+def test_areal_conversations_of_several_turns_are_as_long_as_their_limit() -> None:
+    """cli_args.py: max_tokens is the most tokens of prompt and answers; one turn has max_new_tokens at most."""
+    assert areal().value_of("seq") == 1024 + 8192
+    assert areal(limit=4096).value_of("seq") == 4096
+    agent = areal(agent="agent: {mode: inline}")
+    assert values(agent, "seq", "max-response-tokens") == [32767, 32767 - 1024]
+    assert (
+        of(AREAL.format(trainer="d4", mode="full", agent="", limit="null") + "max_turns: 3\n").inputs["seq"].value
+        is None
+    )
+
+
+def test_areals_own_engine_divides_and_recomputes_as_torchtitan_does() -> None:
+    """archon_engine.py and ArchonEngineConfig: FSDP2; with pipeline stages, layers stay gathered."""
+    assert values(areal(), "framework", "zero", "recompute") == ["fsdp", 3, "operations"]
+    assert values(areal(mode="full"), "recompute") == ["full"]
+    staged = areal("d2p2")
+    assert values(staged, "zero", "pp") == [2, 2]
+    assert staged.inputs["vp"].value is None
+
+
+POST = """
+work_group: mine
+modules:
+  post_trainer:
+    framework: megatron
+    model: llama2_70B.yaml
+    overrides: {{micro_batch_size: 1, global_batch_size: 16, seq_length: 4096, tensor_model_parallel_size: 2,
+      enable_packed_sequences: true, lora: {{enabled: {lora}, dim: 16, target_modules: [linear_qkv, linear_proj]}}}}
+"""
+
+
+def test_primus_fine_tunes_in_a_block_of_its_own() -> None:
+    """primus/configs/modules/megatron/sft_trainer.yaml."""
+    found = of(POST.format(lora="true"))
+    names = ("model", "task", "framework", "tp", "zero", "packing", "adapter", "lora-rank", "lora-targets")
+    wanted = ["llama2-70b", "sft", "megatron-core", 2, 1, True, "lora", 16, "q,k,v,o"]
+    assert values(found, *names) == wanted
+    assert values(of(POST.format(lora="false")), "task", "adapter") == ["sft", None]
+
+
+def test_fp8_of_a_verl_actor_on_megatron() -> None:
+    key = "+actor_rollout_ref.actor.megatron.override_transformer_config.fp8"
+    line = (
+        f"python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer {key}=hybrid algorithm.adv_estimator=grpo"
+    )
+    assert "compute=fp8" in of(line, "run.sh").value_of("precision")
+    assert "compute=bf16" in of(line.replace("hybrid", "null"), "run.sh").value_of("precision")
+
+
+def test_nemos_fine_tuning_is_told_by_its_data() -> None:
+    text = (
+        "trainer: {devices: 8, num_nodes: 1}\nmodel: {micro_batch_size: 1, data: {train_ds: {max_seq_length: 2048}}}\n"
+    )
+    assert values(of(text), "task", "seq") == ["sft", 2048]
+
+
+def test_a_script_finds_its_settings_by_its_own_path(tmp_path: Path) -> None:
+    """NeMo RL's test suites: the settings of tests/NAME.sh are configs/NAME.yaml; ROLL's are in the script's folder."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "tests" / "common.env").write_text(
+        'HERE=$( cd -- "$( dirname -- "${BASH_SOURCE[0]}" )" &> /dev/null && pwd)\nNAME=$(basename $0 .sh)\n'
+        "CONFIG=$(echo $HERE/$NAME.yaml | sed 's#/tests/#/configs/#')\n"
+    )
+    script = tmp_path / "tests" / "small.sh"
+    script.write_text(
+        "source $(dirname $0)/common.env\nuv run examples/run_sft.py --config $CONFIG sft.max_num_steps=7\n"
+    )
+    (tmp_path / "configs" / "small.yaml").write_text(
+        "policy: {model_name: Qwen/Qwen2.5-1.5B, train_micro_batch_size: 2, train_global_batch_size: 64}\n"
+        "sft: {max_num_steps: 60}\ncluster: {gpus_per_node: 8, num_nodes: 1}\n"
+    )
+    assert values(read_launch(str(script)), "micro-batch", "steps", "gpus") == [2, 7, 8]
+    own = tmp_path / "tests" / "run.sh"
+    own.write_text("python start_rlvr_pipeline.py --config_path $(basename $(dirname $0)) --config_name own\n")
+    (tmp_path / "tests" / "own.yaml").write_text((tmp_path / "configs" / "small.yaml").read_text())
+    assert values(read_launch(str(own)), "micro-batch", "steps") == [2, 60]
+
+
+def test_a_script_sources_nothing_of_the_machine(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "source /etc/profile\npython pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2\n"
+    )
+    assert "source profile" not in read_launch(str(script)).source.unread
