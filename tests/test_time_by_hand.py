@@ -14,7 +14,14 @@ from napkin.timing import roofline
 from napkin.timing.generation import EngineRanks, passes_time
 from napkin.timing.goodput import Goodput
 from napkin.timing.interruptions import CheckpointWrite, Interruptions, daly, lost, mtbf_of, useful, young
-from napkin.timing.rollout import broadcast_time, decoding_steps, offload_time, sync_time, together_time
+from napkin.timing.rollout import (
+    broadcast_time,
+    decoding_steps,
+    dispatch_time,
+    offload_time,
+    sync_time,
+    together_time,
+)
 from napkin.timing.time import carbon, compared_with_known, energy, limits, missing_of, solve, unknowns
 from tests.test_generation import RATES, SHARES, passes
 from tests.unit_step import UNIT
@@ -194,6 +201,7 @@ def test_new_weights_reach_the_engine() -> None:
         found = sync_time(weights, 1000, ranks, gpus, apart, rates)
         assert found.value == pytest.approx(expected + 0.7)
     assert broadcast_time(weights, 400, "a library").value == 20
+    assert dispatch_time("update/dispatch", 600, 20).value == 30
     assert offload_time(given("held", 6.6e9, "byte")).value == pytest.approx(2)
 
 

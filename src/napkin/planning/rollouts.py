@@ -88,6 +88,8 @@ class RolloutLengths:
     joined    whether responses of such a later step are started next to the last ones of the step before
     streamed  whether they are trained on as they end, while the engine is kept full: no step waits for its longest one
     lent      share of them that must be there before the trainer starts, until when it lends its GPUs
+    dispatch  tokens/s at which the library's driver sends the sequences of a pass to the workers, 0 if unknown
+    padded    whether it sends them padded to the longest prompt and response
     """
 
     prompt: int
@@ -101,6 +103,8 @@ class RolloutLengths:
     joined: bool = False
     streamed: bool = False
     lent: float = 0.0
+    dispatch: float = 0.0
+    padded: bool = False
 
     @property
     def mean(self) -> int:
@@ -131,6 +135,11 @@ class RolloutLengths:
     def tokens(self) -> int:
         """Tokens of a step."""
         return self.prompts * self.answers * self.mean
+
+    @property
+    def dispatched(self) -> int:
+        """Tokens that the driver sends to the workers for a pass."""
+        return self.prompts * self.answers * self.most if self.padded else self.tokens
 
 
 DEVIATION, LARGEST = 0.6, 3

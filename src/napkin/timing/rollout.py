@@ -40,6 +40,7 @@ TO_HOST_AND_BACK = term.leaf(
 """Bytes of a GPU's states that are moved to the host before responses are generated, and back, in a second."""
 LENT, LENT_SOURCE = 0.4, "verl docs/advance/v1_async_trainer.md, switch_threshold_ratio"
 """Share of a step's responses that a trainer that switches waits for by default, while it lends its GPUs."""
+DISPATCH_SOURCE = "the library's published serialization of a batch"
 
 
 @record
@@ -109,6 +110,13 @@ def together_time(generation: Term, training: Term, engine: int, trainer: int, l
 def offload_time(held: Term) -> Term:
     """Return the seconds to move the trainer's bytes on a GPU to the host and back."""
     return term.divide("step/offload", held, TO_HOST_AND_BACK)
+
+
+def dispatch_time(name: str, tokens: float, rate: float) -> Term:
+    """Return the seconds in which a library's one driver sends the sequences of a pass to the workers: it serializes
+    them one after the other, on however many GPUs they are processed. rate: tokens/s."""
+    sent = term.leaf(f"{name}/tokens", tokens, "token", term.TRUE, "with the padding that is sent")
+    return term.divide(name, sent, term.leaf("dispatch/rate", rate, "token/s", term.SEEN, DISPATCH_SOURCE))
 
 
 def sync_time(weights: Term, tensors: int, ranks: int, gpus: int, apart: bool, rates: Rates) -> Term:

@@ -7,7 +7,7 @@ from napkin.record import record, replace
 from napkin.training.framework import ANY, FSDP, Divisions, Framework
 from napkin.training.precision import POLICIES, Precision, named
 from napkin.training.recomputation import Recompute
-from napkin.training.versions import is_before, is_since
+from napkin.training.versions import Release, is_before, is_since
 
 PENALIZED = ("rloo", "ppo")
 """Tasks that compare responses with a reference in TRL's configs (trl/trainer/rloo_config.py, beta 0.05; PPO's)."""
@@ -90,6 +90,8 @@ class Trainer:
     joins_steps  an engine that is steps behind takes new weights while it decodes, and starts responses of a later step
               next to the last ones of the step before
     broadcast byte/s at which it sends all weights to a separate engine, 0 if unknown
+    dispatch  tokens/s at which its driver sends the sequences of a pass to the workers, 0 if unknown
+    dispatches  the version since which it sends them without padding; before, padded to the limits of both lengths
     defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
               1.11)
@@ -150,6 +152,8 @@ class Trainer:
     timer: tuple[str, ...] = ("logprobs",)
     joins_steps: bool = False
     broadcast: float = 0.0
+    dispatch: float = 0.0
+    dispatches: Release = (0, 0)
     defers: bool = False
     units: tuple[int, ...] = (1,)
     own_adapters: tuple[str, ...] = ()
@@ -254,6 +258,11 @@ class Trainer:
         if quantized and self.widens and not self.checkpoints:
             return True
         return self.checkpoints and self.since != (0, 0) and not is_since(self.name, versions, self.since)
+
+    def pads_dispatch(self, versions: str) -> bool:
+        """Return whether its driver sends sequences padded to the workers in a run that states these versions of
+        software: runs were published before it stopped as well."""
+        return self.dispatches != (0, 0) and not is_since(self.name, versions, self.dispatches)
 
     def loss_in(self, versions: str) -> str:
         """Return its form of the cross entropy of texts in a run that states these versions of software; "" without its

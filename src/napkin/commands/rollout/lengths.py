@@ -120,6 +120,7 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
     if timed and "max-response-tokens" not in inputs and whole is None:
         inputs.assume("every response has the mean length")
     updates = inputs.integer("updates", default="1")
+    trainer = read_trainer(inputs)
     found = RolloutLengths(
         prompt=prompt,
         response=response,
@@ -129,7 +130,8 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
         longest_prompt=longest_prompt,
         updates=updates,
         behind=inputs.integer("off-policy-steps", default="0"),
-        joined=read_trainer(inputs).joins_steps,
+        joined=trainer.joins_steps,
+        dispatch=trainer.dispatch,
     )
     if whole not in (None, found.most):
         raise NapkinError(

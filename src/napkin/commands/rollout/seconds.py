@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.evidence.intervals.rollouts import forward_alone, said, slower, spread, spread_alone
+from napkin.evidence.intervals.rollouts import forward_alone, said, slower, spread, spread_alone, with_others
 from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.evidence.rates.constants import deviations
 from napkin.evidence.serving.generation import UNKNOWN, rates_on
@@ -15,7 +15,14 @@ from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of
 from napkin.record import record, replace
 from napkin.term import TRUE, Term, add, constant, leaf, multiply
 from napkin.timing.generation import EAGER
-from napkin.timing.rollout import broadcast_time, generation_time, offload_time, sync_time, together_time
+from napkin.timing.rollout import (
+    broadcast_time,
+    dispatch_time,
+    generation_time,
+    offload_time,
+    sync_time,
+    together_time,
+)
 from napkin.training.tasks import CRITIC, LOGPROBS, REFERENCE, REWARD
 
 
@@ -42,15 +49,12 @@ class RolloutSeconds:
 
 
 def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[str, tuple[float, float]]:
-    """Return the interval of each time, in seconds, over a step with several possible lengths."""
-    lows: dict[str, float] = {}
-    highs: dict[str, float] = {}
-    for one in found:
-        values = {term.name: float(term.value) for term in (one.time, *one.time.parts, *one.phases)}
-        for name, (low, high) in one.ends(level, named).items():
-            lows[name] = min(lows.get(name, math.inf), values[name] * low)
-            highs[name] = max(highs.get(name, 0.0), values[name] * high)
-    return {name: (low, highs[name]) for name, low in lows.items()}
+    """Return the interval of each time, in seconds, over a step with several possible lengths, the likely first."""
+    times = [{term.name: float(term.value) for term in (one.time, *one.time.parts, *one.phases)} for one in found]
+    return {
+        name: with_others(times[0][name], ends, [other[name] for other in times[1:] if name in other])
+        for name, ends in found[0].ends(level, named).items()
+    }
 
 
 PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
@@ -76,8 +80,8 @@ def seconds_of(
     update = add("step/update", *(part.renamed(part.name.replace("step/", "step/update/")) for part in rest))
     inner: list[Term] = [*update.parts]
     factor, alone = slower(without), forward_alone(without)
-    parts: list[Term] = [_slower(_repeated(part, lengths.updates), factor, alone) for part in others]
-    parts.append(_slower(_repeated(update, lengths.updates), factor))
+    repeated = [_dispatched(_repeated(part, lengths.updates), lengths) for part in (*others, update)]
+    parts: list[Term] = [_slower(part, factor, alone) for part in repeated]
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
         rates = rates_on(hardware, engine.compute(hardware), engine.family or UNKNOWN)
@@ -129,6 +133,14 @@ def _repeated(part: Term, updates: int) -> Term:
     if updates == 1:
         return part
     return multiply(part.name, constant("updates", updates), part.renamed(f"{part.name}/each"))
+
+
+def _dispatched(part: Term, lengths: RolloutLengths) -> Term:
+    """Return the seconds of a phase with those in which its sequences are sent to the workers, where they are known."""
+    if not lengths.dispatch:
+        return part
+    sent = dispatch_time(f"{part.name}/dispatch", lengths.dispatched, lengths.dispatch)
+    return add(part.name, part.renamed(f"{part.name}/passes"), sent)
 
 
 def _count(model: Model) -> int:

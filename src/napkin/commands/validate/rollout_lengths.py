@@ -152,6 +152,7 @@ def _lengths(
 ) -> RolloutLengths:
     """Return lengths with these means. batch: responses of a step, to a prompt, and of an optimizer step."""
     samples, group, step = batch
+    trainer, streamed = trainer_of(row), streams(row)
     return RolloutLengths(
         prompt=round(prompt),
         response=round(answer),
@@ -161,7 +162,9 @@ def _lengths(
         prompts=samples // group,
         updates=max(samples // step, 1) if step else 1,
         behind=behind_of(row),
-        joined=trainer_of(row).joins_steps,
-        streamed=streams(row),
+        joined=trainer.joins_steps,
+        dispatch=0.0 if streamed else trainer.dispatch,  # what is known is of the batch of a whole step
+        padded=trainer.pads_dispatch(row.text("layout.versions")),
+        streamed=streamed,
         lent=LENT if _mode_of(row) == SWITCHED else 0.0,
     )

@@ -18,6 +18,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.finetuning.defaults import attention_of
 from napkin.evidence.finetuning.models import BYTES, card_of, is_judged, model_of, room_of
 from napkin.evidence.finetuning.software import offload_of
+from napkin.evidence.intervals.rollouts import with_others
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.machines import gpus_per_node, machine
 from napkin.evidence.rows.fields import title_of
@@ -82,15 +83,11 @@ class RolloutRow:
             value, low, high = (min(end, self.bound) for end in ends)
             return (value, low, high), verdict
         value, path = self.value(quantity, 0)
-        lows, highs = [], []
-        for place, seconds in enumerate(self.seconds):
-            one, _ = self.value(quantity, place)
-            shortest, longest = seconds.ends(level, named=False, without=self.source)[path]
-            if quantity.endswith(("_per_gpu", "_per_second")):
-                shortest, longest = 1 / longest, 1 / shortest
-            lows.append(one * shortest)
-            highs.append(one * longest)
-        return (value, min(lows), max(highs)), ""
+        shortest, longest = self.seconds[0].ends(level, named=False, without=self.source)[path]
+        if quantity.endswith(("_per_gpu", "_per_second")):
+            shortest, longest = 1 / longest, 1 / shortest
+        others = [self.value(quantity, place)[0] for place in range(1, len(self.seconds))]
+        return (value, *with_others(value, (shortest, longest), others)), ""
 
     def evidence(self, quantity: str) -> str:
         """Return the class of evidence of an interval: that of training steps for training passes; else assumed."""

@@ -7,6 +7,7 @@ A row is predicted and judged only with the rows of other sources; versions of o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from napkin._tables import rollout_errors
 from napkin._tables.rollout_errors import STEPS
@@ -66,6 +67,15 @@ def _by_model(without: str) -> list[list[float]]:
         if page(source) != page(without):
             by_model.setdefault(model, []).append(-error)
     return list(by_model.values())
+
+
+def with_others(value: float, ends: tuple[float, float], others: Sequence[float]) -> tuple[float, float]:
+    """Return the interval of a value that is off by a factor within `ends`, and that would be one of `others` with the
+    least and the most of what is assumed: errors of two origins, whose logarithms add as squares."""
+    low, high = (abs(math.log(end)) for end in ends)
+    off = [math.log(one / value) for one in others]
+    below, above = -min(off, default=0.0), max(off, default=0.0)
+    return value * math.exp(-math.hypot(low, max(below, 0.0))), value * math.exp(math.hypot(high, max(above, 0.0)))
 
 
 def _mean(values: list[float]) -> float:
