@@ -15,7 +15,6 @@ GATED_BYTES, PLAIN_BYTES = (6, 10), (4, 6)
 """Bytes of elementwise work per element of the inner width, forward and backward, for 16-bit tensors. With a gate:
 forward reads two and writes one, backward reads three and writes two. Without: forward reads one and writes one,
 backward reads two and writes one."""
-PERMUTED_FORWARD, PERMUTED_BACKWARD = 0.4, 0.6
 BIAS_FORWARD, BIAS_BACKWARD = 28 / 64, 36 / 64
 """Of the second bias's traffic: its product with the score in fp32, the sum, its copy and its cast write and read 28
 bytes an element, backward 36 (NVIDIA/Megatron-LM core_v0.15.0, megatron/core/transformer/moe/experts.py)."""
@@ -25,9 +24,9 @@ CLAMPED_FORWARD, CLAMPED_BACKWARD = 8, 15
 each is read and written, and again as both are joined. Backward the gate's gradient is masked by one comparison (3 for
 the mask, 5 for the choice), that of up, cut at both ends, by two (6, 3 for their conjunction, 5): torch 2.13
 torch/csrc/autograd/FunctionsManual.cpp, clamp_backward; and both are joined (4)."""
-CAST_FORWARD, CAST_BACKWARD = 0.4, 0.6
-"""The split between the passes of traffic that was calibrated for both together. Assumed: no source measured the passes
-separately."""
+IN_FORWARD, IN_BACKWARD = 0.4, 0.6
+"""The parts of permutation and casts in each pass, whose traffic was calibrated for both together. Assumed: no source
+measured the passes separately."""
 NARROW_BYTES = term.constant("bytes_of_8_bits", 1, BYTE, "dispatch in FP8, combine in BF16: arXiv:2412.19437, 3.3.2")
 """Bytes of an element dispatched in the low dtype; it returns in 16 bits."""
 
@@ -65,9 +64,9 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
     )
     exchange = exchange_time(clock, op, name, per_rank, routed)
     found: list[dict[str, Term]] = []
-    for way, products, each, share, cast_share, bias_share, more in (
-        ("forward", gemms[0], 0, PERMUTED_FORWARD, CAST_FORWARD, BIAS_FORWARD, clamped),
-        ("backward", gemms[1], 1, PERMUTED_BACKWARD, CAST_BACKWARD, BIAS_BACKWARD, (*of_first, *masked, *of_weights)),
+    for way, products, each, share, bias_share, more in (
+        ("forward", gemms[0], 0, IN_FORWARD, BIAS_FORWARD, clamped),
+        ("backward", gemms[1], 1, IN_BACKWARD, BIAS_BACKWARD, (*of_first, *masked, *of_weights)),
     ):
         moved = term.add(
             f"{name}/elementwise/{way}/bytes",
@@ -79,7 +78,7 @@ def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, T
             ),
             *more,
         )
-        cast_bytes = term.multiply(f"{name}/casts/{way}/bytes", split(f"casts/{way}", cast_share), cast)
+        cast_bytes = term.multiply(f"{name}/casts/{way}/bytes", split(f"casts/{way}", share), cast)
         found.append(
             {
                 "matmul": term.add(f"{name}/{way}/matmuls", products, by_masks[each]) if by_masks else products,

@@ -25,7 +25,7 @@ from napkin.term import Term
 from napkin.timing.attention import core_time, score_time
 from napkin.timing.clock import BYTE, ONE, Clock, size, total
 from napkin.timing.expansion import EXPANSIONS, ONE_KERNEL, decoded
-from napkin.timing.experts import CAST_BACKWARD, CAST_FORWARD, expert_time, shown_exchange, split
+from napkin.timing.experts import IN_BACKWARD, IN_FORWARD, expert_time, shown_exchange, split
 
 GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
 """The groups of a layer's time. compute: matmul, attention · memory-bound: elementwise, casts, accumulation ·
@@ -315,7 +315,7 @@ class LayerClock(Timer):
             elements,
         )
         seconds = []
-        for way, share in (("forward", CAST_FORWARD), ("backward", CAST_BACKWARD)):
+        for way, share in (("forward", IN_FORWARD), ("backward", IN_BACKWARD)):
             name = f"{self.kind}/casts/{way}"
             part = term.multiply(f"{name}/bytes", split(f"casts/{way}", share), cast)
             seconds.append(clock.move(name, part))

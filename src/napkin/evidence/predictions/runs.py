@@ -39,18 +39,26 @@ SMALL_NODE, CLUSTER = 16, 64
 cluster, the smallest such run in the evidence. Between them M rises with the logarithm of their number, so that more
 accelerators never take longer."""
 MODERN = 2023
+"""The year from which on software counts as today's."""
 OLDEST = 2
 """Years before MODERN beyond which software counts as no older: too few runs before 2021 to tell."""
 REFERENCE = 70e9
+"""Active parameters at which the rule has no term of the size."""
 SMALLEST, LARGEST = 1e9, 500e9
+"""Active parameters of the smallest and the largest model in the evidence: beyond them the size counts as theirs."""
 RIDGE = 1.0
 """Weight of the prior that b, c and d are 0."""
+TO_SIGMA = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation, 1/Φ⁻¹(3/4)."""
 ROBUST = 1.5
+"""Deviations from which on a run weighs less in the fit (Huber 1964, Robust Estimation of a Location Parameter)."""
 FARTHER = 1.25
 """assumed: more width in ln if no such run is in the evidence (new chip, experts, size or count beyond it)."""
 MOST_DEVICES = 16384
+"""Accelerators of the largest run in the evidence."""
 BENCHMARK, PRODUCTION = "benchmark", "production"
 USUAL_DEVICES = 1024
+"""Accelerators at which a benchmark's rule has no term of their number, and which it takes if none are stated."""
 FEWEST_DEVICES = 256
 """Accelerators below which a benchmark's rule has no run: it stays there."""
 
@@ -176,7 +184,7 @@ def fit(runs: Sequence[PublishedRun]) -> list[float]:
         ]
         rule = solve(matrix, [sum(map(mul, column, measured)) for column in weighted])
         gaps = [abs(log_u - predicted(rule, run.inputs)) for log_u, run in zip(measured, runs, strict=True)]
-        spread = 1.4826 * median(gaps) or 1.0
+        spread = TO_SIGMA * median(gaps) or 1.0
         pull = [min(1.0, ROBUST * spread / gap) if gap else 1.0 for gap in gaps]
     return rule
 
@@ -218,6 +226,8 @@ class PlannedRun:
 
     @property
     def experts(self) -> bool:
+        """Whether the model is a mixture of experts: a dense one counted without its
+        embeddings is not."""
         return self.total > 1.2 * self.active
 
     @property
@@ -232,20 +242,27 @@ class PlannedRun:
 
 
 _ERAS = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")
+GENERATIONS, SIZE, COUNT, LENGTH, YEARS = 2, 10, 20, 8, 3
+"""assumed: how far runs are apart that are unlike by one: in generations of accelerators, in ratios of size, of the
+number of accelerators and of length, and in years, which weigh half."""
 
 
 def unlikeness(asked: PlannedRun, run: PublishedRun) -> float:
-    """Return a sum of squares in units of generation, 10× size, 20× count, 8× length, experts, TPU, half of 3 years."""
+    """Return how unlike two runs are: a sum of squares in the units above, and one each for experts in only one of them
+    and for accelerators of different makers."""
     row = run.row
-    same_kind = asked.era in _ERAS and run.era in _ERAS
-    steps = _ERAS.index(asked.era) - _ERAS.index(run.era) if same_kind else float(asked.era != run.era) * 2
-    total = steps**2 / 4 + math.log10(asked.active / row.active) ** 2
-    if asked.gpus and row.gpus:
-        total += (math.log(asked.gpus / row.gpus) / math.log(20)) ** 2
-    if asked.seq and row.seq:
-        total += (math.log(asked.seq / row.seq) / math.log(8)) ** 2
-    total += (asked.experts != row.experts) + 0.5 * (((asked.year or MODERN + 1) - (row.year or MODERN)) / 3) ** 2
-    return total
+    same_maker = asked.era in _ERAS and run.era in _ERAS
+    generations = _ERAS.index(asked.era) - _ERAS.index(run.era) if same_maker else 0
+    total = (generations / GENERATIONS) ** 2 + (not same_maker and asked.era != run.era)
+    for ours, theirs, unit in (
+        (asked.active, row.active, SIZE),
+        (asked.gpus, row.gpus, COUNT),
+        (asked.seq, row.seq, LENGTH),
+    ):
+        if ours and theirs:
+            total += (math.log(ours / theirs) / math.log(unit)) ** 2
+    years = (asked.year or MODERN + 1) - (row.year or MODERN)
+    return total + (asked.experts != row.experts) + (years / YEARS) ** 2 / 2
 
 
 @record
