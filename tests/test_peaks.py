@@ -12,6 +12,7 @@ from napkin.autograd.tape import Tape
 from napkin.counting.params import params
 from napkin.footprint import memory
 from napkin.footprint.optimizer_buffers import tensor_sizes
+from napkin.footprint.peaks import StageLayers
 from napkin.footprint.prepared import prepare
 from napkin.footprint.stages import stage_of
 from napkin.footprint.through_passes import References
@@ -289,3 +290,57 @@ def test_a_mask_of_chosen_keys_lives_next_to_what_chooses_them() -> None:
         saved = pairs + 3 * 4 * b * s  # a condition; what softplus reads and makes; what exp makes
         second = 3 * 4 * pairs + 8 * b * s * keep + pairs if longer else 2 * 4 * pairs
         assert forward_peaks(tape.nodes, tape.holds)[0] == saved + second + additive * longer
+
+
+def test_a_layer_adds_to_the_gradient_of_a_shared_tensor_where_a_later_layer_made_it() -> None:
+    """T5's layers read the first one's position bias of heads · s² scores, its decoder's layers the encoder's output
+    too. The last reader makes their gradients; those before it add to them."""
+    batch, s, h, heads = 2, 24, 32, 4
+    setup = Setup(
+        implementation_of("hf", "t5"),
+        Layout(seq=s, micro=batch),
+        POLICIES["fp32"],
+        find("adamw")[0],
+        "foreach",
+        "eager",
+    )
+    step = prepare(model_of({**T5, "num_decoder_layers": 3}), setup)
+    layers = StageLayers(step, stage_of(step, 0), grad=4)
+    first, other, _, *decoder = range(len(layers.order.variants))  # the encoder's end reads neither
+    bias, encoded = 4 * heads * s * s, 4 * batch * s * h
+
+    def carried(variant: int, *done: int) -> float:
+        return float(layers.carried(variant, tuple(done.count(one) for one in range(len(layers.order.variants)))))
+
+    assert carried(decoder[-1]) == 0
+    assert carried(decoder[-1], decoder[-1]) == carried(decoder[0], *decoder) == bias + encoded
+    assert carried(other, *decoder) == 0, "the encoder has a position bias of its own"
+    assert carried(first, *decoder, other) == bias
+
+
+MPNET = {
+    "model_type": "mpnet", "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 72,
+    "vocab_size": 97, "max_position_embeddings": 40,
+}  # fmt: skip
+
+
+def stage_layers(pp: int, stage: int) -> StageLayers:
+    """Layers that share a position bias, in fp32 with eager attention, on a stage of a pipeline."""
+    layout = Layout(seq=24, micro=3, pp=pp, micro_batches=pp)
+    setup = Setup(implementation_of("hf", "mpnet"), layout, POLICIES["fp32"], find("adamw")[0], "foreach", "eager")
+    step = prepare(model_of(dict(MPNET)), setup)
+    return StageLayers(step, stage_of(step, stage), grad=4)
+
+
+def test_the_sum_of_a_shared_gradient_is_next_to_what_a_layer_makes_of_it() -> None:
+    """The last of three layers makes the bias's gradient of batch · heads · s² scores; one before it makes its own and
+    the sum, next to which the gradient of the layers after it stays."""
+    layers = stage_layers(1, 0)
+    alone, added = layers.needed(0, (3,), 0, (0,)), layers.needed(0, (2,), 0, (1,))
+    assert added - alone == 4 * 3 * 4 * 24 * 24
+
+
+def test_a_peak_is_at_a_layer_of_the_stage() -> None:
+    """A layer of each of three stages: the one before it, which adds to the same gradient, is on another."""
+    for stage in range(3):
+        assert [upto for valid, _, upto, *_ in stage_layers(3, stage).corners() if valid] == [(stage + 1,)]

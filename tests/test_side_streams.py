@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
+from napkin.architectures import implementation_of
 from napkin.autograd.live import replays
 from napkin.autograd.tape import Tape
+from napkin.footprint.prepared import prepare
 from napkin.operations.model import Beside
+from napkin.training.layout import Layout
+from napkin.training.optimizer_names import find
+from napkin.training.precision import POLICIES
+from napkin.training.setup import Setup
 from tests.conftest import model_of
 
 WIDTH = 8
@@ -50,6 +56,20 @@ def test_what_a_loop_starts_from_waits_until_its_first_pass(loops: int, waits: l
     found = sides(fields)
     assert [one.waits for one in found] == [0, *waits, 0]
     assert [one.held for one in found] == [0, *[1] * loops, 1]
+
+
+def test_a_gradient_that_waits_is_as_large_as_the_stream() -> None:
+    """Three of four passes have a stream of 3 · 24 · 32 elements in fp32 to wait for."""
+    setup = Setup(
+        implementation_of("hf", "hrm_text"),
+        Layout(seq=24, micro=3),
+        POLICIES["fp32"],
+        find("adamw")[0],
+        "foreach",
+        "eager",
+    )
+    step = prepare(model_of(hrm(H_cycles=2, L_cycles=1)), setup)
+    assert sorted(section.waits for _, section in step.run.layers)[-4:] == [0, *[4 * 3 * 24 * 32] * 3]
 
 
 @pytest.mark.parametrize(("waits", "peak", "end"), [(False, 0, 0), (True, 2, 1)])
