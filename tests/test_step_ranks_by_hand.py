@@ -1,6 +1,6 @@
 """The time of a step worked out by hand: what ranks send each other, the optimizer, and the host.
 
-A test for each line of the table in docs/step-time.md. Every rate is 1 and nothing is lost (unit_step.py), so that
+A test for each term of docs/step-time.md. Every rate is 1 and nothing is lost (unit_step.py), so that
 seconds are FLOPs, or bytes, and each test spells out its paper's formula with the dimensions of one small decoder.
 """
 

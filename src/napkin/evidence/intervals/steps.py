@@ -162,7 +162,7 @@ def widened(
                 other's
     launches    |ln t| of a host that launches kernels this many σ slower
     network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it
-    clock       ln t of a clock whose voltage falls no further, over that of the prediction, where either may be"""
+    clock       ln t at the lowest voltage over the prediction's, where the voltage may be at its lowest or not"""
     return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network) + abs(kernel) + clock
 
 
