@@ -140,6 +140,21 @@ def test_what_is_not_json_is_named_with_what_to_do(
     assert hint in outcome.hints[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}',  # hf_quant_config.json
+        '{"metadata": {"total_size": 1}, "weight_map": {}}',  # model.safetensors.index.json
+    ],
+)
+def test_a_file_next_to_config_json_names_it(napkin: Napkin, tmp_path: pathlib.Path, text: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    outcome = napkin(["params", str(path)])
+    assert outcome.status == 3
+    assert "the config.json next to it" in outcome.hints[0]
+
+
 def test_a_file_wins_over_a_shape_that_its_name_may_be(
     napkin: Napkin, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,41 @@ def test_minicpm_v_is_qwen2_with_a_siglip_tower_and_a_resampler() -> None:
     assert "version" in caught.value.message
 
 
+def test_molmo_is_qwen2_with_rows_for_tokens_of_images() -> None:
+    fields = {
+        "architectures": ["MolmoForCausalLM"], "model_type": "molmo", "hidden_size": 3584, "num_hidden_layers": 28,
+        "intermediate_size": 2 * 18944, "num_attention_heads": 28, "num_key_value_heads": 4, "qkv_bias": True,
+        "vocab_size": 152_064, "embedding_size": 152_064, "layer_norm_type": "rms", "norm_after": False,
+    }  # fmt: skip
+    model = model_of(fields)
+    assert params(model)["params/total"].value == 7_615_616_512 + 128 * 3584
+    assert model.missing == "language model only"
+    normed = model_of({**fields, "attention_layer_norm": True})
+    assert params(normed)["params/total"].value == 7_615_616_512 + 128 * 3584 + 28 * (3584 + 4 * 128)
+
+
+def test_qwen3_asr_s_own_file_holds_its_network_as_a_thinker() -> None:
+    text = {
+        "model_type": "qwen3_asr_text", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "vocab_size": 99,
+    }  # fmt: skip
+    heard = {
+        "model_type": "qwen3_asr_audio_encoder", "d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 48, "num_mel_bins": 16, "downsample_hidden_size": 8, "output_dim": 64,
+    }  # fmt: skip
+    thinker = {"model_type": "qwen3_asr_thinker", "audio_config": heard, "text_config": text}
+    model = model_of({"model_type": "qwen3_asr", "support_languages": ["German"], "thinker_config": thinker})
+    bare = model_of({**text, "model_type": "qwen3"})
+    assert params(model)["params/total"].value == params(bare)["params/total"].value
+    convolutions = (
+        9 * 8 + 8 + 2 * (9 * 8 * 8 + 8) + 32 * 2 * 8
+    )  # each halves 16 frequencies; a matrix of the last 2 × 8
+    layer = 4 * 32 * 32 + 4 * 32 + 2 * 32 * 48 + 48 + 32 + 4 * 32
+    ends = 2 * 32 + 32 * 32 + 32 + 32 * 64 + 64
+    assert params_of(model)[0].value == convolutions + layer + ends
+    assert model.missing == ""
+
+
 def test_a_decoder_s_vocabulary_next_to_shared_embeddings_is_refused_where_they_are_untied() -> None:
     apart = {**BART, "model_type": "marian", "decoder_vocab_size": 103, "tie_word_embeddings": False}
     with pytest.raises(NapkinError) as caught:

@@ -377,13 +377,17 @@ def test_models_filters() -> None:
     assert "tinyllama-1.1b" not in names_of({"family": "llama"})
     big = names_of({"moe": True, "min-params": "600B"})
     assert set(big) == {"deepseek-v3", "deepseek-v3.2", "deepseek-r1", "glm5", "inkling", "kimi-k2", "kimi-k2.6"} | {
+        "kimi-k3",
         "deepseek-v4-pro",
         "glm5.2",
         "ling-1t",
     }
     assert "megatron-gpt-1t" in names_of({"moe": False, "min-params": "600B"})
-    assert sorted(names_of({"search": "moonshot"})) == words(
-        "kimi-k2 kimi-k2.6 kimi-linear-48b-a3b kimi-vl-a3b moonlight-16b-a3b qwen2.5-72b"  # the last as Kimi-Dev-72B
+    assert (
+        sorted(names_of({"search": "moonshot"}))
+        == words(
+            "kimi-k2 kimi-k2.6 kimi-k3 kimi-linear-48b-a3b kimi-vl-a3b moonlight-16b-a3b qwen2.5-72b"  # as Kimi-Dev-72B
+        )
     )
     assert names_of({"family": "gpt2", "max-params": "200M"}) == ["gpt2"]
     assert "bloom-7b1" in names_of({"search": "2211.05100"})

@@ -93,6 +93,10 @@ def test_another_familys_model_is_no_suggestion(name: str) -> None:
         ("qwen3-30b", "did you mean qwen3-30b-a3b?"),
         ("bert-bse-uncased", "did you mean bert-base-uncased"),
         ("falcon3-5b", "falcon3-7b"),  # of its version in another size
+        ("deepseek", "`napkin models deepseek` lists deepseek-v4-"),  # the newest of many
+        ("qwen3", "`napkin models qwen3` lists qwen3-0.6b, "),  # those of its version first
+        ("gpt-oss", "did you mean gpt-oss-120b or gpt-oss-20b?"),
+        ("magistral", "did you mean Magistral-Small-2506 or Magistral-Small-2509?"),  # aliases
     ],
 )
 def test_a_slip_gets_the_model_that_is_meant(name: str, hint: str) -> None:

@@ -703,6 +703,7 @@ NAMES: dict[str, str] = {
     'kimik21t': 'kimi-k2',
     'kimik2base': 'kimi-k2',
     'kimik2instruct': 'kimi-k2',
+    'kimik3': 'kimi-k3',
     'kimilinear48ba3b': 'kimi-linear-48b-a3b',
     'kimilinear48ba3bbase': 'kimi-linear-48b-a3b',
     'kimilinear48ba3binstruct': 'kimi-linear-48b-a3b',

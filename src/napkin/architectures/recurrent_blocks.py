@@ -96,6 +96,7 @@ class KimiDelta:
 
     kernel          of the convolution
     rank            decays and output gate come through a bottleneck of this many elements; None: one matrix each
+    wide_gate       the output gate comes from one matrix whatever the rank
     form, narrowed  as in ForgetGate
     prefix          of the operations' names
     """
@@ -108,6 +109,7 @@ class KimiDelta:
     form: str
     narrowed: bool
     function: str = "silu"
+    wide_gate: bool = False
     prefix: str = "mixer_"
 
     def __call__(self, source: str) -> Operations:
@@ -118,22 +120,22 @@ class KimiDelta:
             *(Matmul(at(letter), (source,), width, size, shard=COLUMN) for letter in "qkv"),
             Conv(at("conv"), (at("q"), at("k"), at("v")), 3 * size, self.kernel, bias=False),
             Activation(at("conv_act"), (at("conv"),), 3 * size, self.function),
-            *self._through_rank(at("forget"), source),
+            *self._through(self.rank, at("forget"), source),
             ForgetGate(at("decays"), (at("forget"),), heads, head_dim, self.form, self.narrowed),
             Matmul(at("strength"), (source,), width, heads, shard=COLUMN),
             Scan(at("scan"), (at("conv_act"), at("strength"), at("decays")), "kda", *sizes),
-            *self._through_rank(at("gate"), source),
+            *self._through(None if self.wide_gate else self.rank, at("gate"), source),
             Norm(at("norm"), normed, head_dim, groups=heads, gated=True, arithmetic="fp32", gate="sigmoid"),
             Matmul(at("out_proj"), (at("norm"),), size, width, shard=ROW),
         )
 
-    def _through_rank(self, name: str, source: str) -> Operations:
-        """Return a projection to all heads, through the bottleneck if there is one."""
+    def _through(self, rank: int | None, name: str, source: str) -> Operations:
+        """Return a projection to all heads, through a bottleneck if there is one."""
         size = self.heads * self.head_dim
-        if self.rank is None:
+        if rank is None:
             return (Matmul(name, (source,), self.width, size, shard=COLUMN),)
         low = f"{name}_low"
-        return (Matmul(low, (source,), self.width, self.rank), Matmul(name, (low,), self.rank, size, shard=COLUMN))
+        return (Matmul(low, (source,), self.width, rank), Matmul(name, (low,), rank, size, shard=COLUMN))
 
 
 @record

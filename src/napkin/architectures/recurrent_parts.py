@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 from napkin.architectures.arrangements import Arrangement, pre_norm
 from napkin.architectures.assembly import embedding, head, runs_of
 from napkin.architectures.attention import Attention
 from napkin.architectures.attention_parts import Heads, QkvProjections, Rope
-from napkin.architectures.blocks import RMS, Block, NormStyle
+from napkin.architectures.blocks import RMS, Block, NormStyle, Operations, Routing, moe, shared_expert
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of, prediction_modules
 from napkin.architectures.reading import FULL, checked, depth, head_size, kv_heads_of, width
 from napkin.inputs.load import printable
 from napkin.inputs.model import LARGEST_DIMENSION, Config
 from napkin.operations.base import Operation
+from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts
 from napkin.operations.pointwise import Add
 from napkin.operations.views import Cast
@@ -198,3 +200,40 @@ def mixer_layer(hidden: int, norm: NormStyle, mix: Block, kind: str, *, wide: bo
             Add("residual", ("widened", operations[-1].name), hidden),
         ),
     )
+
+
+def latent_mixture(
+    hidden: int,
+    latent: int | None,
+    bias: bool,
+    *,
+    inner: int,
+    routing: Routing,
+    function: str,
+    shared: Block,
+    gated: bool = False,
+    norm: NormStyle | None = None,
+) -> Block:
+    """Return experts, which work between a projection h → latent and one back if `latent`, with a `norm` before the
+    latter. The router and the shared experts read the full width."""
+    if latent is None:
+        return partial(moe, width=hidden, inner=inner, routing=routing, function=function, gated=gated, shared=shared)
+    narrow = latent
+
+    def block(source: str) -> Operations:
+        router, experts = moe("latent", width=narrow, inner=inner, routing=routing, function=function, gated=gated)
+        always = shared_expert(shared(source))
+        wide = moe(source, width=hidden, inner=inner, routing=routing)[0]
+        assert router.name == wide.name  # the router reads the full width
+        normed = (norm("latent_norm", experts.name, narrow),) if norm is not None else ()
+        return (
+            wide,
+            Matmul("latent", (source,), hidden, narrow, bias),
+            experts,
+            *normed,
+            Matmul("latent_out", ((experts, *normed)[-1].name,), narrow, hidden, bias),
+            *always,
+            Add("moe", ("latent_out", always[-1].name), hidden),
+        )
+
+    return block

@@ -99,6 +99,8 @@ PUBLISHERS = {
 }
 """Another name of a publisher, on ModelScope (the same pairs in ms-swift) or before it was renamed on the hub → its
 name there."""
+SHOWN = 6
+"""Presets that a hint names of those that a name begins."""
 TUNED = ("-instruct", "-chat", "-it", "-base", "-thinking", "-sft", "-dpo")
 """What ends the names of a publisher's stages of one model, which have one shape."""
 
@@ -167,11 +169,40 @@ def _near(name: str, fetched: str) -> str:
     if fetched:
         meant = near_names.meant_by(name, spelled)
         return f"did you mean {' or '.join(meant)}? else {fetched}" if meant else fetched
+    if begun := _begun(name):
+        few = len(begun) <= near_names.MOST
+        listed = f"`napkin models {spelling(name)}` lists {', '.join(begun[:SHOWN])}" + " …" * (len(begun) > SHOWN)
+        return f"did you mean {' or '.join(begun)}?" if few else listed
     if meant := near_names.nearest(name, spelled):
         return f"did you mean {' or '.join(meant)}?"
     if like := near_names.alike_but_for_words(name, spelled):
         return f"a config.json's path will do; only like it by name: {' or '.join(like)}"
     return "`napkin models` lists the names; `hf download ORG/NAME config.json` makes ORG/NAME one; a path will do too"
+
+
+def _begun(name: str) -> list[str]:
+    """Return names of presets that begin with a name, in whole words (`deepseek`, `qwen3`): those of its version first,
+    then the newest."""
+    start = spelling(name)
+    if not start[:1].isalpha():
+        return []
+
+    def rest(one: str) -> str | None:
+        """Return what follows; None if the name is no beginning of it, or ends within a word or number."""
+        last = one.rsplit("/", 1)[-1]
+        if not spelling(last).startswith(start) or spelling(last) == start:
+            return None
+        end = next(end for end in range(len(last)) if spelling(last[:end]) == start)
+        within = any(kind(start[-1]) and kind(last[end]) for kind in (str.isalpha, str.isdigit))
+        return None if within else last[end:]
+
+    found = []
+    for slug, fields in all_fields():
+        begun = [(one, after) for one in (slug, *fields["aliases"]) if (after := rest(one)) is not None]
+        if begun:
+            one, after = begun[0]
+            found.append((one != slug, after.startswith("."), -int(fields["published"]), one))
+    return [one for *_, one in sorted(found, key=lambda one: one[:3])]
 
 
 def _spelled() -> dict[str, str]:

@@ -14,15 +14,17 @@ from napkin.record import record
 @record
 class BlockResidual(Ordinary):
     """Σ softmax(w·norm(b))·norm(b) over `states` tensors b of each token: the sums of earlier blocks and the stream, in
-    fp32, with `queries` learned vectors w. FLOP: 4·T·queries·states·h."""
+    fp32, with `queries` learned vectors w; `scaled`: the norm has a weight. FLOP: 4·T·queries·states·h."""
 
     width: int
     states: int
     queries: int = 1
+    scaled: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         shape = (self.width,) if self.queries == 1 else (self.queries, self.width)
-        return (Weight("query", shape, REPLICATED),)
+        scale = (Weight("norm", (self.width,), REPLICATED),) if self.scaled else ()
+        return (Weight("query", shape, REPLICATED), *scale)
 
     def gemms(self, work: Work) -> tuple[Gemm, ...]:
         tokens, queries = work.tokens, self.queries

@@ -146,6 +146,7 @@ HEARINGS: Mapping[str, Hearing] = {
     "qwen2_5_omni_thinker": Hearing("qwen2_5_omni_audio_encoder", sees=True),
     "qwen3_omni_moe_thinker": Hearing("qwen3_omni_moe_audio_encoder", sees=True),
     "qwen3_asr": Hearing("qwen3_asr_encoder", qwen3_asr),
+    "qwen3_asr_thinker": Hearing("qwen3_omni_moe_audio_encoder"),  # the files of Qwen3-ASR's own code
     "dots3_note": Hearing("dots3_note_audio_encoder", sees=True),
     "gemma3n": Hearing("gemma3n_audio", gemma3n, sees=True),
     "gemma4": Hearing("gemma4_audio", gemma4, sees=True),

@@ -137,7 +137,8 @@ QWEN3 = Architecture(
         Wrapper("lighton_ocr"),
         Wrapper("qianfan_ocr"),
         Wrapper("moss_transcribe_diarize"),
-        Wrapper("qwen3_asr"),
+        Wrapper("qwen3_asr", within=("thinker_config", "qwen3_asr_thinker"), ignored=("support_languages",)),
+        Wrapper("qwen3_asr_thinker", former="qwen3_asr_text", ignored=("user_token_id",)),
     ),
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "intermediate_size": 22016,

@@ -27,7 +27,7 @@ def qwen(config: Config) -> Model:
     return replace(_QWEN, out_bias=biased, mlp_bias=biased)(config)
 
 
-def _halves(config: Config, usual: Feed) -> Feed:
+def halves(config: Config, usual: Feed) -> Feed:
     """Return the MLP, each of whose matrices is half as wide as `intermediate_size` says, rounded down."""
     return partial(usual, inner=config.integer("intermediate_size", least=2) // 2)
 
@@ -38,7 +38,7 @@ _QWEN = Decoder(
     fused=True,
     rotary=RotaryPositions(upcast=True, fused=True),
     function=constant("silu"),
-    feed_forward=_halves,
+    feed_forward=halves,
     embedding=Embedded(dropout=True),
     only=(
         ("use_cache_quantization", (False,)),

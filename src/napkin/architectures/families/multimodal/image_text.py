@@ -1,4 +1,5 @@
-"""Decoders that only image-text models have: Chameleon, GIT, Kosmos 2 and 2.5, Molmo 2, Muse Glimmer."""
+"""Decoders that only image-text models have: Chameleon, GIT, Kosmos 2 and 2.5, Molmo (by modeling_molmo.py, which comes
+with its weights), Molmo 2, Muse Glimmer."""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ from napkin.architectures.decoder_parts import (
 )
 from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.families.decoders.llama import LLAMA
+from napkin.architectures.families.decoders.qwen1 import halves
 from napkin.architectures.layer_plans import by_base, every
 from napkin.architectures.mixture import Feed
+from napkin.architectures.reading import ALONE
 from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.embedding import Embedding
@@ -110,6 +113,44 @@ MOLMO2 = Architecture(
         "num_attention_heads": 32, "num_key_value_heads": 8, "qk_norm_type": "qwen3", "tie_word_embeddings": False,
         "vocab_size": 151936,
     },
+)  # fmt: skip
+
+
+def _molmo_sizes(config: Config) -> Dimensions:
+    """Read Molmo's dimensions: the table is padded to `embedding_size` and has rows for tokens of images besides."""
+    config.ignore("vocab_size")
+    rows = config.optional_integer("embedding_size") or config.integer("vocab_size")
+    return replace(dimensions(config, own_head_dim=False), vocabulary=rows, more_rows=MOLMO_ROWS)
+
+
+MOLMO_ROWS = 128
+"""Rows of Molmo's table for tokens of images (`additional_vocab_size` of config_molmo.py, which no file states)."""
+_MOLMO = Decoder(
+    sizes=_molmo_sizes,
+    arrangement=where("norm_after", output_norm, pre_norm),
+    bias="qkv_bias",
+    fused=True,
+    qk_norm=NormedHeads(RMS, over="all", switch="attention_layer_norm"),
+    feed_forward=halves,
+    only=(("layer_norm_type", ("rms",)), ("clip_qkv", (None,)), ("weight_tying", (False,))),
+    ignored=("use_position_ids",),
+)
+
+
+def molmo(config: Config) -> Model:
+    """Return Molmo's language model (arXiv:2409.17146), all that its file describes."""
+    config.notes.append(f"{ALONE} molmo is counted, vision and other modalities are not")
+    return _MOLMO(config)
+
+
+MOLMO = Architecture(
+    "molmo",
+    molmo,
+    defaults={
+        "attention_layer_norm": False, "hidden_act": "silu", "norm_after": False, "qkv_bias": False,
+        "tie_word_embeddings": False,
+    },
+    modules={"qkv": "att_proj", "o": "attn_out", "up": "ff_proj", "down": "ff_out", "embedding": "wte"},
 )  # fmt: skip
 GIT = Architecture(
     "git",
@@ -224,4 +265,4 @@ KOSMOS_2_5 = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (CHAMELEON, GIT, KOSMOS_2, KOSMOS_2_5, MOLMO2, MUSE_GLIMMER)
+ARCHITECTURES = (CHAMELEON, GIT, KOSMOS_2, KOSMOS_2_5, MOLMO, MOLMO2, MUSE_GLIMMER)

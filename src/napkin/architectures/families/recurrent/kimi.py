@@ -52,7 +52,7 @@ def _read_kimi(config: Config) -> Hybrid:
         "num_heads": config.integer("linear_num_heads"),
         "short_conv_kernel_size": config.integer("linear_conv_kernel_dim"),
     }
-    stated_kinds = None if stated is None else _stated(config, sizes, layers)
+    published = None if stated is None else stated_kinds(config, sizes, layers)
     delta = KimiDelta(
         width=width(config),
         heads=sizes["num_heads"],
@@ -65,9 +65,9 @@ def _read_kimi(config: Config) -> Hybrid:
     )
 
     def by_fours() -> Sequence[str]:
-        return stated_kinds or [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
+        return published or [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
 
-    attention = _latent(config, rotates=False, q_rank=config.optional_integer("q_lora_rank"))
+    attention = latent_attention(config, rotates=False, q_rank=config.optional_integer("q_lora_rank"))
     return _read(config, kinds(config, "layer_types", layers, (LINEAR, FULL), by_fours), delta, attention)
 
 
@@ -101,7 +101,7 @@ def _read_bailing(config: Config) -> Hybrid:
         function=activation(config, "hidden_act"),
     )
     rank = config.optional_integer("q_lora_rank")
-    return _read(config, listed, delta, _latent(config, rotates=True, q_rank=rank, gate=_head_gate))
+    return _read(config, listed, delta, latent_attention(config, rotates=True, q_rank=rank, gate=_head_gate))
 
 
 def _check_bailing(config: Config) -> None:
@@ -129,7 +129,7 @@ def _check_bailing(config: Config) -> None:
     config.ignore("rope_theta", "partial_rotary_factor", "kda_lower_bound", "mtp_loss_scaling_factor")
 
 
-def _stated(config: Config, sizes: dict[str, int], layers: int) -> Sequence[str] | None:
+def stated_kinds(config: Config, sizes: dict[str, int], layers: int) -> Sequence[str] | None:
     """Read Kimi's published files: sizes of the linear layers, put into `sizes`, and each layer's kind by its number
     from 1; what they say wins over the class's own fields."""
     inside = config.block("linear_attn_config", config.model_type, {})
@@ -151,9 +151,10 @@ def _stated(config: Config, sizes: dict[str, int], layers: int) -> Sequence[str]
     return listed
 
 
-def _latent(
+def latent_attention(
     config: Config, *, rotates: bool, q_rank: int | None = None, gate: OutputGate | None = None
 ) -> LatentAttention:
+    """Read latent attention's sizes. `rotates`: it has positions."""
     return LatentAttention(
         LatentSizes(
             width=width(config),
@@ -186,7 +187,7 @@ def _read(config: Config, listed: Sequence[str], delta: Block, attention: Block)
     """Read what both families share: sizes, and the feed-forward network of each layer."""
     heads = config.integer("num_attention_heads")
     config.ignore("num_key_value_heads", "head_dim", "short_conv_kernel_size")
-    networks = _feed_kinds(config, len(listed))
+    networks = feed_kinds(config, len(listed))
     feeds = {"moe": _mixture(config)}
     if DENSE in networks:
         inner, function = config.integer("intermediate_size"), activation(config, "hidden_act")
@@ -201,7 +202,7 @@ def _read(config: Config, listed: Sequence[str], delta: Block, attention: Block)
     return Hybrid(sizes_of(config, heads, heads, head_dim, tie=False), layers, mixers, feeds)
 
 
-def _feed_kinds(config: Config, layers: int) -> Sequence[str]:
+def feed_kinds(config: Config, layers: int) -> Sequence[str]:
     """Read which layers have experts."""
 
     def first_dense() -> Sequence[str]:

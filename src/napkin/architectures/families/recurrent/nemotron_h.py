@@ -13,11 +13,8 @@ from napkin.architectures.assembly import runs_of
 from napkin.architectures.blocks import (
     RMS_FP32,
     Block,
-    Operations,
     Routing,
-    moe,
     plain_mlp,
-    shared_expert,
 )
 from napkin.architectures.dimensions import Dimensions
 from napkin.architectures.reading import FULL, activation, never_tied, on, width
@@ -30,6 +27,7 @@ from napkin.architectures.recurrent_parts import (
     grouped_sizes,
     groups_of,
     kinds,
+    latent_mixture,
     mixer_layer,
     network,
 )
@@ -37,9 +35,7 @@ from napkin.architectures.state_space import Ssd
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROUTER
-from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model
-from napkin.operations.pointwise import Add
 from napkin.record import record, replace
 
 LETTERS = {"M": LINEAR, "E": MIXTURE, "*": FULL, "-": DENSE}
@@ -142,7 +138,7 @@ def _mixture(config: Config) -> Block:
         upcast=True,
         balanced="buffer",
     )
-    return _latent_mixture(
+    return latent_mixture(
         width(config),
         config.optional_integer("moe_latent_size"),
         on(config, "mlp_bias"),
@@ -151,38 +147,6 @@ def _mixture(config: Config) -> Block:
         function=activation(config, "mlp_hidden_act"),
         shared=_mlp(config, "moe_shared_expert_intermediate_size", "shared/"),
     )
-
-
-def _latent_mixture(
-    hidden: int,
-    latent: int | None,
-    bias: bool,
-    *,
-    inner: int,
-    routing: Routing,
-    function: str,
-    shared: Block,
-) -> Block:
-    """Return experts without gates; with `latent` they work between a projection h → latent and one back."""
-    if latent is None:
-        return partial(moe, width=hidden, inner=inner, routing=routing, function=function, gated=False, shared=shared)
-    narrow = latent
-
-    def block(source: str) -> Operations:
-        router, experts = moe("latent", width=narrow, inner=inner, routing=routing, function=function, gated=False)
-        always = shared_expert(shared(source))
-        wide = moe(source, width=hidden, inner=inner, routing=routing)[0]
-        assert router.name == wide.name  # the router reads the full width
-        return (
-            wide,
-            Matmul("latent", (source,), hidden, narrow, bias),
-            experts,
-            Matmul("latent_out", (experts.name,), narrow, hidden, bias),
-            *always,
-            Add("moe", ("latent_out", always[-1].name), hidden),
-        )
-
-    return block
 
 
 NEMOTRON_H = Architecture(
