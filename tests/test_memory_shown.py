@@ -429,6 +429,20 @@ def test_copies_of_weights_in_eight_bits_are_allowed_for() -> None:
     assert any("copies of the weights" in note for note in narrow["notes"])
 
 
+def test_torchaos_linear_layers_keep_16_bit_inputs_and_no_weights() -> None:
+    """torchao float8/float8_linear.py, matmul_with_hp_or_float8_args, saves what it was given. A named policy and its
+    parts are the same policy, and its matmuls run in 8 bits."""
+    eight = "param=fp32,grad=fp32,compute=fp8,state=fp32"
+    line = "llama3-8b --seq 512 --gpus 8 --hardware h100 --framework torchtitan --recompute full --precision"
+    wide, named, parts = (ask_json(f"memory {line} {one}") for one in ("amp-bf16", "fp8-mixed", eight))
+    assert named["values"] == parts["values"]
+    for path in ("memory/activations/saved", "memory/weight_casts", "memory/at/forward/weight_casts"):
+        assert named["values"].get(path, 0) == wide["values"].get(path, 0)
+    assert not any("copies of the weights" in note for note in named["notes"])
+    steps = [ask_json(f"step {line} {one}")["values"]["step/compute"] for one in ("fp8-mixed", eight, "amp-bf16")]
+    assert steps[0] == steps[1] < steps[2]
+
+
 def test_live_bytes_are_as_uncertain_as_traced_steps_of_the_code_were() -> None:
     """Equal in all: no width. Off in some: the furthest. Never traced: what nine of ten codes stay below."""
     from napkin._tables.traced_steps import TRACED

@@ -136,7 +136,7 @@ def narrow_copies(setup: Setup, rank: Rank) -> Number:
     upper ends allow for: plain and transposed (TransformerEngine pytorch/module/linear.py saves both; torchao's float8
     keeps none)."""
     compute = setup.precision.compute
-    return 0 if compute in EXACT_KEPT else 2 * sized(rank.weights.all, compute)
+    return 0 if compute in EXACT_KEPT or setup.framework.keeps_inputs else 2 * sized(rank.weights.all, compute)
 
 
 def verdict(found: Reported, capacity: Number | None) -> str:

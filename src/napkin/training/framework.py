@@ -224,6 +224,13 @@ class Framework:
         return self.implementation == HUGGING_FACE
 
     @property
+    def keeps_inputs(self) -> bool:
+        """Whether linear layers that compute in 8 or 4 bits keep their inputs in 16, and no copy of their weights:
+        torchao's (pytorch/ao torchao/float8/float8_linear.py, matmul_with_hp_or_float8_args; prototype/mx_formats/
+        mx_linear.py, mx_mm)."""
+        return self.quantizer == "torchao"
+
+    @property
     def under_library(self) -> bool:
         """Whether it is torch's FSDP that a library calls, not a training program with FSDP in it."""
         return self.fsdp > 0 and not self.program
@@ -265,7 +272,6 @@ class Framework:
         if policy.master is None and not (self.autocasts and policy.autocast):
             return policy
         if self.gathers or self.autocasts:
-            compute = policy.compute if policy.compute in ("bf16", "fp16") else "bf16"
-            grad = compute if self.autocasts else "fp32"
-            return replace(policy, param="fp32", grad=grad, compute=compute, master=None)
+            narrow = policy.compute if policy.compute in ("bf16", "fp16") else "bf16"
+            return replace(policy, param="fp32", grad=narrow if self.autocasts else "fp32", master=None)
         return replace(policy, grad="fp32") if self.wide_gradients else policy

@@ -154,11 +154,13 @@ FRAMEWORKS: dict[str, Framework] = {
             "torchtitan: FSDP2 with bf16 compute, fp32 shards",
             "pytorch/torchtitan torchtitan/parallelisms/parallelize_llama.py, train.py, metrics.py (December 2024): "
             "a step's line has memory, max_reserved_gib; "
-            "config_manager.py: data_parallel_shard_degree -1, all ranks",
+            "config_manager.py: data_parallel_shard_degree -1, all ranks; "
+            "torchtitan/float8.py: torchao's linear layers",
             prints="reserved",
             software="fsdp-compiled",
             zero=3,
             implementation="torchtitan",
+            quantizer="torchao",
             program=True,
             gathers=True,
             fsdp=2,

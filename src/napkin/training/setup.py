@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Flag, Number, where
+from napkin.formats import EXACT_KEPT
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HF, Implementation
 from napkin.operations.model import Model
@@ -162,14 +163,15 @@ class Setup:
 
     @property
     def layers_in(self) -> Precision:
-        """The policy as the layers see it: that of frozen parameters, if any; sharded fp32 parameters arrive in the
-        compute dtype."""
+        """The policy as the layers see it: that of frozen parameters, if any; sharded fp32 parameters arrive in the 16
+        bits of the matmuls, or of what 8-bit matmuls quantize."""
         if self.precision.frozen:
             return self.precision.network
-        casts = self.framework.gathers or self.framework.autocasts
-        if not casts or self.precision.compute not in ("bf16", "fp16"):
-            return self.precision
-        return replace(self.precision, param=self.precision.compute)
+        policy, framework = self.precision, self.framework
+        wide = policy.compute if policy.compute in EXACT_KEPT else "bf16"
+        if (framework.gathers or framework.autocasts) and policy.autocast:
+            policy = replace(policy, param=wide)
+        return replace(policy, compute=wide) if framework.keeps_inputs else policy
 
     @property
     def narrower(self) -> Precision | None:
