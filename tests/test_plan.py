@@ -318,6 +318,20 @@ def test_plan_and_train_time_give_one_calendar_time(napkin: Napkin) -> None:
         assert data["values"][path] == pytest.approx(run[path]), path
 
 
+def test_plan_shows_what_published_runs_took(napkin: Napkin) -> None:
+    """The answer of `train-time` to the same question without a layout; none where no run is asked about, nor where
+    samples are trained on."""
+    run = "llama3-8b --gpus 64 --hardware h100 --tokens 1T --goodput 0.8"
+    plan, time = (napkin(f"{name} {run} --json") for name in ("plan", "train-time"))
+    for path in ("time", "time/low", "time/high"):
+        assert plan.values[path.replace("time", "time/published", 1)] == time.values[path]
+    assert plan.data["low"]["time/published"] == time.data["low"]["time"]
+    assert plan.values["time/published"] > plan.values["time"]
+    assert "by published runs' MFU" in napkin(f"plan {run}").out
+    for other in ("llama3-8b --gpus 64 --hardware h100", "llama3-8b --gpus 8 --hardware h100 --task sft --tokens 1B"):
+        assert "time/published" not in napkin(f"plan {other} --json").values
+
+
 def test_rows_are_ranked_fit_and_have_intervals(napkin: Napkin) -> None:
     data = napkin(f"{PLAN} --gpus 64 --global-batch 256 --rows 25 --json").data
     rows = data["rows"]

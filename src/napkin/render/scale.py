@@ -14,6 +14,7 @@ _SPOKEN = {
     "memory/total": "memory per GPU",
     "step/time": "time of a step",
     "time/uninterrupted": "time without interruptions",
+    "time/published": "time by published runs' MFU",
     "memory/used": "memory used per GPU",
     "carbon": "CO2e",
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from napkin.commands.plan.published import PATH as PUBLISHED
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.screens.setup import trained_part
 from napkin.commands.screens.suggestions import first_command, host_line, hosted, joined
 from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer, Row, number_in, suggested
-from napkin.render.figures import amount, interval, limits, size, size_of
+from napkin.render.figures import amount, between, interval, limits, size, size_of
 from napkin.render.screen import Column, Next, Screen, Table
 from napkin.units import human
 
@@ -259,8 +260,10 @@ def _remarks(question: PlanQuestion, answer: Answer, rows: Sequence[Row]) -> lis
     terms = {term.name: term.value for term in answer.terms}
     if "memory/host/capacity" in terms:
         said.append(host_line(terms["memory/host"], terms["memory/host/capacity"]))
-    if question.tokens is not None and not question.layouts.request.setup.tunes:
-        said.append("timed by the layout's step; napkin train-time goes by published runs' MFU")
+    if PUBLISHED in terms:
+        seconds, ends = terms[PUBLISHED], answer.intervals[PUBLISHED]
+        took = f"{human(seconds, 'second', 3)} ({between(*ends, 'second', seconds)})"
+        said.append(f"by published runs' MFU {took}: napkin train-time")
     if "layouts" in terms:
         ties = answer.extra.get("ties")
         within = f", {ties:,} within the interval of the best" if isinstance(ties, int) else ""
