@@ -158,7 +158,7 @@ def _rows(
                 _losses(terms),
             )
         )
-    if "checkpoint/bytes" in terms:
+    if "checkpoint/bytes" in terms and terms["checkpoint/interval"].value < terms["time"].value:
         blocked = human(terms["checkpoint/blocked"].value, "second", 3)
         every = human(terms["checkpoint/interval"].value, "second", 3)
         rows.append(("checkpoint", f"every {every}", f"each blocks for {blocked}"))
