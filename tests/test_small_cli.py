@@ -69,6 +69,8 @@ def check(found: dict[str, Any], expected: dict[str, Any]) -> None:
         ("max-params --gpus 8 --hardware h100 --optimizer sgd", {"bytes_per_param": 8}),
         ("max-params --gpus 8 --hardware h100 --optimizer adamw-8bit", {"bytes_per_param": 8 + 2.03125}),
         ("max-params --gpus 1 --hardware h100 --inference --dtype nvfp4", {"params/max": 142_222_222_222}),
+        ("max-params --gpus 1 --hardware h100 --inference --dtype nf4", {"params/max": 142_222_222_222}),
+        ("max-params --gpus 1 --hardware h100 --inference --dtype int4", {"params/max": int(80e9 / (0.5 + 2.5 / 128))}),
         ("optimizer adamw --shape 96x64 --param-dtype bf16", {"optimizer/state_bytes": 4 * 6144 + 4}),
         ("optimizer adafactor --shape 4x6x10 --param-dtype bf16", {"optimizer/state_bytes": 132}),
         ("optimizer adamw-8bit --shape 96x64", {"optimizer/state_bytes": 2 * 6240 + 2048}),

@@ -13,8 +13,11 @@ from napkin.training.precision import Precision
 
 
 def width(dtype: str, name: str) -> Term:
-    """Return the bytes of a parameter in a number format (a fraction for fp4 and block-scaled formats)."""
+    """Return the bytes of a parameter in a number format (a fraction for formats of 4 bits and block-scaled ones)."""
     whole = constant("parameter", 1, "param")
+    packed = formats.QUANTIZED.get(dtype, formats.GGUF.get(dtype))
+    if packed is not None:
+        return divide(name, constant(f"{name}/{dtype}", packed, "byte"), whole)
     return divide(name, formats.element_bytes(formats.find(dtype), f"{name}/{dtype}"), whole)
 
 

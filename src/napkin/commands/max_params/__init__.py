@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from napkin import formats
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.max_params.shape import (
@@ -21,6 +20,7 @@ from napkin.commands.screens.max_params import screen
 from napkin.commands.screens.setup import trained_part
 from napkin.errors import NapkinError
 from napkin.footprint import capacity
+from napkin.footprint.served_weights import stored
 from napkin.inputs.hardware import Hardware
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.training import FROZEN, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
@@ -35,7 +35,7 @@ STATES = (*MACHINE_SIZE, "precision", "optimizer", "momentum")
 LAYOUT = tuple(name for name in (*SETUP_OPTIONS, *STATE_OPTIONS) if name not in STATES)
 """Options that ask what fits under a layout, in addition to the ceiling."""
 
-INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4")
+INFERENCE_DTYPES = ("fp32", "bf16", "fp8", "mxfp8", "int8", "nf4", "int4", "nvfp4", "mxfp4")
 CEILING = "the printed gigabytes of all GPUs, states perfectly sharded, nothing left for activations: a ceiling"
 
 
@@ -91,7 +91,7 @@ def read(inputs: Inputs) -> MaxParamsQuestion:
 def _read_inference(inputs: Inputs, hardware: Hardware) -> MaxParamsQuestion:
     """Read the number format of the weights."""
     inputs.because(inputs.command.options, "it belongs to training, not to --inference", "for --inference give --dtype")
-    weights = formats.find(inputs.text("dtype", default="bf16")).name
+    weights = stored(inputs.text("dtype", default="bf16")).name
     inputs.note("only weights: the KV cache of the sequences being served comes on top")
     return MaxParamsQuestion(hardware, inputs.term("gpus"), capacity.width(weights, "bytes_per_param"), weights)
 
