@@ -11,7 +11,9 @@ from napkin.operations.fold_cache import remembered
 from napkin.operations.model import Layer, Model
 from napkin.term import GIVEN, TRUE, Term, add, constant, leaf, multiply
 
+KEYS = "Ainslie et al. 2023, arXiv:2305.13245: a key and a value of each KV head for each token"
 LATENT = "DeepSeek-V2, arXiv:2405.04434, section 2.1.2: the latent and the shared rotary key are cached"
+STATES = "what each operation of the layer keeps of a sequence"
 
 
 def caches_of(layer: Layer, over: Served) -> list[Cache]:
@@ -144,12 +146,21 @@ def cache(
                 multiply(
                     f"memory/kv_cache/{stack.name}/{name}",
                     leaf("layers", count, "1", TRUE),
-                    leaf("numbers_per_sequence", growing + fixed, "1", TRUE, LATENT),
+                    leaf("numbers_per_sequence", growing + fixed, "1", TRUE, _source(layer)),
                     leaf("sequences", sequences, "1", GIVEN),
                     constant(f"bytes of {dtype}", dtype_bytes, "byte"),
                 )
             )
     return add("memory/kv_cache", *parts) if parts else constant("memory/kv_cache", 0, "byte")
+
+
+def _source(layer: Layer) -> str:
+    """Return the source of what a layer caches: a latent, keys and values, or something else."""
+    by_name = {op.name: op for op in layer.operations}
+    attended = [kept for kept in caches_of(layer, Served(1, 1, 1)) if kept.heads]
+    if any(latent_of(kept, by_name) is not None for kept in attended):
+        return LATENT
+    return KEYS if attended else STATES
 
 
 @remembered
