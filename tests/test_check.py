@@ -115,6 +115,17 @@ def test_text_says_by_how_much(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     assert "broken  time      143.9 days  <= 100d  by 43.94 days (30.5%)" in out
 
 
+def test_what_to_do_next_is_about_a_broken_limit_before_one_that_is_close(
+    napkin: Napkin, tmp_path: pathlib.Path
+) -> None:
+    run = "command: memory\nmodel: llama3-8b\ngpus: 8\nhardware: h100\nzero: 3\n"
+    path = write(tmp_path, "run.yaml", run + 'limits: {memory/total: "<= 60GiB", memory/live: "<= 1GiB"}\n')
+    said = napkin(["check", path, "-v"])
+    assert said.status == 1
+    assert "--limit 'memory/live <= 1GiB'" in said.out
+    assert "\nquantities\n" not in said.out  # a list of limits has none
+
+
 def test_a_list_of_checks_has_its_own_limits_each(napkin: Napkin, tmp_path: pathlib.Path) -> None:
     one = "  - {command: train-time, params: 70B, tokens: 15T, gpus: 1024, hardware: h100, mfu: 0.5, "
     path = write(

@@ -64,6 +64,14 @@ def test_rows_are_the_answers_of_the_single_questions(napkin: Napkin) -> None:
     assert outcome.data["inputs"]["gpus"]["value"] == [512, 1024, 2048]
 
 
+def test_an_answer_that_does_not_move_is_said(napkin: Napkin) -> None:
+    """GPUs divide the time and not the cost: 6 · 7e9 · 1e12 FLOP at 0.4 · 989.4e12, at 2 USD an hour."""
+    line = "sweep train-time --params 7B --tokens 1T --hardware h100 --mfu 0.4 --price 2 --over gpus=8,16"
+    cost = 6 * 7e9 * 1e12 / (0.4 * 989.4e12) / 3600 * 2
+    assert f"the same for all: cost ${cost:,.0f}, gpu_hours" in napkin(line).out
+    assert "the same for all" not in napkin(line.replace("gpus=8,16", "mfu=0.3,0.4") + " --gpus 8").out
+
+
 def test_csv_has_a_header_and_base_units(napkin: Napkin) -> None:
     rows = list(csv.DictReader(io.StringIO(napkin(f"sweep {RUN} --over mfu=0.4,0.5 --show time --csv").out)))
     assert [row["mfu"] for row in rows] == ["0.4", "0.5"]

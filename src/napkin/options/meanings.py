@@ -359,7 +359,10 @@ VALUES: dict[str, Mapping[str, str]] = {
         "nvfp4": "--quantized nf4 for frozen weights; --precision nvfp4-mixed for matmuls of weights that are trained",
         "gguf": "--quantized none: transformers dequantizes a GGUF file as it loads it",
     },
-    "max": {"gpus": "--min gpus finds the fewest, and napkin plan the layout", "batch": "--max micro-batch"},
+    "max": {
+        "gpus": "--min gpus finds the fewest, and napkin plan the layout",
+        "batch": "--max micro-batch; of a server: napkin serve",
+    },
     "min": {"micro-batch": "--max micro-batch finds the largest", "seq": "--max seq finds the longest"},
     "attention": {
         **dict.fromkeys(("sdpa", "auto"), _SDPA[1:]),

@@ -41,7 +41,7 @@ SAME = {
         enable-sequence-parallelism""",
     "ulysses": """ulysses-degree ulysses-size ulysses-sequence-parallel-size sequence-parallel-size sp-size
         sp-degree sequence-parallel-degree""",
-    "zero": """zero-stage zero-optimization-stage zero-optimization.stage zero-level deepspeed-stage ds-stage
+    "zero": """zero-stage stage zero-optimization-stage zero-optimization.stage zero-level deepspeed-stage ds-stage
         deepspeed-zero-stage deepspeed-zero zero-redundancy-stage optimizer-sharding-stage""",
     "distributed-optimizer": "use-distributed-optimizer",
     "dp-shard": "sharding-group-size fsdp-group-size hsdp-group-size",

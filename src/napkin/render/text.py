@@ -40,8 +40,8 @@ def to_text(answer: Answer, view: Display) -> str:
     listed = quantity_lines(answer, view.width) if view.paths else None
     out = page_lines(answer.screen, answer, view, listed)
     if view.verbose and not view.quiet:
-        if not view.paths:
-            out += ["", "quantities", *quantity_lines(answer, view.width, how=True)]
+        quantities = [] if view.paths else quantity_lines(answer, view.width, how=True)
+        out += ["", "quantities", *quantities] if quantities else []
         out += ["", "inputs", *_inputs(answer)]
         out += [""] if answer.notes else []
         for note in answer.notes:

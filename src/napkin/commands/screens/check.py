@@ -96,8 +96,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _next(rows: Sequence[LimitRow], asked: Mapping[str, str], written: str) -> Next:
-    """Return the next command: what would make the first limit hold that does not."""
-    for row in rows:
+    """Return the next command: what would make a limit hold, the first that is broken, else the first too close."""
+    for row in sorted(rows, key=lambda row: row.status != BROKEN_WORD):
         if row.status != HOLDS and row.file in asked:
             limit = {"limit": row.condition} if row.condition else {}
             return Next({"run": row.file, **limit}, f"sensitivity {asked[row.file]}", keep=())

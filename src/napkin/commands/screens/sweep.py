@@ -14,6 +14,8 @@ from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table
 
 MOST_COLUMNS = 5
+ANSWERS = ("time", "step/time", "memory/total", "cost", "gpu_hours")
+"""Quantities that are said even if no value of the swept option changes them."""
 """Number of quantities that are shown by default; --csv and --json have all that change."""
 
 LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second", "serve/output_tokens_per_second")
@@ -47,10 +49,19 @@ def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: in
         rows.append(row)
     asked = [command, *(_range(points, name) for name in swept)]
     said = [f"{_at(point, swept)}: {point.problem.message}" for point in points if point.problem is not None]
+    said += _unchanged(points, shown)
     change = "quantity changes" if more == 1 else "quantities change"
     said += [f"{more} more {change}: --show names one, --csv and --json have all"] if more > 0 else []
     headline = [*_fitting(points, swept), *(_ends(points, shown[0], swept) if shown else ())]
     return Screen(asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown), listing=True)
+
+
+def _unchanged(points: Sequence[Point], shown: Sequence[str]) -> list[str]:
+    """Return what the question answers that is the same at every point, if the table does not show it."""
+    answered = [point.quantities for point in points if point.answer is not None]
+    same = [path for path in ANSWERS if path not in shown and len({one.get(path) for one in answered}) == 1]
+    found = [f"{path} {compact(*answered[0][path])}" for path in same if path in answered[0]]
+    return [f"the same for all: {', '.join(found)}"] if found and len(answered) > 1 else []
 
 
 def _typed(point: Point, name: str) -> str:
