@@ -383,11 +383,8 @@ def test_models_filters() -> None:
         "ling-1t",
     }
     assert "megatron-gpt-1t" in names_of({"moe": False, "min-params": "600B"})
-    assert (
-        sorted(names_of({"search": "moonshot"}))
-        == words(
-            "kimi-k2 kimi-k2.6 kimi-k3 kimi-linear-48b-a3b kimi-vl-a3b moonlight-16b-a3b qwen2.5-72b"  # as Kimi-Dev-72B
-        )
+    assert sorted(names_of({"search": "moonshot"})) == words(
+        "kimi-k2 kimi-k2.6 kimi-k3 kimi-linear-48b-a3b kimi-vl-a3b moonlight-16b-a3b qwen2.5-72b"  # as Kimi-Dev-72B
     )
     assert names_of({"family": "gpt2", "max-params": "200M"}) == ["gpt2"]
     assert "bloom-7b1" in names_of({"search": "2211.05100"})

@@ -34,20 +34,25 @@ FUNCTION = "silu"
 
 @record
 class KimiK3Plan:
-    """What sets one layer apart: its blocks, and how many sums of blocks precede it; it `begins` one."""
+    """What sets one layer apart: its mixer and feed-forward network, and whether it is the first."""
 
     mixer: str
     feed: str
-    blocks: int
-    begins: bool
+    first: bool
 
 
 @record
 class KimiK3Parts:
-    """What config.json says of the network: nothing below reads it again. `every`: layers in a block."""
+    """What config.json says of the network: nothing below reads it again.
+
+    blocks  of layers, whose sums the last layer leaves
+    states  sums that a branch reads, its own stream's included: their mean over the layers, so that one layer is like
+            the next
+    """
 
     sizes: Dimensions
-    every: int
+    blocks: int
+    states: int
     mixers: Mapping[str, Block]
     feeds: Mapping[str, Block]
     plans: Sequence[KimiK3Plan]
@@ -57,7 +62,7 @@ def kimi_k3(config: Config) -> Model:
     """Return Kimi K3's language model."""
     parts = _read(config)
     sizes, hidden = parts.sizes, parts.sizes.hidden
-    final = BlockResidual("final_input", ("x",), hidden, -(-sizes.layers // parts.every) + 1, scaled=True)
+    final = BlockResidual("final_input", ("x",), hidden, parts.blocks + 1, scaled=True)
     after = (final, *head(hidden, sizes.vocabulary, norm=RMS, none=sizes.headless, source=final.name))
     runs = runs_of(parts.plans, lambda plan: _layer(parts, plan))
     return decoder_only(sizes, embedding(sizes.vocabulary, hidden), runs, after)
@@ -78,7 +83,9 @@ def _read(config: Config) -> KimiK3Parts:
     ):
         config.must_be(field, value)
     config.ignore("rope_theta", "activation_situ_beta", "activation_situ_linear_beta", "num_key_value_heads")
-    config.notes.append("SiTU is counted as SiLU, which keeps as much")
+    config.notes.append(
+        "SiTU is counted as SiLU, which keeps as much; each branch reads the mean number of earlier blocks' sums"
+    )
     sizes: dict[str, int] = dict.fromkeys(("head_dim", "num_heads", "short_conv_kernel_size"), 1)
     mixers = stated_kinds(config, sizes, layers)
     inside = config.children[-1]
@@ -100,13 +107,12 @@ def _read(config: Config) -> KimiK3Parts:
     attention = latent_attention(config, rotates=False, q_rank=config.integer("q_lora_rank"), gate=_gate)
     inner, feeds = config.integer("intermediate_size"), feed_kinds(config, layers)
     size = config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim")
-    plans = [
-        KimiK3Plan(mixer, feed, -(-i // every), i % every == 0)
-        for i, (mixer, feed) in enumerate(zip(mixers, feeds, strict=True))
-    ]
+    plans = [KimiK3Plan(*blocks, first=i == 0) for i, blocks in enumerate(zip(mixers, feeds, strict=True))]
+    read = sum(-(-i // every) + i // every + 3 for i in range(layers))  # by the attention and the network of each layer
     return KimiK3Parts(
         sizes_of(config, heads, heads, size, tie=False),
-        every,
+        -(-layers // every),
+        max(2, round(read / (2 * layers))),
         {LINEAR: delta, FULL: attention},
         {DENSE: partial(gated_mlp, width=hidden, inner=inner, function=FUNCTION), SPARSE: _mixture(config, hidden)},
         plans,
@@ -147,24 +153,22 @@ def _layer(parts: KimiK3Parts, plan: KimiK3Plan) -> Layer:
     """Return a layer, each branch of which reads a sum over earlier blocks; the first has none to read, but its
     weights."""
     hidden, name = parts.sizes.hidden, "attention_input"
-    summed = BlockResidual(name, ("x",), hidden, plan.blocks + 1, scaled=True)
+    summed = BlockResidual(name, ("x",), hidden, parts.states, scaled=True)
     unread = idle("unread", (tensors(name, {"query": (hidden,), "norm": (hidden,)}),))
     mixer = parts.mixers[plan.mixer]("attention_norm")
-    stream: Operations = () if plan.begins else (Add("attention_residual", ("x", mixer[-1].name), hidden),)
-    last = (*mixer, *stream)[-1].name
     feed = parts.feeds[plan.feed]("mlp_norm")
     return Layer(
-        f"{'delta' if plan.mixer == LINEAR else 'attention'}_{'moe' if plan.feed == SPARSE else 'mlp'}_{plan.blocks}"
-        + "_begins" * plan.begins,
+        f"{'delta' if plan.mixer == LINEAR else 'attention'}_{'moe' if plan.feed == SPARSE else 'mlp'}"
+        + "_first" * plan.first,
         (
-            summed if plan.blocks else unread,
-            RMS("attention_norm", name if plan.blocks else "x", hidden),
+            unread if plan.first else summed,
+            RMS("attention_norm", "x" if plan.first else name, hidden),
             *mixer,
-            *stream,
-            BlockResidual("mlp_input", (last,), hidden, plan.blocks + plan.begins + 1, scaled=True),
+            Add("attention_residual", ("x", mixer[-1].name), hidden),
+            BlockResidual("mlp_input", ("attention_residual",), hidden, parts.states, scaled=True),
             RMS("mlp_norm", "mlp_input", hidden),
             *feed,
-            Add("mlp_residual", (last, feed[-1].name), hidden),
+            Add("mlp_residual", ("attention_residual", feed[-1].name), hidden),
         ),
     )
 
