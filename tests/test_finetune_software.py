@@ -46,6 +46,26 @@ def test_transformers_4_ran_experts_one_after_the_other(
     assert fine_tuning(found).setup.implementation.looped == looped
 
 
+@pytest.mark.parametrize(
+    ("words", "param", "compute"),
+    [
+        ("fp32", "fp32", "fp32"),
+        ("'fp32 weights, bf16 compute'", "fp32", "bf16"),
+        ("fp32 with fp16 autocast", "fp32", "fp16"),
+    ],
+)
+def test_fp32_weights_do_not_say_what_products_compute_in(
+    tmp_path: pathlib.Path, words: str, param: str, compute: str
+) -> None:
+    layout = f"trainer: none, stack: fsdp, zero: 3, seq: 64, precision: {words}"
+    row = {"id": "a", "task": "sft", "model": "llama3-8b", "chip": A100, "count": 2, "method": "kind: full"}
+    text = ROW.format(**row, layout=layout, measured="oom: false")
+    (tmp_path / "rows.yaml").write_text("schema: finetune/1\nrows:\n" + text)
+    (found,) = published.read(str(tmp_path / "rows.yaml")).tuning
+    precision = fine_tuning(found).setup.precision
+    assert (precision.param, precision.compute) == (param, compute)
+
+
 def test_transformers_before_4_49_copied_the_logits(tmp_path: pathlib.Path) -> None:
     """All but each sequence's last: 4 bytes of the vocabulary's 128,256 more for each other token at the loss. From
     4.46 on a function casts them, whose caller holds those in 16 bits."""

@@ -111,6 +111,8 @@ def precision_of(row: RowFields, trainer: Trainer, framework: Framework, kind: s
         raise NapkinError("the rate of tf32 is not modeled")
     autocast, stored = row.flag("layout.autocast"), row.text("method.base_dtype")[:4]
     narrow_weights = "over" in text or "weights" in text or stored in ("bf16", "fp16")  # which the row says
+    if word == "fp32" and any(re.search(spelling, text) for spelling, _ in NARROW):  # weights; products in 16 bits
+        return replace(POLICIES["amp-bf16"], name=f"amp-{narrow}", compute=narrow)
     if word == "fp32" or (kind == "full" and word in POLICIES and not (word.startswith("amp-") and narrow_weights)):
         return POLICIES[word]
     if narrow_weights:
