@@ -267,20 +267,21 @@ def test_fine_tuning_has_the_intervals_of_other_steps() -> None:
 
 
 def test_a_clock_at_the_lowest_voltage_falls_as_the_watts_do() -> None:
-    """An L4 has 72 W for 121 TFLOP/s, the L40S of its generation 350 W for 362.05: 0.6155 of the power. Its matrix
-    units, predicted at that to the fitted power, reach 0.6155 of the L40S's share of the peak. A GPU with the watts of
-    its generation's reference, one whose maker holds it below its clock, and one whose steps were published have the
-    clock as it is."""
-    at = {name: machine(hardware.find(name), "fp16") for name in ("l4", "a100", "rtx-3090", "h100-sxm-96gb-500w")}
-    power = 72 / 121 / (350 / 362.05)
-    assert at["l4"].power == pytest.approx(power, rel=2e-3)
+    """An H100 PCIe has 350 W for 756 TFLOP/s, the H100 SXM of its generation 700 W for 989.4: 0.654 of the power. Its
+    matrix units, predicted at that to the fitted power, reach 0.654 of the H100 SXM's share of the peak. A GPU with the
+    watts of its generation's reference, one whose maker holds it below its clock, one that is predicted at its lowest
+    voltage, and one whose steps were published have the clock as it is."""
+    cards = ("h100-pcie-80gb", "a100", "rtx-3090", "l4", "h100-sxm-96gb-500w")
+    at = {name: machine(hardware.find(name), "fp16") for name in cards}
+    power = 350 / 756 / (700 / 989.4)
+    assert at["h100-pcie-80gb"].power == pytest.approx(power, rel=2e-3)
     assert at["h100-sxm-96gb-500w"].power < 1
     unmeasured = replace(at["h100-sxm-96gb-500w"], chip="another")
     judged = [*at.values(), unmeasured]
-    assert [constants.may_be_at_lowest_voltage(one) for one in judged] == [True, False, False, False, True]
+    assert [constants.may_be_at_lowest_voltage(one) for one in judged] == [True, False, False, False, False, True]
     known = constants.constants()
     shares = []
-    for card, figures in (("l40s", known), ("l4", known), ("l4", constants.at_lowest_voltage(known))):
+    for card, figures in (("h100", known), (cards[0], known), (cards[0], constants.at_lowest_voltage(known))):
         where = machine(hardware.find(card), "fp16")
         names = constant_names(where, stack("fsdp-compiled"), "flash2", "rdma", SYNCHRONOUS, "", False, figures)
         found = rates(picker({**figures, names["chip"]: 1.0}, names), where, Early(0, 0), False, False)
@@ -293,9 +294,9 @@ def test_an_interval_reaches_to_the_step_at_the_lowest_voltage() -> None:
     """Beyond what it is without: by the ratio of both steps. The matmuls of 8,192 tokens take most of the time."""
     assert widened(0.1, 1.0, clock=0.2) == pytest.approx(0.3)
     line = "step llama3.2-1b --gpus 1 --seq 8192 --stack fsdp-compiled --attention flash2 --json --hardware"
-    limited, free = (run_line(f"{line} {card}").data for card in ("l4", "l40s"))
+    limited, free = (run_line(f"{line} {card}").data for card in ("h100-pcie-80gb", "h100"))
     ends = [math.log(one["high"]["step/time"] / one["low"]["step/time"]) / 2 for one in (limited, free)]
-    reach = -math.log((72 / 121 / (350 / 362.05)) ** (1 - constants.constants()["power"]))
+    reach = -math.log((350 / 756 / (700 / 989.4)) ** (1 - constants.constants()["power"]))
     assert 0.5 * reach < ends[0] - ends[1] < reach
 
 

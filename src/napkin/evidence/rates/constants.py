@@ -47,10 +47,10 @@ def own_error_of(at: RunPoint, sigma: Mapping[str, float], exposed: float = 0.0)
 
 def may_be_at_lowest_voltage(at: Machine, without: str = "") -> bool:
     """Return whether an accelerator gets fewer watts for a FLOP/s than its generation's reference, so that its voltage
-    may be at its lowest, and no steps measured it. without: a source that is held out."""
+    may be at its lowest: it is not predicted so, and no steps measured it. without: a source that is held out."""
     name = f"{CHIP}{at.chip}"
     measured = spreads(without).get(name, math.inf) < prior_of(name)[1]
-    return bool(at.power < 1) and not at.held and not measured
+    return bool(at.power < 1) and not (at.held or at.at_lowest_voltage or measured)
 
 
 def at_lowest_voltage(known: Mapping[str, float]) -> dict[str, float]:

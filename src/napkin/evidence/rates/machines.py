@@ -29,6 +29,8 @@ SMALL_WATTS = {**REFERENCE_WATTS, "ampere": 300 / 154.8e12}
 """The same for GPUs with the small matrix units: an RTX A6000 is Ampere's, as GA102 and its relatives come from another
 process than the A100's (8 nm, NVIDIA GA102 whitepaper, table 1) and take more watts for a FLOP."""
 
+WITH_SMALL_DIES = ("turing", "ada")
+"""Generations all of whose GPUs have the small matrix units, of those that REFERENCE_WATTS names."""
 MOST_POWER = 1.3
 """Power per FLOP/s, relative to the reference, above which nothing is power-limited."""
 
@@ -101,6 +103,19 @@ class Machine:
     def leaves_node(self, gpus: Number) -> Flag:
         """Return whether a network between nodes joins this many accelerators."""
         return gpus > self.node and self.generation not in TORUS
+
+    @property
+    def at_lowest_voltage(self) -> Number:
+        """Return 1 if the clock under load falls as the watts do: small matrix units on fewer watts for a FLOP/s than
+        their generation's reference, which its watts limit too (RTX A6000, L40S).
+
+        Watts grow with f·V², and below some clock the voltage falls no further. Seen in matmuls that go on: a T4 does
+        24 of 65 TFLOP/s, 0.53 of the reference's share with 0.54 of its watts, "due to power capping" (NVIDIA developer
+        forum, topic 264462); an L4 55 to 59 of 121, 0.67 to 0.71 with 0.62, and 71 in short tests
+        (zzc0721/torch-performance-test-data issue 120; database.md). Large dies, whose references run near their
+        highest clock, lose less: an A100 PCIe does 0.92 with 0.63, an H100 PCIe 0.82 with 0.65 (database.md)."""
+        fewer = (self.power < 1) & (self.held == 0)
+        return where(fewer & ((self.small == 1) | (self.generation in WITH_SMALL_DIES)), 1, 0)
 
     @property
     def low(self) -> Number:

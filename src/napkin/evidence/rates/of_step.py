@@ -221,7 +221,8 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
     pure     1 where gradients are 16-bit and added in place
     sharded  1 where ZeRO-3 copies what it gathers and scatters"""
     wider = maximum(at.bits / 16, 1)
-    clock = pick("chip") * at.power ** minimum(pick("power"), 1)  # a higher peak never computes slower
+    exponent = where(at.at_lowest_voltage, 1, minimum(pick("power"), 1))  # a higher peak never computes slower
+    clock = pick("chip") * at.power**exponent
     matmul, whole = (
         where(at.held, LARGEST_SHARE, minimum(pick(one) * clock, LARGEST_SHARE)) for one in ("matmul", "matmul_wide")
     )
