@@ -303,9 +303,6 @@ class Reading:
 
     def finish(self) -> Reading:
         """Classify every key that set no option as ignored, not modeled or refused."""
-        from napkin.inputs.launch.dimension_names import sizes_model
-        from napkin.inputs.launch.harmless import is_harmless
-
         held = self.inputs.get("quantized")
         if held is not None and held.origin == ASSUMED and "adapter" not in self.inputs:
             del self.inputs["quantized"]
@@ -316,42 +313,10 @@ class Reading:
         for key in looked:
             beside.setdefault(key.rpartition(".")[0], []).append(key)
         for key, value in self.source.values.items():
-            group = self.source.syntax == "shell" and isinstance(value.value, str)  # Hydra's config group: model=hf
-            if key in blocks and isinstance(value.value, list) and value.value:  # prompt learning's train_ds of NeMo
-                self.omit(key, "is a list, where napkin reads a block of keys")
-            elif key in blocks and not group and not is_nothing(value.value):
-                raise self.source.error(key, f"{values.shown(value.value)} is given where a block of keys is expected")
-            if key in self._told or any(part in self._covered for part in _ways(key)):
-                continue
-            why = is_named(key, self.format.refused)
-            if why is not None and not is_off(value.value):
-                self.refuse(key, why)
-            elif why is not None or is_named(key, self.format.ignored) is not None:
-                self._ignore_known(key, beside)
-            elif (told := is_named(key, self.format.not_modelled)) is not None:
-                if value.value is None:
-                    self.ignore(key)
-                elif not self.source.is_mapping or key in looked or not self._is_misspelled(key, beside):
-                    self.omit(key, told)
-            elif value.value is None or value.value in ([], {}, ""):
-                self.ignore(key)
-            elif is_harmless(key):
-                self._ignore_known(key, beside)
-            elif key.startswith("sbatch.") and self.value_of("gpus") is not None:
-                self.ignore(key)  # the launcher or the program states the GPUs
-            elif isinstance(value.value, Open):
-                self.omit(key, f"{value.value.text[:60]} is set elsewhere")
-            elif key in looked:
-                self.ignore(key)
-            elif sizes_model(key) and self.value_of("model") is not None:
-                entry = self.inputs["model"]
-                self.inputs["model"] = StatedOption(None, entry.origin, f"{entry.where}, {key}", entry.place)
-                self.config, self.unbuilt, self.shape = None, None, {}
-                self.refuse(key, f"sizes the model, and napkin does not know it in {self.format.says}", "model")
-            elif not (self.source.is_mapping or "." in key) or not self._is_misspelled(key, beside):
-                if is_other_task(key, value.value, self.inputs.get("task")):
-                    self.ask("task", key)
-                self.omit(key, UNKNOWN)
+            if key in blocks:
+                self._check_block(key, value.value)
+            if key not in self._told and not any(part in self._covered for part in _ways(key)):
+                self._classify(key, value.value, key in looked, beside)
         for name in self.source.missing:
             if self.source.is_mapping:
                 self.omit("defaults", f"{name[:80]} was not found; it sets what this file does not")
@@ -361,6 +326,52 @@ class Reading:
             if key not in self._told | self._covered:
                 self.omit(key, why)
         return self
+
+    def _check_block(self, key: str, value: object) -> None:
+        """Refuse a value where napkin reads a block of keys; a list of blocks is not modeled."""
+        group = self.source.syntax == "shell" and isinstance(value, str)  # Hydra's config group: model=hf
+        if isinstance(value, list) and value:  # prompt learning's train_ds of NeMo
+            self.omit(key, "is a list, where napkin reads a block of keys")
+        elif not group and not is_nothing(value):
+            raise self.source.error(key, f"{values.shown(value)} is given where a block of keys is expected")
+
+    def _classify(self, key: str, value: object, looked: bool, beside: Mapping[str, Sequence[str]]) -> None:
+        """Classify a key that set no option. looked: the format reads it.
+
+        beside  block → the keys in it that the format reads
+        """
+        from napkin.inputs.launch.dimension_names import sizes_model
+        from napkin.inputs.launch.harmless import is_harmless
+
+        why = is_named(key, self.format.refused)
+        if why is not None and not is_off(value):
+            self.refuse(key, why)
+        elif why is not None or is_named(key, self.format.ignored) is not None:
+            self._ignore_known(key, beside)
+        elif (told := is_named(key, self.format.not_modelled)) is not None:
+            if value is None:
+                self.ignore(key)
+            elif not self.source.is_mapping or looked or not self._is_misspelled(key, beside):
+                self.omit(key, told)
+        elif value is None or value in ([], {}, ""):
+            self.ignore(key)
+        elif is_harmless(key):
+            self._ignore_known(key, beside)
+        elif key.startswith("sbatch.") and self.value_of("gpus") is not None:
+            self.ignore(key)  # the launcher or the program states the GPUs
+        elif isinstance(value, Open):
+            self.omit(key, f"{value.text[:60]} is set elsewhere")
+        elif looked:
+            self.ignore(key)
+        elif sizes_model(key) and self.value_of("model") is not None:
+            entry = self.inputs["model"]
+            self.inputs["model"] = StatedOption(None, entry.origin, f"{entry.where}, {key}", entry.place)
+            self.config, self.unbuilt, self.shape = None, None, {}
+            self.refuse(key, f"sizes the model, and napkin does not know it in {self.format.says}", "model")
+        elif not (self.source.is_mapping or "." in key) or not self._is_misspelled(key, beside):
+            if is_other_task(key, value, self.inputs.get("task")):
+                self.ask("task", key)
+            self.omit(key, UNKNOWN)
 
     def _ignore_known(self, key: str, beside: Mapping[str, Sequence[str]]) -> None:
         """Ignore a key that a pattern or a block covers, unless it misspells one that the format reads.
