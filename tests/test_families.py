@@ -63,7 +63,7 @@ def refusal(fields: dict[str, Any]) -> NapkinError:
 
 
 def check_dataflow(operations: tuple[Operation, ...], known: set[str]) -> set[str]:
-    """Each operation reads what was made before it, and no two make the same. What is lent to later layers."""
+    """Each operation reads what was made before it, and no two make the same. What is shared with later layers."""
     for operation in operations:
         assert set(operation.reads) <= known, (operation.name, operation.reads)
         assert operation.name not in known, operation.name

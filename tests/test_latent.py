@@ -1,4 +1,4 @@
-"""Latent attention's kin whose layers have more: A.X K1 and K2, Hy4. Counts of Hugging Face's classes on the meta
+"""Models with latent attention whose layers have more: A.X K1 and K2, Hy4. Counts of Hugging Face's classes on the meta
 device, or worked out by hand."""
 
 from __future__ import annotations

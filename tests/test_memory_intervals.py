@@ -103,7 +103,7 @@ def is_torch(name: str) -> bool:
 
 
 def test_a_framework_left_out_is_met_to_eight_and_twenty_seven_hundredths() -> None:
-    """The rows as if nobody had named their framework, with what was learned from it left out."""
+    """The rows as if no one had named their framework, with what was learned from it left out."""
     named: dict[bool, list[float]] = {is_torch(name): [] for _, name, *_ in memory_errors.UNNAMED}
     for _, name, _, error, _ in memory_errors.UNNAMED:
         named[is_torch(name)].append(abs(math.exp(error) - 1))

@@ -262,7 +262,7 @@ def test_a_loss_that_keeps_the_logits_themselves_holds_them_once() -> None:
     assert 2 * tokens * vocab < step.run.after.burst < 2 * tokens * vocab + 10 * tokens * h
 
 
-def test_a_step_in_backward_lets_go_of_each_gradient() -> None:
+def test_a_step_in_backward_frees_each_gradient() -> None:
     """Not one weight's gradient outlives its own product, but for a tied table's: its step waits for both parts."""
 
     def at(tied: bool, in_backward: bool) -> dict[str, Moment]:
@@ -501,7 +501,7 @@ def test_whether_a_run_that_ran_fits_is_judged_by_its_accelerator() -> None:
 
 
 def test_what_a_row_leaves_out_of_its_shape_follows_from_its_parameters() -> None:
-    """Llama 3 8B's shape under a name that nobody knows, without its gate, its MLP's width or its tables."""
+    """Llama 3 8B's shape under a name that no one knows, without its gate, its MLP's width or its tables."""
     shape = {"name": "b", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "vocab": 128256, "seq": 8192}
     model = described(row(model={**shape, "ffn": 14336, "params": 8030261248}))
     assert not model.tied

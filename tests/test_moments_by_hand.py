@@ -197,7 +197,7 @@ def test_litgpt_s_flat_gradients_stay_whole() -> None:
 
 
 def test_the_head_s_part_of_a_tied_gradient_waits_for_the_embedding_s() -> None:
-    """Where it is let go of at once it is counted apart, on a single stage; the head's first gradients have it."""
+    """Where it is freed at once it is counted apart, on a single stage; the head's first gradients have it."""
     waits = [dict(gradients(TIED, **one).parts_after(0))["of_a_tied_head"] for one in WAITING]
     assert waits == [0, 2 * TABLE, 0, 2 * TABLE]
     assert gradients(TIED).first == 2 * (TABLE + H)

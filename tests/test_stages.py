@@ -1,4 +1,4 @@
-"""Layers dealt to stages by hand, padded vocabularies, schedules that delay weights' gradients, experts divided over
+"""Layers assigned to stages by hand, padded vocabularies, schedules that delay weights' gradients, experts divided over
 tensor-parallel ranks: what adds up, what only grows, what is refused."""
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_what_stages_send_each_other() -> None:
 
 def test_what_stages_send_each_other_in_parts() -> None:
     """With tp 4 and without sequence parallelism a rank sends a fourth and gathers three fourths from the others, once
-    a chunk and micro-batch (Narayanan et al. 2021, section 4.1: scatter/gather); one rank has nobody to gather from."""
+    a chunk and micro-batch (Narayanan et al. 2021, section 4.1: scatter/gather); one rank has no one to gather from."""
     once = 4 * T * H
     parted: dict[str, Any] = {"splits_boundary": 1, "pp": 2}
     assert parts(tp=4, **parted)["step/communication/pipeline"] == pytest.approx(once / 4 + once * 3 / 4)

@@ -111,7 +111,7 @@ class _WithNumbers(torch.autograd.Function):
 def written_out(
     query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool, scale: float | None
 ) -> Any:
-    """_scaled_dot_product_attention_math: what no kernel takes, here of heads that nobody declared to be grouped."""
+    """_scaled_dot_product_attention_math: what no kernel takes, here of heads that are not declared as grouped."""
     assert attn_mask is not None
     if attn_mask.dtype == torch.bool:
         attn_mask = torch.where(attn_mask, 0.0, torch.full((), float("-inf"), dtype=query.dtype))

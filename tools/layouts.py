@@ -143,8 +143,8 @@ def placed(row: StepRow) -> Placed | None:
     layout = layout_of(row)
     optimizer, _ = optimizer_names.find("adamw")
     # FSDP's stacks gather parameters in the compute type; none of them runs autocast around whole fp32 parameters
-    habits = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
-    setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=habits)
+    framework = FRAMEWORKS["fsdp"] if layout.zero == 3 else PLAIN
+    setup = Setup(implementation_of("megatron", ""), layout, policy, optimizer, "fused", framework=framework)
 
     def timed(other: Setup) -> tuple[StepLayout, Rates]:
         return one_run.timed(

@@ -37,7 +37,7 @@ LOW: tuple[str, ...] = {low!r}
 
 UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
 {unnamed})
-\"\"\"Row, framework, whether it says what is recomputed; as if nobody had named the framework, the logarithm of
+\"\"\"Row, framework, whether it says what is recomputed; as if no one had named the framework, the logarithm of
 predicted over measured, and how far outside the ends of what code may do.\"\"\"
 """
 

@@ -183,7 +183,7 @@ def traced() -> str:
 
 
 def left_out(unnamed: list[tuple[RowFields, Compared]]) -> str:
-    """Lines of a table: each framework's rows as if nobody had named it, then all of them."""
+    """Lines of a table: each framework's rows as if no one had named it, then all of them."""
     groups: dict[str, list[Compared]] = {}
     names = facts.step_sources()
     for row, one in unnamed:

@@ -604,5 +604,5 @@ UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
     ('titan-nvfp4-qwen-bf16-mem', 'torchtitan', False, 0.83337, 0.0),
     ('titan-nvfp4-qwen-mxfp8-mem', 'torchtitan', False, 0.83558, 0.0),
 )
-"""Row, framework, whether it says what is recomputed; as if nobody had named the framework, the logarithm of
+"""Row, framework, whether it says what is recomputed; as if no one had named the framework, the logarithm of
 predicted over measured, and how far outside the ends of what code may do."""

@@ -13,12 +13,12 @@ from napkin.record import record
 class Again:
     """Nodes that run again in backward, before node `until` − 1 runs backward.
 
-    lets_go  nodes before `until` save nothing of their results either; else only the nodes themselves do not
+    frees_output  nodes before `until` save nothing of their results either; else only the nodes themselves do not
     """
 
     nodes: tuple[int, ...]
     until: int
-    lets_go: bool
+    frees_output: bool
 
 
 def recompute(tape: Tape, parts: Iterable[Again]) -> None:
@@ -31,7 +31,7 @@ def recompute(tape: Tape, parts: Iterable[Again]) -> None:
     for part in parts:
         if part.nodes:
             _save_arguments(tape, part.nodes, makers)
-            dropped = _results(tape, part, makers) if part.lets_go else _inner(tape, part.nodes, makers)
+            dropped = _results(tape, part, makers) if part.frees_output else _inner(tape, part.nodes, makers)
             for storage in dropped:
                 storage.kind = REMADE
             tape.nodes[part.until - 1].remakes += tuple(dropped)

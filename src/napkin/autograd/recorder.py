@@ -31,7 +31,7 @@ class Recorder:
     recomputed  the current operations are recomputed in backward: only autocast's weight copies are saved
     holds      (index of the last node that runs while a local variable refers to a tensor, that tensor)
     remembered (index of its node, bytes) of tensors that a module refers to until it runs again
-    lent       tensors that layers share through a mapping, which refers to them as long as a layer's checkpoint does
+    mapped     tensors that layers share through a mapping, which refers to them as long as a layer's checkpoint does
     copies     autocast's copies of weights that several layers share, by label
     waiting    tensors of which later layers, whose backward ran before, have left a gradient
     frozen     weights get no gradient: nothing is saved for them, and autocast casts them in each call
@@ -59,7 +59,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.holds: list[tuple[int, Tensor]] = []
         self.remembered: list[tuple[int, Number]] = []
-        self.lent: list[Tensor] = []
+        self.mapped: list[Tensor] = []
         self.waiting: list[Tensor] = []
         self.kept: list[Storage] = []
         self._known: set[int] = set()

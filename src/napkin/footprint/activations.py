@@ -182,14 +182,14 @@ def _nodes_of(lowering: Lowering, names: list[str], part: RecomputedPart) -> Aga
     """Return the nodes of a recomputed part of the layer that was run last, of operations `names` in order."""
     if part.within:
         first, end, until = lowering.inner[part.operations[0]]
-        return Again(tuple(range(first, end)), until, part.lets_go)
+        return Again(tuple(range(first, end)), until, part.frees_output)
     begins = [*(lowering.starts[name] for name in names), len(lowering.tape.nodes)]
     nodes: list[int] = []
     for place, name in enumerate(names):
         if name in part.operations:
             nodes += range(begins[place], begins[place + 1])
     until = lowering.starts[part.until] if part.until else nodes[-1] + 1 if nodes else 0
-    return Again(tuple(nodes), until, part.lets_go)
+    return Again(tuple(nodes), until, part.frees_output)
 
 
 def counted(patterns: Iterable[Numbered]) -> dict[int, int]:
@@ -221,7 +221,7 @@ def one_layer(
     taken = lowering.arguments.values()
     own = tuple(storage for storage in lowering.shared_storages() if id(storage) not in before)
     zeros = () if lowering.zeros is None else (lowering.zeros.storage,)
-    remembered, lent = _kept_upstream(tape, made)
+    remembered, mapped = _kept_upstream(tape, made)
     made = _up_to_rest(lowering, layer, tape, made)
     made = replace(
         made,
@@ -237,7 +237,7 @@ def one_layer(
         returned=tuple(storage for x in lowering.scopes.returned for _, storage in x.storages),
         remembers=total(size for _, size in tape.remembered),
         leaks=total(s.saved for s in remembered),
-        lent=total(s.saved for s in lent),
+        mapped=total(s.saved for s in mapped),
         held=layer.beside.held * x.tensor.size,
         argument=0 if not layer.beside.called or any(s.label == INPUT_LABEL for s in made.kept) else x.tensor.size,
         waits=layer.beside.waits * x.tensor.size,
@@ -267,14 +267,14 @@ def _run_layer(
 
 
 def _kept_upstream(tape: Tape, made: Section) -> tuple[tuple[Storage, ...], tuple[Storage, ...]]:
-    """Return what nodes save before those that the class remembers, and before those that it lends to other layers, and
-    mark both."""
+    """Return what nodes save before those that the class remembers, and before those that a mapping hands to other
+    layers, and mark both."""
     remembered = saved_upstream(made.nodes, (number for number, _ in tape.remembered))
     makers = {id(node.output.root): number for number, node in enumerate(made.nodes)}
-    lent = saved_upstream(made.nodes, (makers[id(x.root)] for x in tape.lent if id(x.root) in makers))
-    for storage in (*remembered, *lent):
+    mapped = saved_upstream(made.nodes, (makers[id(x.root)] for x in tape.mapped if id(x.root) in makers))
+    for storage in (*remembered, *mapped):
         storage.remembered = True
-    return remembered, lent
+    return remembered, mapped
 
 
 def _up_to_rest(lowering: Lowering, layer: Layer, tape: Tape, made: Section) -> Section:

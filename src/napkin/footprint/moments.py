@@ -197,7 +197,7 @@ class Moments:
             ("reduced_gradients", gradients.reduced),
             ("loss", self.losses),
             ("leaf", peak.leaf),
-            ("shared_between_layers", peak.lent),
+            ("shared_between_layers", peak.mapped),
             ("layer", peak.needs),
         )
         kept = self.before_head - peak.gone - peak.shared
@@ -206,7 +206,7 @@ class Moments:
         casts = self.kept_casts - peak.uncast
         made = (
             *gradients.parts_after(gradients.first + peak.made),
-            ("of_layers_to_come", product(peak.waits, self.step.setup.lets_go)),
+            ("of_layers_to_come", product(peak.waits, self.step.setup.frees_gradients)),
         )
         return self.moment("backward", made, kept, casts, temporaries, peak.left, self.gathered_in_layers)
 
@@ -234,7 +234,7 @@ class Moments:
         )
         # the two gradients of a tied embedding are added into a third
         both = self.of_table if step.model.tied else 0
-        own = product(both, setup.lets_go)  # freed in the replay
+        own = product(both, setup.frees_gradients)  # freed in the replay
         before = maximum(step.before.peak, step.before.end + own + both) * (setup.frozen is None)
         # what layers share has gone with the first of them
         kept = rank.delayed if setup.layout.schedule == "zero-bubble" else stage.first * run.before.saved

@@ -39,7 +39,7 @@ class LayerPeak:
     seam    gradient of an encoder's output, if the encoder's end is next
     leaf    gradient of the zeros that later layers read in place of position biases
     left    what the graphs that modules hold save of layers recomputed before
-    lent    what the graphs of shared tensors save of layers recomputed before
+    mapped  what the graphs of shared tensors save of layers recomputed before
     below   whether a later layer of this variant is on the stage, before whose forward pass at least as much is saved
     waits   gradients of weights that layers still to be processed read as well
     """
@@ -57,7 +57,7 @@ class LayerPeak:
     seam: Number
     leaf: Number
     left: Number
-    lent: Number
+    mapped: Number
     below: bool
     waits: Number
 
@@ -102,7 +102,7 @@ class StageLayers:
         self.reruns = [p.recomputed - c if one.checkpointed else 0 for (one, p), c in zip(pairs, chosen, strict=True)]
         self.remade = [total(s.saved for s in p.made) if one.checkpointed else 0 for one, p in pairs]
         self.leaks = [section.leaks if one.checkpointed else 0 for one, section in pairs]
-        self.lent = [section.lent if one.checkpointed else 0 for one, section in pairs]
+        self.mapped = [section.mapped if one.checkpointed else 0 for one, section in pairs]
         self.shared = shared_storages(step, stage)
         self.encoder = sum(one.depth + bool(one.after) for one in step.model.stacks[:-1])
 
@@ -288,7 +288,7 @@ def layer_peaks(
             layers.seam(variant, upto),
             layers.leaf(tuple(done)),
             dot(done, layers.leaks),
-            dot(done, layers.lent),
+            dot(done, layers.mapped),
             variant in later and holds_for_all(later[variant]),
             waits,
         )

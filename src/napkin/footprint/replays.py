@@ -51,7 +51,7 @@ class Replays:
         single stage the gradient of a tied head is not freed: it waits for the embedding's (live.py)."""
         section, seed = self.section(which)
         waits = where(setup.layout.pp == 1, self.table, 0) if which == AFTER else 0
-        return chosen(setup.lets_go, replayed(section, seed, recomputed, alone, waits, carried))
+        return chosen(setup.frees_gradients, replayed(section, seed, recomputed, alone, waits, carried))
 
 
 BEFORE, AFTER = -2, -1
@@ -59,12 +59,12 @@ BEFORE, AFTER = -2, -1
 
 def chosen(goes: Flag, both: tuple[Replay, Replay]) -> Replay:
     """Return one of the two replays of a section, entry by entry if layouts differ."""
-    stand, go = both
+    kept, freed = both
     if not is_array(goes):
-        return go if goes else stand
+        return freed if goes else kept
     if goes.all() or not goes.any():
-        return go if goes.all() else stand
-    return Replay(where(goes, go.peak, stand.peak), where(goes, go.end, stand.end))
+        return freed if goes.all() else kept
+    return Replay(where(goes, freed.peak, kept.peak), where(goes, freed.end, kept.end))
 
 
 _REPLAYS: dict[tuple[object, ...], tuple[Section, tuple[Replay, Replay]]] = {}

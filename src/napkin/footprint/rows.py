@@ -114,7 +114,7 @@ class _OfRows(Replays):
             if which == AFTER and self._rows.model.tied:
                 _, waiting = self._taker.all(self._rows.of(which, recomputed, alone, True, carried))
                 both = both[0], _either(setup.layout.pp == 1, waiting, both[1])
-            self._of_layouts[key] = chosen(setup.lets_go, both)
+            self._of_layouts[key] = chosen(setup.frees_gradients, both)
         return self._of_layouts[key]
 
 

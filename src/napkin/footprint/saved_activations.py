@@ -174,7 +174,7 @@ def _uses(step: PreparedStep, variant: Variant, storage: Storage) -> bool:
     """Return whether layers of a variant save a storage, or refer to it if they are checkpointed."""
     section = step.run.layers[variant.kind][1]
     reads = (*section.shared, *section.arguments) if variant.checkpointed else () if variant.no_grad else section.shared
-    makes = variant.checkpointed and any(storage is other for other in section.made)  # and lets go of it
+    makes = variant.checkpointed and any(storage is other for other in section.made)  # and frees it
     return not makes and any(storage is other for other in reads)
 
 

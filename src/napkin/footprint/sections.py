@@ -40,7 +40,7 @@ class Section:
     returned outputs other than the residual stream, which live until the next layer returns
     remembers  what its modules hold a reference to until they run again
     leaks    what the graphs of those tensors save after a recomputation; no backward pass frees it
-    lent     what the graphs of tensors shared through a mapping save after a recomputation; the checkpoints of the
+    mapped   what the graphs of tensors shared through a mapping save after a recomputation; the checkpoints of the
              layers hold the mapping until the last of them is freed
     held     streams next to its input that variables hold while it runs forward
     argument of the module that it is in, if it does not save its input: the class holds it until that module returns
@@ -76,7 +76,7 @@ class Section:
     leaf: Number = 0
     remembers: Number = 0
     leaks: Number = 0
-    lent: Number = 0
+    mapped: Number = 0
     held: Number = 0
     argument: Number = 0
     waits: Number = 0
@@ -227,7 +227,7 @@ def unread(made: Section) -> Section:
     sizes = dict.fromkeys(
         (
             "leaks",
-            "lent",
+            "mapped",
             "saved",
             "casts",
             "recomputed",

@@ -182,8 +182,8 @@ def _runs(model: Model, order: Order, setup: Setup) -> list[_Run]:
         return found
     p = int(layout.pp)
     ahead = (partition == SLOTS) * 1
-    dealt = order.depth - seen + 2 * ahead
-    least, more = (-(-dealt // p), 0) if partition == FRONT else divmod(dealt, p)
+    assigned = order.depth - seen + 2 * ahead
+    least, more = (-(-assigned // p), 0) if partition == FRONT else divmod(assigned, p)
     return [(least + 1, 0, more, seen - ahead), (least, more, p, more + seen - ahead)]
 
 

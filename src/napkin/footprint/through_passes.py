@@ -64,7 +64,7 @@ class Gradients:
         self.first = rank.stage.last * (weights.head.gradients(self.width) + copied)
         # the head's part of a tied embedding's gradient waits for the embedding's own
         one_stage = where(setup.layout.pp == 1, weights.table.all * self.width, 0) if step.model.tied else 0
-        self._waits = product(one_stage, setup.lets_go)
+        self._waits = product(one_stage, setup.frees_gradients)
         reduces = where((setup.layout.zero >= 3) & (self.shards > 1), 1, 0) - deferred
         computed = sized(1, setup.precision.gathered)
         self._of_root: Number = 0

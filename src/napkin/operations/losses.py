@@ -120,7 +120,7 @@ LOSSES = {
         4,
         16,
         source="torch/distributed/tensor/parallel/loss.py, _nll_loss_and_log_softmax_backward, run on torch 2.13: "
-        "(grad_input + exp(x)) * grad_output, of which four fp32 tensors stand at a time; forward, 14 bytes",
+        "(grad_input + exp(x)) * grad_output, of which four fp32 tensors are live at a time; forward, 14 bytes",
     ),
     "fused": Loss(
         0,

@@ -1,6 +1,6 @@
 """The parts of a layer that run again in backward by themselves: Megatron-core's `recompute_modules`.
 
-A part either is a checkpoint, which saves its arguments and nothing that it makes but its result, or also lets go of
+A part either is a checkpoint, which saves its arguments and nothing that it makes but its result, or also frees
 its result, which the operations after it would save (NVIDIA/Megatron-LM megatron/core/tensor_parallel/random.py,
 checkpoint and CheckpointWithoutOutput; megatron/core/transformer/transformer_config.py, recompute_modules)."""
 
@@ -29,14 +29,14 @@ class RecomputedPart:
 
     operations  names of its operations
     within      of its one operation only what that marks (Lowering.inner): attention's kernel, the experts' activation
-    lets_go     its result is freed too, once everything before the operation `until` has run; without `until` once the
-                product after the mark has
+    frees_output  its result is freed too, once everything before the operation `until` has run; without `until` once
+                the product after the mark has
     """
 
     module: str
     operations: tuple[str, ...]
     within: bool = False
-    lets_go: bool = False
+    frees_output: bool = False
     until: str = ""
 
 
@@ -79,13 +79,13 @@ def _cores(operations: Sequence[Operation]) -> Iterator[RecomputedPart]:
 def _activations(operations: Sequence[Operation]) -> Iterator[RecomputedPart]:
     for op in operations:
         if op.routed() is not None:
-            yield RecomputedPart(EXPERT_ACTIVATION, (op.name,), within=True, lets_go=True)
+            yield RecomputedPart(EXPERT_ACTIVATION, (op.name,), within=True, frees_output=True)
 
 
 def _norms(operations: Sequence[Operation]) -> Iterator[RecomputedPart]:
     for branch in branches_of(operations):
         if not branch.fused:
-            yield RecomputedPart(LAYER_NORMS, (branch.norm.name,), lets_go=True, until=branch.sum)
+            yield RecomputedPart(LAYER_NORMS, (branch.norm.name,), frees_output=True, until=branch.sum)
 
 
 def _latents(operations: Sequence[Operation]) -> Iterator[RecomputedPart]:
@@ -106,7 +106,7 @@ def _latents(operations: Sequence[Operation]) -> Iterator[RecomputedPart]:
             found.add(op.name)
             todo += [name for name in op.reads if layer is None and name in by_name]
         names = tuple(op.name for op in operations if op.name in found)
-        yield RecomputedPart(LATENT_UP, names, lets_go=True, until=operations[place + 1].name)
+        yield RecomputedPart(LATENT_UP, names, frees_output=True, until=operations[place + 1].name)
 
 
 def _mlps(operations: Sequence[Operation]) -> Iterator[RecomputedPart]:
@@ -144,4 +144,4 @@ _PARTS: dict[str, Callable[[Sequence[Operation]], Iterator[RecomputedPart]]] = {
 def parts_of(operations: Sequence[Operation], modules: Collection[str]) -> list[RecomputedPart]:
     """Return the parts of a layer that modules name, checkpoints first."""
     parts = [part for module in modules for part in _PARTS[module](operations)]
-    return sorted(parts, key=lambda part: part.lets_go)
+    return sorted(parts, key=lambda part: part.frees_output)

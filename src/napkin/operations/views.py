@@ -99,7 +99,7 @@ class Share(View):
         for _, storage in x.tensor.storages:
             storage.shared = True
         run.shared_tensors[SHARED_TENSOR + self.name] = x
-        run.tape.lent.append(x.tensor)
+        run.tape.mapped.append(x.tensor)
         return x
 
 

@@ -133,7 +133,7 @@ def halves(size: int, least: int) -> list[int]:
 
 
 def _recomputation(model: Model, setup: Setup) -> Iterator[Axis]:
-    """Yield more recomputation: attention's core, the modules whose results a framework lets go of, whole blocks."""
+    """Yield more recomputation: attention's core, the modules whose results a framework frees, entire blocks."""
     kind = setup.layout.recompute.kind
     words = []
     if kind == "none" and setup.attention == EAGER:
@@ -154,11 +154,11 @@ def _recomputation(model: Model, setup: Setup) -> Iterator[Axis]:
 
 
 def _modules(model: Model, setup: Setup) -> tuple[set[str], set[str]]:
-    """Return the modules of the model that the framework can run again by name: those whose result it lets go of too,
+    """Return the modules of the model that the framework can run again by name: those whose result it frees too,
     which have next to no matmuls, and the MLPs, which have most of them and most of what a layer saves."""
     layers = [layer for stack in model.stacks for layer in stack.layers]
     parts = [part for layer in layers for part in parts_of(layer.operations, setup.framework.recomputes)]
-    cheap = {part.module for part in parts if part.lets_go}
+    cheap = {part.module for part in parts if part.frees_output}
     return cheap, {part.module for part in parts} & {DENSE_MLP, MOE_LAYER}
 
 

@@ -242,7 +242,7 @@ class Setup:
         return self.framework.step_bytes + self.wide_copies * where(self.copies_apart, 0, 1)
 
     @property
-    def lets_go(self) -> Flag:
+    def frees_gradients(self) -> Flag:
         """Whether a weight's new gradient is freed at once: its optimizer step runs immediately, or it is added in
         place to the accumulated one (torch/csrc/autograd/functions/accumulate_grad.h). Sharded gradients wait until
         those of their block are reduced together."""
