@@ -159,6 +159,7 @@ def test_prime_rl_of_2025_recomputes_and_moves_nothing_by_default(napkin: Napkin
         ("optim_cpu_offload = false", "offload", None),
         ("dp_replicate = 2", "dp-shard", 1),
         ('quantization = { type = "fp8" }', "precision", None),
+        ("[inference.model]\nenforce_eager = true", "rollout-eager", True),  # 2025
     ],
 )
 def test_a_key_of_prime_rl(more: str, option: str, value: object) -> None:
@@ -228,6 +229,13 @@ def test_areals_engines_have_gpus_of_their_own() -> None:
 def test_sizes_of_areals_engines(engines: str, backend: str, expected: list[object]) -> None:
     own = "" if backend == "{}" else backend
     assert values(areal(engines, own), "gpus", "rollout", "framework", "tp", "ep") == expected
+
+
+@pytest.mark.parametrize(("backend", "eager"), [("sglang:d2t2", False), ("vllm:d2t2", True)])
+def test_the_engine_that_generates_says_whether_it_captures_graphs(backend: str, eager: bool) -> None:
+    """Files have the settings of both (areal/api/cli_args.py, vLLMConfig and SGLangConfig)."""
+    both = f"rollout: {{backend: '{backend}'}}\nsglang: {{disable_cuda_graph: false}}\nvllm: {{enforce_eager: true}}"
+    assert areal(both).value_of("rollout-eager") is eager
 
 
 def test_areals_other_tasks_are_told_by_the_data() -> None:

@@ -302,6 +302,8 @@ def test_a_line_says_whether_sequences_are_padded(line: str, padded: bool | None
         (VERL.format(64, "actor_rollout_ref.rollout.enforce_eager=False"), False),
         (VERL.format(64, ""), None),
         (OPENRLHF.format("train_ppo_ray", "--vllm.enforce_eager"), True),
+        (ROLL.format("actor_infer: {strategy_args: {strategy_config: {enforce_eager: true}}}"), True),
+        (ROLL.format("actor_infer: {strategy_args: {strategy_config: {disable_cuda_graph: true}}}"), True),
     ],
 )
 def test_a_line_says_whether_the_engine_captures_graphs(line: str, eager: bool | None) -> None:

@@ -122,6 +122,10 @@ def test_the_engines_weights_may_be_quantized_where_those_that_are_trained_are_n
     assert any("engine's weights are quantized" in one.why for one in found.not_modelled)
 
 
+def test_sglang_may_capture_no_graphs() -> None:
+    assert values(slime(f"{COLOCATED} --sglang-disable-cuda-graph"))["rollout-eager"] is True
+
+
 def test_sft_has_no_engine() -> None:
     found = values(slime("--loss-type sft_loss --global-batch-size 128 --num-epoch 3 --debug-train-only"))
     assert (found["task"], found["global-batch"], found["gpus"]) == ("sft", 128, 16)

@@ -150,6 +150,19 @@ def test_an_engine_of_a_row_captures_no_graphs_where_it_says_so(tmp_path: pathli
     assert graphs["gen_seconds"]["predicted"] < host < eager["gen_seconds"]["predicted"] < 1.05 * host
 
 
+def test_an_engine_captures_graphs_as_its_library_does_in_that_version(tmp_path: pathlib.Path) -> None:
+    """verl's rollout.enforce_eager was true up to 0.5."""
+    layout = "zero: 3, precision: bf16-mixed, stack: fsdp, trainer: verl, micro_batch: 8"
+
+    def seconds(versions: str, more: str = "") -> float:
+        layout_of = f"{layout}, versions: verl {versions}"
+        found = validated(tmp_path, task="grpo", layout=layout_of, rl=SAMPLED + more, measured="gen_seconds: 30")
+        return float(found["gen_seconds"]["predicted"])
+
+    assert seconds("0.5") == seconds("0.6", ", enforce_eager: true") > seconds("0.6")
+    assert seconds("0.5", ", enforce_eager: false") == seconds("0.6")
+
+
 def test_a_precision_states_the_engines_too(tmp_path: pathlib.Path) -> None:
     """With weights of 8 bits in place of 16, half of 16 GB are read in each of 999 steps at most at 3.35 TB/s."""
     measured = "gen_seconds: 30, update_seconds: 15"

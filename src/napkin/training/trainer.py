@@ -90,6 +90,7 @@ class Trainer:
     joins_steps  an engine that is steps behind takes new weights while it decodes, and starts responses of a later step
               next to the last ones of the step before
     broadcast byte/s at which it sends all weights to a separate engine, 0 if unknown
+    captures  the version since which its engine captures CUDA graphs by default
     dispatch  tokens/s at which its driver sends the sequences of a pass to the workers, 0 if unknown
     dispatches  the version since which it sends them without padding; before, padded to the limits of both lengths
     defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
@@ -152,6 +153,7 @@ class Trainer:
     timer: tuple[str, ...] = ("logprobs",)
     joins_steps: bool = False
     broadcast: float = 0.0
+    captures: Release = (0, 0)
     dispatch: float = 0.0
     dispatches: Release = (0, 0)
     defers: bool = False
@@ -258,6 +260,10 @@ class Trainer:
         if quantized and self.widens and not self.checkpoints:
             return True
         return self.checkpoints and self.since != (0, 0) and not is_since(self.name, versions, self.since)
+
+    def launches_eagerly(self, versions: str) -> bool:
+        """Return whether its engine captures no CUDA graphs by default in the version that a run states."""
+        return is_before(self.name, versions, self.captures)
 
     def pads_dispatch(self, versions: str) -> bool:
         """Return whether its driver sends sequences padded to the workers in a run that states these versions of

@@ -211,7 +211,8 @@ TRAINERS: dict[str, Trainer] = {
             "volcengine/verl verl/trainer/config/engine/fsdp.yaml: model_dtype fp32, bf16 compute, fsdp_size -1 and "
             "reshard_after_forward: divided over all ranks; model/hf_model.yaml: use_remove_padding; "
             "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2, "
-            "rollout.name vllm; actor.yaml: no micro-batch size, ppo_max_token_len_per_gpu 16384; "
+            "rollout.name vllm, enforce_eager false since 0.6; actor.yaml: no micro-batch size, "
+            "ppo_max_token_len_per_gpu 16384; "
             "docs/perf/perf_tuning.rst: at least twice the longest sequence; "
             "workers/fsdp_workers.py, update_actor: load_fsdp_optimizer where optimizer_offload or param_offload had "
             "moved states, and offload_fsdp_optimizer after it; "
@@ -232,6 +233,7 @@ TRAINERS: dict[str, Trainer] = {
             packs=16384,
             longest=(2,),
             broadcast=2.6e9,
+            captures=(0, 6),
             dispatch=6400 * 20480 / 19.86,
             dispatches=(0, 8),
             movable=MOVED,

@@ -194,6 +194,7 @@ def _asked(
     form = engine_format(row)
     ranks = _ranks_of(row, model, hardware, lengths, places, share, form)
     family = engine_of(said) if said else trainer.engine
+    eager = row.flag("rl.enforce_eager")
     engine = Engine(
         model,
         places.engine,
@@ -203,7 +204,7 @@ def _asked(
         family=family,
         broadcast=trainer.broadcast,
         form=form,
-        eager=bool(row.flag("rl.enforce_eager")),
+        eager=trainer.launches_eagerly(row.text("layout.versions")) if eager is None else eager,
     )
     return AskedStep(model, hardware, trainer, setup, kernel, engine, lengths, tokens, offloaded)
 

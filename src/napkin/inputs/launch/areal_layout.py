@@ -10,6 +10,8 @@ from napkin.inputs.launch.values import Open, flag, product, whole
 ACTOR, ENGINE, OLDER = "actor.backend", "rollout.backend", "allocation_mode"
 FSDP, MCORE, ARCHON = "fsdp", "megatron", "archon"
 GENERATE = ("sglang", "vllm")
+EAGER = {"sglang": "sglang.disable_cuda_graph", "vllm": "vllm.enforce_eager"}
+"""The key by which an engine that generates captures no graphs; files hold those of both engines."""
 SIZES = r"(?:[dtpce]\d+)+"
 PART = re.compile(
     r"(?:(?P<engine>sglang|vllm|fsdp|megatron|archon)(?:\[\w+\])?[:.])?"
@@ -71,6 +73,8 @@ def take_layout(reading: Reading) -> None:
     if generating:
         reading.derive("rollout", f"separate:{others}", *keys)
         reading.derive("rollout-tp", product([generating.get(letter, 1) for letter in "tp"]), *keys)
+        family = GENERATE[1] if any(GENERATE[1] in str(reading.source.plain(key)) for key in keys) else GENERATE[0]
+        reading.take("rollout-eager", EAGER[family], flag)
     for letter, option in (("t", "tp"), ("p", "pp"), ("c", "cp"), ("e", "ep"), ("etp", "etp"), ("d", "dp")):
         if letter in sizes:
             reading.derive(option, sizes[letter], where)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.areal_layout import ACTOR, ARCHON, ENGINE, OLDER, engines, take_archon_recompute, take_layout
+from napkin.inputs.launch.areal_layout import (
+    ACTOR,
+    ARCHON,
+    EAGER,
+    ENGINE,
+    OLDER,
+    engines,
+    take_archon_recompute,
+    take_layout,
+)
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.names import MEGATRON, PURE, take_attention, take_model, take_targets
@@ -161,11 +170,12 @@ FORMAT = LaunchFormat(
             _task,
         ),
         KeyRule(
-            f"{ACTOR} {ENGINE} {OLDER} actor.fsdp.offload_params actor.fsdp.per_layer_optim_step "
-            "actor.megatron.ddp.use_distributed_optimizer actor.megatron.virtual_pipeline_parallel_size "
+            f"{ACTOR} {ENGINE} {OLDER} {' '.join(EAGER.values())} "
+            "actor.fsdp.offload_params actor.fsdp.per_layer_optim_step actor.megatron.ddp.use_distributed_optimizer "
+            "actor.megatron.virtual_pipeline_parallel_size "
             "actor.archon.reshard_after_forward_policy actor.archon.offload_params actor.archon.enable_compile "
             "actor.archon.pp_schedule",
-            "gpus rollout rollout-tp tp pp cp ep etp dp framework implementation zero vp sp offload",
+            "gpus rollout rollout-tp rollout-eager tp pp cp ep etp dp framework implementation zero vp sp offload",
             "sglang:d4t2 generates on 8 GPUs of its own, fsdp:d8, megatron:d2p2t2 or archon:d8 trains; "
             "2025: allocation_mode",
             take_layout,

@@ -16,6 +16,7 @@ ORC, D = "orchestrator", "deployment"
 GROUP = f"{ORC}.group_size|{ORC}.rollouts_per_example"
 ANSWER = f"{ORC}.train.sampling.max_completion_tokens|{ORC}.sampling.max_completion_tokens|{ORC}.sampling.max_tokens"
 ENGINE_TP = "inference.vllm.tensor_parallel_size|inference.parallel.tp"
+EAGER = "inference.vllm.enforce_eager|inference.model.enforce_eager"
 SHARE = "inference.vllm.gpu_memory_utilization|inference.gpu_memory_utilization"
 OLDER = (
     f"{ORC}.rollouts_per_example", f"{ORC}.env", f"{ORC}.sampling", f"{ORC}.buffer", "wandb", "trainer_gpu_ids",
@@ -181,6 +182,7 @@ def _batch(reading: Reading) -> None:
     reading.take("off-policy-steps", behind, natural)
     reading.default("off-policy-steps", 1 if reading.source.has_any(*OLDER) else 8, behind)
     reading.take("rollout-tp", ENGINE_TP, whole)
+    reading.take("rollout-eager", EAGER, flag)
 
 
 def _others(reading: Reading) -> None:
@@ -271,9 +273,9 @@ FORMAT = LaunchFormat(
             f"data.batch_size data.micro_batch_size data.seq_len {ORC}.batch_size {GROUP} seq_len "
             f"trainer.model.seq_len {ORC}.seq_len {ANSWER} {ORC}.max_off_policy_steps {ORC}.max_async_level "
             "max_async_level async_level "
-            f"{ENGINE_TP}",
+            f"{ENGINE_TP} {EAGER}",
             "global-batch micro-batch seq packing samples-per-prompt padding max-prompt-tokens max-response-tokens "
-            "off-policy-steps rollout-tp",
+            "off-policy-steps rollout-tp rollout-eager",
             "prompts of a step = samples / samples of a prompt, packed into sequences",
             _batch,
         ),

@@ -216,6 +216,7 @@ def _engine(reading: Reading) -> None:
     mine, others = (devices(reading.source.plain(f"{one}.device_mapping")) for one in ("actor_train", "actor_infer"))
     share = f"{INFER}.gpu_memory_utilization|{INFER}.mem_fraction_static"
     reading.take("rollout-tp", f"{INFER}.tensor_parallel_size|{INFER}.tp_size", whole)
+    reading.take("rollout-eager", f"{INFER}.enforce_eager|{INFER}.disable_cuda_graph", flag)
     if mine is None or others is None:
         reading.ask("rollout", "actor_infer.device_mapping")
     elif not set(mine) & set(others):
@@ -306,7 +307,7 @@ FORMAT = LaunchFormat(
             "prompt_length response_length sequence_length max_steps actor_infer.device_mapping "
             f"{INFER} use_kl_loss init_kl_coef enable_reference async_generation_ratio",
             "micro-batch grad-accum global-batch seq steps epochs samples-per-prompt updates max-prompt-tokens "
-            "max-response-tokens rollout rollout-tp off-policy-steps reference critic",
+            "max-response-tokens rollout rollout-tp rollout-eager off-policy-steps reference critic",
             "updates of per_device_train_batch_size × accumulation × ranks; steps of rollout_batch_size prompts",
             _batch,
         ),

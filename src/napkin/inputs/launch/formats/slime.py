@@ -156,6 +156,7 @@ def _rollout(reading: Reading) -> None:
         reading.derive("rollout-tp", engine // pipes or 1, "rollout_num_gpus_per_engine")
     else:
         reading.default("rollout-tp", 1, "rollout_num_gpus_per_engine")
+    reading.take("rollout-eager", "sglang_disable_cuda_graph", flag)
     if reading.source.program == "train_async.py":
         reading.derive("off-policy-steps", 1, "train_async.py")
     weights = [key for key in ("use_kl_loss", "kl_coef") if reading.read(key, number if key == "kl_coef" else flag)]
@@ -226,8 +227,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "colocate no_offload_train no_offload_rollout rollout_num_gpus rollout_num_gpus_per_engine "
-            "sglang_mem_fraction_static sglang_pp_size use_kl_loss kl_coef ref_load",
-            "rollout rollout-tp rollout-offload off-policy-steps reference gpus",
+            "sglang_mem_fraction_static sglang_pp_size sglang_disable_cuda_graph use_kl_loss kl_coef ref_load",
+            "rollout rollout-tp rollout-eager rollout-offload off-policy-steps reference gpus",
             "engines on the actor's GPUs, which it leaves meanwhile, or on others, which count too; train_async.py is "
             "one step behind",
             _rollout,
