@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.evidence.intervals.rollouts import forward_alone, said, slower, spread, spread_alone, with_others
+from napkin.evidence.intervals.rollouts import said, slower, spread, spread_alone, with_others
 from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.evidence.rates.constants import deviations
 from napkin.evidence.serving.generation import UNKNOWN, rates_on
@@ -79,9 +79,9 @@ def seconds_of(
     rest = [part for part in whole.time.parts if part not in others]
     update = add("step/update", *(part.renamed(part.name.replace("step/", "step/update/")) for part in rest))
     inner: list[Term] = [*update.parts]
-    factor, alone = slower(without), forward_alone(without)
+    factor = slower(without)
     repeated = [_dispatched(_repeated(part, lengths.updates), lengths) for part in (*others, update)]
-    parts: list[Term] = [_slower(part, factor, alone) for part in repeated]
+    parts: list[Term] = [_slower(part, factor) for part in repeated]
     if engine is not None:
         capacity = hardware.term("capacity", "memory/capacity", "byte")
         rates = rates_on(hardware, engine.compute(hardware), engine.family or UNKNOWN)
@@ -117,10 +117,9 @@ def seconds_of(
     return RolloutSeconds(add("step/time", *parts), tuple(parts), tuple(inner), prediction, said())
 
 
-def _slower(phase: Term, factor: Term, alone: Term | None = None) -> Term:
-    """Return the seconds of a phase scaled by a factor. alone: a further factor for a pass without gradients."""
-    factors = [factor] if alone is None or not _is_alone(phase.name) else [factor, alone]
-    return multiply(phase.name, *factors, phase.renamed(f"{phase.name}/counted"))
+def _slower(phase: Term, factor: Term) -> Term:
+    """Return the seconds of a phase scaled by a factor."""
+    return multiply(phase.name, factor, phase.renamed(f"{phase.name}/counted"))
 
 
 def _is_alone(name: str) -> bool:

@@ -1,7 +1,7 @@
 """The ratio of published reinforcement learning steps to their counted time, and its spread: the correction and the
 interval of a step's prediction.
 
-Only two factors are fitted: the mean over models, with equal weights, and an extra factor for passes without gradients.
+Only one factor is fitted: the mean over models, with equal weights.
 A row is predicted and judged only with the rows of other sources; versions of one page are one source."""
 
 from __future__ import annotations
@@ -14,26 +14,16 @@ from napkin._tables.rollout_errors import STEPS
 from napkin.term import SEEN, Term, leaf
 
 
-def forward_alone(without: str = "") -> Term:
-    """Return how many times what is counted of it a pass without gradients takes, next to what an update takes of what
-    is counted of that: entropies, data that are sent for less work. without: a source that is held out."""
-    factor = math.exp(_mean(_by_page(without)))
-    return leaf(
-        "rollout/forward_alone", factor, "1", SEEN, "published log-probabilities and updates, the mean over pages"
-    )
-
-
 def spread_alone(deviations: float, without: str = "") -> float:
-    """Return how far the logarithm of that factor may be from its mean in a run of one more page. deviations: of a
-    normal spread at the confidence level; without: a source that is held out."""
+    """Return how far the logarithm of a pass without gradients may be from what is counted of it, next to that of an
+    update, in a run of one more page: as pages differ from it. deviations: of a normal spread at the confidence level;
+    without: a source that is held out."""
     pages = _by_page(without)
-    middle = _mean(pages)
-    between = sum((one - middle) ** 2 for one in pages) / (len(pages) - 1)
-    return of_few(deviations, len(pages)) * math.sqrt(between * (1 + 1 / len(pages)))
+    return of_few(deviations, len(pages)) * math.sqrt(_mean([one**2 for one in pages]))
 
 
 def _by_page(without: str) -> list[float]:
-    """Return the logarithm of each page's factor: the mean of its rows."""
+    """Return the logarithm of measured over counted log-probabilities, next to an update's, the mean of each page."""
     by_page: dict[str, list[float]] = {}
     for _, source, error in rollout_errors.PASSES:
         if page(source) != page(without):
