@@ -104,7 +104,7 @@ def test_every_command_has_help_and_an_example(napkin: Napkin, name: str) -> Non
         (f"{LECTURE} gpt2", "MODEL and --params cannot be combined", None),
         (LECTURE.replace("h100", "h10"), "unknown accelerator 'h10'", "h100"),
         (LECTURE.replace("0.5", "50"), "--mfu: '50'", "0.5"),
-        (LECTURE.replace("70B", "-70B"), "--params: '-70B' is negative", None),
+        (LECTURE.replace("70B", "-70B"), "--params: '-70B' is not above zero", None),
         (LECTURE.replace("70B", "nan"), "--params: 'nan'", None),
         (LECTURE.replace("70B", "1e400"), "out of range", None),
         (LECTURE.replace("70B", "0"), "above zero", None),

@@ -159,7 +159,7 @@ def test_spellings_that_are_read(options: str, path: str, value: float) -> None:
         ("--params 1m", "1M for million"),
         ("--params nan", "not a number"),
         ("--params inf", "not a number"),
-        ("--params -1", "negative"),
+        ("--params -1", "not above zero"),
         ("--params 0", "above zero"),
         ("--params 1e400", "out of range"),
         ("--gpus 1.5", "whole number"),

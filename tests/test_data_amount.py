@@ -147,7 +147,7 @@ def test_what_is_refused(line: str, says: str) -> None:
         ("not json\n", ":1: is not a JSON object"),
         ('{"input_ids": [1]}\n{"other": [1]}\n', ":2: has no field input_ids"),
         ('{"input_ids": "a text"}\n', "neither a list of token ids nor their number"),
-        ('{"input_ids": []}\n', "neither a list"),
+        ('{"input_ids": []}\n', "is an empty list"),
         ("100\n0\n", ":1: is not an object with fields"),
         ("\n\n", "has no samples"),
     ],

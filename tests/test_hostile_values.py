@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from napkin.architectures.checkpoint import checkpoint_of
+from napkin.errors import NapkinError
 from napkin.inputs.load import parse_json
 from napkin.inputs.log import figures
 from napkin.inputs.yaml_file import parse_yaml
@@ -224,3 +225,56 @@ def test_what_is_wrong_with_a_histogram_is_named(tmp_path: pathlib.Path, napkin:
     found = napkin(f"train-time gpt2 --gpus 1 --hardware a100 --mfu 0.4 --epochs 1 --lengths {file}")
     assert found.status == 2
     assert f"lengths.json:1: {says}" in found.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("{a: 1\n b: 2}", "comma"),
+        ("a: 1\n\tb: 2", "spaces"),
+        ("a: b: c", "one key"),
+        ("a: 'x\nb: 2", "quote"),
+        ("a:\n  b: 1\n c: 2", "indent"),
+        ("a: @x", "quote the text"),
+    ],
+)
+def test_what_to_do_about_text_that_is_no_yaml(text: str, hint: str) -> None:
+    with pytest.raises(NapkinError, match="not YAML") as problem:
+        parse_yaml(text, "run.yaml")
+    assert hint in str(problem.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "hint"),
+    [
+        ("memory --run=", "--run: it is empty", "give a value"),
+        ("sweep memroy llama3-8b --over gpus=1,2", "no such command 'memroy'", "did you mean memory?"),
+        ("sensitivity nope", "no such command 'nope'", "napkin --help lists the commands"),
+        ("memory llama3-8b --explain nothing", "unexpected word 'nothing'", "napkin memory takes MODEL, then options"),
+        ("memory llama3-8b -- --gpus 8", "unexpected word '8'", "--gpus 8"),
+        ("memory llama3-8b --gpus -8", "--gpus: '-8' is not above zero", "write a number above zero"),
+        ("memory llama3-8b 8 9", "unexpected words '9'", "write a shape as one word: 8x9"),
+    ],
+)
+def test_words_that_mean_nothing_here(napkin: Napkin, line: str, error: str, hint: str) -> None:
+    outcome = napkin(line)
+    assert (outcome.status, outcome.err) == (2, f"error: {error}\nhint: {hint}\n")
+
+
+def test_a_run_file_for_a_command_that_does_not_exist(napkin: Napkin, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("command: memroy\nmodel: llama3-8b\n")
+    assert napkin(f"memory --run {path}").err.splitlines() == [
+        f"error: {path}:1: command: no such command 'memroy'",
+        "hint: did you mean memory?",
+    ]
+
+
+@pytest.mark.parametrize(("value", "says"), [("0", "is 0"), ("-3", "is -3"), ("[]", "is an empty list")])
+def test_a_sample_without_tokens_is_told_from_one_without_a_count(
+    napkin: Napkin, tmp_path: pathlib.Path, value: str, says: str
+) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(f'{{"tokens": 3}}\n{{"tokens": {value}}}\n')
+    outcome = napkin(f"data lengths {path} --tokens-field tokens")
+    assert outcome.errors == [f"error: {path}:2: tokens {says}: a sample has a token at least"]

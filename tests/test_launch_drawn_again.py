@@ -150,3 +150,37 @@ def test_a_script_sources_nothing_of_the_machine(tmp_path: Path) -> None:
         "source /etc/profile\npython pretrain_gpt.py --num-layers 2 --hidden-size 8 --num-attention-heads 2\n"
     )
     assert "source profile" not in read_launch(str(script)).source.unread
+
+
+SKYRL = """
+python -m skyrl.train.main_sft strategy={strategy} model.path=Qwen/Qwen2.5-0.5B-Instruct \\
+  batch_size=24 max_length=4096 num_steps=100 placement.num_gpus_per_node=8 {more}
+"""
+
+
+def test_skyrls_fine_tuning_has_defaults_of_its_own() -> None:
+    """skyrl/train/config/sft_config.py: SFTConfig."""
+    found = of(SKYRL.format(strategy="fsdp", more="model.lora.rank=32 remove_microbatch_padding=true"), "run.sh")
+    names = ("task", "global-batch", "micro-batch", "seq", "steps", "gpus", "zero", "lora-rank", "padding", "recompute")
+    assert values(found, *names) == ["sft", 24, 2, 4096, 100, 8, 3, 32, False, "full"]
+    staged = of(SKYRL.format(strategy="megatron", more="use_sequence_packing=true"), "run.sh")
+    assert values(staged, "framework", "tp", "pp", "zero", "packing") == ["megatron-core", 2, 2, 1, True]
+    packed = of(SKYRL.format(strategy="megatron", more="max_tokens_per_microbatch=8192"), "run.sh")
+    assert packed.inputs["micro-batch"].value is None
+
+
+def test_axolotl_quantizes_experts_and_once_where_it_says_so() -> None:
+    """loaders/model.py: bnb_config_kwargs replace the keys of the configuration, whose scales are quantized too."""
+    text = "base_model: Qwen/Qwen3-30B-A3B\nmicro_batch_size: 1\nsequence_len: 2048\nadapter: qlora\nlora_r: 8\n"
+    assert values(of(text), "quantized", "quantize-experts") == ["nf4-dq", None]
+    more = "quantize_moe_experts: true\nbnb_config_kwargs: {bnb_4bit_use_double_quant: false}\n"
+    assert values(of(text + more), "quantized", "quantize-experts") == ["nf4", True]
+
+
+def test_megatrons_fsdp_divides_a_verl_actor() -> None:
+    key = "actor_rollout_ref.actor.megatron.use_megatron_fsdp"
+    line = (
+        f"python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer {key}=True algorithm.adv_estimator=grpo"
+    )
+    assert of(line, "run.sh").value_of("zero") == 3
+    assert of(line.replace("True", "False"), "run.sh").value_of("zero") == 1

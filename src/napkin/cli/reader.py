@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from napkin.cli.other_tools import OtherTools, PastedLine
 from napkin.cli.words import is_option
-from napkin.commands.command import Command
+from napkin.commands.command import WRAPPERS, Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Problems
@@ -112,11 +112,12 @@ class Line(OtherTools):
                 self._problem(f"{option.shown}: it is empty", "give a value")
                 continue
             self._put(option, taken if option.many else taken[0], option.shown)
-        if plain and "size" in self.given and all(word.isdigit() for word in plain):
-            shape = "x".join((str(self.given["size"].text), *plain))
+        stated = str(self.given["size"].text) if "size" in self.given else ""
+        if plain and _is_shape(stated) and all(word.isdigit() for word in plain):
+            shape = "x".join((stated, *plain))
             self._problem(f"unexpected words {' '.join(plain)[:60]!r}", f"write a shape as one word: {shape}")
             return
-        for word in plain:
+        for word in plain[:1] if self.command.name in WRAPPERS else plain:
             from napkin.cli.refusals import unexpected_word
 
             self.surplus = True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
+from napkin.commands.command import MODULES, WRAPPERS
 from napkin.commands.signature import OptionText, Signature
-from napkin.errors import NapkinError, listed, nearest
+from napkin.errors import NapkinError, did_you_mean, listed, nearest
 from napkin.options.registry import OPTIONS, spelled
 
 SERVED = "--dtype int4, fp8, …: the format of the weights that are served"
@@ -102,6 +103,9 @@ def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
 
 def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionText], flag: str = "") -> NapkinError:
     """Return the error for an unexpected word without dashes; flag: the option before it, if that takes no value."""
+    if command.name in WRAPPERS and command.name != "compare":
+        said = f"no such command {word[:60]!r}"
+        return NapkinError(said, did_you_mean(word, MODULES) or "napkin --help lists the commands")
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
     usage = f"takes {takes}, then options" if takes else f"takes options only: napkin {command.examples[0]}"
     hint = (

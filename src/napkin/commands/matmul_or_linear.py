@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
+from napkin.inputs.load import printable
 from napkin.options.machine import FIGURES
 from napkin.options.quantities import LINEAR_OPTIONS
 from napkin.render.answer import Answer
@@ -34,6 +35,11 @@ def run_matmul_or_linear(inputs: Inputs) -> Answer | None:
         if "size" in inputs:
             size = inputs.text("size")
             check_one_word(word, size)
+            if not size.lower().replace("x", "").isdigit():
+                raise NapkinError(
+                    f"unexpected word {printable(size, 60)!r}",
+                    f"napkin {inputs.command.name} takes MODEL, then options",
+                )
             raise NapkinError(
                 f"the shape {str(size)[:60]} belongs to {' or '.join(words)}, not to a model",
                 did_you_mean(word, words) or f"napkin {inputs.command.name} {next(iter(words))} …",

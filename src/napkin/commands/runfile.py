@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from napkin.commands.command import Command, accepted
+from napkin.commands.command import MODULES, Command, accepted
 from napkin.commands.signature import OptionText, Signature
-from napkin.errors import NapkinError
+from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.file_roles import other_role
 from napkin.inputs.load import Document, printable
 from napkin.inputs.yaml_file import read_yaml
@@ -23,12 +23,17 @@ def read(path: str, any_data: bool = False) -> Document:
 
 def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
     """Return the options that a run file gives to `command`. A different `command:` in the file is an error."""
+    if not path.strip():
+        raise NapkinError("--run: it is empty", "give a value")
     document = read(path)
     if (told := other_role(document.data, ("command",))) is not None:
         raise NapkinError(f"{document.name}: is not a run file", told)
     stated = document.data.get("command")
     asked = command.target or command.name
     if stated is not None and stated != asked:
+        if str(stated).partition(" ")[0] not in MODULES:
+            said = f"{document.place('command')}: no such command {printable(str(stated), 60)!r}"
+            raise NapkinError(said, did_you_mean(str(stated), MODULES) or f"command: {asked}")
         raise NapkinError(
             f"{document.place('command')}: the file is for {printable(str(stated))!r}, not for {asked}",
             f"napkin {printable(str(stated))} --run {printable(path)}",

@@ -13,7 +13,7 @@ MARKS = (
     ({"command"}, "it is a run file: give it with --run, or to napkin check"),
     ({"schema", "rows"}, "it holds measured rows: give it to napkin validate"),
     ({"segments"}, "it is a snapshot of memory: give it with --snapshot"),
-    ({"model_type"}, "it is a model's config.json: give it as MODEL"),
+    ({"model_type"}, "it is a model's config.json: give it as MODEL, as in napkin memory FILE"),
     ({"producer", "quantization"}, "it says how a checkpoint is quantized: give the config.json next to it as MODEL"),
     ({"weight_map"}, "it lists a checkpoint's tensors: give the config.json next to it as MODEL"),
     ({"cells", "nbformat"}, "it is a notebook: give it with --from"),

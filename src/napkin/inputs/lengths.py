@@ -128,8 +128,13 @@ def _length(line: bytes, where: str, field: str | None) -> int:
             raise NapkinError(f"{where}: has no field {what}", _fields_of(sample))
         found = sample[field]
     elif field is not None:
-        raise NapkinError(f"{where}: is not an object with fields", "one object a line, or leave out --tokens-field")
+        listed = isinstance(sample, list) and any(isinstance(one, dict) for one in sample)
+        hint = "one object a line, not a list of them" if listed else "one object a line, or leave out --tokens-field"
+        raise NapkinError(f"{where}: is not an object with fields", hint)
     length = _tokens_in(found)
+    if length is None and (found == [] or (type(found) is int and found <= 0)):
+        shown = "an empty list" if found == [] else f"{found:,}"
+        raise NapkinError(f"{where}: {what} is {shown}: a sample has a token at least", "leave the line out")
     if length is None:
         raise NapkinError(f"{where}: {what} is neither a list of token ids nor their number", UNTOKENIZED)
     return length

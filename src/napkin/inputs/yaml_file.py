@@ -12,6 +12,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+HINTS = {
+    "expected ',' or": "a comma is missing before it, or a bracket is not closed",
+    "tab character": "indent with spaces",
+    "cannot start any token": "quote the text",
+    "end of stream": "a quote or a bracket is not closed",
+    "mapping values are not allowed": "one key: value a line, indented as its block; quote a text with a colon",
+    "could not find expected ':'": "a colon is missing here or on the line before, or a quote is not closed",
+    "expected <block end>": "indent it as the lines of its block",
+    "expected key": "indent it as the lines of its block",
+    "expected '-'": "indent it as the lines of its block",
+}
+"""Part of what the parser says → what to do about it."""
+
+
 def read_yaml(path: str) -> Document:
     """Read a YAML document. Rejected: aliases that repeat too much, tags, duplicate keys, octal and sexagesimal
     numbers, yes and no as truth values, and more than one document."""
@@ -36,7 +50,7 @@ def parse_yaml(text: str, name: str, builder_class: type[Builder] | None = None)
         mark = problem.problem_mark or problem.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
         what = printable(problem.problem or problem.context or "a syntax error")
-        hint = "check the file's syntax"
+        hint = next((hint for part, hint in HINTS.items() if part in what), "check the file's syntax")
         if mark is not None:
             lines_of_text = text.splitlines()
             line = lines_of_text[mark.line] if mark.line < len(lines_of_text) else ""

@@ -195,7 +195,8 @@ def dollars(text: str) -> Value:
 
 def positive_count(text: str) -> int:
     """Read a whole number above zero."""
-    return int(above_zero(count(text), text))
+    above_zero(number(text), text)
+    return count(text)
 
 
 LARGEST_DEGREE = 10**15

@@ -69,10 +69,12 @@ def _take_megatron(reading: Reading) -> None:
     if (reading.value_of("tp") or 1) > 1:
         reading.take("sp", f"{degrees}.sequence_parallel", flag)
         reading.default("sp", True, f"{degrees}.sequence_parallel")
-    divided = reading.read(f"{degrees}.use_distributed_optimizer", flag)
-    if divided is not None:
-        reading.put("zero", 1 if divided else 0, f"{degrees}.use_distributed_optimizer")
-    reading.default("zero", 1, f"{degrees}.use_distributed_optimizer")
+    divided, sharded = f"{degrees}.use_distributed_optimizer", f"{degrees}.use_megatron_fsdp"
+    if reading.read(sharded, flag):  # optim_grads_params (utils/megatron_utils.py)
+        reading.put("zero", 3, sharded)
+    elif (on := reading.read(divided, flag)) is not None:
+        reading.put("zero", 1 if on else 0, divided)
+    reading.default("zero", 1, divided)
     if not is_sft(source):  # between an actor's phases; an SFT step has none
         _take_offload(reading, degrees)
     check_gpus(reading, "trainer.n_gpus_per_node")

@@ -90,9 +90,14 @@ def _adapter(reading: Reading) -> None:
     four, eight = reading.read("load_in_4bit", flag), reading.read("load_in_8bit", flag)
     if four or (kind == "qlora" and four is None and not eight):
         left = reading.open_among("load_in_4bit", "load_in_8bit")
-        reading.put("quantized", "nf4-dq", *(["load_in_4bit"] if four else left or ["adapter"]))
+        keys = ["load_in_4bit"] if four else left or ["adapter"]
+        doubled = f"{BNB}.bnb_4bit_use_double_quant"
+        once = reading.read(doubled, flag) is False
+        reading.put("quantized", "nf4" if once else "nf4-dq", *keys, *([doubled] if once else []))
     elif eight:
         reading.put("quantized", "int8", "load_in_8bit")
+    if reading.read("quantize_moe_experts", flag) and reading.value_of("quantized"):
+        reading.put("quantize-experts", True, "quantize_moe_experts")
     if reading.source.plain("gptq") is True:
         reading.put("quantized", "int4", "gptq")
 
@@ -154,6 +159,8 @@ def _others(reading: Reading) -> None:
         reading.put("compile", True, "torch_compile")
 
 
+BNB = "bnb_config_kwargs"
+"""A block whose keys replace those of bitsandbytes' configuration (loaders/model.py)."""
 REFUSED_PLUGINS = {
     "hatchery": "the training runs on a remote service",
     "spectrum": "only the layers that it selects are trained",
@@ -200,8 +207,9 @@ FORMAT = LaunchFormat(
         KeyRule("max_steps num_epochs", "steps epochs", "max_steps wins", _amount),
         KeyRule(
             "adapter lora_r lora_dropout lora_target_linear lora_target_modules lora_modules_to_save "
-            "load_in_4bit load_in_8bit peft_use_dora peft_layers_to_transform",
-            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized",
+            "load_in_4bit load_in_8bit peft_use_dora peft_layers_to_transform "
+            f"quantize_moe_experts {BNB}.bnb_4bit_use_double_quant",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized quantize-experts",
             "4-bit is nf4 with double quantization",
             _adapter,
         ),

@@ -106,11 +106,13 @@ def _engines_apart(reading: Reading) -> None:
     reading.derive("gpus", trainers.value + product(sizes) + others, *trainers.where.split(", "), keys[0], *where)
 
 
-def _is_megatron(source: LaunchFile) -> bool:
+def is_megatron(source: LaunchFile) -> bool:
+    """Return whether SkyRL trains with Megatron."""
     return str(source.plain(f"{T}.strategy") or "fsdp").lower() == "megatron"
 
 
-def _layout(reading: Reading) -> None:
+def take_layout(reading: Reading) -> None:
+    """Read the strategy, and how it divides the model."""
     key = f"{T}.strategy"
     kind = str(reading.source.plain(key) or "fsdp").lower()
     if kind == "megatron":
@@ -221,8 +223,8 @@ def _lengths(reading: Reading) -> None:
     take_longest(reading, first, answer, (512, 1024))
 
 
-def _others(reading: Reading) -> None:
-    """Read adapters, attention, the optimizer and the reference model."""
+def take_adapter(reading: Reading) -> int | None:
+    """Read LoRA, on all linear layers by default; return its rank."""
     key, targets = f"{P}.model.lora.rank", f"{P}.model.lora.target_modules"
     rank = reading.read(key, natural)
     if rank:
@@ -233,6 +235,12 @@ def _others(reading: Reading) -> None:
             "lora-targets", "all", targets
         )
         reading.take("lora-dropout", f"{P}.model.lora.dropout", number)
+    return rank
+
+
+def _others(reading: Reading) -> None:
+    """Read adapters, attention, the optimizer and the reference model."""
+    rank = take_adapter(reading)
     flash = reading.read(f"{T}.flash_attn", flag)
     if flash:
         reading.put("attention", "flash", f"{T}.flash_attn")
@@ -275,7 +283,7 @@ FORMAT = LaunchFormat(
             f"{P}.sequence_parallel_size {T}.gradient_checkpointing",
             "framework implementation fsdp-version zero tp pp cp ep etp sp dp-shard offload recompute precision",
             "FSDP2 with fp32 shards and bf16 compute, or Megatron's degrees with its distributed optimizer",
-            _layout,
+            take_layout,
         ),
         KeyRule(
             f"{T}.micro_train_batch_size_per_gpu {T}.micro_forward_batch_size_per_gpu {T}.max_tokens_per_microbatch "
