@@ -12,7 +12,7 @@ from napkin.counting import flops
 from napkin.counting.params import params
 from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
-from tests.conftest import ROOT, model
+from tests.conftest import ROOT, model, model_of
 
 BERT = {"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12}
 T5_BASE = {"model_type": "t5", "d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}
@@ -348,3 +348,18 @@ def test_esm_c_and_ultrabert_are_the_class_s() -> None:
     ultrabert = model(model_type="ultrabert", hidden_size=4096, num_hidden_layers=32)
     assert params(esmc)["params/total"].value == 6_352_005_184
     assert params(ultrabert)["params/total"].value == 6_744_707_072
+
+
+def test_gte_as_its_own_code_writes_it() -> None:
+    base = {
+        "architectures": ["NewModel"], "model_type": "new", "hidden_size": 768, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 8192, "type_vocab_size": 0,
+        "vocab_size": 30528, "layer_norm_type": "layer_norm", "position_embedding_type": "rope", "pack_qkv": True,
+        "logn_attention_scale": False, "unpad_inputs": False, "use_memory_efficient_attention": False,
+    }  # fmt: skip
+    layer = 4 * (768 * 768 + 768) + 768 * 2 * 3072 + 3072 * 768 + 768 + 2 * 2 * 768
+    assert params(model_of(base))["params/total"].value == 30528 * 768 + 2 * 768 + 12 * layer
+    several = {**base, "type_vocab_size": 1, "vocab_size": 250_048}  # gte-multilingual-base: 305 M parameters
+    assert params(model_of(several))["params/total"].value == 250_048 * 768 + 768 + 2 * 768 + 12 * layer
+    with pytest.raises(NapkinError):
+        model_of({**base, "layer_norm_type": "rms_norm"})

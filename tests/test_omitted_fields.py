@@ -166,6 +166,39 @@ def test_molmo_is_qwen2_with_rows_for_tokens_of_images() -> None:
     assert params(normed)["params/total"].value == 7_615_616_512 + 128 * 3584 + 28 * (3584 + 4 * 128)
 
 
+def test_dots_ocr_is_qwen2_with_a_tower_of_its_own() -> None:
+    text = {
+        "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12, "num_hidden_layers": 28,
+        "num_key_value_heads": 2, "vocab_size": 151_936, "tie_word_embeddings": False,
+    }  # fmt: skip
+    vision = {
+        "embed_dim": 1536, "hidden_size": 1536, "intermediate_size": 4224, "num_hidden_layers": 42, "use_bias": False,
+        "num_attention_heads": 12, "patch_size": 14, "spatial_merge_size": 2, "post_norm": True,
+    }  # fmt: skip
+    width, wide = 1536, 4 * 1536
+    layer = 4 * width * width + 3 * width * 4224 + 2 * width
+    tower = (3 * 14 * 14 + 1) * width + width + 42 * layer + width
+    merger = 2 * width + wide * wide + wide + wide * width + width
+    model = model_of({"model_type": "dots_ocr", **text, "vision_config": vision})
+    qwen2 = params(model_of({"model_type": "qwen2", **text}))["params/total"].value
+    assert params(model)["params/total"].value == qwen2
+    assert params_of(model)[1].value == qwen2 + tower + merger
+
+
+@pytest.mark.parametrize(("name", "text"), [("llava_qwen", "qwen2"), ("llava_mistral", "mistral")])
+def test_llava_s_own_files_hold_a_language_model(name: str, text: str) -> None:
+    fields = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    own = {
+        "mm_hidden_size": 48,
+        "mm_tunable_parts": "mm_mlp_adapter",
+        "use_mm_proj": True,
+        "image_grid_pinpoints": [[1, 1]],
+    }
+    model = model_of({"model_type": name, **fields, **own})
+    assert params(model)["params/total"].value == params(model_of({"model_type": text, **fields}))["params/total"].value
+    assert model.missing == "language model only"
+
+
 def test_qwen3_asr_s_own_file_holds_its_network_as_a_thinker() -> None:
     text = {
         "model_type": "qwen3_asr_text", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -47,6 +47,7 @@ def served(folder: Path, quantization: object, line: str = "memory {} --inferenc
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, LAYERS * (ATTENTION + MLP), 1),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, LAYERS * (ATTENTION + MLP), 1 + 4 / 128**2),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, LAYERS * (ATTENTION + MLP), 0.5 + 1 / 16),
+        ({"producer": {"name": "modelopt"}, "quant_algo": "FP8"}, LAYERS * (ATTENTION + MLP), 1),
         ({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]}, LAYERS * MLP, 1),
         (in_int4("model.layers.0.mlp", "lm_head"), LAYERS * ATTENTION + MLP, GROUPS),
         (in_int4("re:.*mlp\\.(gate|up)_proj"), LAYERS * (ATTENTION + HIDDEN * INNER), GROUPS),

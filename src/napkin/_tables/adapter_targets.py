@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 DEFAULTS: dict[str, tuple[str, ...]] = {
+    'RefinedWeb': ('query_key_value',),
+    'RefinedWebModel': ('query_key_value',),
     'bart': ('q_proj', 'v_proj'),
     'bert': ('query', 'value'),
     'bloom': ('query_key_value',),

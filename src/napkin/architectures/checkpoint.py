@@ -32,6 +32,9 @@ def checkpoint_of(fields: Fields, unlisted: bool = False) -> Checkpoint:
     method = fields.get("quant_method")
     if fields.get("load_in_8bit") is True or fields.get("load_in_4bit") is True:
         method = "bitsandbytes"  # whatever it states (src/transformers/quantizers/auto.py, from_dict)
+    maker = fields.get("producer")
+    if method is None and isinstance(maker, dict):  # ModelOpt before it named its method
+        method = maker.get("name")
     word = printable(method, 40) if isinstance(method, str) else "an unnamed method"
     read = METHODS.get(word)
     found = read(fields) if read is not None else None

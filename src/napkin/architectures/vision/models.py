@@ -38,6 +38,7 @@ from napkin.architectures.vision.projectors import (
 from napkin.architectures.vision.resamplers import ARIA, aria, kosmos, minicpmv, perceiver, qformer
 from napkin.architectures.vision.single_projectors import (
     cosmos_edge,
+    dots,
     ernie,
     git,
     hy_v4,
@@ -221,6 +222,7 @@ SIGHTS: Mapping[str, Sight] = {
     "nemotron_h_omni": Sight("radio", nemotron, fields={"downsample_ratio": 0.5, "projector_hidden_size": 4096}),
     "blip": Sight("blip_vision_model", unprojected, across=True),
     "git": Sight("git_vision_model", git),
+    "dots_ocr": Sight("dots_vit", dots),
     "video_llava": replace(LLAVA, project=video_llava, traced=False),
     "blip-2": BLIP_2,
     "instructblip": replace(BLIP_2, tower="instructblip_vision_model", project=partial(qformer, instructed=True)),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from napkin.architectures.attention_parts import Rope
-from napkin.architectures.blocks import LAYER
+from napkin.architectures.blocks import LAYER, RMS
 from napkin.architectures.reading import FULL, listed
 from napkin.architectures.vision.kinds import BASE, CLIP, IMAGE, LARGE, PYTORCH_TANH, QWEN, SHARED, SIGLIP, SIGLIP2
 from napkin.architectures.vision.tower_record import PACKED, WHOLE, Mixing, Names, Stem, Tower, axial
@@ -135,7 +135,23 @@ PHI4 = replace(
     },
 )  # fmt: skip
 
+# dots.ocr's own files (configuration_dots.py, modeling_dots_vision.py of rednote-hilab/dots.ocr)
+DOTS = Tower(
+    {"num_channels": 3, "embed_dim": 1536, "hidden_size": 1536, "intermediate_size": 4224, "num_hidden_layers": 42,
+     "num_attention_heads": 12, "patch_size": 14, "spatial_merge_size": 2, "use_bias": False, "post_norm": True,
+     "hidden_act": "silu"},
+    names=Names(width="embed_dim"),
+    stem=Stem(positions="", normed=RMS),
+    mixing=Mixing(bias="use_bias", out_bias="use_bias", fused=True, rope=axial),
+    norm=RMS,
+    gated=True,
+    mlp_bias="use_bias",
+    last=lambda config: config.flag("post_norm"),
+    modules={"qkv": "attn.qkv", "o": "attn.proj", "gate": "mlp.fc1", "up": "mlp.fc3", "down": "mlp.fc2"},
+    implementation=PACKED,
+)  # fmt: skip
 SINGLE: Mapping[str, Tower] = {
+    "dots_vit": DOTS,
     "blip_vision_model": BLIP,
     "blip_2_vision_model": EVA,
     "instructblip_vision_model": EVA,

@@ -21,6 +21,16 @@ def cosmos_edge(sees: Sees) -> Projected:
     return normed_linears(sees, squares, sees.config.integer("projector_hidden_size"), "gelu", over=False)
 
 
+def dots(sees: Sees) -> Projected:
+    """Return dots.ocr's: a norm of each patch and two linear layers over squares of them, to the width that the tower's
+    config states."""
+    squares, out = sees.vision.integer("spatial_merge_size") ** 2, sees.vision.integer("hidden_size")
+    wide = squares * sees.width
+    linears = two_linears((wide, wide, out), "gelu", source="merger_norm", names=("merger_1", "merger_2"))
+    norm = LAYER("merger_norm", "x", sees.width, squares)
+    return Projected((norm, *linears), sees.patches // squares, squares, out)
+
+
 def ernie(sees: Sees) -> Projected:
     """Return ERNIE 4.5 VL's: two linear layers and a norm over squares of patches, the same over frames, of which an
     image has one that is taken as often, a linear layer and a norm."""

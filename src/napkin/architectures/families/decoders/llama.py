@@ -35,11 +35,11 @@ def _bitnet_mlp(config: Config, usual: Feed) -> Feed:
     return feed
 
 
-_OF_LLAVA_LLAMA = (
+OF_LLAVA = (
     *("freeze_mm_mlp_adapter", "freeze_mm_vision_resampler", "tune_mm_mlp_adapter", "tune_mm_vision_resampler"),
     *("unfreeze_mm_vision_tower", "use_mm_proj", "tokenizer_model_max_length", "tokenizer_padding_side"),
 )
-"""Fields of LLaVA's own files (llava/model/language_model/llava_llama.py) about images."""
+"""Fields of LLaVA's own files (llava/model/language_model/llava_llama.py and its neighbors) about images."""
 LLAMA = Architecture(
     "llama",
     Decoder(bias="attention_bias", out_bias="attention_bias", mlp_bias="mlp_bias"),
@@ -64,7 +64,7 @@ LLAMA = Architecture(
         Wrapper("idefics3", path="model.text_model"),
         Wrapper("janus", ignored=("vq_config",), besides="image generator"),
         Wrapper("llava"),
-        Wrapper("llava_llama", flat=True, ignored=_OF_LLAVA_LLAMA),
+        Wrapper("llava_llama", flat=True, ignored=OF_LLAVA),
         Wrapper("llava_next"),
         Wrapper("llava_next_video"),
         Wrapper("perception_lm"),

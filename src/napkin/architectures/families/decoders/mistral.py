@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from napkin.architectures.decoder import Decoder
+from napkin.architectures.families.decoders.llama import OF_LLAVA
 from napkin.architectures.layer_plans import EVERYWHERE
 from napkin.architectures.mixture import Mixture, jittered
 from napkin.architectures.record import Architecture, Wrapper, like
@@ -15,6 +16,7 @@ MISTRAL = Architecture(
     config_class="MistralConfig",
     wrappers=(
         Wrapper("idefics2", path="model.text_model"),
+        Wrapper("llava_mistral", flat=True, ignored=OF_LLAVA),
         Wrapper("mistral3"),
     ),
     defaults={

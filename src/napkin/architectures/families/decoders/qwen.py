@@ -9,6 +9,7 @@ from napkin.architectures.blocks import RMS, moe
 from napkin.architectures.decoder import Decoder
 from napkin.architectures.decoder_parts import NormedHeads
 from napkin.architectures.dimensions import dimensions
+from napkin.architectures.families.decoders.llama import OF_LLAVA
 from napkin.architectures.layer_plans import AS_LISTED, EVERYWHERE, LATE, Windows, all_sparse, by_type, stepped
 from napkin.architectures.mixture import Mixture, as_wide_as
 from napkin.architectures.reading import FULL, WINDOWED
@@ -50,7 +51,9 @@ QWEN2 = Architecture(
         Wrapper("got_ocr2"),
         Wrapper("internvl"),
         Wrapper("internvl_chat", within=("llm_config", "qwen2"), ignored=_OF_INTERNVL_CHAT),
+        Wrapper("dots_ocr", flat=True),
         Wrapper("llava_onevision"),
+        Wrapper("llava_qwen", flat=True, ignored=OF_LLAVA),
         Wrapper("musicflamingo"),
         Wrapper("ovis2"),
         Wrapper("pp_chart2table"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.families.encoders.bert_network import Bert
+from napkin.architectures.idle import idle
 from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
@@ -97,16 +98,16 @@ def _roc_bert(config: Config) -> Model:
     width = config.integer("hidden_size", default=False)
     model = Bert(decodes=True, named=EITHER_TOKEN)(config)
     tables: list[Embedding] = []
-    idle: list[Operation] = []  # the class holds both embeddings in any case
+    unused: list[Operation] = []  # the class holds both embeddings in any case
     for what in ("pronunciation", "shape"):
         rows, size = config.integer(f"{what}_vocab_size"), config.integer(f"{what}_embed_dim")
         if config.flag(f"enable_{what}"):
             tables.append(Embedding(f"{what}_embedding", (), rows, size, role=SEGMENT, given=True))
         else:
             weight = (("weight", (rows, size)),)
-            idle.append(Parameters(f"unused_{what}_embedding", (), weight, REPLICATED, trained=False))
+            unused.append(Parameters(f"unused_{what}_embedding", (), weight, REPLICATED, trained=False))
     if not config.flag("concat_input"):
-        return _rebuilt(model, lambda before: (*idle, *_added(before, tables)))
+        return _rebuilt(model, lambda before: (*unused, *_added(before, tables)))
     total = width + sum(table.width for table in tables)
 
     def joined(before: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -114,7 +115,7 @@ def _roc_bert(config: Config) -> Model:
         names = (first.name, *(table.name for table in tables))
         projected = Matmul("map_inputs", ("inputs_joined",), total, width, True)
         rest = [replace(op, reads=tuple("map_inputs" if r == first.name else r for r in op.reads)) for op in rest]
-        return (*idle, first, *tables, Concat("inputs_joined", names, total), projected, *rest)
+        return (*unused, first, *tables, Concat("inputs_joined", names, total), projected, *rest)
 
     return _rebuilt(model, joined)
 
@@ -178,14 +179,12 @@ def _xmod(config: Config) -> Model:
     hidden = model.hidden
     inner = hidden // config.integer("adapter_reduction_factor")
     function = config.text("hidden_act")
-    others = tuple(
-        (f"{which}_{part}", (languages - 1, *shape))
-        for which, shapes in (
-            ("down", {"weight": (inner, hidden), "bias": (inner,)}),
-            ("up", {"weight": (hidden, inner), "bias": (hidden,)}),
-        )
-        for part, shape in shapes.items()
-    )
+    others: list[Operation] = []
+    for i in range(1, languages):
+        others += [
+            Matmul(f"language_{i}_down", ("x",), hidden, inner, True, module="output.adapter_modules.dense1"),
+            Matmul(f"language_{i}_up", ("x",), inner, hidden, True, module="output.adapter_modules.dense2"),
+        ]
 
     def adapted(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
         last = operations[-1].name
@@ -196,8 +195,8 @@ def _xmod(config: Config) -> Model:
             Matmul("adapter_up", ("adapter_activation",), inner, hidden, True),
             Add("adapter_residual", (last, "adapter_up"), hidden, True),
         )
-        if languages > 1:
-            found = (Parameters("other_languages", (), others, REPLICATED, trained=False), *found)
+        if others:
+            found = (idle("other_languages", tuple(others)), *found)
         return found
 
     return each_layer(model, adapted)

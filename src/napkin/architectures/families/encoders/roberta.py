@@ -10,7 +10,9 @@ from napkin.architectures.families.encoders.bert import BERT
 from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
+from napkin.inputs.model import Config
 from napkin.operations.implementations import OWN_LABELS
+from napkin.operations.model import Model
 from napkin.record import replace
 
 _ROBERTA = replace(ENCODER, positions="each", segments="each", registers_first=())
@@ -56,9 +58,10 @@ XLM_ROBERTA_XL = Architecture(
     modules=bert_modules("roberta", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )  # fmt: skip
 # arXiv:2407.19669
+_GTE = Bert(positions=False, rotary="half", gated=True, pooler=False, head="gelu", biases=1)
 GTE = Architecture(
     "gte",
-    Bert(positions=False, rotary="half", gated=True, pooler=False, head="gelu", biases=1),
+    _GTE,
     config_class="GteConfig",
     defaults={
         "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 8192, "num_attention_heads": 12,
@@ -70,6 +73,23 @@ GTE = Architecture(
         "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
     },
 )  # fmt: skip
+
+
+def new(config: Config) -> Model:
+    """Return GTE as its own code writes it (modeling.py of Alibaba-NLP/new-impl)."""
+    for field, value in (("position_embedding_type", "rope"), ("layer_norm_type", "layer_norm")):
+        config.must_be(field, value)
+    config.ignore("logn_attention_scale", "logn_attention_clip1", "pack_qkv")
+    config.restate("position_embedding_type", "absolute")  # what the network without a table calls it
+    return _GTE(config)
+
+
+NEW = like(
+    GTE,
+    "new",
+    build=new,
+    defaults={"layer_norm_type": "layer_norm", "position_embedding_type": "rope", "vocab_size": 30528},
+)
 # arXiv:2409.10173, without its adapters
 JINA_EMBEDDINGS_V3 = Architecture(
     "jina_embeddings_v3",
@@ -94,5 +114,6 @@ ARCHITECTURES = (
     ROBERTA_PRELAYERNORM,
     XLM_ROBERTA_XL,
     GTE,
+    NEW,
     JINA_EMBEDDINGS_V3,
 )
