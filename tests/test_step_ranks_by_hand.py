@@ -22,7 +22,7 @@ from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR, orthogonalizing, projecting
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
-from tests.conftest import preset, run_line
+from tests.conftest import model_of, preset, run_line
 from tests.unit_step import (
     DENSE,
     EXPERT,
@@ -74,6 +74,15 @@ def test_tensor_parallel_all_reduces() -> None:
     assert parts(tp=4, changed={"tensor_exposed": 0.5})["step/communication/tensor"] == pytest.approx(
         (L * 2 + 1) * once
     )
+
+
+def test_branches_that_read_one_norm_have_one_all_reduce_backward() -> None:
+    """GPT-J: two forward (o, down) and one backward, for the norm's result that q, k, v and up read."""
+    fields = {"model_type": "gptj", "n_embd": H, "n_layer": L, "n_head": HEADS, "rotary_dim": 64, "n_positions": S}
+    plan = StepLayout(sequence=S, micro_batch=B, micro_batches=1, tp=4)
+    found = step(model_of({**fields, "vocab_size": V}), plan, UNIT)
+    (sent,) = (one for one in found.time.walk() if one.name == "step/communication/tensor")
+    assert sent.value == pytest.approx((L * 3 + 2) * 2 * (4 - 1) / 4 * 2 * T * H)
 
 
 def test_the_latency_of_tensor_parallelism() -> None:
