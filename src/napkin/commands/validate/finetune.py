@@ -14,7 +14,7 @@ from napkin.evidence.finetuning.models import is_judged
 from napkin.evidence.finetuning.rows import FineTuning, fine_tuning
 from napkin.evidence.intervals.steps import DESCRIBED, MEASURED
 from napkin.evidence.predictions import one_run
-from napkin.evidence.predictions.runs import BENCHMARK
+from napkin.evidence.predictions.runs import BENCHMARK, PRODUCTION
 from napkin.evidence.published import MAIN
 from napkin.evidence.rates.constants import deviations
 from napkin.evidence.rows.fields import title_of
@@ -196,7 +196,10 @@ def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> o
 
 def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:
     """Return a time or a rate with its interval. If GPUs can share a micro-batch in several ways, the interval spans
-    from the fastest to the slowest; so it does over what LoRA may be where the row leaves it open."""
+    from the fastest to the slowest; so it does over what LoRA may be where the row leaves it open.
+
+    The clock of a run goes on while it evaluates, saves and waits for samples (transformers trainer.py, train_runtime:
+    from before the first epoch to after the last), of which rows say little: its slow end has the published goodput."""
     asked = row.asked
     seconds, half = _seconds(row, hardware, row.setup, level)
     others = [_seconds(row, hardware, one, level) for one in (*fitting(asked.divisions, asked), *asked.opened)]
@@ -207,9 +210,14 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
     if quantity == "run_seconds":
         if not asked.steps:
             raise NapkinError("how many steps the run took is not stated")
-        goodput = goodput_of(BENCHMARK, tunes=True) if asked.run_kind == BENCHMARK else UNBROKEN
+        wide = deviations(level)
+        if asked.run_kind != BENCHMARK:
+            _, value = UNBROKEN.run(asked.steps, seconds)
+            slowest, _ = goodput_of(PRODUCTION).ends(wide)
+            return value, value * shortest, value * math.exp(math.hypot(math.log(longest), math.log(slowest)))
+        goodput = goodput_of(BENCHMARK, tunes=True)
         _, value = goodput.run(asked.steps, seconds)
-        least, most = (goodput.half_width(abs(math.log(end)), deviations(level)) for end in (shortest, longest))
+        least, most = (goodput.half_width(abs(math.log(end)), wide) for end in (shortest, longest))
         return value, value / math.exp(least), value * math.exp(most)
     if quantity == "step_seconds":
         return seconds, seconds * shortest, seconds * longest
