@@ -148,6 +148,16 @@ def test_a_run_is_as_long_as_its_samples(tmp_path: pathlib.Path) -> None:
     assert "steps" in found["rate", "run_seconds"]["why"]
 
 
+def test_a_pair_of_preferences_is_one_sample(tmp_path: pathlib.Path) -> None:
+    """64 pairs in batches of 4 pairs are 16 steps, each of 8 sequences."""
+    layout, times = f"{PLAIN}, global_batch: 4", "step_seconds: 5, run_seconds: 100"
+    amounts = {"a": "samples: 64", "b": "steps: 16", "c": f"tokens: {64 * 2 * 4096}"}
+    rows = [{"id": name, "task": "dpo", "layout": layout, "measured": f"{times}, {amounts[name]}"} for name in amounts]
+    found = validated(tmp_path, *rows)
+    for name in amounts:
+        assert found[name, "run_seconds"]["predicted"] == pytest.approx(16 * found["a", "step_seconds"]["predicted"])
+
+
 def test_a_run_may_take_longer_than_its_steps(tmp_path: pathlib.Path) -> None:
     """Its clock goes on while it evaluates and saves: at the low end of 0.88 with a spread of 0.13, at 1.645 σ."""
     layout, times = f"{PLAIN}, global_batch: 4", "step_seconds: 5, run_seconds: 100, samples: 64"

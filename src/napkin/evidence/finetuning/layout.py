@@ -182,9 +182,9 @@ def samples_of(row: RowFields, batch: float) -> float:
 
 
 def steps_of(row: RowFields, layout: Layout) -> float:
-    """Return the steps of the whole run: as stated, or by the samples or the tokens that it trained on; 0 where the row
-    does not say."""
-    stated, batch = row.number("measured.steps"), float(layout.global_batch)
+    """Return the steps of the whole run: as stated, or by the samples (a pair is one) or the tokens that it trained on;
+    0 where the row does not say."""
+    stated, batch = row.number("measured.steps"), float(layout.global_samples)
     tokens = None if "tokens" in row.names("measured.derived") else row.number("measured.tokens")
     samples = row.number("measured.samples") or (0.0 if tokens else samples_of(row, batch))
-    return stated or (samples / batch if samples else (tokens or 0.0) / (batch * float(layout.seq)))
+    return stated or (samples / batch if samples else (tokens or 0.0) / float(layout.global_batch * layout.seq))
