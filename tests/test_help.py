@@ -48,6 +48,13 @@ def test_what_the_first_level_leaves_out_is_in_the_second(napkin: Napkin) -> Non
     assert set(OPTIONS) >= SECOND_LEVEL
 
 
+def test_the_first_level_has_the_options_of_its_examples(napkin: Napkin) -> None:
+    said = napkin("serve --help").out
+    assert "--prompt-tokens" in said
+    assert "--response-tokens" in said
+    assert "--prompt-tokens" not in napkin("memory --help").out
+
+
 def test_help_by_name(napkin: Napkin) -> None:
     assert napkin("help memory").out == napkin("memory --help").out == napkin("memory help").out
     assert napkin("help").out == napkin("--help").out == napkin("-h").out

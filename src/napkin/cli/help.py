@@ -153,13 +153,15 @@ def _function(command: Command, names: Sequence[str]) -> Callable[..., None]:
 
 
 def text_of(command: Command, everything: bool) -> str:
-    """Return a command's help: all of it if `everything` or if it fits, else the options that people use most."""
+    """Return a command's help: all of it if `everything` or if it fits, else the options that people use most and those
+    of its first examples."""
     refused = UNTIMED if "stack" in command.names else ()  # by the commands that predict a step
     names = [name for name in (*command.names, *command.figures) if name not in refused]
     complete = _rendered(command, names, command.examples, "")
     if everything or complete.count("\n") <= LINES:
         return complete
-    first = [name for name in names if name not in SECOND_LEVEL]
+    used = {name for line in command.examples[:EXAMPLES] for name in read(*named(shlex.split(line))).given}
+    first = [name for name in names if name in used or name not in SECOND_LEVEL]
     more = f"napkin {command.name} --help-all lists {len(names) - len(first)} more options and examples."
     return _rendered(command, first, command.examples[:EXAMPLES], more)
 

@@ -94,7 +94,7 @@ def read(inputs: Inputs) -> PlanQuestion:
         ("objective", "min"), not one, "one machine's fastest layout is its cheapest", "several --gpus: 256..2048"
     )
     if not counts and objective != "gpus":
-        raise NapkinError("--gpus is missing: how many?", "--gpus 1024, or --min gpus for the fewest")
+        raise NapkinError("--gpus is missing: how many?", "--gpus 8..512 compares some, --min gpus finds the fewest")
     if not counts and tokens is None:  # no run that a slow layout would lengthen
         layouts = layouts.fitting_only()
     return PlanQuestion(

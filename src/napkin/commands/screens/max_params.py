@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from napkin.errors import UNDECIDED
 from napkin.planning.verdicts import FITS
 from napkin.render.answer import Answer
 from napkin.render.figures import amount, size_of
@@ -82,7 +83,7 @@ def _formats(terms: dict[str, Term]) -> list[tuple[str, str]]:
 def _rows(answer: Answer) -> list[tuple[str, str, str]]:
     """Return the shapes, what the largest one takes, and the bytes of each parameter."""
     terms, rows = answer.by_path(), []
-    for path, name in (("fits", "fits"), ("like", "ceiling")):
+    for path, name in (("fits", "may fit" if answer.verdict == UNDECIDED else "fits"), ("like", "ceiling")):
         if f"{path}/layers" in terms:
             rows.append((name, human(terms[f"{path}/params"].value, "param"), _shape(terms, path)))
     if "fits/memory" in terms:

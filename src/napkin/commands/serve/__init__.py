@@ -68,7 +68,7 @@ COMMAND = Command(
     success=FITS,
     examples=(
         "serve llama3-8b --hardware h100 --batch 32",
-        "serve llama3-70b --gpus 8 --hardware h100 --concurrency 256 --price 2.5",
+        "serve llama3-70b --gpus 8 --hardware h100 --concurrency 256 --prompt-tokens 2000 --response-tokens 500",
         "serve deepseek-v3 --gpus 8 --hardware h200 --dtype fp8 --max batch",
         "serve llama3-70b --gpus 4 --hardware h100 --max-tpot 40ms",
         "serve llama3-70b --hardware any --concurrency 256 --max-tpot 50ms",
