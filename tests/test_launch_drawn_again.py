@@ -184,3 +184,26 @@ def test_megatrons_fsdp_divides_a_verl_actor() -> None:
     )
     assert of(line, "run.sh").value_of("zero") == 3
     assert of(line.replace("True", "False"), "run.sh").value_of("zero") == 1
+
+
+LINGUA = """
+steps: 1000
+distributed: {{fsdp_type: full_shard, compile: true, selective_activation_checkpointing: {again}{more}}}
+model: {{dim: 4096, n_layers: 32, n_heads: 32, vocab_size: 128256{model}}}
+data: {{batch_size: 2, seq_len: 4096}}
+"""
+
+
+def test_linguas_model_is_metas_and_its_layers_stay_gathered() -> None:
+    """lingua/transformer.py, FeedForward: two thirds of 4 × dim, rounded up to 256; apps/main/transformer.py,
+    build_fsdp_grouping_plan: layers are not resharded after forward."""
+    found = of(LINGUA.format(again="true", more=", dp_shard: 8, dp_replicate: 2", model=""))
+    names = ("micro-batch", "seq", "gpus", "dp-shard", "zero", "recompute", "compile", "precision", "optimizer-form")
+    assert values(found, *names) == [2, 4096, 16, 8, 2, "operations", True, "amp-bf16", "fused"]
+    wanted = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 32, "ffn": 11008, "vocab": 128256}
+    assert {name: found.shape[name] for name in wanted} == wanted
+    asked = of(LINGUA.format(again="false", more="", model=""))
+    assert asked.inputs["gpus"].value is None
+    assert [one.key for one in of(LINGUA.format(again="false", more="", model=", n_future_head: 3")).refused] == [
+        "model.n_future_head"
+    ]

@@ -138,7 +138,7 @@ NEIGHBORS = (
     Neighbor("torchforge's configuration", _holds("actors", "services", "trainer|policy|generator"), ROLLOUTS, True),
     Neighbor("Modalities' configuration", _holds("settings", "model_raw|app_state|train_dataloader"), SIZES, True),
     Neighbor("RLinf's configuration", _holds("runner.task_type", "actor", "rollout|cluster"), ROLLOUTS, True),
-    Neighbor("Lingua's configuration", _holds("distributed.fsdp_type", "model.n_layers|model.dim"), SIZES, True),
+    Neighbor("Lingua's configuration of another model", _holds("distributed.fsdp_type", "model"), SIZES, True),
     Neighbor(
         "torchtitan's launch line, which names a function that makes its configuration",
         lambda source: (

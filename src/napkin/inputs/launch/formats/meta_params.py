@@ -10,6 +10,8 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole
 from napkin.inputs.megatron_shape import config_of
 
+TIED = "tied_embeddings|tie_word_embeddings"
+
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is the description of a model."""
@@ -22,7 +24,9 @@ def is_this(source: LaunchFile) -> bool:
 
 def _read(reading: Reading) -> None:
     if "dim" in reading.source:
-        _meta(reading)
+        take_meta_sizes(reading)
+        data = reading.source.document.data
+        reading.build(lambda: (translated(data, reading.source.name) or (None, ""))[0])
         return
     model.take_shape(reading)
     if "swiglu" not in reading.source:
@@ -44,10 +48,13 @@ def _read(reading: Reading) -> None:
         reading.build(lambda: config_of(flags, reading.read("max_position_embeddings", whole)))
 
 
-def _meta(reading: Reading) -> None:
+def take_meta_sizes(
+    reading: Reading, multiple: int | None = None, tied: str = "tied_embeddings|tie_word_embeddings"
+) -> None:
     """Read the sizes.
 
     Meta rounds the MLP's width up to multiple_of; Mistral gives it. A vocabulary of -1 is the tokenizer's.
+    multiple  multiple_of where the file does not state it     tied  keys of tied embeddings, separated by |
     """
     for name, key in (
         ("layers", "n_layers"),
@@ -62,7 +69,7 @@ def _meta(reading: Reading) -> None:
         reading.dimension(name, reading.read(key, whole), key)
     if "kv_heads" not in reading.shape and "heads" in reading.shape:
         reading.dimension("kv_heads", reading.shape["heads"], "n_kv_heads")
-    multiple, width = reading.read("multiple_of", whole), reading.shape.get("hidden")
+    multiple, width = reading.read("multiple_of", whole) or multiple, reading.shape.get("hidden")
     if "ffn" not in reading.shape and multiple and width:
         inner = int(2 * 4 * width / 3)
         factor = reading.read("ffn_dim_multiplier", number)
@@ -74,11 +81,8 @@ def _meta(reading: Reading) -> None:
         reading.omit("vocab_size", "-1 means the tokenizer's vocabulary, which is not in the file")
     if "multiple_of" in reading.source or "ffn" in reading.shape:
         reading.dimension("gated", True)
-        tied = reading.read("tied_embeddings|tie_word_embeddings", flag)
-        reading.dimension("tied", bool(tied), "tied_embeddings")
+        reading.dimension("tied", bool(reading.read(tied, flag)), tied.split("|")[0])
     reading.describe("n_layers", "dim", "n_heads", "multiple_of", "hidden_dim")
-    data = reading.source.document.data
-    reading.build(lambda: (translated(data, reading.source.name) or (None, ""))[0])
 
 
 FORMAT = LaunchFormat(
