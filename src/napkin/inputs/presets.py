@@ -201,8 +201,9 @@ def _begun(name: str) -> list[str]:
         begun = [(one, after) for one in (slug, *fields["aliases"]) if (after := rest(one)) is not None]
         if begun:
             one, after = begun[0]
-            found.append((one != slug, after.startswith("."), -int(fields["published"]), one))
-    return [one for *_, one in sorted(found, key=lambda one: one[:3])]
+            others = start[-1].isdigit() and not after[1:2].isdigit()  # qwen3-asr-… are of another line than qwen3-8b
+            found.append((one != slug, after.startswith("."), others, -int(fields["published"]), one))
+    return [one for *_, one in sorted(found, key=lambda one: one[:4])]
 
 
 def _spelled() -> dict[str, str]:

@@ -180,7 +180,7 @@ def minicpmv(sees: Sees) -> Projected:
         LAYER("norm", "o", hidden),
         Matmul("proj", ("norm",), hidden, hidden),
     )
-    each = (Matmul("kv_proj", ("x",), sees.width, hidden),) if sees.width != hidden else ()
+    each = (Matmul("kv_proj", ("x",), sees.width, hidden, module="resampler.kv_proj"),) if sees.width != hidden else ()
     return Projected(found, count, each=each, queries=True)
 
 
