@@ -66,6 +66,17 @@ def test_fp32_weights_do_not_say_what_products_compute_in(
     assert (precision.param, precision.compute) == (param, compute)
 
 
+@pytest.mark.parametrize("words", ["1f1b", "1F1B", "interleaved 1F1B", "all-forward-all-backward"])
+def test_a_pipelines_schedule_is_read_as_rows_of_steps_spell_it(tmp_path: pathlib.Path, words: str) -> None:
+    layout = f"trainer: none, stack: deepspeed, pp: 2, vp: 2, seq: 64, precision: bf16, schedule: {words}"
+    row = {"id": "a", "task": "sft", "model": "llama3-8b", "chip": A100, "count": 2, "method": "kind: full"}
+    text = ROW.format(**row, layout=layout, measured="oom: false")
+    (tmp_path / "rows.yaml").write_text("schema: finetune/1\nrows:\n" + text)
+    (found,) = published.read(str(tmp_path / "rows.yaml")).tuning
+    named = {"1F1B": "1f1b", "interleaved 1F1B": "interleaved", "all-forward-all-backward": "gpipe"}
+    assert fine_tuning(found).setup.layout.schedule == named.get(words, words)
+
+
 def test_transformers_before_4_49_copied_the_logits(tmp_path: pathlib.Path) -> None:
     """All but each sequence's last: 4 bytes of the vocabulary's 128,256 more for each other token at the loss. From
     4.46 on a function casts them, whose caller holds those in 16 bits."""

@@ -10,7 +10,7 @@ from napkin.evidence.rows.optimizers import optimizer_of
 from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.steps import StepRow, step_row
-from napkin.evidence.rows.words import KERNELS, LIGER_WORD, LORA_TARGETS, MEMORY_STACKS, SCHEDULES
+from napkin.evidence.rows.words import KERNELS, LIGER_WORD, LORA_TARGETS, MEMORY_STACKS, SCHEDULES, schedule_named
 from napkin.evidence.software.scripts import scripts_of
 from napkin.formats.table import NORMAL_FLOATS
 from napkin.operations.implementations import Implementation
@@ -188,7 +188,7 @@ def kernel_of(row: RowFields, framework: Framework) -> str:
 def schedule_of(row: RowFields, chunks: int) -> str:
     """Return the pipeline schedule, as the row says it; interleaved where its stages hold several chunks. Refused for
     one that is not modeled, or without its chunks."""
-    stated = row.text("layout.schedule")
+    stated = schedule_named(row.text("layout.schedule"))
     if stated and stated not in SCHEDULES.values():
         raise NapkinError(f"the pipeline's schedule {stated[:40]} is not modeled")
     named = stated or ("interleaved" if chunks > 1 else "1f1b")
