@@ -86,6 +86,22 @@ POSITIONS: list[Any] = [
 """The same of networks with learned positions, in one to three micro-batches, the first layer frozen."""
 
 
+STILL_HEADS: list[Any] = [
+    (
+        QWEN3 | {"vocab_size": 4096, "hidden_act": "relu6", "tie_word_embeddings": False},
+        (144, 4, 6, 2, 128, 144), "fp32", (1, 32), Recompute("full"), ("adamw", "forloop"), 1,
+        (19026884, 19676756, 23355720, 20219476, 24046052, 24387912),
+    ),
+    (
+        LLAMA | {"vocab_size": 4096, "hidden_act": "relu", "tie_word_embeddings": False},
+        (144, 4, 6, 1, 16, 144), "bf16-pure", (3, 33), Recompute("every", 2), ("rmsprop", "forloop"), 2,
+        (3687868, 6718368, 4313408, 9237748, 9961608, 4396352),
+    ),
+]  # fmt: skip
+"""The same of steps whose final norm and head are frozen too: tools/traced_steps.py --freeze 1 --freeze-head. The
+largest tensor that AdamW updates is a layer's, not the embedding."""
+
+
 def test_a_step_of_frozen_layers_is_equal_to_the_byte() -> None:
     """Where layers are checkpointed, transformers makes the embedding's output require a gradient: frozen layers are
     recomputed, and that output and its gradient live on, until the next micro-batch's loss takes the name of the last
@@ -96,6 +112,22 @@ def test_a_step_of_frozen_layers_is_equal_to_the_byte() -> None:
     for fields, positions, policy, kernel, batch, recomputed, optimizer, many, seen in POSITIONS:
         fields = fields | {"max_position_embeddings": positions}
         assert seen == live(fields, policy, kernel, batch, recomputed, optimizer, many, 1)
+    for fields, widths, policy, batch, recomputed, optimizer, many, seen in STILL_HEADS:
+        fields = fields | dict(zip(WIDTHS, widths, strict=True)) | {"max_position_embeddings": 128}
+        assert seen == live(fields, policy, "flash", batch, recomputed, optimizer, many, 1, head=True)
+
+
+def test_a_frozen_head_has_no_gradient_no_state_and_no_matmul_for_either() -> None:
+    """Llama 3 8B's head: 128,256 × 4,096 weights and the norm's 4,096."""
+    line, still = "llama3-8b --seq 512", 128_256 * 4096 + 4096
+    held = f"memory {line} --precision bf16-pure --freeze-layers 30"
+    whole, less = (ask_json(f"{held}{more}")["values"] for more in ("", " --freeze-head"))
+    assert whole["memory/gradients"] - less["memory/gradients"] == 2 * still
+    whole, less = (ask_json(f"flops {line}{more}")["values"] for more in ("", " --freeze-head"))
+    assert whole["flops/per_token"] - less["flops/per_token"] == pytest.approx(2 * (still - 4096), rel=1e-3)
+    assert run_line("memory llama3.2-1b --freeze-head").status == 3  # its head is the embedding
+    assert run_line(f"memory {line} --freeze-head --freeze-layers 32").status == 2
+    assert run_line(f"memory {line} --freeze-head --lora-rank 8").status == 2
 
 
 def live(
@@ -107,12 +139,16 @@ def live(
     optimizer: tuple[str, str],
     many: int,
     frozen: int,
+    head: bool = False,
 ) -> tuple[Any, ...]:
     """Return live bytes in the order of STEPS."""
     model = build(config_from("config", Document("config", fields), fields))
     layout = Layout(seq=batch[1], micro=batch[0], micro_batches=many, recompute=recompute)
     found, form = find(optimizer[0])[0], optimizer[1]
-    setup = Setup(implementation_of("hf", model.family), layout, POLICIES[policy], found, form, kernel, frozen=frozen)
+    setup = Setup(
+        implementation_of("hf", model.family), layout, POLICIES[policy], found, form, kernel,
+        frozen=frozen, still_head=head,
+    )  # fmt: skip
     rank = memory.rank_of(prepare(model, setup), 0)
     at = {moment.name: moment for moment in rank.moments}
     after = {moment.name: moment.live for moment in rank.between}

@@ -133,6 +133,7 @@ flops=palm|causal
 framework=deepspeed|torchtitan
 fsdp-version=1
 freeze=vision|projector
+freeze-head=
 freeze-layers=4
 global-batch=64|128
 goodput=0.8

@@ -182,6 +182,7 @@ def test_experts_and_layers_are_counted_apart_in_what_a_layout_needs() -> None:
     ],
 )
 def test_llama_factory_casts_what_it_trains_and_leaves_frozen_layers_as_loaded(arguments: str, policy: str) -> None:
-    """Two of 32 layers by default (LLaMA-Factory src/llamafactory/model/adapter.py, _setup_freeze_tuning)."""
+    """Two of 32 layers by default, not the norm or the head (LLaMA-Factory src/llamafactory/model/adapter.py,
+    _setup_freeze_tuning)."""
     frozen = FACTORY.replace("full", "freeze") % ("meta-llama/Llama-3.1-8B", arguments)
-    assert values(reading(frozen), "freeze-layers", "precision") == [30, policy]
+    assert values(reading(frozen), "freeze-layers", "freeze-head", "precision") == [30, True, policy]

@@ -139,9 +139,10 @@ def trace(
     how: Any,
     many: int,
     frozen: int | None = None,
+    head: bool = False,
 ) -> Any:
     """Return what a step of `many` micro-batches holds, by SEEN; `frozen`: layers that are not trained, nor what is
-    before them."""
+    before them, nor what is after all layers if `head`."""
     cuda_on_meta.KERNEL = kernel
     model = network(fields, precision, kernel)
     if sum(weight.numel() for weight in model.parameters()) != params(reading(fields))["params/total"].value:
@@ -150,6 +151,8 @@ def trace(
         checkpoint(model, every)
     if frozen is not None:
         freeze(model, frozen)
+    if head:
+        freeze_end(model)
     kind, options = OPTIMIZERS[how[0]]
     forms = {"foreach": how[1] == "foreach"} | ({"fused": how[1] == "fused"} if kind is not torch.optim.RMSprop else {})
     if kind is torch.optim.Adadelta:
@@ -208,6 +211,15 @@ def freeze(model: Any, layers: int) -> None:
         part.requires_grad_(False)
 
 
+def freeze_end(model: Any) -> None:
+    """Freeze all that a decoder has outside its embeddings and layers."""
+    body = model.base_model
+    layers = body.h if hasattr(body, "h") else body.layers
+    kept = {id(weight) for part in (layers, body.get_input_embeddings()) for weight in part.parameters()}
+    for weight in model.parameters():
+        weight.requires_grad_(weight.requires_grad and id(weight) in kept)
+
+
 def said(
     fields: dict[str, Any],
     precision: str,
@@ -217,6 +229,7 @@ def said(
     how: Any,
     many: int,
     frozen: int | None = None,
+    head: bool = False,
     dropout: float = 0.0,
 ) -> Any:
     """Return the same as napkin computes it."""
@@ -235,6 +248,7 @@ def said(
         kernel,
         dropout,
         frozen=frozen,
+        still_head=head,
     )
     rank = memory.rank_of(prepare(model, setup), 0)
     at = {moment.name: moment for moment in rank.moments}
@@ -288,10 +302,11 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=6, help="steps of each")
     parser.add_argument("--seed", type=int, nargs="+", default=[0], help="draws: this many steps of each seed")
     parser.add_argument("--freeze", type=int, help="this many first layers, and the embedding, are not trained")
+    parser.add_argument("--freeze-head", action="store_true", help="nor what is after the layers")
     parser.add_argument("--dropout", type=float, default=0.0, help="in classes that have any")
     parser.add_argument("--write", action="store_true", help="keep some equal cases")
     asked = parser.parse_args()
-    if asked.write and (asked.freeze is not None or asked.dropout):
+    if asked.write and (asked.freeze is not None or asked.freeze_head or asked.dropout):
         parser.error("--write keeps steps that train everything, without dropout")
     emulate()
     rows = json.loads(CASES.read_text(encoding="utf-8"))["rows"] if CASES.exists() else []
@@ -301,7 +316,7 @@ def main() -> int:
         errors: list[float] = []
         for seed, number in product(asked.seed, range(asked.cases)):
             dropout = asked.dropout if has_dropout(model_type) else 0.0
-            one = (*case(seed, model_type, number, dropout), asked.freeze)
+            one = (*case(seed, model_type, number, dropout), asked.freeze, asked.freeze_head)
             try:
                 found, expected = trace(*one), said(*one, dropout)
             except NapkinError as problem:

@@ -238,6 +238,7 @@ COMMAND = Command(
         "images",
         "image-tokens",
         *TASKED,
+        "freeze-head",
         "freeze-layers",
         "lora-rank",
         "adapter",

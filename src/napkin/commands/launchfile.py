@@ -65,6 +65,7 @@ NEEDED = frozenset(
         "lora-targets",
         "rollout",
         "adapter",
+        "freeze-head",
         "freeze-layers",
     ]
 )

@@ -44,10 +44,11 @@ def tensor_sizes(step: PreparedStep) -> Iterator[tuple[Number, tuple[int, ...], 
     stack, setup = step.stack, step.setup
     layers: list[Operation] = []
     first, norms_last = setup.implementation.registers_first, setup.implementation.norms_last
-    before = registered(_tables_first(stack.before), first, norms_last=False)
+    before = registered(_tables_first(stack.before), first, norms_last=False) if setup.frozen is None else []
     for layer in stack.layers:
         layers += registered(layer.operations, first, norms_last) * (1 if stack.depth == 1 else 2)
-    after = [op for op in stack.after if not (step.model.tied and op.division() == VOCABULARY)]
+    ends = stack.after if not setup.still_head else ()
+    after = [op for op in ends if not (step.model.tied and op.division() == VOCABULARY)]
     for weight in (one for one in weights_of([*before, *layers, *after]) if one.trained):
         shape = weight.shape if weight.copies == 1 else (weight.copies, *weight.shape)
         yield ceil_div(weight.count, divided(weight, setup.layout)), shape, optimizer_of(weight, setup.optimizer)

@@ -77,12 +77,13 @@ def stack_of_step(model: Model, setup: Setup) -> Stack:
 
 def _frozen(stack: Stack, model: Model, setup: Setup) -> Stack:
     """Return the stack with frozen operations marked."""
-    if setup.implementation.tuning is None and not setup.freezes:
+    if setup.implementation.tuning is None and not setup.freezes and not setup.still_head:
         return stack
     from napkin.operations.trained import (
         adapted_in,
         with_first_trained,
         with_frozen_embedding,
+        with_frozen_end,
         with_frozen_head,
         with_frozen_layers,
     )
@@ -92,6 +93,8 @@ def _frozen(stack: Stack, model: Model, setup: Setup) -> Stack:
         stack = adapted_in(stack, range(FIRST_PROMPTED[tuning.method], stack.depth))
     if model.tied and setup.frozen is not None:
         stack = with_frozen_head(stack)
+    if setup.still_head:
+        stack = with_frozen_end(stack)
     if model.vision is None and len(model.stacks) == 1:
         reach = reach_of_step(model, setup)
         if setup.frozen is not None:
@@ -211,7 +214,7 @@ def reach_of_step(model: Model, setup: Setup) -> Reach:
         return Reach(0, False)
     if tuning is not None and (not tuning.targeted or flat(setup)):
         return Reach(FROZEN_LAYERS.get(tuning.method, 0), False)
-    asked = setup.implementation, setup.frozen, setup.asleep, setup.wakes
+    asked = setup.implementation, setup.frozen, setup.asleep, setup.still_head, setup.wakes
     for known, before, reach in _REACHES:
         if known is model and before == asked:
             return reach

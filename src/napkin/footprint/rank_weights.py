@@ -51,6 +51,8 @@ def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[
         after = replace(after, dense=dense, states=states, frozen=frozen)
         if still_head:
             head, table = after, LocalWeights(0, 0)
+    if setup.still_head:
+        head = after = as_frozen(after, setup)
     seen = _of_tower(model, stack)
     layers = []
     for layer in kinds:

@@ -16,16 +16,19 @@ class Frozen:
                     embedding
     part            of a multimodal model the last one that is frozen: vision, or projector, with it the tower
     wakes           gradients pass through the frozen layers anyway
+    head            what is after the layers, the final norm and the head, is frozen
     """
 
     implementation: Implementation
     layers: int | None = None
     part: str = ""
     wakes: bool = False
+    head: bool = False
 
     @property
     def anything(self) -> bool:
-        return self.implementation.tuning is not None or self.layers is not None or self.part != ""
+        parts = self.layers is not None or self.part != "" or self.head
+        return parts or self.implementation.tuning is not None
 
 
 @record

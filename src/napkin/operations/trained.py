@@ -53,8 +53,9 @@ def as_trained(model: Model, frozen: Frozen) -> Model:
     stacks: list[Stack] = []
     outside = False
     for stack in model.stacks:
-        first = frozen.layers or 0 if stack is model.stacks[-1] else 0
-        found, flows = _stack(stack, frozen, flows, first, frozen.layers is not None, outside)
+        last = stack is model.stacks[-1]
+        first = frozen.layers or 0 if last else 0
+        found, flows = _stack(stack, frozen, flows, first, frozen.layers is not None, outside, last and frozen.head)
         stacks.append(found)
         outside, flows = flows, False  # a decoder's stream begins anew; it reads the encoder's result
     if frozen.layers is not None and model.tied:
@@ -70,6 +71,11 @@ def with_frozen_head(stack: Stack) -> Stack:
     """Return a stack whose head is the embedding that is frozen."""
     after = tuple(replace(op, learning=STILL) if op.role == LM_HEAD else op for op in stack.after)
     return replace(stack, after=after)
+
+
+def with_frozen_end(stack: Stack) -> Stack:
+    """Return a stack of which nothing after the layers is trained."""
+    return replace(stack, after=tuple(replace(op, learning=STILL) for op in stack.after))
 
 
 def with_frozen_embedding(stack: Stack, wakes: bool) -> Stack:
@@ -163,12 +169,13 @@ def with_first_trained(stack: Stack, layers: int) -> Stack:
 
 
 def _stack(
-    stack: Stack, frozen: Frozen, flows: bool, still: int, asleep: bool, outside: bool = False
+    stack: Stack, frozen: Frozen, flows: bool, still: int, asleep: bool, outside: bool = False, ends: bool = False
 ) -> tuple[Stack, bool]:
     """Return a stack as it is trained, and whether a gradient reaches its result.
 
     flows   whether gradients pass on to what is before it      outside  to what it reads of another stack
-    still   this many first layers are frozen                   asleep   so is what is before the layers"""
+    still   this many first layers are frozen                   asleep   so is what is before the layers
+    ends    so is what is after them"""
     before, flows = _operations(stack.before, frozen, asleep, flows, outside)
     flows = flows or frozen.wakes
     runs: list[tuple[int, Layer]] = []
@@ -188,7 +195,7 @@ def _stack(
             runs.append((times, found))
             flows = out
             left, place = left - times, place + times
-    after, flows = _operations(stack.after, frozen, False, flows, outside)
+    after, flows = _operations(stack.after, frozen, ends, flows, outside)
     return stack_of(stack.name, before, runs, after), flows
 
 

@@ -134,6 +134,7 @@ OPTIONS = (
     ),
     flag("quantize-experts", "Quantize the routed experts too"),
     Option("freeze-layers", units.count, "Freeze the embedding and the first N layers", metavar="N"),
+    flag("freeze-head", "Freeze the final norm and the head"),
     Option("freeze", frozen_parts, "Frozen parts: vision, projector", metavar="PART,…"),
     flag("optimizer-in-backward", "Update each weight as soon as its gradient is ready"),
     flag("ema", "Keep an EMA of the weights"),
@@ -179,7 +180,7 @@ ADAPTED = (
     *("lora-rank", "adapter", "adapter-block", "virtual-tokens", "lora-dropout", "lora-targets", "modules-to-save"),
     *("quantized", "quantize-experts"),
 )
-FROZEN = ("freeze-layers", "freeze", *ADAPTED)
+FROZEN = ("freeze-layers", "freeze-head", "freeze", *ADAPTED)
 """The trained part of a model, and the format of the rest."""
 OF_FROZEN = ("quantized", "quantize-experts", "lora-dropout")
 """Options of adapters that do not change what is trained."""

@@ -82,6 +82,7 @@ class Setup:
     woken    the embedding's output requires a gradient although nothing is checkpointed
     asleep   the last part of a multimodal model that is not trained and saves nothing: vision, or projector, with it
              the tower; "": none
+    still_head  the final norm and the head are not trained
     compiled the step runs under torch.compile
     task     the training task            forwards  its passes without gradients
     save     how a sharded state is saved (footprint/saving.py)
@@ -106,6 +107,7 @@ class Setup:
     woken: bool = False
     tower: Implementation = HF
     asleep: str = ""
+    still_head: bool = False
     compiled: bool = False
     task: Task = PRETRAIN
     forwards: tuple[ForwardPass, ...] = ()
@@ -116,7 +118,7 @@ class Setup:
     @property
     def tunes(self) -> bool:
         """Return whether this is fine-tuning: a task, adapters, or frozen layers."""
-        return self.task != PRETRAIN or self.implementation.tuning is not None or self.freezes
+        return self.task != PRETRAIN or self.implementation.tuning is not None or self.freezes or self.still_head
 
     @property
     def freezes(self) -> bool:
@@ -136,7 +138,7 @@ class Setup:
         """Return the model with frozen operations marked and adapters among its operations."""
         from napkin.operations.trained import as_trained  # a large module, which not every question needs
 
-        return as_trained(self.held(model), Frozen(self.implementation, self.frozen, self.asleep, self.wakes))
+        return as_trained(self.held(model), self._frozen(self.wakes))
 
     def passes(self, model: Model) -> Passes:
         """Return the passes of a micro-batch, from which the time of a step and its hardware FLOPs follow."""
@@ -147,8 +149,10 @@ class Setup:
         that requires one. Model FLOPs, and so MFU, count these: they do not depend on recomputation."""
         from napkin.operations.trained import as_trained
 
-        frozen = Frozen(self.implementation, self.frozen, self.asleep)
-        return passes_of(as_trained(self.held(model), frozen), self.forwards)
+        return passes_of(as_trained(self.held(model), self._frozen(False)), self.forwards)
+
+    def _frozen(self, wakes: bool) -> Frozen:
+        return Frozen(self.implementation, self.frozen, self.asleep, wakes, self.still_head)
 
     @property
     def running(self) -> Implementation:

@@ -62,11 +62,14 @@ def read_stored_format(inputs: Inputs, model: Model) -> None:
 def read_frozen(inputs: Inputs, model: Model, implementation: Implementation) -> Frozen:
     """Return what is frozen, and the implementation as it runs the adapters."""
     layers, part = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze") or ""
+    head = inputs.flag("freeze-head")
     if layers is not None:
         _check_freezable(inputs, model, layers)
     if part and model.vision is None:
         raise NapkinError(f"--freeze: {model.name} has no vision tower that napkin knows", "--freeze-layers")
-    return Frozen(_read_adapter(inputs, model, implementation), layers, part)
+    if head:
+        _check_head(inputs, model, layers)
+    return Frozen(_read_adapter(inputs, model, implementation), layers, part, head=head)
 
 
 def read_trained(inputs: Inputs, model: Model, again: Recompute | None = None) -> Model:
@@ -110,6 +113,17 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
         raise Refused(f"--freeze-layers: {model.name}: a part of its head is the embedding", "--lora-rank")
     if model.tied:
         inputs.note("the embedding is frozen with the first layers, and so is the head, which is the same matrix")
+
+
+def _check_head(inputs: Inputs, model: Model, layers: int | None) -> None:
+    """Raise an error if adapters freeze the head already, if nothing else is trained, or if the head is the embedding,
+    which is trained."""
+    if read_whether_adapted(inputs):
+        raise NapkinError("--freeze-head has no effect next to adapters", "they freeze the head; --modules-to-save")
+    if layers == model.stacks[-1].depth:
+        raise NapkinError(f"--freeze-layers {layers:,} and --freeze-head leave nothing to train", "fewer layers")
+    if model.tied and layers is None:
+        raise Refused(f"--freeze-head: {model.name}: its head is the embedding", "--freeze-layers 0 freezes both")
 
 
 def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation) -> Implementation:

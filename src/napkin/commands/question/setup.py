@@ -108,6 +108,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         frozen=frozen.layers,
         tower=_tower(model, implementation),
         asleep=frozen.part,
+        still_head=frozen.head,
         compiled=compiled,
         task=task,
         forwards=read_micro_batches(inputs, (*read_sampled(inputs, model), *read_forwards(inputs, framework))),

@@ -60,6 +60,7 @@ def trained_part(setup: Setup) -> list[str]:
     if setup.frozen is not None:
         frozen.append(f"{setup.frozen} layers frozen" if setup.frozen else "embedding frozen")
     frozen += [{VISION: "tower frozen", PROJECTOR: "tower and projector frozen"}[setup.asleep]] if setup.asleep else []
+    frozen += ["head frozen"] if setup.still_head else []
     task = [setup.task.says] if setup.task.says else []
     return [*task, *adapter, *frozen, *_reference(setup)]
 

@@ -221,6 +221,7 @@ def _setup_of(row: RowFields, stated: _Stated, implementation: Implementation, k
         widths=widths_of(framework.name, Asked(True, stated.precision.compute, origin_of(row))),
         frozen=None if adapted else frozen_layers(row, model),
         asleep="" if adapted else frozen_part(row, model),
+        still_head=not adapted and row.flag("method.freeze_head") is True,
     )
 
 

@@ -69,7 +69,7 @@ token_budget mini_batch tokens_per_gpu_max"""
 """Keys of the layout of fine-tuning that restate others."""
 TUNED_METHOD = """kind lora_rank lora_dropout lora_targets lora_targets_canonical lora_target_parameters quantised
 quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params modules_to_save freeze_vit
-freeze freeze_layers"""
+freeze freeze_layers freeze_head"""
 TUNED_SPEEDS = """tokens_per_second_per_gpu samples_per_second step_seconds gen_seconds logprob_seconds update_seconds
 run_seconds"""
 TUNED_MEMORY = "peak_bytes peak_bytes_per_gpu driver_bytes driver_mib what oom ran card_gib_at_most"

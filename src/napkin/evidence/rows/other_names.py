@@ -72,6 +72,7 @@ PLACES: dict[str, dict[str, str]] = {
         "lora-targets": "method.lora_targets",
         "quantized": "method.quantized",
         "freeze-layers": "method.freeze_layers",
+        "freeze-head": "method.freeze_head",
         "modules-to-save": "method.modules_to_save",
         "prompt-tokens": "rl.prompt_length_mean",
         "response-tokens": "rl.response_length_mean",

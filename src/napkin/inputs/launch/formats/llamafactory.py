@@ -122,7 +122,7 @@ def _freeze(reading: Reading) -> None:
         reading.derive(
             "freeze-layers", total - trained, "freeze_trainable_layers", "model_name_or_path", "finetuning_type"
         )
-    reading.omit("finetuning_type", "also freezes the head and the final norm")
+    reading.derive("freeze-head", True, "finetuning_type")
 
 
 def _quantized(reading: Reading, bits: int) -> None:
@@ -282,7 +282,7 @@ FORMAT = LaunchFormat(
         KeyRule(
             "finetuning_type lora_rank lora_dropout lora_target use_dora additional_target modules_to_save "
             "quantization_bit quantization_method quantization_type double_quantization freeze_trainable_layers",
-            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized freeze-layers",
+            "adapter lora-rank lora-dropout lora-targets modules-to-save quantized freeze-layers freeze-head",
             "LoRA of rank 8 on all linear layers; 4-bit is nf4 with double quantization",
             _adapter,
         ),
