@@ -298,7 +298,7 @@ def page() -> str:
 INTERVALS = """### Intervals
 
 Quantiles of the errors with sources held out, every source weighing the same, over an error to expect: a base, and
-beside it the spread of the constants that the run rests on (those of its chip and of its software, the fewer sources
+in addition the spread of the constants that the run rests on (those of its chip and of its software, the fewer sources
 measured them, the closer to the spread before any did, and that of exposed data-parallel communication, by its share of
 the step), how far apart releases are on mixtures of experts, and the distance to the evidence. Nothing else that is
 known before a run tells how far off it will be: with steps of each source judged by errors of the others, neither the
@@ -319,7 +319,7 @@ the constants that a step rests on. A class of ten sources cannot show better th
 TUNED = """Steps with adapters, quantized weights, short or packed samples (configs/evidence/tuning.yaml), each
 predicted without its source, as tokens a second or seconds of a step. Two constants of the host are fitted to rows
 that wait for it.
-Their intervals are those of other steps, beside what an unknown host, an unknown network or a clock at its lowest
+Their intervals are those of other steps, plus what an unknown host, an unknown network or a clock at its lowest
 voltage adds.
 """
 

@@ -40,8 +40,8 @@ RESIDUALS = {
         "definitions, no accuracy"
     ),
     "torchtitan": (
-        "one share for the cache: the cache beside what other streams keep is 1.09 to 1.16 of what passes in 16 of 19 "
-        "runs. The others come out too low: 70B over tensor-parallel ranks by 9 %, with asynchronous tensor "
+        "one share for the cache: the cache, without what other streams keep, is 1.09 to 1.16 of what passes in 16 of "
+        "19 runs. The others come out too low: 70B over tensor-parallel ranks by 9 %, with asynchronous tensor "
         "parallelism by 4 %; two runs of fully checkpointed layers without tensor parallelism, of September and "
         "October 2025, by 8 and 11 %, as if some 9 bytes a parameter of the head were not counted (before that code "
         "gathered embedding and head one at a time, the same formulas would come out 2 to 4 % too low). "
@@ -316,7 +316,7 @@ far outside as the others.
 {constants}
 What was learned from published runs, source by source: the share with which the formulas' bytes would match each row,
 and how far off a source's rows are (median, p90) with the *other* source's median. The share of 1.16 is
-what torchtitan's first eager run showed, so no row of BLOOM entered its own prediction; that beside other streams is
+what torchtitan's first eager run showed, so no row of BLOOM entered its own prediction; that next to other streams is
 the median of torchtitan's runs.
 
 | share | source | rows | median | quartiles | with the other's |

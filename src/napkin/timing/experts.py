@@ -250,7 +250,7 @@ def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, ro
 
 def shown_exchange(clock: Clock, name: str, exchange: Term, beside: Term) -> Term:
     """Return the seconds of one pass's exchange that nothing hides. Where it runs asynchronously, the other pass of
-    another micro-batch computes beside it for `beside` seconds (arXiv:2412.19437, 3.2.1; NVIDIA/Megatron-LM
+    another micro-batch computes at the same time for `beside` seconds (arXiv:2412.19437, 3.2.1; NVIDIA/Megatron-LM
     megatron/core/pipeline_parallel/combined_1f1b.py); the first forward and the last backward pass have no such
     partner."""
     first = term.divide(f"{name}/alone", ONE, size("micro_batches", clock.layout.micro_batches))

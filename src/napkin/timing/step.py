@@ -156,7 +156,7 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
 
 
 def exposed_share(time: Term) -> Number:
-    """Return the share of a step's seconds that data-parallel communication takes beside the work."""
+    """Return the share of a step's seconds that data-parallel communication takes in addition to the compute."""
     communication = next(part for part in time.parts if part.name == "step/communication")
     exposed = next(part for part in communication.parts if part.name == "step/communication/data")
     share: Number = exposed.value / time.value

@@ -42,7 +42,7 @@ def _degrees_of(row: RowFields) -> tuple[int, int, int, int]:
         stated = [name for name in DEGREES if (row.count(f"layout.{name}") or 1) > 1]
         stated += ["zero"] if row.count("layout.zero", least=0) else []
         if stated:
-            raise NapkinError(f"device_map spreads the layers, beside which {stated[0]} is not understood")
+            raise NapkinError(f"device_map spreads the layers, with which {stated[0]} is not understood")
         return 1, _gpus_of(row) // (row.count("layout.dp") or 1), 1, 1
     tp, pp, ep = (row.count(f"layout.{name}") or 1 for name in ("tp", "pp", "ep"))
     cp, _ = context_ranks(row)

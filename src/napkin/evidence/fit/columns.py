@@ -249,8 +249,8 @@ class Columns:
         return transposed
 
     def exposed(self, values: Floats) -> Floats:
-        """Return the share of each kept row's step that data-parallel communication takes beside the work. values: as
-        `predict` takes them."""
+        """Return the share of each kept row's step that exposed data-parallel communication takes. values: as `predict`
+        takes them."""
         seconds, shares = self.predict(values), np.zeros(len(self.kept))
         for group in self.groups:
             time = self.steps(group, values).time

@@ -54,8 +54,8 @@ quarter of it."""
 SLOT_SPREAD = math.log(2)
 """assumed: σ of ln(rate) of slots that no source describes: half the lanes, or the generation before, halve it."""
 EXPERTS_SPREAD = 0.10
-"""σ of ln t of a mixture of experts beside the model: one configuration measured again, in another release, spreads by
-10 % (21 groups of rows that repeat, 48 degrees of freedom; dense ones by 6 %)."""
+"""σ of ln t of a mixture of experts, on top of the model's: one configuration measured again, in another release,
+spreads by 10 % (21 groups of rows that repeat, 48 degrees of freedom; dense ones by 6 %)."""
 SLOPE = 0.05
 """assumed: mean error of a run at distance 1 from the evidence. No row of the evidence lies as far from the others as a
 new architecture would, so that the rows alone cannot show how errors grow out there."""

@@ -82,7 +82,7 @@ class StepPrediction:
 
     def of_evidence(self, level: float, exposed: float = 0.0) -> tuple[float, Sequence[tuple[float, SeenStep]]]:
         """Return half the width by the errors of published steps alone. exposed: the share of the step that
-        data-parallel communication takes beside the work."""
+        data-parallel communication takes in addition to the compute."""
         return shipped.half_width(self.at, level, self.without, exposed)
 
     def half_width(

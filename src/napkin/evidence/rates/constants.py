@@ -38,7 +38,7 @@ def spreads(without: str = "") -> Mapping[str, float]:
 def own_error_of(at: RunPoint, sigma: Mapping[str, float], exposed: float = 0.0) -> float:
     """Return the mean error from uncertainty about the constants that a run rests on, from σ of their logarithms. A
     chip whose matmuls in 8 or 4 bits were not measured has the constant of 16 bits, with UNSEEN_WIDTH added to its
-    spread. exposed: the share of the step that data-parallel communication takes beside the work."""
+    spread. exposed: the share of the step that data-parallel communication takes in addition to the compute."""
     chip = sigma[matmul_of(at.generation, at.bits)]
     if at.bits < WIDE and (at.generation, at.bits) not in NARROW:
         chip = math.hypot(chip, UNSEEN_WIDTH)

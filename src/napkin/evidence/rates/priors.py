@@ -110,7 +110,7 @@ PRIORS: dict[str, Prior] = {
     "expert_exposed/async": (
         0.2,
         0.50,
-        "assumed: little beside the first and the last exchange; DeepSeek-AI 2024, arXiv:2412.19437, 3.2.1, hides all",
+        "assumed: little but the first and the last exchange; DeepSeek-AI 2024, arXiv:2412.19437, 3.2.1, hides all",
     ),
     "data_exposed": (0.05, 0.50, "assumed: the first bucket and the last"),
     "interference": (0.10, 0.50, "assumed: collectives take multiprocessors and bandwidth"),

@@ -26,8 +26,8 @@ many, of one collective, and of the work for one sequence of a pass of a host th
 SCHEDULED_IN_PYTHON = ("vllm", "tgi")
 """Families of engines whose host loops over all sequences in Python after each pass, while the device waits (vLLM
 v1/core/sched/scheduler.py, update_from_output; TGI server/text_generation_server/models/flash_causal_lm.py,
-generate_token). SGLang's loop runs beside the next pass since 0.4 (lmsys.org/blog/2024-12-04-sglang-v0-4, zero-overhead
-batch scheduler); TensorRT-LLM and llama.cpp have theirs in C++, and gpt-fast has one sequence."""
+generate_token). SGLang's loop overlaps with the next pass since 0.4 (lmsys.org/blog/2024-12-04-sglang-v0-4,
+zero-overhead batch scheduler); TensorRT-LLM and llama.cpp have theirs in C++, and gpt-fast has one sequence."""
 
 
 def rates_on(hardware: Hardware, compute: str, engine: str = UNKNOWN, without: str = "") -> GenerationRates:

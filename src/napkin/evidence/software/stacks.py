@@ -45,7 +45,7 @@ class SoftwareStack:
                     block's last product, which no gradient reads, is dead code (jax-ml/jax jax/_src/ad_checkpoint.py,
                     remat_partial_eval: dce_jaxpr)
     fused_experts   routing, permutation and experts run as few kernels that no host launches one by one
-    async_experts   the experts' exchange runs beside the compute of another micro-batch
+    async_experts   the experts' exchange overlaps with the compute of another micro-batch
     experts_apart   the host handles each expert by itself (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/grouped_linear.py: a cuBLAS call for each on several streams).
                     Elsewhere one kernel runs all (transformers 5 integrations/moe.py: torch._grouped_mm; scattermoe)

@@ -1,4 +1,4 @@
-"""Snowflake Arctic: a dense feed-forward network in each layer, and a mixture of experts beside both branches.
+"""Snowflake Arctic: a dense feed-forward network in each layer, and a mixture of experts in parallel to both branches.
 
 Fields and structure are those of its published code (Snowflake/snowflake-arctic-instruct, configuration_arctic.py and
 modeling_arctic.py).
