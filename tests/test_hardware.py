@@ -34,6 +34,8 @@ PRINTED = [
     ("a100", "peak/fp32", 19.5e12),
     ("a100", "memory_bandwidth", 2.039e12),
     ("a100-40gb", "memory_bandwidth", 1.555e12),
+    ("a100-64gb", "sm_count", 124),  # Turisini et al. 2023, arXiv:2307.16885
+    ("a100-64gb", "memory_bandwidth", 1.64e12),
     ("a100", "link_bandwidth", 300e9),
     ("h100", "peak/bf16", 989.4e12),
     ("h100", "peak/fp8", 1978.9e12),

@@ -167,6 +167,9 @@ def test_another_name_or_spelling_of_the_same_is_read(tmp_path: pathlib.Path, sc
 REFUSED: list[tuple[str, Changes, str]] = [
     ("steps/1", {"layout.micro_bach": 2}, "layout.micro_bach: not read; nearest: micro_batch"),
     ("steps/1", {"layout.frobnicate": 1}, "layout.frobnicate: not read"),
+    ("steps/1", {"layout.dispatcher": "pigeons"}, "layout.dispatcher: pigeons is not known"),
+    ("steps/1", {"layout.graphs": "most"}, "layout.graphs: most is not known"),
+    ("steps/1", {"layout.expert_imbalance": 0.5}, "layout.expert_imbalance: 0.5 is out of range"),
     ("steps/1", {"hardware.power_limit_w": 250}, "hardware.power_limit_w: not read"),
     (
         "steps/1",

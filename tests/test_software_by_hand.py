@@ -179,6 +179,24 @@ def test_whose_kernels_mask_and_clamp(stack: str, dtype: str, kernel: str, maske
     assert (used["masked_backward"], used["clamps_apart"]) == (masked, clamped)
 
 
+@pytest.mark.parametrize(
+    ("stack", "dispatcher", "constant"),
+    [
+        ("fsdp-compiled", "", "dispatch/copies"),  # torchtitan: all_to_all_single
+        ("fsdp-compiled", "once", "dispatch"),  # its expert_parallel_comm_backend deepep
+        ("megatron-core", "", "dispatch"),
+        ("megatron-core", "copies", "dispatch/copies"),  # --moe-token-dispatcher-type alltoall
+    ],
+)
+def test_what_takes_tokens_to_their_experts(stack: str, dispatcher: str, constant: str) -> None:
+    software = stacks.dispatched(stack, dispatcher)
+    used = constant_names(
+        machine(hardware.find("H100 SXM"), "bf16"), software, "cudnn", "rdma", SYNCHRONOUS, "", False, ()
+    )
+    assert used["dispatch"] == constant
+    assert software.sends_copies == (constant == "dispatch/copies")
+
+
 def test_matmuls_in_4_bits_have_their_own_peak() -> None:
     """NVIDIA's datasheets, dense: GB200 10 and 5 PFLOP/s in 4 and 8 bits, GB300 15 and 5, three times as fast."""
     found = {

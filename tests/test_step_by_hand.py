@@ -465,6 +465,7 @@ TOGETHER: dict[str, Any] = {
     "cp": (1, 1, 2, 1, 1, 1), "ep": (1, 2, 4, 1, 2, 8), "zero": (0, 1, 3, 2, 1, 3), "flash": (1, 1, 0, 1, 0, 1),
     "sequence_parallel": (0, 1, 1, 0, 0, 1), "layers_recomputed": (0, 1, 0, 0.5, 1, 0),
     "low": (0, 0, 0, 1, 1, 0), "shards": (0, 0, 8, 0, 0, 4), "gathers_inputs": (0, 1, 0, 0, 0, 1),
+    "sends_copies": (0, 1, 1, 0, 1, 0),
     "one_hot": (0, 1, 0, 1, 0, 0), "expert_load": (1, 1.5, 1, 1, 2, 1), "experts_recomputed": (0, 0, 1, 0, 1, 0),
 }  # fmt: skip
 

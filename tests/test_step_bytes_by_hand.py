@@ -357,6 +357,15 @@ def test_all_to_all_between_nodes() -> None:
     assert found["step/communication/expert"] == pytest.approx(L * 2 * 2 * T * (1 - 0.5**2) * H * 2)
 
 
+def test_all_to_all_between_nodes_of_each_copy() -> None:
+    """The same where NCCL's all-to-all sends a token to each of its 2 experts by itself: half of these lie in the other
+    node. Inside a node it sends as many bytes."""
+    found = parts(MOE, {"link": 1e30}, ep=16, dp=16, sends_copies=1)
+    assert found["step/communication/expert"] == pytest.approx(L * 2 * 2 * T * K / 2 * H * 2)
+    inside = [parts(MOE, ep=4, dp=4, sends_copies=on)["step/communication/expert"] for on in (0, 1)]
+    assert inside[0] == inside[1] > 0
+
+
 def test_ranks_that_share_an_expert_gather_its_tokens() -> None:
     """etp 2: what the all-to-all brought is gathered from the other rank, and what comes out is scattered."""
     alone = parts(MOE, ep=2, dp=4)["step/communication/expert"]

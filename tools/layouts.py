@@ -13,7 +13,7 @@ from pathlib import Path
 
 from napkin.architectures import implementation_of
 from napkin.errors import NapkinError
-from napkin.evidence.fit.columns import UNSTATED_VOCABULARY
+from napkin.evidence.fit.columns import UNSTATED_VOCABULARY, software_of
 from napkin.evidence.fit.generic import decoder
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.machines import machine
@@ -45,7 +45,7 @@ LEAST, DETAILED = 16, 128
 
 def layout_of(row: StepRow) -> Layout:
     """Return the published layout; what a row leaves open follows its software."""
-    stack = stacks.stack(row.stack)
+    stack = software_of(row)
     zero = stack.zero if row.zero is None else row.zero
     sp = stack.sequence_parallel if row.sp is None else row.sp
     assert row.micro_batch
@@ -138,7 +138,7 @@ def placed(row: StepRow) -> Placed | None:
     card = hardware.find(row.chip)
     if policy.compute == "bf16" and "bf16" not in card.peaks:
         policy = POLICIES["fp16-mixed"]
-    stack = stacks.stack(row.stack)
+    stack = software_of(row)
     at = machine(card, policy.compute, row.network, row.node)
     layout = layout_of(row)
     optimizer, _ = optimizer_names.find("adamw")

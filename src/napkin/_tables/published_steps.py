@@ -38,7 +38,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     'fms-acceleration': {'name': 'fms-acceleration', 'titles': ['fms-acceleration benchmark'], 'pages': ['fms-acceleration benchmark (a100_80gb.csv)', 'fms-acceleration benchmark (a100_80gb_liger.csv)', 'fms-acceleration benchmark, mixtures of experts', 'fms-acceleration benchmark, padding-free and multipack on orca-math']},
     'llama-factory': {'name': 'LLaMA-Factory', 'titles': ['LLaMA-Factory wiki'], 'pages': ['LLaMA-Factory wiki, Performance comparison']},
     'ms-swift': {'name': 'ms-swift', 'titles': ['ms-swift example scripts'], 'pages': ['ms-swift example scripts, header comments']},
-    'automodel': {'name': 'NVIDIA NeMo AutoModel', 'titles': ['NVIDIA NeMo AutoModel'], 'pages': ['NVIDIA NeMo AutoModel performance summary, LoRA', 'NVIDIA NeMo AutoModel performance summary, pre-training'], 'layout': {'stack': 'fsdp-compiled'}, 'hardware': {'network': 50000000000}},
+    'automodel': {'name': 'NVIDIA NeMo AutoModel', 'titles': ['NVIDIA NeMo AutoModel'], 'pages': ['NVIDIA NeMo AutoModel performance summary, LoRA', 'NVIDIA NeMo AutoModel performance summary, pre-training'], 'layout': {'stack': 'fsdp-compiled', 'dispatcher': 'deepep'}, 'hardware': {'network': 50000000000}},
     'moe-zoo': {'name': 'Megatron MoE Model Zoo', 'titles': ['Megatron MoE Model Zoo'], 'pages': ['Megatron MoE Model Zoo, best practices'], 'layout': {'stack': 'megatron-core'}, 'hardware': {'network': 50000000000}, 'convention': {'rule': 'causal'}},
     'qwen': {'name': 'Qwen README', 'titles': ['Qwen README, Profiling'], 'pages': ['Qwen README, Profiling of Memory and Speed']},
     'internlm': {'name': 'InternLM', 'titles': ['InternLM training performance'], 'pages': ['InternLM training performance']},

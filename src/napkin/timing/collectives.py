@@ -60,3 +60,10 @@ def distinct_nodes(name: str, ranks: Term, together: Term, choices: Term) -> Ter
     missed = term.subtract(f"{name}/missed_once", ONE, term.divide(f"{name}/one_of", ONE, nodes))
     hit = term.subtract(f"{name}/hit", ONE, term.power(f"{name}/missed", missed, choices))
     return term.multiply(name, term.subtract(f"{name}/others", nodes, ONE), hit)
+
+
+def copies_to_others(name: str, ranks: Term, together: Term, choices: Term) -> Term:
+    """Return how many of a token's `choices` experts are in other nodes, spread evenly over N nodes, `together` of the
+    ranks in each: choices · (1 − 1/N)."""
+    nodes = term.largest(f"{name}/nodes", term.divide(f"{name}/exact", ranks, together), ONE)
+    return term.multiply(name, choices, gathered(f"{name}/elsewhere", nodes))

@@ -8,7 +8,7 @@ from napkin.elementwise import holds_for_all, where
 from napkin.operations.facts import RoutedExperts
 from napkin.term import Term
 from napkin.timing.clock import BYTE, ONE, STACK, TWO, WIDE_BYTES, Clock, size
-from napkin.timing.collectives import distinct_nodes, in_one_node
+from napkin.timing.collectives import copies_to_others, distinct_nodes, in_one_node
 
 THREE = term.constant("3", 3)
 GATED_BYTES, PLAIN_BYTES = (6, 10), (4, 6)
@@ -223,9 +223,9 @@ def grouping(clock: Clock, name: str, local: Term) -> Term:
 
 
 def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, routed: Term) -> Term:
-    """Return the seconds of dispatch and combine: the slower of link and network, with a token sent once to each node.
-    Ranks that share an expert all-gather its tokens after the all-to-all, and reduce-scatter the outputs before the
-    return."""
+    """Return the seconds of dispatch and combine: the slower of link and network, with a token sent once to each node
+    or, by an all-to-all of its copies, once to each of its experts there. Ranks that share an expert all-gather its
+    tokens after the all-to-all, and reduce-scatter the outputs before the return."""
     group = clock.groups.experts
     ep, top_k = group.ranks, size(f"{name}/top_k", op.top_k)
     sent = term.choose("bytes_sent", clock.low, NARROW_BYTES, WIDE_BYTES)
@@ -237,7 +237,12 @@ def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, ro
     together = in_one_node("experts_ranks_of_a_node", ep, clock.node, group.stride)
     others = term.subtract("other_ranks_of_a_node", ONE, term.divide("own_share", ONE, together))
     near = term.divide(f"{name}/near", term.multiply(f"{name}/near/bytes", routed, others, TWO, one_way), clock.link)
-    nodes = distinct_nodes(f"{name}/nodes", ep, together, top_k)
+    nodes = term.choose(
+        f"{name}/sent_to",
+        term.leaf("sends_copies", clock.layout.sends_copies, "1", term.TRUE, "1: to each of its experts by itself"),
+        copies_to_others(f"{name}/copies", ep, together, top_k),
+        distinct_nodes(f"{name}/nodes", ep, together, top_k),
+    )
     far = term.divide(f"{name}/far", term.multiply(f"{name}/far/bytes", per_rank, nodes, TWO, one_way), clock.network)
     sharing = term.subtract("ranks_sharing", clock.groups.expert_tensor.ranks, ONE)
     shared = term.divide(

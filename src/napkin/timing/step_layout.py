@@ -45,6 +45,7 @@ class StepLayout:
     exchanges           1 where context-parallel ranks exchange heads for tokens, in place of passing keys and values on
     etp                 ranks over which each expert's width is divided
     expert_load         rows of the experts on the fullest rank, over those of tokens that spread evenly
+    sends_copies        1 where the all-to-all takes a token to each of its experts by itself, 0 where once to each node
     one_hot             1 where matmuls with one-hot masks, over a sequence's tokens and all slots, take tokens to their
                         experts and back
     gathers_layers, gathers_adapters, gathers_modules
@@ -107,6 +108,7 @@ class StepLayout:
     exchanges: Number = 0
     etp: Number = 1
     expert_load: Number = 1
+    sends_copies: Number = 0
     one_hot: Number = 0
     gathers_layers: Number = 0
     gathers_adapters: Number = 0

@@ -58,9 +58,14 @@ def structure(dims: PrintedDecoder) -> Structure:
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
 
 
+def software_of(row: StepRow) -> stacks.SoftwareStack:
+    """Return the software stack of a row, with the dispatcher of experts' tokens that it states."""
+    return stacks.dispatched(row.stack or stacks.UNKNOWN, row.dispatcher, "stack")
+
+
 def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
     """Return the layout of a row's step; what it does not state is the default of its software."""
-    stack = stacks.stack(row.stack or stacks.UNKNOWN)
+    stack = software_of(row)
     batch = row.global_batch or 1
     micro = min(micro, max(1.0, batch / row.dp))
     sp = stack.sequence_parallel if row.sp is None else row.sp
@@ -100,7 +105,9 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         reduces_tensors=1 if stack.reduces_tensors else 0,
         gathers_again=1 if zero >= 3 else 0,
         exchanges=1 if row.exchanges else 0,
-        expert_load=row.capacity or 1,
+        etp=row.etp,
+        expert_load=row.capacity or (row.imbalance if row.ep > 1 else 1),
+        sends_copies=1 if stack.sends_copies else 0,
         one_hot=1 if stack.masks_experts and row.capacity else 0,
         idle=IDLE.get(row.schedule, 1),
     )
@@ -196,7 +203,7 @@ class Columns:
                 self.why[row.id] = row.why
                 continue
             try:
-                stack = stacks.stack(row.stack or stacks.UNKNOWN, "stack")
+                stack = software_of(row)
                 compute = POLICIES[row.policy].compute
                 card = hardware.find(row.chip)
                 if compute in ("bf16", "fp16") and compute not in card.peaks:
@@ -293,7 +300,7 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
     )
     plan: dict[str, Any] = {form: getattr(first.plan, form) for form in _FORMS}
     plan |= _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
-    software = [stacks.stack(one.row.stack or stacks.UNKNOWN) for one in members]
+    software = [software_of(one.row) for one in members]
     copies = np.array([one.row.gpus > 1 and s.copies_shards for one, s in zip(members, software, strict=True)])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),

@@ -32,10 +32,12 @@ from napkin.evidence.rows.words import (
     PRECISIONS,
     SHARDERS,
     STACK_WORDS,
+    graphs_named,
     library_of,
     timed_kernel,
 )
 from napkin.inputs.hardware import RACK
+from napkin.options.training import WHOLE
 from napkin.training.framework import FSDP
 from napkin.training.precision import POLICIES
 from napkin.training.trainers import TRAINERS
@@ -48,6 +50,7 @@ def of_step(row: RowFields) -> Facts:
     layout["stack"] = stack
     layout["attention"] = kernel = _kernel_of(row, stack)
     layout["newer_attention"] = _newer_kernel(row, kernel)
+    layout["dispatcher"] = row.text("layout.dispatcher") or _dispatcher(row)
     layout |= _recomputed_in_time(row) | _micro_batch_of(row)
     precision = row.text("layout.precision")
     if not row.text("layout.policy"):
@@ -106,6 +109,15 @@ def _stack(row: RowFields) -> str:
         return said
     found = stack_of(row)
     return found if found or not said else FSDP[bool(row.flag("layout.compile"))]
+
+
+AUTOMODEL = "automodel"
+"""Its benchmarks dispatch by DeepEP (NVIDIA-NeMo/Automodel docs/performance-summary.mdx, Kernel Optimizations)."""
+
+
+def _dispatcher(row: RowFields) -> str:
+    """Return what takes tokens to their experts, where the words of a row's software say it; "" if not."""
+    return "deepep" if any(word in words_of_source(row) for word in ("deepep", "hybridep", AUTOMODEL)) else ""
 
 
 TITAN = "torchtitan"
@@ -178,10 +190,14 @@ def stack_of(row: RowFields) -> str:
     return found
 
 
+RELEASE = re.compile(r"\b(?:container|nemo)[ :/]+(\d\d)\.(\d\d)")
+"""The year and month of one of NVIDIA's containers: `container 26.06`, `nvcr.io/nvidia/nemo:26.06`."""
+
+
 def edition(stack: str, words: str, row: RowFields) -> str:
     """Return the edition of Megatron's core by the release of a container that the words name and the row's precision,
     or of its stack for MLPerf by the round; today's if they name none."""
-    release = re.search(r"container (\d\d)\.(\d\d)", words)
+    release = RELEASE.search(f"{words} {row.text('layout.versions').lower()}")
     round_of = re.search(r"mlperf training v(\d)\.(\d)", words)
     if stack == "megatron-mlperf":
         return f"{stack}-2023" if round_of and (int(round_of[1]), int(round_of[2])) < CUDNN_9_4_MLPERF else stack
@@ -189,7 +205,8 @@ def edition(stack: str, words: str, row: RowFields) -> str:
         return stack
     found = (int(release[1]), int(release[2]))
     policy = row.text("layout.policy") or policy_of(row.text("layout.precision"))
-    if found >= FUSED_EXPERTS and policy == "mxfp8-mixed" and is_joined(row):
+    captured = graphs_named(row.text("layout.graphs")) in ("", WHOLE)
+    if found >= FUSED_EXPERTS and policy == "mxfp8-mixed" and captured and is_joined(row):
         return f"{stack}-2026"
     return f"{stack}-2024" if found < CUDNN_9_4 else stack
 

@@ -162,7 +162,7 @@ def _of_kernels(stack: SoftwareStack, loss: str, autocast: bool) -> dict[str, st
         "expert_bias_bytes": f"expert_bias_bytes/{routed}",
         "clamps_apart": "one" if stack.clamps_apart and not stack.fused_experts else "zero",
         "permutation_bytes": f"permutation_bytes/{routed}",
-        "dispatch": "dispatch",
+        "dispatch": f"dispatch{'/copies' if stack.sends_copies else ''}",
     }
 
 

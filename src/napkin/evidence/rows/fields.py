@@ -11,14 +11,15 @@ from napkin.inputs.load import printable
 
 BOTH = """tp pp dp cp ulysses ep vp sp zero fsdp fsdp_group fsdp_shards micro_batch global_batch batch_tokens grad_accum
 schedule recompute recompute_kind policy precision attention optimizer method compile chunked_cross_entropy stack
-framework framework_version optimizer_offload capacity_factor"""
+framework framework_version optimizer_offload capacity_factor etp
+expert_imbalance"""
 """Fields of a layout that affect memory and time."""
 BYTES = """quantization lora_rank lora_targets layer_kernels optimizer_in_backward packed pp_partition accumulation
 recipe_defaults loss_form"""
 """Fields that affect only memory, or restate other fields for it."""
-DROPS = """dropout etp gradient_accumulation_fusion"""
+DROPS = """dropout gradient_accumulation_fusion"""
 """Fields that affect memory, and time as well, which does not read them."""
-SECONDS = """async_tp async_ep graphs whole_run fsdp_mixed_precision"""
+SECONDS = """async_tp async_ep dispatcher graphs whole_run fsdp_mixed_precision"""
 """Fields that affect only the time of a step."""
 PARTS_OF_TIME = """recompute_layers recompute_matmuls gradient_dtype scaling newer_attention"""
 """Fields that affect the time and whose bytes are unknown."""

@@ -46,6 +46,7 @@ TRAINED = {
     "graphs": "layout.graphs",
     "capacity-factor": "layout.capacity_factor",
     "etp": "layout.etp",
+    "expert-imbalance": "layout.expert_imbalance",
     "optimizer-in-backward": "layout.optimizer_in_backward",
     "model": "model.name",
     "mfu": "measured.mfu",

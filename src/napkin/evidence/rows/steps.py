@@ -12,8 +12,8 @@ from napkin.evidence.rows.optimizers import name_of
 from napkin.evidence.rows.printed import Measured, PrintedDecoder, measured, printed_decoder
 from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.rows.words import FSDP, HYBRID, SCHEDULES, schedule_named
-from napkin.evidence.software.stacks import STACKS
+from napkin.evidence.rows.words import FSDP, HYBRID, SCHEDULES, dispatcher_named, graphs_named, schedule_named
+from napkin.evidence.software.stacks import COPIES, ONCE, STACKS
 from napkin.options.training import GRAPHS
 from napkin.record import record
 from napkin.training import optimizers
@@ -40,6 +40,7 @@ class StepRow:
     gradient_bytes     bytes of a gradient element as it is reduced, where the row itself decides
     attention          its kernel, "" for the software's own
     newer_attention    that of a later release of the software, where the row leaves the release open
+    imbalance          tokens of the fullest expert-parallel rank over the mean
     hosts              the host updates the optimizer's states, by a fused kernel
     judges             whether no constant is learnt from it: it only judges the intervals
     why                what is missing for a prediction, if anything is"""
@@ -61,6 +62,7 @@ class StepRow:
     cp: int
     exchanges: bool
     ep: int
+    etp: int
     dp: int
     micro_batch: float | None
     global_batch: float | None
@@ -79,7 +81,9 @@ class StepRow:
     loss: str
     async_tp: bool
     async_ep: bool | None
+    dispatcher: str
     graphs: str
+    imbalance: float
     capacity: float
     rowwise: bool
     schedule: str
@@ -138,7 +142,10 @@ def step_row(row: RowFields) -> StepRow:
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
         async_tp=bool(row.flag("layout.async_tp")),
         async_ep=row.flag("layout.async_ep"),
-        graphs=row.text("layout.graphs"),
+        dispatcher=dispatcher_named(row.text("layout.dispatcher")),
+        graphs=graphs_named(row.text("layout.graphs")),
+        etp=row.count("layout.etp") or 1,
+        imbalance=row.number("layout.expert_imbalance", 1.0) or 1.0,
         capacity=row.positive("layout.capacity_factor") or 0.0,
         rowwise=row.text("layout.scaling") == "rowwise",
         schedule=schedule_named(row.text("layout.schedule")),
@@ -241,8 +248,10 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
         return f"layout.fsdp: {fsdp[:40]} is not known"
     if optimizer and optimizer not in optimizers.OPTIMIZERS:
         return f"the optimizer {optimizer[:40]} is not known"
-    if (graphs := row.text("layout.graphs")) and graphs not in GRAPHS:
+    if (graphs := graphs_named(row.text("layout.graphs"))) and graphs not in GRAPHS:
         return f"layout.graphs: {graphs[:40]} is not known"
+    if (dispatcher := dispatcher_named(row.text("layout.dispatcher"))) not in ("", ONCE, COPIES):
+        return f"layout.dispatcher: {dispatcher[:40]} is not known"
     schedule = schedule_named(row.text("layout.schedule"))
     if schedule and schedule not in SCHEDULES.values():
         return f"the pipeline's schedule {schedule[:40]} is not modeled"

@@ -6,8 +6,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from napkin.evidence.software.stacks import COPIES, ONCE
+from napkin.options.training import NO_GRAPHS, PARTS, WHOLE
 from napkin.training.versions import is_before, is_since
 
+DISPATCHERS: tuple[tuple[str, str], ...] = (
+    ("deepep", ONCE),
+    ("hybridep", ONCE),
+    ("flex", ONCE),
+    ("alltoall", COPIES),
+    ("standard", COPIES),
+)
+"""Words for what takes tokens to their experts, without their dashes and spaces: Megatron-LM's
+--moe-token-dispatcher-type and --moe-flex-dispatcher-backend, torchtitan's expert_parallel_comm_backend."""
 DEEPSPEED = "deepspeed"
 """A word that names Megatron-DeepSpeed next to Megatron's, else what divides a model of PyTorch's own layers."""
 STACK_WORDS: tuple[tuple[str, str], ...] = (
@@ -47,6 +58,7 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("nanogpt", "fsdp-compiled"),
     ("olmo", "fsdp-compiled"),
     ("torchtitan", "fsdp-compiled"),
+    ("prime-rl", "fsdp-compiled"),  # its trainer compiles each block (src/prime_rl/trainer/model.py, apply_compile)
     ("fsdp", "fsdp-compiled"),
     ("torchtune", "fsdp-compiled"),
     ("lora", "fsdp-eager"),
@@ -97,6 +109,13 @@ counts: a library is listed before those that it is built on."""
 def library_of(words: str) -> str:
     """Return the library of fine-tuning that a framework's words name, "" if none."""
     return _named(words, LIBRARIES)
+
+
+def dispatcher_named(words: str) -> str:
+    """Return the dispatcher that words name (stacks.py, ONCE and COPIES); "" for none, the words if they name no known
+    one."""
+    plain = re.sub(r"[-_ ]+", "", words.lower())
+    return next((found for spelling, found in DISPATCHERS if spelling in plain), words)
 
 
 PROGRAMS = (("lit-?gpt", "litgpt"),)
@@ -272,6 +291,21 @@ def schedule_named(words: str) -> str:
     """Return the pipeline schedule that words name; unknown words as they are."""
     said = words.strip().lower()
     return SCHEDULES.get(re.sub(r"[-_ ]+", " ", said), said)
+
+
+CAPTURES = {
+    **dict.fromkeys(("full", "full iteration", "whole iteration"), WHOLE),
+    **dict.fromkeys(("partial", "transformer engine", "local"), PARTS),
+    **dict.fromkeys(("off", "disabled"), NO_GRAPHS),
+}
+"""Spellings of what CUDA graphs capture, with a blank for hyphens and underscores, Megatron-LM's cuda_graph_impl and
+cuda_graph_scope among them (megatron/core/transformer/transformer_config.py)."""
+
+
+def graphs_named(words: str) -> str:
+    """Return what words say that CUDA graphs capture (options/training.py, GRAPHS); unknown words as they are."""
+    said = words.strip().lower()
+    return CAPTURES.get(re.sub(r"[-_ ]+", " ", said), said)
 
 
 FULL_TRAINING = (

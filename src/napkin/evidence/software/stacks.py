@@ -51,6 +51,11 @@ class SoftwareStack:
                     Elsewhere one kernel runs all (transformers 5 integrations/moe.py: torch._grouped_mm; scattermoe)
     clamps_apart    kernels of their own clamp gate and up of experts (timing/experts.py, CLAMPED_FORWARD), unless they
                     are fused. What other software does for each element is in its factor of elementwise kernels
+    sends_copies    an all-to-all of NCCL takes a token to each of its experts by itself, after the counts of all ranks
+                    have reached the host (pytorch/torchtitan torchtitan/models/common/token_dispatcher.py,
+                    AllToAllTokenDispatcher; deepspeedai/DeepSpeed deepspeed/moe/sharded_moe.py, _AllToAll). Elsewhere
+                    kernels of their own send it once to each node (deepseek-ai/DeepEP; NVIDIA/Megatron-LM
+                    megatron/core/transformer/moe/fused_a2a.py)
     masks_experts   experts with a capacity get their tokens, and give them back, by matmuls with one-hot masks over the
                     tokens of a sequence and all slots (AI-Hypercomputer/maxtext src/maxtext/layers/moe.py,
                     dense_matmul: "BSM,BSEC -> EBCM" and "EBCM,BSEC -> BSM")
@@ -94,6 +99,7 @@ class SoftwareStack:
     async_experts: bool = False
     experts_apart: bool = False
     clamps_apart: bool = False
+    sends_copies: bool = False
     masks_experts: bool = False
     fused_casts: bool = False
     fused_chains: bool = False
@@ -179,6 +185,7 @@ STACKS = {
             zero=1,
             attention="eager",
             selective="attention",
+            sends_copies=True,
         ),
         MEGATRON_CORE,
         replace(
@@ -211,6 +218,7 @@ STACKS = {
             stops_early=True,
             copies_shards=True,
             zero=3,
+            sends_copies=True,
         ),
         SoftwareStack(
             "fsdp-compiled",
@@ -222,6 +230,7 @@ STACKS = {
             stops_early=True,
             copies_shards=True,
             zero=3,
+            sends_copies=True,
         ),
         SoftwareStack(
             "xla",
@@ -243,6 +252,8 @@ STACKS = {
         SoftwareStack("nanotron", "nanotron", zero=1, reduces_tensors=True),
     )
 }
+ONCE, COPIES = "once", "copies"
+"""Dispatchers: a token goes once to each node, or to each of its experts by itself."""
 UNKNOWN = "unknown"
 """An unknown stack: the middle of the known ones, with their spread."""
 
@@ -258,3 +269,10 @@ def stack(name: str, where: str = "--stack") -> SoftwareStack:
         hint = did_you_mean(key, known) or f"one of {', '.join(known)}"
         raise NapkinError(f"{where}: unknown stack {name[:60]!r}", hint)
     return STACKS[key]
+
+
+def dispatched(name: str, dispatcher: str, where: str = "--stack") -> SoftwareStack:
+    """Return the stack of that name with the dispatcher of experts' tokens that a run states: ONCE, COPIES, or "" for
+    its own."""
+    found = stack(name, where)
+    return replace(found, sends_copies=dispatcher == COPIES) if dispatcher else found
