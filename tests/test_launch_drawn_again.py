@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from napkin.errors import Refused
 from napkin.inputs.launch.read import read_launch, reading_of
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.syntax import source_of
@@ -207,3 +208,42 @@ def test_linguas_model_is_metas_and_its_layers_stay_gathered() -> None:
     assert [one.key for one in of(LINGUA.format(again="false", more="", model=", n_future_head: 3")).refused] == [
         "model.n_future_head"
     ]
+
+
+def test_ranks_that_exchange_heads_are_told_from_those_that_pass_keys(napkin: Napkin, tmp_path: Path) -> None:
+    """verl/utils/ulysses.py; a trainer on FSDP has no ring, so a run with one of the two words only is answered."""
+    line = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen3-8B "
+        "actor_rollout_ref.actor.ulysses_sequence_parallel_size=4 actor_rollout_ref.actor.ppo_mini_batch_size=64 "
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 data.max_prompt_length=1024 "
+        "data.max_response_length=3072 actor_rollout_ref.rollout.n=4 trainer.n_gpus_per_node=8 trainer.nnodes=1\n"
+    )
+    assert values(of(line, "run.sh"), "cp", "ulysses") == [4, 4]
+    script = tmp_path / "run.sh"
+    script.write_text(line)
+    outcome = napkin(f"memory --from {script} --hardware h200")
+    assert outcome.status == 0
+    assert "Ulysses 4" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("switches", "expected"),
+    [
+        ("param_offload=True optimizer_offload=False", [None, "parameters"]),
+        ("param_offload=True optimizer_offload=True", ["optimizer,parameters", None]),
+        ("param_offload=False optimizer_offload=True", ["optimizer", None]),
+    ],
+)
+def test_verls_optimizer_stays_where_only_parameters_leave(switches: str, expected: list[Any]) -> None:
+    block = "actor_rollout_ref.actor.fsdp_config"
+    keys = " ".join(f"{block}.{one}" for one in switches.split())
+    found = of(f"python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo {keys}", "run.sh")
+    assert values(found, "offload", "rollout-offload") == expected
+
+
+def test_generation_with_megatrons_options_is_no_training() -> None:
+    text = "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --bf16: true\n"
+    text += "  --micro-batch-size: 1\n  --seq-length: 64\n"
+    assert of(text).format.name == "megatron-lm"
+    with pytest.raises(Refused, match="generation, not of training"):
+        of(text + "  --num-tokens-to-generate: 30\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import flag, product, whole
@@ -165,3 +165,13 @@ def refuse_prediction(reading: Reading) -> None:
     """Refuse a run of a Hugging Face program that predicts and does not train."""
     if reading.read("do_predict", flag) and not reading.read("do_train", flag):
         reading.refuse("do_predict", "do_predict without do_train: no training step is run")
+
+
+def take_heads_exchanged(reading: Reading, keys: str, read: Callable[[object], int | None] = whole) -> None:
+    """Read context-parallel ranks that exchange heads for tokens, as Ulysses does.
+
+    keys  spellings, separated by |
+    """
+    ranks = reading.take("cp", keys, read)
+    if ranks and ranks > 1:
+        reading.inputs["ulysses"] = reading.inputs["cp"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from napkin.inputs.launch.checks import check_batch, check_gpus, take_environment, take_machine
+from napkin.inputs.launch.checks import check_batch, check_gpus, take_environment, take_heads_exchanged, take_machine
 from napkin.inputs.launch.hf.accelerate_line import ask_sharding, take_accelerate
 from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.reading import Reading
@@ -91,7 +91,7 @@ def take_layout(reading: Reading) -> None:
         reading.ask("zero", "fsdp")
     elif not take_accelerate(reading):
         ask_sharding(reading)
-    reading.take("cp", "sequence_parallel_size", whole)
+    take_heads_exchanged(reading, "sequence_parallel_size")
     tp = reading.read("deepspeed_autotp_size", degree)
     if tp:
         reading.put("tp", tp, "deepspeed_autotp_size")

@@ -173,6 +173,11 @@ NEIGHBORS = (
         RECIPE,
     ),
     Neighbor(
+        "Megatron-LM's configuration of generation, not of training",
+        _holds("num_tokens_to_generate|inference_dynamic_batching_buffer_size_gb", "num_layers|use_checkpoint_args"),
+        RECIPE,
+    ),
+    Neighbor(
         "a launch line that converts a checkpoint, not of training",
         lambda source: source.has_any(*CONVERTS) or any(CONVERTER.search(one) for one in source.command),
         RECIPE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.checks import check_gpus
+from napkin.inputs.launch.checks import check_gpus, take_heads_exchanged
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import A
 from napkin.inputs.launch.source import LaunchFile
@@ -111,16 +111,18 @@ def _take_fsdp(reading: Reading) -> None:
         reading.refuse(policy, "weights and states stay on the host in the update too, which is not modeled for verl")
     _take_offload(reading, block)
     cuts = (f"{A}.", f"{A}.fsdp_config.", "engine.", "")
-    reading.take("cp", "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts), whole)
+    take_heads_exchanged(reading, "|".join(f"{cut}ulysses_sequence_parallel_size" for cut in cuts))
 
 
 def _take_offload(reading: Reading, block: str) -> None:
-    """Read what the host holds while the actor does not train; parameters take their gradients with them."""
+    """Read what the host holds while the actor does not train; parameters take their gradients with them. Without the
+    optimizer they leave the GPU while the engine generates, and its states stay (workers/fsdp_workers.py)."""
     keys = {"parameters": f"{block}.param_offload", "optimizer": f"{block}.optimizer_offload"}
     away = [word for word, key in keys.items() if reading.read(key, flag)]
-    if away:
-        what = sorted({*away, "optimizer"} if "parameters" in away else set(away))
-        reading.put("offload", ",".join(what), *keys.values())
+    if away == ["parameters"]:
+        reading.put("rollout-offload", "parameters", *keys.values())
+    elif away:
+        reading.put("offload", ",".join(sorted(away)), *keys.values())
 
 
 def is_known(reading: Reading, option: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.checks import take_heads_exchanged
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import ATTENTION, AUTOCAST, MASTER
 from napkin.inputs.launch.reading import Reading
@@ -85,6 +86,7 @@ def _sizes(reading: Reading) -> None:
         if found and (found > 1 or reading.value_of(option) is None):
             reading.put(option, found, f"{P}{key}")
             if key == "sp_size" and found > 1:
+                take_heads_exchanged(reading, f"{P}{key}")
                 reading.omit(f"{P}sp_backend", "Ulysses shards heads within attention; read as context parallelism")
     replicas, shards = reading.read(f"{P}dp_replicate_size", whole), reading.read(f"{P}dp_shard_size", whole)
     if replicas or shards:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.checks import BATCH
+from napkin.inputs.launch.checks import BATCH, take_heads_exchanged
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import take_optimizer
 from napkin.inputs.launch.precisions import ACCUMULATED, take_deepspeed_bf16
@@ -132,7 +132,7 @@ CHANGING = {
 
 def _others(reading: Reading) -> None:
     reading.take("tp", "tensor_parallel.autotp_size", degree)
-    reading.take("cp", "sequence_parallel_size", whole)
+    take_heads_exchanged(reading, "sequence_parallel_size")
     for block, why in CHANGING.items():
         if reading.read(f"{block}.enabled", flag):
             reading.omit(block, why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.checks import take_heads_exchanged
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, take_model, take_optimizer, take_targets
 from napkin.inputs.launch.precisions import fixed_dtype
@@ -69,7 +70,7 @@ def _layout(reading: Reading) -> None:
         reading.put("zero", 3 if sharded else 2, key)
     else:
         reading.default("zero", 3, key)
-    reading.take("cp", f"{A}.ulysses_size", whole)
+    take_heads_exchanged(reading, f"{A}.ulysses_size")
     away = [
         (what, key)
         for what, key in (

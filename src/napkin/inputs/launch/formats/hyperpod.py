@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.checks import check_batch
+from napkin.inputs.launch.checks import check_batch, take_heads_exchanged
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.hf.adapter import adapter
 from napkin.inputs.launch.names import take_attention, take_model, take_optimizer
@@ -68,7 +68,9 @@ def _others(reading: Reading) -> None:
     take_fsdp(reading, "strategy.fsdp_config")
     for key in ("ring_attn_size", "ulysses_sequence_parallel_size"):
         size = reading.read(key, whole)
-        if size and size > 1:
+        if size and size > 1 and key.startswith("ulysses"):
+            take_heads_exchanged(reading, key)
+        elif size and size > 1:
             reading.put("cp", size, key)
     again = reading.read("gradient_checkpointing", flag)
     if again is not None:

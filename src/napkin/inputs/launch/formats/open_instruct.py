@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from napkin.inputs.launch.checks import take_heads_exchanged
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import MASTER, take_model
@@ -89,8 +90,8 @@ def _machine(reading: Reading) -> None:
         reading.derive("framework", "deepspeed", "zero_stage")
         reading.take("zero", "zero_stage", natural)
         _offload(reading, "offload_optimizer", "offload_param")
+    take_heads_exchanged(reading, "sequence_parallel_size")
     for key, option in (
-        ("sequence_parallel_size", "cp"),  # Ulysses
         ("context_parallel_degree", "cp"),
         ("tensor_parallel_degree", "tp"),
     ):
@@ -194,7 +195,7 @@ def _grpo(reading: Reading) -> None:
     else:
         reading.derive("framework", "fsdp", program)
         reading.default("zero", 3, "fsdp_shard_degree")
-    reading.take("cp", "sequence_parallel_size", whole)
+    take_heads_exchanged(reading, "sequence_parallel_size")
     _reference(reading, program)
     episodes = reading.read("total_episodes", number)
     if not reading.take("steps", "num_training_steps", whole, silent=True) and episodes:

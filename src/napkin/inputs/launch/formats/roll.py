@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from napkin.inputs.launch.checks import check_gpus
+from napkin.inputs.launch.checks import check_gpus, take_heads_exchanged
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_lora
 from napkin.inputs.launch.megatron import core
@@ -102,7 +102,7 @@ def _layout(reading: Reading) -> None:
         if size and 1 < size < (reading.value_of("gpus") or size):
             reading.put("dp-shard", size, _config(reading, "fsdp_size"))
         reading.take("ep", _config(reading, "ep_size"), whole)
-        reading.take("cp", f"{role}.model_args.ulysses_size", degree)
+        take_heads_exchanged(reading, f"{role}.model_args.ulysses_size", degree)
         if reading.read(_config(reading, "offload_policy"), flag):
             reading.put("offload", "optimizer,parameters", _config(reading, "offload_policy"))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.checks import check_gpus
+from napkin.inputs.launch.checks import check_gpus, take_heads_exchanged
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.names import AUTOCAST, MEGATRON, take_model, take_targets
@@ -158,7 +158,7 @@ def _take_fsdp(reading: Reading, key: str) -> None:
     reading.take("dp-shard", f"{F}.fsdp_size", whole, silent=True)
     if reading.read(f"{F}.cpu_offload", flag):
         reading.put("offload", "optimizer,parameters", f"{F}.cpu_offload")
-    reading.take("cp", f"{P}.sequence_parallel_size", whole)
+    take_heads_exchanged(reading, f"{P}.sequence_parallel_size")
     again = reading.read(f"{T}.gradient_checkpointing", flag)
     if again is not None:
         reading.put("recompute", "full" if again else "none", f"{T}.gradient_checkpointing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from napkin.inputs.launch.checks import take_launcher
+from napkin.inputs.launch.checks import take_heads_exchanged, take_launcher
 from napkin.inputs.launch.format import Key, KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout, take_lora, take_saved
 from napkin.inputs.launch.names import MASTER, PURE, take_attention, take_model, take_optimizer
@@ -55,7 +55,7 @@ def _length(reading: Reading) -> None:
         reading.put("packing", reading.read("pack_to_max_length", flag), "pack_to_max_length")
     degree = reading.read("sequence_parallel_size", whole)
     if degree and degree > 1:
-        reading.put("cp", degree, "sequence_parallel_size")
+        take_heads_exchanged(reading, "sequence_parallel_size")
 
 
 def _amount(reading: Reading) -> None:
@@ -99,8 +99,8 @@ def _adapter(reading: Reading) -> None:
         double = reading.read(f"{block}.bnb_4bit_use_double_quant", flag)
         reading.put("quantized", ("nf4-dq" if double else "nf4") if kind == "nf4" else "int4", f"{block}.load_in_4bit")
         reading.told(f"{block}.bnb_4bit_quant_type", f"{block}.bnb_4bit_use_double_quant")
-    elif reading.read(f"{block}.load_in_8bit", flag):
-        reading.put("quantized", "int8", f"{block}.load_in_8bit")
+    elif reading.read(f"{block}.load_in_8bit|{LLM}.load_in_8bit", flag):
+        reading.put("quantized", "int8", reading.named(f"{block}.load_in_8bit", f"{LLM}.load_in_8bit"))
 
 
 def _precision(reading: Reading) -> None:
@@ -153,7 +153,7 @@ FORMAT = LaunchFormat(
         KeyRule("deepspeed", "framework zero offload gpus", "from the launch line: a shipped name or a file", _layout),
         KeyRule(
             f"model.lora.r model.lora.target_modules model.lora.lora_dropout model.lora.modules_to_save "
-            f"{LLM}.quantization_config.load_in_4bit",
+            f"{LLM}.quantization_config.load_in_4bit {LLM}.quantization_config.load_in_8bit {LLM}.load_in_8bit",
             "adapter lora-rank lora-targets lora-dropout modules-to-save quantized",
             "LoRA on every linear layer but the head",
             _adapter,
