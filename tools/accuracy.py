@@ -31,7 +31,8 @@ from napkin.evidence.validation.error_statistics import coverage_of
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ROOT / "configs" / "evidence"
 TUNING, TUNING_MEMORY, ROLLOUTS = (EVIDENCE / f"{name}.yaml" for name in ("tuning", "tuning_memory", "rollouts"))
-WHOLE = ("step_seconds", "run_seconds", "tokens_per_second_per_gpu")
+RUN = "run_seconds"
+WHOLE = ("step_seconds", RUN, "tokens_per_second_per_gpu")
 """Quantities of a whole step of reinforcement learning."""
 ORDER = (*CLASSES, "assumed", "")
 """Classes of evidence: "assumed" where a row leaves open what changes its answer, "" where there is one class."""
@@ -139,7 +140,8 @@ def by_class() -> str:
     answers = entries(ROLLOUTS)
     parts = {
         "a training step": step_check.steps(facts.steps()),
-        "a step of fine-tuning": [one for one in tuned if not one.quantity.startswith(MEMORY)],
+        "a step of fine-tuning": [one for one in tuned if not one.quantity.startswith((MEMORY, RUN))],
+        "a run of fine-tuning": [one for one in tuned if one.quantity == RUN],
         "a step of reinforcement learning": [one for one in answers if one.quantity in WHOLE],
         "a phase of such a step": [one for one in answers if one.quantity in PHASES],
         "memory of pretraining": [memory_check.compared(row) for row in facts.memory()],
@@ -317,8 +319,8 @@ the constants that a step rests on. A class of ten sources cannot show better th
 """
 
 TUNED = """Steps with adapters, quantized weights, short or packed samples (configs/evidence/tuning.yaml), each
-predicted without its source, as tokens a second or seconds of a step. Two constants of the host are fitted to rows
-that wait for it.
+predicted without its source, as tokens a second, seconds of a step or seconds of a run: by the trainer's clock, which
+goes on while it evaluates, saves and waits for samples. Two constants of the host are fitted to rows that wait for it.
 Their intervals are those of other steps, plus what an unknown host, an unknown network or a clock at its lowest
 voltage adds.
 """
