@@ -110,6 +110,16 @@ def test_every_suggestion_fits_and_takes_the_time_that_step_says(line: str) -> N
     assert timed == sorted(timed) or "--task" in line
 
 
+def test_a_shorter_sequence_is_suggested_after_what_keeps_its_length() -> None:
+    """At 131,072 tokens attention is most of the time, and a shorter sequence the fastest change for each token."""
+    answer = ask_json("memory llama3-8b --gpus 8 --hardware h100 --zero 3 --seq 128Ki")
+    kept, shorter = (
+        [row for row in answer["suggestions"][:-1] if ("--seq" in row["change"]) is named] for named in (False, True)
+    )
+    assert answer["suggestions"][:-1] == [*kept, *shorter]
+    assert min(row["extra_time"] for row in shorter) < min(row["extra_time"] for row in kept)
+
+
 def test_no_suggestion_needs_every_degree_at_once() -> None:
     """All weights of an 8B model on eight cards of 16 GB: what each rank holds is divided by some degrees, on the same
     GPUs or as few more as serve, and not by tp 8, cp 8 and pp 8 together, which take 512."""

@@ -52,8 +52,8 @@ class Pace:
 
 
 def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> None:
-    """Add suggestions: first those on the same GPUs, the fastest first (in fine-tuning, the most common first), then
-    those with more GPUs."""
+    """Add suggestions: first those on the same GPUs, the fastest first, those with a shorter sequence after the others
+    (in fine-tuning, the most common first), then those with more GPUs."""
     search = RemedySearch(
         read_axes(question.asked, question.model, question.setup, hardware),
         lambda options: evaluated(question, options, hardware),
@@ -64,7 +64,8 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     rows = [_row(question, hardware, one, before, why) for one in here]
     read_host_of(question.asked, search, rows)
     if not tuned:
-        rows.sort(key=extra)
+        shorter = {id(row) for row, one in zip(rows, here, strict=True) if "seq" in one.options}
+        rows.sort(key=lambda row: (id(row) in shorter, extra(row)))
     if more is not None:
         rows.append(_row(question, hardware, more, before, why))
     answer.extra["suggestions"] = rows
