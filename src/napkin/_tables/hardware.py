@@ -304,7 +304,7 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'printed': '124 multiprocessors; peaks below 64 bits are those of an A100 times 124/108',
         'tier': 'C',
         'note': 'four to a node, which reach each other over NVLink directly',
-        'source': 'Turisini et al. 2023, LEONARDO, arXiv:2307.16885: the custom A100 of its Da Vinci blades',
+        'source': 'Turisini et al. 2023, LEONARDO, arXiv:2307.16885: the custom A100 of its Da Vinci blades; memory, node and network also in https://leonardo-supercomputer.cineca.eu/hpc-system',
         'name': 'A100 SXM 64GB',
         'aliases': ('NVIDIA A100-SXM-64GB', 'A100-SXM-64GB', 'A100 64GB', 'NVIDIA A100 64GB',),
         'default_for': ('a100-64gb',),
