@@ -191,6 +191,7 @@ memory-bandwidth=1TB/s
 memory-size=40GB
 mfu=0.33
 micro-batch=2|4
+micro-batch-tokens=16Ki
 min=gpus|cost
 min-params=10B
 momentum=0.9|0

@@ -328,6 +328,41 @@ def test_a_line_says_how_many_sequences_a_pass_without_gradients_runs(more: str,
     assert options.get("logprob-micro-batch") == micro
 
 
+@pytest.mark.parametrize(
+    ("more", "tokens"), [("", 16384), ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096", 4096)]
+)
+def test_a_dynamic_batch_packs_tokens(tmp_path: Path, more: str, tokens: int) -> None:
+    """verl trainer/config/actor/actor.yaml: use_dynamic_bsz packs ppo_max_token_len_per_gpu tokens, 16,384 by default.
+    On the command line --micro-batch wins."""
+    text = VERL.format(64, f"actor_rollout_ref.actor.use_dynamic_bsz=True trainer.n_gpus_per_node=8 {more}")
+    options, _ = read(text)
+    assert (options["micro-batch"], options["micro-batch-tokens"]) == (None, tokens)
+    file = tmp_path / "run.sh"
+    file.write_text(text)
+    line = f"step --from {file} --hardware h100 --response-tokens 200 --rollout colocated:0.5"
+    packed, typed, stated = (
+        run_line(f"{line} {also} --json").data["inputs"]
+        for also in ("", "--micro-batch 2", f"--micro-batch-tokens {2 * tokens}")
+    )
+    assert packed["micro-batch-tokens"]["value"] == tokens
+    assert typed["micro-batch"]["value"] == 2
+    assert "micro-batch-tokens" not in typed
+    assert stated["micro-batch"]["value"] >= packed["micro-batch"]["value"]
+
+
+def test_ranks_that_exchange_heads_are_no_ring(tmp_path: Path) -> None:
+    """verl's FSDP has Ulysses ranks alone (engine/fsdp.yaml)."""
+    file = tmp_path / "run.sh"
+    more = "actor_rollout_ref.actor.ulysses_sequence_parallel_size=4 trainer.n_gpus_per_node=8"
+    file.write_text(VERL.format(64, f"{more} actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"))
+    found = run_line(f"step --from {file} --hardware h100 --response-tokens 200 --rollout colocated:0.5 --json")
+    assert {name: found.data["inputs"][name]["value"] for name in ("cp", "ulysses", "dp")} == {
+        "cp": 4,
+        "ulysses": 4,
+        "dp": 2,
+    }
+
+
 def test_verl_trains_on_no_more_prompts_than_it_draws() -> None:
     """dp_actor.py splits the step's batch: one update; since July 2025 workers/config/actor.py refuses the file."""
     options, reading = read(VERL.format(8, "data.train_batch_size=64"))

@@ -164,6 +164,30 @@ def test_logprobs_are_a_quarter_of_an_update() -> None:
     assert many["step/update"] - few["step/update"] > (128 - 16) * 12 * LLAMA / 3.35e12
 
 
+def test_micro_batches_may_have_tokens() -> None:
+    """verl packs 16,384 by default: 13 sequences of 1,200, so 128 of a rank in 10 micro-batches of up to 13, or in 16
+    of 8, which divide them. Half as many tokens are 6 sequences, with as many context-parallel ranks 13 again."""
+    line = f"step {LINE} --trainer verl"
+    usual, same, half, two = (
+        run_line(f"{line} {more} --json").data["inputs"]["micro-batch"]["value"]
+        for more in (
+            "",
+            "--micro-batch-tokens 16384",
+            "--micro-batch-tokens 8192",
+            "--micro-batch-tokens 8192 --ulysses 2",
+        )
+    )
+    assert usual == same == 8
+    assert half <= 6 < two <= 13
+    for more, why in (("--micro-batch 4", "tokens or sequences"), ("--padding", "padded")):
+        refused = run_line(f"{line} --micro-batch-tokens 8192 {more}")
+        assert refused.status == 2
+        assert why in refused.err
+    planned = run_line(f"{line.replace('step', 'plan')} --micro-batch-tokens 8192")
+    assert planned.status == 2
+    assert "micro-batch-tokens" in planned.err
+
+
 def test_passes_without_gradients_may_have_micro_batches_of_their_own() -> None:
     """Those of the update by default; four times as many sequences in one leave a fourth of the passes to launch and
     to gather weights for, and the update as it was."""

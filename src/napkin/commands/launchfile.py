@@ -28,12 +28,17 @@ from napkin.render.screen import Next
 from napkin.units import Unreadable
 
 AMOUNTS = ("steps", "samples", "epochs", "tokens")
+OTHERWISE = {"micro-batch": "micro-batch-tokens"}
+"""Option that a file leaves open → the one that states the same in another unit."""
 INSTEAD: Mapping[str, tuple[str, ...]] = {
     "dp": ("gpus", "nodes", "tp", "pp", "cp", "dp"),
     "dp-shard": ("zero", "gpus", "nodes", "dp"),
     "gpus": ("dp", "nodes", "gpus"),
     "nodes": ("gpus", "dp"),
     "grad-accum": ("global-batch", "micro-batch"),
+    "micro-batch-tokens": ("micro-batch",),
+    "cp": ("ulysses",),
+    "ulysses": ("cp",),
     "global-batch": ("grad-accum", "samples-per-prompt"),
     "seq": ("prompt-tokens", "response-tokens", "max-prompt-tokens", "max-response-tokens"),
     "max-prompt-tokens": ("seq",),
@@ -141,7 +146,9 @@ def options_of_launch(
         elif option not in OPTIONS:
             continue
         elif entry.value is None:
-            _ask(option, entry, command, problems, assumed)
+            other = OTHERWISE.get(option, "")
+            if other not in command.names or not reading.value_of(other):
+                _ask(option, entry, command, problems, assumed)
         else:
             given[option] = _option_text(OPTIONS[option], entry)
     for option, (value, place) in ((name, one) for each in readings for name, one in pace(each.source).items()):

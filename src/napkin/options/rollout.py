@@ -82,6 +82,14 @@ OPTIONS = (
         default="as the library does",
     ),
     Option(
+        "micro-batch-tokens",
+        units.positive_count,
+        "Tokens per GPU of a micro-batch into which sequences are packed, in place of --micro-batch",
+        "token",
+        "N",
+        default="as in the library",
+    ),
+    Option(
         "logprob-micro-batch",
         units.positive_count,
         "Sequences per GPU of a pass without gradients, at a time",
@@ -103,6 +111,7 @@ ROLLOUT = (
     "rollout-tp",
     "rollout-eager",
     "rollout-offload",
+    "micro-batch-tokens",
     "logprob-micro-batch",
     "padding",
     "reward",

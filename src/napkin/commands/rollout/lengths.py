@@ -51,9 +51,21 @@ def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
 
 
 def read_padding(inputs: Inputs) -> Trainer:
-    """Return the library, with or without padding as --padding says."""
+    """Return the library, with or without padding as --padding says, and with micro-batches of --micro-batch-tokens."""
     trainer = read_trainer(inputs)
-    return replace(trainer, unpads=not inputs.flag("padding")) if "padding" in inputs else trainer
+    if "padding" in inputs:
+        trainer = replace(trainer, unpads=not inputs.flag("padding"))
+    tokens = inputs.integer_or_none("micro-batch-tokens")
+    if tokens is None:
+        return trainer
+    if "micro-batch" in inputs:
+        raise NapkinError(
+            "--micro-batch-tokens and --micro-batch: a micro-batch has tokens or sequences", "one of them"
+        )
+    if not trainer.unpads:
+        raise NapkinError("--micro-batch-tokens: sequences that are padded are not packed", "--no-padding")
+    ranks = max(inputs.integer_or_none("cp") or 1, inputs.integer_or_none("ulysses") or 1)
+    return replace(trainer, packs=tokens * ranks, longest=())  # a sequence is on all its context-parallel ranks
 
 
 def _read_model_type(inputs: Inputs) -> str:

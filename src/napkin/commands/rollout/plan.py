@@ -29,7 +29,9 @@ from napkin.render.answer import Answer, Cell
 from napkin.term import TRUE, Term, leaf
 from napkin.timing.goodput import Goodput
 
-ELSEWHERE = ("objective", "within", "budget", "max-global-batch", "pareto", "emit", "phases", "run-kind", "grad-accum")
+ELSEWHERE = ("objective", "within", "budget", "max-global-batch", "pareto", "emit", "phases", "run-kind", "grad-accum",
+    "micro-batch-tokens",
+)  # fmt: skip
 """Options of `plan` that do not apply to reinforcement learning."""
 
 

@@ -17,6 +17,7 @@ OF_ENGINE = (
     "rollout-offload",
     "updates",
     "off-policy-steps",
+    "micro-batch-tokens",
     "logprob-micro-batch",
     "padding",
 )

@@ -83,6 +83,7 @@ def _batch(reading: Reading) -> None:
     _lengths(reading, longest, answer)
     reading.take("off-policy-steps", "rollout.max_head_offpolicyness", natural)
     reading.derive("padding", False, tokens)
+    reading.take("micro-batch-tokens", tokens, whole)
     weight = reading.read("actor.kl_ctl", number)
     same = "adapters-off" if reading.read("actor.use_lora", flag) else "same"
     if weight is not None:
@@ -184,9 +185,9 @@ FORMAT = LaunchFormat(
             "train_dataset.batch_size train_dataset.max_length actor.ppo_n_minibatches actor.mb_spec.max_tokens_per_mb "
             "max_tokens_per_trajectory rollout.agent.engine_max_tokens "
             "actor.mb_spec.n_mbs gconfig.n_samples gconfig.max_new_tokens rollout.max_head_offpolicyness actor.kl_ctl",
-            "global-batch updates micro-batch seq samples-per-prompt max-prompt-tokens max-response-tokens "
-            "off-policy-steps padding reference",
-            "prompts of a step; micro-batches count tokens, so give --micro-batch; a reference if kl_ctl is above 0",
+            "global-batch updates micro-batch micro-batch-tokens seq samples-per-prompt max-prompt-tokens "
+            "max-response-tokens off-policy-steps padding reference",
+            "prompts of a step; micro-batches count tokens; a reference if kl_ctl is above 0",
             _batch,
         ),
         KeyRule(

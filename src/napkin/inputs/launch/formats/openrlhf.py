@@ -157,6 +157,10 @@ def _batch(reading: Reading) -> None:
                 if key in reading.source
             ],
         )
+        if reading.value_of("task") in ("ppo", "grpo", "rloo"):
+            tokens = "train.max_tokens_per_gpu"
+            reading.take("micro-batch-tokens", tokens, whole)
+            reading.default("micro-batch-tokens", 16192, tokens)
     parts = ("prompt_max_len", "generate_max_len")
     stated = [key for key in parts if reading.find(key) is not None]
     if stated:
@@ -255,8 +259,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "train.dynamic_batch_enable train.max_tokens_per_gpu prompt_max_len generate_max_len",
-            "micro-batch seq",
-            "a dynamic batch counts tokens, so give --micro-batch",
+            "micro-batch micro-batch-tokens seq",
+            "a dynamic batch counts tokens",
             _batch,
         ),
         KeyRule(

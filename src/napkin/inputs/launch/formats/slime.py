@@ -88,6 +88,9 @@ def _batch(reading: Reading) -> None:
     dynamic = "use_dynamic_batch_size"
     if reading.read(dynamic, flag):
         reading.ask("micro-batch", dynamic, "max_tokens_per_gpu")
+        if reading.value_of("task") != "sft":
+            reading.take("micro-batch-tokens", "max_tokens_per_gpu", whole)
+            reading.derive("padding", False, dynamic)  # slime/backends/megatron_utils/data.py, get_batch
     else:
         reading.take("micro-batch", "micro_batch_size", whole)
         reading.default("micro-batch", 1, "micro_batch_size")
@@ -220,9 +223,9 @@ FORMAT = LaunchFormat(
             "rollout_batch_size n_samples_per_prompt global_batch_size num_steps_per_rollout micro_batch_size "
             "use_dynamic_batch_size max_tokens_per_gpu num_rollout num_epoch rollout_max_prompt_len "
             "rollout_max_response_len rollout_max_context_len",
-            "global-batch updates micro-batch samples-per-prompt steps epochs max-prompt-tokens max-response-tokens "
-            "seq",
-            "the global batch counts responses, a dynamic batch tokens: give --micro-batch",
+            "global-batch updates micro-batch micro-batch-tokens padding samples-per-prompt steps epochs "
+            "max-prompt-tokens max-response-tokens seq",
+            "the global batch counts responses, a dynamic batch tokens",
             _batch,
         ),
         KeyRule(

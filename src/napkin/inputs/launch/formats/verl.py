@@ -112,7 +112,10 @@ def _batch(reading: Reading) -> None:
         return
     micro = f"{A}.ppo_micro_batch_size_per_gpu"
     if reading.read(f"{A}.use_dynamic_bsz", flag):
-        reading.ask("micro-batch", f"{A}.use_dynamic_bsz", f"{A}.ppo_max_token_len_per_gpu")
+        tokens = f"{A}.ppo_max_token_len_per_gpu"
+        reading.ask("micro-batch", f"{A}.use_dynamic_bsz", tokens)
+        reading.take("micro-batch-tokens", tokens, whole)
+        reading.default("micro-batch-tokens", 16384, tokens)
     else:
         found = reading.read(micro, whole)
         if found is None and reading.find(micro) is None and f"{A}.ppo_micro_batch_size" in reading.source:
@@ -253,14 +256,15 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"{A}.strategy {A}.megatron.* {A}.fsdp_config.* {A}.ulysses_sequence_parallel_size",
-            "framework zero tp pp cp ep dp sp offload",
+            "framework zero tp pp cp ulysses ep dp sp offload",
             "FSDP full shard, or Megatron's degrees of the actor",
             take_layout,
         ),
         KeyRule(
             f"{A}.ppo_micro_batch_size_per_gpu {A}.ppo_micro_batch_size {A}.ppo_mini_batch_size {R}.n "
-            f"{A}.use_dynamic_bsz data.max_prompt_length data.max_response_length data.train_batch_size",
-            "micro-batch global-batch seq",
+            f"{A}.use_dynamic_bsz {A}.ppo_max_token_len_per_gpu data.max_prompt_length data.max_response_length "
+            "data.train_batch_size",
+            "micro-batch micro-batch-tokens global-batch seq",
             "prompts per mini-batch; prompt + response",
             _batch,
         ),
