@@ -135,6 +135,24 @@ def gathered_size(clock: Clock) -> Term:
     return term.leaf("gathered_bytes", clock.layout.gathered_bytes, PER_PARAM, term.GIVEN, "as it is gathered")
 
 
+def _reductions(clock: Clock) -> Term:
+    """Return how often a step reduces gradients. Divided ones leave no room to add up whole ones, so that ZeRO-2
+    reduces in each micro-batch."""
+    divided = term.leaf("zero_2", where(clock.layout.zero == 2, 1, 0), "1", term.GIVEN, "1 under ZeRO-2")
+    return term.choose("data/reductions", divided, size("micro_batches", clock.layout.micro_batches), ONE)
+
+
+def _bytes_of_a_gradient(clock: Clock, times: Term, whole: Term, none: Term) -> Term:
+    """Return the bytes that a step sends of a parameter's gradient: scattered so many times, and gathered without
+    ZeRO."""
+    each = term.leaf("gradient_bytes", clock.layout.gradient_bytes, PER_PARAM, term.GIVEN)
+    return term.add(
+        "data/bytes_of_a_gradient",
+        term.multiply("data/gradients", each, times),
+        term.choose("data/gradients_gathered", whole, each, none),
+    )
+
+
 def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) -> Term:
     """Return the exposed seconds of gradient reduction. ZeRO 1 and 2: reduce-scatter of gradients and all-gather of
     parameters once per step, or of gradients after each micro-batch; without ZeRO, all-reduce of gradients (Rajbhandari
@@ -147,17 +165,10 @@ def reduction_time(clock: Clock, stages: Stages, shards: Shards, stack: Term) ->
         term.multiply("data/dense", shards.dense, gathered("data/share", shards.replicas)),
         term.multiply("data/experts", shards.experts, gathered("data/expert_share", shards.expert_replicas)),
     )
-    # divided gradients leave no room to add up whole ones: each micro-batch
-    divided = term.leaf("zero_2", where(layout.zero == 2, 1, 0), "1", term.GIVEN, "1 under ZeRO-2")
-    times = term.choose("data/reductions", divided, size("micro_batches", layout.micro_batches), ONE)
-    each = term.leaf("gradient_bytes", layout.gradient_bytes, PER_PARAM, term.GIVEN)
+    times = _reductions(clock)
     whole = term.leaf("whole", where(layout.zero == 0, 1, 0), "1", term.GIVEN, "1 without ZeRO")
     none = term.constant("data/none", 0, PER_PARAM)
-    sent = term.add(
-        "data/bytes_of_a_gradient",
-        term.multiply("data/gradients", each, times),
-        term.choose("data/gradients_gathered", whole, each, none),
-    )
+    sent = _bytes_of_a_gradient(clock, times, whole, none)
     doublings = term.log2("data/doublings", term.largest("data/at_least_two", shards.replicas, TWO))
     latency = term.multiply("data/latency/all", clock.rate("data_latency", rates.data_latency, SECOND), doublings)
     bus = clock.bus("data/bandwidth", clock.groups.replicas)

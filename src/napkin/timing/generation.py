@@ -178,19 +178,8 @@ def passes_time(name: str, passes: EnginePasses, groups: EngineRanks, rates: Gen
         stream = _reached("activations", rates.bandwidth, reached.memory, "byte/s", reached.source)
         parts.append(term.divide(f"{name}/activations", moved, stream))
     if reached.layer:
-        of_layers = term.multiply(
-            f"{kind}/launches_of_layers",
-            term.leaf("layers_of_a_stage", passes.layers, "1", term.TRUE),
-            term.leaf("launch/layer", reached.layer, "second", term.SEEN, reached.source),
-        )
-        if passes.routed_layers:
-            of_routed = term.multiply(
-                f"{kind}/launches_of_routing",
-                term.leaf("routed_layers_of_a_stage", passes.routed_layers / groups.pp, "1", term.TRUE),
-                term.leaf("launch/routing", reached.routed, "second", term.SEEN, reached.source),
-            )
-            of_layers = term.add(f"{kind}/launches_of_a_pass", of_layers, of_routed)
-        parts.append(term.multiply(f"{name}/launches", passes.count, of_layers))
+        launches = _launches_of_a_pass(kind, passes, groups, rates)
+        parts.append(term.multiply(f"{name}/launches", passes.count, launches))
     if reached.host and passes.sequences:
         handled = term.leaf(f"{kind}/sequences", passes.sequences, "1", term.TRUE, "one for each pass that it is in")
         each = term.leaf("host/sequence", reached.host, "second", term.SEEN, reached.source)
@@ -209,6 +198,24 @@ def passes_time(name: str, passes: EnginePasses, groups: EngineRanks, rates: Gen
     return term.largest(
         name, term.add(f"{name}/device", *parts), term.multiply(f"{name}/launched", passes.count, launched, each)
     )
+
+
+def _launches_of_a_pass(kind: str, passes: EnginePasses, groups: EngineRanks, rates: GenerationRates) -> Term:
+    """Return the seconds in which a stage launches its layers, and the routing of those with experts."""
+    reached = rates.reached
+    of_layers = term.multiply(
+        f"{kind}/launches_of_layers",
+        term.leaf("layers_of_a_stage", passes.layers, "1", term.TRUE),
+        term.leaf("launch/layer", reached.layer, "second", term.SEEN, reached.source),
+    )
+    if not passes.routed_layers:
+        return of_layers
+    of_routed = term.multiply(
+        f"{kind}/launches_of_routing",
+        term.leaf("routed_layers_of_a_stage", passes.routed_layers / groups.pp, "1", term.TRUE),
+        term.leaf("launch/routing", reached.routed, "second", term.SEEN, reached.source),
+    )
+    return term.add(f"{kind}/launches_of_a_pass", of_layers, of_routed)
 
 
 def _roofline(name: str, moved: Term, flops: Term, memory: Term, compute: Term) -> Term:

@@ -66,28 +66,17 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
     optimizer, form = _read_optimizer_form(inputs, int(layout.tp))
     _note_padding(inputs, model, framework, int(layout.tp))
     policy = _read_formats(inputs, framework, policy)
-    word = read_implementation(inputs)
-    compiled = inputs.flag("compile")
-    check_parts(inputs, framework, model, layout.recompute)
-    implementation = framework.implements(implementation_of(word, model.family), compiled, int(layout.tp) > 1)
-    _check_ranks(model, implementation, int(layout.tp))
-    given = [name for name in EXPERT_LOAD if name in inputs]
-    if given and implementation.unrouted:
-        why = f"every expert of {model.name} runs every token in the {word} implementation"
-        raise NapkinError(f"--{given[0]} has no effect here: {why}", "--implementation megatron")
+    implementation = _read_implemented(inputs, model, framework, layout)
     shard, offload = _read_shard(inputs, layout), _read_offload(inputs, layout)
-    kernels = read_kernels(inputs, word, read_task(inputs))
+    kernels = read_kernels(inputs, implementation.name, read_task(inputs))
     frozen = read_frozen(inputs, model, read_loss(inputs, implementation, policy, kernels))
     if policy.frozen and not frozen.anything:
         raise NapkinError("--precision: frozen= needs weights that are not trained", "--lora-rank, or --freeze-layers")
     implementation = keeps_adapters(frozen.implementation, policy, framework)
     implementation = implementation if kernels is None else kernels.on(implementation)
     implementation = _read_fused_gradients(inputs, framework, implementation)
-    if (
-        implementation.of_transformers
-        and not (kernels is not None and kernels.unmasked)
-        and _read_padded(inputs, layout)
-    ):
+    unmasked = kernels is not None and kernels.unmasked
+    if implementation.of_transformers and not unmasked and _read_padded(inputs, layout):
         implementation = replace(implementation, kernel_mask=ALWAYS)
     task = read_task(inputs)
     as_pretraining = task is PRETRAIN or (task is SFT and read_named_trainer(inputs) is None)
@@ -109,12 +98,25 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         tower=_tower(model, implementation),
         asleep=frozen.part,
         still_head=frozen.head,
-        compiled=compiled,
+        compiled=inputs.flag("compile"),
         task=task,
         forwards=read_micro_batches(inputs, (*read_sampled(inputs, model), *read_forwards(inputs, framework))),
         generation=read_generation(inputs),
         widths=widths_of(framework.name, asked),
     )
+
+
+def _read_implemented(inputs: Inputs, model: Model, framework: Framework, layout: Layout) -> Implementation:
+    """Return the implementation of the model that runs on these ranks, with the framework's changes."""
+    word, tp = read_implementation(inputs), int(layout.tp)
+    check_parts(inputs, framework, model, layout.recompute)
+    implementation = framework.implements(implementation_of(word, model.family), inputs.flag("compile"), tp > 1)
+    _check_ranks(model, implementation, tp)
+    given = [name for name in EXPERT_LOAD if name in inputs]
+    if given and implementation.unrouted:
+        why = f"every expert of {model.name} runs every token in the {word} implementation"
+        raise NapkinError(f"--{given[0]} has no effect here: {why}", "--implementation megatron")
+    return implementation
 
 
 def _read_padded(inputs: Inputs, layout: Layout) -> bool:
