@@ -278,3 +278,16 @@ def test_a_sample_without_tokens_is_told_from_one_without_a_count(
     path.write_text(f'{{"tokens": 3}}\n{{"tokens": {value}}}\n')
     outcome = napkin(f"data lengths {path} --tokens-field tokens")
     assert outcome.errors == [f"error: {path}:2: tokens {says}: a sample has a token at least"]
+
+
+def test_a_file_that_says_nothing_new_and_a_run_file_in_another_place(napkin: Napkin, config: Any) -> None:
+    path = config()
+    assert napkin(f"memory llama3-8b --from {path}").errors == [
+        f"error: {path}: says only MODEL, which the command line says"
+    ]
+    run = path.with_name("run.yaml")
+    run.write_text("model: llama3-8b\nhardware: h100\n")
+    for line in (f"memory --from {run}", f"params {run}"):
+        assert napkin(line).err.splitlines()[1] == "hint: it is a run file: give it with --run"
+    assert napkin(f"memory --run {run}").status == 0
+    assert "add command" in napkin(f"check {run}").err

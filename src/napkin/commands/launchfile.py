@@ -156,12 +156,23 @@ def options_of_launch(
             given.setdefault(option, OptionText(str(value), FROM_FILE, place, shared=True))
     if problems and not clashes and (not idle or "model" in {*given, *typed}):
         raise problems[0] if len(problems) == 1 else Problems(problems)
+    _check_used(readings, typed)
     _agree(given, reading, typed)
     assumed = [*_assumed(reading, given), *assumed]
     notes = [f"{one.key} is not modeled: {one.why}" for one in reading.not_modelled]
     if notes:
         assumed.append(f"{len(notes)} key{'s' * (len(notes) > 1)} not modeled (napkin read)")
     return Launch(paths, frozenset(typed), given, notes, assumed, clashes, idle)
+
+
+def _check_used(readings: Sequence[Reading], typed: Mapping[str, OptionText]) -> None:
+    """Raise NapkinError for a file that says only what the command line says instead."""
+    for one in readings:
+        if one.inputs and one.inputs.keys() <= typed.keys():
+            said = ", ".join(OPTIONS[name].shown for name in one.inputs if name in OPTIONS)
+            raise NapkinError(
+                f"{one.source.name}: says only {said}, which the command line says", "leave out one of the two"
+            )
 
 
 def with_launch(command: Command, options: dict[str, OptionText]) -> tuple[dict[str, OptionText], Launch | None]:

@@ -26,7 +26,7 @@ def options_of_file(path: str, command: Command) -> dict[str, OptionText]:
     if not path.strip():
         raise NapkinError("--run: it is empty", "give a value")
     document = read(path)
-    if (told := other_role(document.data, ("command",))) is not None:
+    if (told := other_role(document.data, ("command", "model"))) is not None:
         raise NapkinError(f"{document.name}: is not a run file", told)
     stated = document.data.get("command")
     asked = command.target or command.name

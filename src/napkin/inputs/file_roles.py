@@ -11,6 +11,7 @@ OF_LAUNCHES = ("base_model", "model_name_or_path", "zero_optimization")
 MARKS = (
     ({"accelerators"}, "it describes accelerators: give it with --hardware-file"),
     ({"command"}, "it is a run file: give it with --run, or to napkin check"),
+    ({"model", "hardware"}, "it is a run file: give it with --run"),
     ({"schema", "rows"}, "it holds measured rows: give it to napkin validate"),
     ({"segments"}, "it is a snapshot of memory: give it with --snapshot"),
     ({"model_type"}, "it is a model's config.json: give it as MODEL, as in napkin memory FILE"),

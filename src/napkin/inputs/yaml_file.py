@@ -16,6 +16,7 @@ HINTS = {
     "expected ',' or": "a comma is missing before it, or a bracket is not closed",
     "tab character": "indent with spaces",
     "cannot start any token": "quote the text",
+    "expected <document start>": "keep one document in a file",
     "end of stream": "a quote or a bracket is not closed",
     "mapping values are not allowed": "one key: value a line, indented as its block; quote a text with a colon",
     "could not find expected ':'": "a colon is missing here or on the line before, or a quote is not closed",

@@ -174,7 +174,8 @@ def _command_of(document: Document, data: dict[str, Any], prefix: tuple[object, 
     if not isinstance(name, str):
         if name is not None:
             raise NapkinError(f"{place}: is not the name of a command", "for example command: train-time")
-        raise NapkinError(f"{place}: is missing", other_role(data) or "add command: train-time, for example")
+        told = other_role(data, ("model",)) or "add command: train-time, for example"
+        raise NapkinError(f"{place}: is missing", told)
     try:
         command = find(name)
     except NapkinError as problem:
