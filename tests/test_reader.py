@@ -126,7 +126,7 @@ def test_a_batch_size_is_said_to_be_one_gpu_s() -> None:
         (f"{MEMORY} --lr 1e-4", ["learning rate"]),
         (f"{MEMORY} --max gpus", ["--min gpus"]),
         ("memory gemma3 27b --hardware h100", ["gemma3-27b"]),
-        ("memory mistral --hardware h100", ["did you mean mistral-7b"]),
+        ("memory mistral --hardware h100", ["`napkin models mistral` lists", "mistral-7b"]),
         ("memory llama3-8b --vram 24GB", ["--hardware rtx-4090"]),
         (f"{MEMORY} --zero 4", ["3 is FSDP"]),
         (f"{MEMORY} --gpus eight", ["--gpus N: total number of GPUs"]),

@@ -231,6 +231,10 @@ BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
 """Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
 
 
+LAUNCHER = re.compile(r"\bnemo[ -](?:framework|megatron)[ -]launcher\b.*\b20(?:1\d|2[0-3])\b")
+"""NeMo's launcher while its recipes left use_flash_attention off (launcher_scripts/conf/training/gpt3, until 2023)."""
+PAX = re.compile(r"\bpax\b")
+"""Pax, whose own attention is unfused; Transformer Engine's layers are not (NVIDIA/JAX-Toolbox rosetta/projects/pax)."""
 FOUNDRYS_SECOND = 202401
 """The month from which on LLM Foundry's benchmarks run FlashAttention-2 and not the first one in Triton
 (mosaicml/llm-foundry scripts/train/benchmarking/sweep.py at 5e85bd6)."""
@@ -250,10 +254,8 @@ def _kernel_of(row: RowFields, stack: str) -> str:
     words = f"{row.text('source.title')} {row.text('layout.precision')}".lower()
     if stack in ("megatron", "megatron-deepspeed"):
         return ""
-    if "nemo framework launcher readme 2023" in words:
+    if LAUNCHER.search(row.text("source.title").lower()) or (PAX.search(words) and "transformer engine" not in words):
         return "eager"
-    if stack == "xla" and "pax" in words:
-        return "" if "transformer engine" in words and (row.count("model.layers") or 0) < 90 else "eager"
     if "foundry" in words:
         return "flash2" if (date_of(row) or 0) >= FOUNDRYS_SECOND else "flash1"
     if not stack and BEFORE_FUSED.search(row.text("source.title")):
