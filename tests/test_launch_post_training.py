@@ -1,4 +1,4 @@
-"""Readings of public files that were drawn at random, each expected from the framework's own code."""
+"""Launch files of fine-tuning, reinforcement learning and pre-training as public repositories have them."""
 
 from __future__ import annotations
 
