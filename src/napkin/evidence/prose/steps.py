@@ -234,7 +234,7 @@ BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
 LAUNCHER = re.compile(r"\bnemo[ -](?:framework|megatron)[ -]launcher\b.*\b20(?:1\d|2[0-3])\b")
 """NeMo's launcher while its recipes left use_flash_attention off (launcher_scripts/conf/training/gpt3, until 2023)."""
 PAX = re.compile(r"\bpax\b")
-"""Pax, whose own attention is unfused; Transformer Engine's layers are not (NVIDIA/JAX-Toolbox rosetta/projects/pax)."""
+"""Pax, whose attention is unfused; Transformer Engine's is not (NVIDIA/JAX-Toolbox rosetta/projects/pax)."""
 FOUNDRYS_SECOND = 202401
 """The month from which on LLM Foundry's benchmarks run FlashAttention-2 and not the first one in Triton
 (mosaicml/llm-foundry scripts/train/benchmarking/sweep.py at 5e85bd6)."""
