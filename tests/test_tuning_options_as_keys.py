@@ -79,7 +79,7 @@ def test_layers_that_one_process_spreads_over_its_gpus(tmp_path: pathlib.Path) -
     assert open_["memory_allocated"]["high"] > one["high"]
     assert "one after the other" in open_["tokens_per_second_per_gpu"]["why"]
     divided = answers(tmp_path, count=4, layout=f"{layout}, pp: 2")["memory_allocated"]
-    assert "beside which pp is not understood" in divided["why"]
+    assert "with which pp is not understood" in divided["why"]
     alone = answers(tmp_path, count=1, layout=layout)["memory_allocated"]
     assert alone["predicted"] == allocated(tmp_path, layout="grad_accum: 8")
 
@@ -89,6 +89,6 @@ def test_a_device_map_is_a_way_to_spread_layers_or_a_gpu(tmp_path: pathlib.Path)
     plain = allocated(tmp_path, count=4, layout="stack: fsdp, zero: 3")
     one = "\"{'': local_rank}\""
     assert plain == allocated(tmp_path, count=4, layout=f"stack: fsdp, zero: 3, device_map: {one}")
-    for more, why in (("auto, zero: 3", "beside which zero"), ("by hand", "device_map by hand is not understood")):
+    for more, why in (("auto, zero: 3", "with which zero"), ("by hand", "device_map by hand is not understood")):
         found = answers(tmp_path, count=4, layout=f"grad_accum: 8, device_map: {more}")["memory_allocated"]
         assert why in found["why"]

@@ -123,7 +123,10 @@ def translated(data: Mapping[str, Any], where: str) -> tuple[foreign_block.Field
             if left:
                 raise ValueError(f"napkin does not know what {printable(left[0], 60)} changes")
         except (TypeError, ValueError, KeyError, ArithmeticError, AttributeError) as problem:
-            what = printable(problem.args[0] if isinstance(problem, ValueError) else f"no usable {problem}", 100)
+            what = "a value of another kind than the format's"
+            if isinstance(problem, (ValueError, KeyError)):
+                what = problem.args[0] if isinstance(problem, ValueError) else f"no usable {problem}"
+            what = printable(what, 100)
             raise Refused(f"{where}: is {kind.name}, and napkin cannot read it: {what}", kind.instead) from None
         return fields, "; ".join((f"read as {fields['model_type']}: {kind.name}", *block.notes))
     return None

@@ -51,6 +51,13 @@ class ForeignBlock:
             raise ValueError(f"{field} {value!r} is not a whole number")
         return int(value)
 
+    def number(self, field: str) -> float:
+        """Return a field's number."""
+        value = self[field]
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"{field} is not a number")
+        return value
+
     def inner(self, field: str) -> ForeignBlock:
         """Return the mapping in a field; an empty one if it is missing."""
         value = self.get(field, {})

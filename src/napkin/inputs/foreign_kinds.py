@@ -14,7 +14,7 @@ def meta(of: ForeignBlock) -> Fields:
     width, multiple = of.whole_number("dim"), of.whole_number("multiple_of")
     inner = int(2 * 4 * width / 3)
     if of.get("ffn_dim_multiplier") is not None:
-        inner = int(of["ffn_dim_multiplier"] * inner)
+        inner = int(of.number("ffn_dim_multiplier") * inner)
     rows = of.whole_number("vocab_size")
     if of.get("moe_args"):
         raise ValueError("mixtures of experts: give the config.json of the Hugging Face release")
