@@ -185,7 +185,7 @@ def test_it_is_read_as_the_config_that_it_means(file: Any, total: int, kind: str
         ({**LLAMA3_8B, "moe_args": {"num_experts": 16}}, "config.json"),
         ({**LLAMA3_8B, "dim": "wide"}, "Meta"),
         ({**LLAMA3_8B, "ffn_dim_multiplier": {"": 1.3}}, "ffn_dim_multiplier is not a number"),
-        (MPT.replace("expansion_ratio: 4", "expansion_ratio: {a: 1}"), "a value of another kind than the format's"),
+        (OLMO.replace("mlp_hidden_size: 22016", "mlp_ratio: {a: 1}"), "a value of another kind than the format's"),
     ],
 )
 def test_what_does_not_say_enough_names_the_file_that_will_do(file: Any, says: str) -> None:
