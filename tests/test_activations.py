@@ -426,3 +426,35 @@ def test_jitter_keeps_its_noise_and_an_even_load_is_a_loss_of_its_own() -> None:
     assert rank(mixture | {"router_jitter_noise": 0.01}, layout).saved - plain == 6 * tokens * 64 * 2
     balanced = 6 * tokens * 4 * 2 + 4 * 4
     assert rank(mixture | {"output_router_logits": True}, layout).saved - plain == balanced
+
+
+@pytest.mark.parametrize(
+    ("config", "routers", "experts"),
+    [
+        (
+            {
+                "model_type": "jetmoe", "hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6,
+                "num_key_value_heads": 6, "intermediate_size": 104, "vocab_size": 160, "num_local_experts": 4,
+                "num_experts_per_tok": 3, "activation_function": "leaky_relu",
+            },
+            2 * 4,
+            4,
+        ),
+        (
+            {
+                "model_type": "lara_mini", "hidden_size": 144, "num_hidden_layers": 4, "num_attention_heads": 6,
+                "num_key_value_heads": 6, "head_dim": 16, "vocab_size": 160, "sliding_window": 16, "num_experts": 4,
+                "num_experts_per_tok": 1, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,
+                "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 16,
+                "linear_value_head_dim": 16,
+            },
+            4,
+            4,
+        ),
+    ],
+)  # fmt: skip
+def test_the_balance_of_routers_whose_logits_are_fp32(config: dict[str, Any], routers: int, experts: int) -> None:
+    """Softmax of 4·T·E bytes for each router, of which JetMoE has two a layer; 4·E bytes in all."""
+    layout = Layout(seq=32, micro=1)
+    more = rank(config | {"output_router_logits": True}, layout).saved - rank(config, layout).saved
+    assert more == routers * 4 * 32 * experts + 4 * experts

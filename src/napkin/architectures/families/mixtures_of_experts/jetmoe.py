@@ -49,7 +49,7 @@ def read(config: Config) -> JetMoeReading:
         top_k,
         config.integer("intermediate_size"),
         activation(config, "activation_function"),
-        balance_loss(config, experts, top_k, each=3),  # the class records the logits of attention's router twice
+        balance_loss(config, experts, top_k, each=2),  # one router for attention, one for the experts
     )
 
 
