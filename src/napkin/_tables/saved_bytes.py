@@ -1596,7 +1596,7 @@ EXACT: dict[str, tuple[int, int, str]] = {
     'blip_text_model': (23, 24, '5.23.0'),
     'bloom': (19, 36, '5.23.0'),
     'camembert': (0, 192, '5.24.0'),
-    'codegen': (19, 36, '5.23.0'),
+    'codegen': (0, 192, '5.24.0'),
     'cohere': (0, 144, '5.23.0'),
     'cohere2': (0, 144, '5.23.0'),
     'cohere2_moe': (0, 192, '5.23.0'),

@@ -23,7 +23,7 @@ TRACED: dict[str, tuple[int, int, int, float]] = {
     'blip_text_model': (4, 4, 4, 0.0),
     'bloom': (6, 6, 6, 0.0),
     'camembert': (6, 6, 6, 0.0),
-    'codegen': (6, 4, 6, -0.0006),
+    'codegen': (24, 16, 23, 0.05167),
     'cohere': (12, 12, 12, 0.0),
     'cohere2': (12, 10, 12, -4e-05),
     'cohere2_moe': (6, 6, 6, 0.0),

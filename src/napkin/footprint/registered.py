@@ -35,6 +35,7 @@ def buffers(step: PreparedStep, stage: Stage) -> Number:
             "spare rotary": widest,
             "each rotary": total(stage.layers[i] for i in rotating) * widest,
             "angles": depth * length * widest,
+            "shared angles": length * widest,
             "masks": depth * length * length * eager,
             "mask": length * length,
             "ids": stage.first * length,

@@ -131,6 +131,7 @@ class Implementation:
                  then; else the heads come first, and the result is copied
     rotary_fp32  cos and sin stay fp32 where activations are 16-bit
     joins        the rotated part is always concatenated with the rest, even if there is no rest
+    joins_narrow  what is concatenated is cast to the values' type
     by_kind      layers with a window and layers without have cos and sin of their own
 
     Embeddings and loss
@@ -218,12 +219,12 @@ class Implementation:
     What is allocated around the operations
     buffers      tensors in addition to the parameters, each (what, dtype or "" for the weights'). rotary: inverse
                  frequencies, twice, for each rotary table · spare rotary: those that no layer reads · each rotary: each
-                 layer that rotates its own · angles: sines and
-                 cosines of every position, each layer its own · masks: a causal mask of the longest sequence, each
-                 layer its own · mask: one for all layers · ids: of every position · sines: of every position and two
-                 more, each stack its own · positions: a row of sines for each · logits: one for each token of the
-                 vocabulary · scale: the factor of each embedding · factors: two of layers' own inputs · scalar: one for
-                 each layer · scalars: two for each layer
+                 layer that rotates its own · angles: sines and cosines of every position, each layer its own · shared
+                 angles: one for all layers · masks: a causal mask of the longest sequence, each layer its own · mask:
+                 one for all layers · ids: of every position · sines: of every position and two more, each stack its own
+                 · positions: a row of sines for each · logits: one for each token of the vocabulary · scale: the factor
+                 of each embedding · factors: two of layers' own inputs · scalar: one for each layer · scalars: two for
+                 each layer
     checkpoints  the class supports activation checkpointing
     late         a checkpointed layer is recomputed when its backward pass first needs a tensor (use_reentrant=False)
     wakes        with checkpointing, the embedding's output requires a gradient, though nothing before it is trained
@@ -252,6 +253,7 @@ class Implementation:
     tokens_first: bool = False
     rotary_fp32: bool = False
     joins: bool = False
+    joins_narrow: bool = False
     by_kind: bool = False
     fp32_loss: bool = True
     shifted: bool = True

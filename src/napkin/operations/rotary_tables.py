@@ -126,7 +126,8 @@ def joined(run: Lowering, op: Rotation, tensor: Tensor, out: Tensor) -> Tensor:
     if is_complex(run, op) or (not run.implementation.joins and op.dim == op.head_dim):
         return out
     whole = run.tape.new(tensor.count, out.dtype, "joined")
-    return run.tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), whole)
+    whole = run.tape.record("cat", (out,) if op.dim == op.head_dim else (out, tensor), whole)
+    return run.tape.cast(whole, tensor.dtype) if run.implementation.joins_narrow else whole
 
 
 def by_halves(tape: Tape, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

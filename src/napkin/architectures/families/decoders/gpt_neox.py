@@ -25,7 +25,7 @@ from napkin.architectures.families.decoders.gpt2 import DROPPED, SAME_HEADS, SHO
 from napkin.architectures.layer_plans import EVERYWHERE, Plan
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
-from napkin.operations.implementations import HF_EAGER, MASKED, PARTIAL_ROTARY, QKV, ROTATED, SCORES
+from napkin.operations.implementations import HF, HF_EAGER, MASKED, PARTIAL_ROTARY, QKV, ROTATED, SCORES
 from napkin.record import replace
 
 
@@ -86,13 +86,14 @@ CODEGEN = like(
     attention=_grouped,
     config_class="CodeGenConfig",
     implementation=replace(
-        HF_EAGER,
+        HF,
         softmax="fp32_scores",
         rotary="pair",
         joins=True,
         variables=(QKV, ROTATED),
         rotary_fp32=True,
-        buffers=(("angles", "fp32"),),
+        joins_narrow=True,
+        buffers=(("shared angles", "fp32"),),
         norms_last=False,
         weights_to="loop",
     ),

@@ -79,7 +79,9 @@ LARA_MINI = Architecture(
     "lara_mini",
     _lara_mini,
     config_class="LaraMiniConfig",
-    implementation=replace(HF, fp32_norm_weight=True, router="tokens", shares=new_shares, norms_inline=True, fp32_logits=True),
+    implementation=replace(
+        HF, fp32_norm_weight=True, router="tokens", shares=new_shares, norms_inline=True, fp32_logits=True
+    ),
     modules=QWEN3_5_MOE_TEXT.modules,
     defaults={
         "attention_bias": False, "head_dim": 128, "hidden_act": "silu", "layer_types": None,
