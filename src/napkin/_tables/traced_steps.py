@@ -99,7 +99,6 @@ TRACED: dict[str, tuple[int, int, int, float]] = {
     'kolibri1': (12, 10, 12, 4e-05),
     'laguna': (6, 6, 6, 0.0),
     'layoutlm': (6, 1, 6, -0.0022),
-    'lfm3': (6, 6, 6, 0.0),
     'llama': (6, 6, 6, 0.0),
     'llama4_text': (12, 7, 12, -0.00757),
     'luke': (6, 0, 6, 0.00254),

@@ -246,14 +246,14 @@ def rg_lru(
     )
 
 
-def short_conv(source: str, *, width: int, kernel: int, bias: bool, reshaped: bool = False) -> Operations:
-    """Return LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h. `reshaped`: as in Conv."""
+def short_conv(source: str, *, width: int, kernel: int, bias: bool) -> Operations:
+    """Return LFM2's gated short convolution: h → 3h (B, C, x), C ⊙ conv(B ⊙ x), h → h."""
     at = "mixer_{}".format
     return (
         Matmul(at("in_proj"), (source,), width, 3 * width, bias=bias, shard=COLUMN),
         *(Slice(at(part), (at("in_proj"),), width) for part in ("b", "c", "hidden")),
         Multiply(at("bx"), (at("b"), at("hidden")), width),
-        Conv(at("conv"), (at("bx"),), width, kernel, bias=bias, reshaped=reshaped),
+        Conv(at("conv"), (at("bx"),), width, kernel, bias=bias),
         Multiply(at("gated"), (at("c"), at("conv")), width),
         Matmul(at("out_proj"), (at("gated"),), width, width, bias=bias, shard=ROW),
     )

@@ -19,16 +19,13 @@ class Conv(Ordinary):
     """Convolution of `kernel` steps along the sequence, each of `channels` outputs reading `group` channels.
 
     Depthwise (group 1) it is elementwise work in a fused kernel; otherwise it is the matmul
-    (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels.
-
-    `reshaped`: it reads its weight in another shape, which autocast casts on every pass."""
+    (T × group·kernel)(group·kernel × channels). FLOP: 2·T·group·kernel·channels."""
 
     channels: int
     kernel: int
     bias: bool = True
     shard: str = COLUMN
     group: int = 1
-    reshaped: bool = False
 
     def weights(self) -> tuple[Weight, ...]:
         weight = Weight("weight", (self.channels, self.group, self.kernel), self.shard)
@@ -77,8 +74,7 @@ class Conv(Ordinary):
         kept = [joined]
         if run.tape.autocast and (run.implementation.mixer == "torch" or self.group > 1):
             count = self.channels * self.group * self.kernel
-            cached = run.tape.weight_copy(count, f"{self.name}/weight")
-            kept.append(run.tape.new(count, cached.dtype, "weight", no_grad=True) if self.reshaped else cached)
+            kept.append(run.tape.weight_copy(count, f"{self.name}/weight"))
         convolved = run.tape.record("conv", (joined,), out, kept, weight=grads)
         return Value(convolved, self.channels, first.divided, first.gathered)
 

@@ -66,9 +66,9 @@ def _read_lfm2(config: Config, sparse: bool) -> Hybrid:
     return Hybrid(sizes, layers, mixers, feeds)
 
 
-def _conv(config: Config, reshaped: bool = False) -> Block:
+def _conv(config: Config) -> Block:
     kernel, bias = config.integer("conv_L_cache"), on(config, "conv_bias")
-    return partial(short_conv, width=width(config), kernel=kernel, bias=bias, reshaped=reshaped)
+    return partial(short_conv, width=width(config), kernel=kernel, bias=bias)
 
 
 def _mixture(config: Config) -> Block:
@@ -128,7 +128,7 @@ def _read_lfm3(config: Config) -> Hybrid:
         return [FULL if i % 4 == 2 else WINDOWED if i % 4 == 0 and i else CONV for i in range(sizes.layers)]
 
     listed = kinds(config, "layer_types", sizes.layers, (FULL, WINDOWED, CONV), by_fours)
-    mixers: dict[str, Block] = {"conv": _conv(config, reshaped=True), **_lfm3_attention(config, sizes, listed)}
+    mixers: dict[str, Block] = {"conv": _conv(config), **_lfm3_attention(config, sizes, listed)}
     config.ignore("rope_parameters")
     feed = partial(gated_mlp, width=sizes.hidden, inner=config.integer("intermediate_size"))
     arrangement = sandwich_norm if config.flag("use_sandwich_norm") else pre_norm
@@ -214,7 +214,7 @@ LFM3 = Architecture(
         "sliding_window": 256, "tie_word_embeddings": True, "use_attention_gate": True, "use_sandwich_norm": True,
         "vocab_size": 128000,
     },
-    implementation=replace(FP32_ROTARY, by_kind=True, mixer="torch"),
+    implementation=replace(FP32_ROTARY, by_kind=True),
     wrappers=(
         Wrapper("lfm3_vl"),
     ),
