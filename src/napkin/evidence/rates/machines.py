@@ -29,7 +29,7 @@ SMALL_WATTS = {**REFERENCE_WATTS, "ampere": 300 / 154.8e12}
 """The same for GPUs with the small matrix units: an RTX A6000 is Ampere's, as GA102 and its relatives come from another
 process than the A100's (8 nm, NVIDIA GA102 whitepaper, table 1) and take more watts for a FLOP."""
 
-WITH_SMALL_DIES = ("turing", "ada")
+ONLY_SMALL_UNITS = ("turing", "ada")
 """Generations all of whose GPUs have the small matrix units, of those that REFERENCE_WATTS names."""
 MOST_POWER = 1.3
 """Power per FLOP/s, relative to the reference, above which nothing is power-limited."""
@@ -115,7 +115,7 @@ class Machine:
         (zzc0721/torch-performance-test-data issue 120; database.md). Large dies, whose references run near their
         highest clock, lose less: an A100 PCIe does 0.92 with 0.63, an H100 PCIe 0.82 with 0.65 (database.md)."""
         fewer = (self.power < 1) & (self.held == 0)
-        return where(fewer & ((self.small == 1) | (self.generation in WITH_SMALL_DIES)), 1, 0)
+        return where(fewer & ((self.small == 1) | (self.generation in ONLY_SMALL_UNITS)), 1, 0)
 
     @property
     def low(self) -> Number:
