@@ -19,11 +19,12 @@ import pytest
 from napkin.autograd.control_flow import BranchesDifferError, differs, holds_for_all, same_branches
 from napkin.commands.command import find
 from napkin.commands.inputs import Inputs
+from napkin.commands.plan import published
 from napkin.commands.plan.search_space import read_layouts
 from napkin.commands.question.setup import read_setup
 from napkin.commands.signature import OptionText
 from napkin.elementwise import divisors
-from napkin.errors import DOES_NOT_FIT, UNDECIDED, NapkinError
+from napkin.errors import DOES_NOT_FIT, UNDECIDED, NapkinError, Refused
 from napkin.evidence.predictions import one_run
 from napkin.footprint.allocator import reported
 from napkin.footprint.memory import rank_of
@@ -35,6 +36,7 @@ from napkin.planning.layouts import LayoutQuestion, best, recommended, scored
 from napkin.planning.search import Fastest, search
 from napkin.planning.verdicts import FITS, used_bytes, worst_rank
 from napkin.record import replace
+from napkin.render.answer import Answer
 from napkin.render.progress import CLEAR, Progress
 from napkin.term import TRUE, leaf
 from napkin.timing.step import step
@@ -328,8 +330,23 @@ def test_plan_shows_what_published_runs_took(napkin: Napkin) -> None:
     assert plan.data["low"]["time/published"] == time.data["low"]["time"]
     assert plan.values["time/published"] > plan.values["time"]
     assert "by published runs' MFU" in napkin(f"plan {run}").out
-    for other in ("llama3-8b --gpus 64 --hardware h100", "llama3-8b --gpus 8 --hardware h100 --task sft --tokens 1B"):
-        assert "time/published" not in napkin(f"plan {other} --json").values
+    assert "time/published" not in napkin("plan llama3-8b --gpus 64 --hardware h100 --json").values
+    tuned = napkin("plan llama3-8b --gpus 8 --hardware h100 --task sft --tokens 1B --json")
+    assert "time/published" not in tuned.values
+    assert any(note.startswith("time/published is omitted: the published whole runs are pretraining") for note in tuned.data["notes"])
+
+
+def test_plan_says_why_no_published_time_is_there(napkin: Napkin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `train-time` answers with an error is no error of the plan, which says so in a note."""
+
+    def refuse(*_: object, **__: object) -> Answer:
+        raise Refused("no published run is known", "--mfu")
+
+    monkeypatch.setattr(published, "ask", refuse)
+    plan = napkin("plan llama3-8b --gpus 64 --hardware h100 --tokens 1T --json")
+    said = "time/published is omitted: napkin train-time does not answer: no published run is known"
+    assert said in plan.data["notes"]
+    assert "time/published" not in plan.values and plan.values["time"] > 0
 
 
 def test_rows_are_ranked_fit_and_have_intervals(napkin: Napkin) -> None:

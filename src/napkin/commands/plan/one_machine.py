@@ -10,8 +10,7 @@ from napkin.commands.memory.host import keeps, read_node, read_whether_kept
 from napkin.commands.plan.backends import record_software
 from napkin.commands.plan.comparison import front_line, front_row, says_recommended, usual_row, why
 from napkin.commands.plan.pictures import scatter
-from napkin.commands.plan.published import PATH as PUBLISHED
-from napkin.commands.plan.published import published_time
+from napkin.commands.plan.published import add_published_time
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.plan.rows import (
     COLUMNS,
@@ -132,10 +131,7 @@ def ranked_answer(question: PlanQuestion, found: FittingLayouts) -> tuple[Answer
     terms += _run_terms(question, chosen)
     answer = Answer("plan", terms, rows=rows, notes=notes)
     answer.intervals = ends_of(question, answer.terms, half, request.gpus)
-    published = published_time(question, request.gpus)
-    if published is not None:
-        answer.terms = (*answer.terms, published[0])
-        answer.intervals[PUBLISHED] = published[1]
+    add_published_time(answer, question, request.gpus)
     usual = list(usual_choices(layouts, request, chosen))
     answer.extra["columns"] = COLUMNS
     answer.extra["pareto"] = [front_row(question, found, i) for i in front]
