@@ -139,9 +139,21 @@ def test_windows_follow_the_class_or_the_list() -> None:
 
 
 def test_a_vision_model_is_its_language_model_with_a_note() -> None:
-    outer = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 9}, "image_token_index": 7}
+    outer = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 12}, "image_token_index": 7}
     assert count(outer) == count(LLAMA)
     assert any("language model" in note for note in model_of(outer).notes)
+
+
+def test_a_vision_tower_that_no_class_builds_is_an_error() -> None:
+    """Twelve heads do not divide a width of 9, in the tower as in a language model; what napkin does not know of a
+    tower leaves the tower out."""
+    outer = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 9}}
+    problem = refusal(outer)
+    assert problem.status == USAGE
+    assert "vision_config.num_attention_heads" in problem.message
+    unknown = {"model_type": "llava", "text_config": LLAMA, "vision_config": {"model_type": "unheard_of"}}
+    assert count(unknown) == count(LLAMA)
+    assert model_of(unknown).vision is None
 
 
 def test_the_tie_of_a_vision_model_must_be_certain() -> None:

@@ -11,7 +11,7 @@ from napkin.architectures.audio.encoders import ENCODERS
 from napkin.architectures.audio.projectors import HEARINGS, Hears
 from napkin.architectures.audio.shapes import together
 from napkin.architectures.idle import tensors
-from napkin.errors import NapkinError
+from napkin.errors import Refused
 from napkin.inputs.model import Config
 from napkin.operations.idle import Idle
 from napkin.operations.model import Model
@@ -36,7 +36,7 @@ def with_audio(model: Model, config: Config, kind: str) -> tuple[Model, bool] | 
     try:
         shapes = encoder.shapes(inner)
         project = hearing.project(Hears(outer, inner, encoder.width(inner), model.hidden))
-    except NapkinError as problem:
+    except Refused as problem:  # known, but not of this form; a value that no class takes is an error
         config.notes.append(f"the audio encoder is not counted: {problem.message}")
         return None
     held = together(shapes, together(project, within="projector"))

@@ -11,7 +11,7 @@ from napkin.architectures.vision.models import SIGHTS, Sight
 from napkin.architectures.vision.projectors import Sees
 from napkin.architectures.vision.single_kinds import TOWERS
 from napkin.architectures.vision.tower import grid, one_stack, tower
-from napkin.errors import NapkinError
+from napkin.errors import Refused
 from napkin.inputs.model import Config
 from napkin.operations.model import Layer, Vision, stack_of
 from napkin.record import replace
@@ -36,7 +36,7 @@ def vision_of(config: Config, kind: str, hidden: int) -> Vision | None:
     try:
         found = sight.build(outer, inner, hidden) if sight.build else _projected(outer, inner, sight, hidden)
         return replace(found, across=sight.across)
-    except NapkinError as problem:
+    except Refused as problem:  # known, but not of this form; a value that no class takes is an error
         config.notes.append(f"the vision tower is not counted: {problem.message}")
         return None
 
