@@ -40,6 +40,25 @@ def test_more_gpus_are_tried_where_the_given_ones_need_another_change(asked: lis
     assert len(asked) == len({tuple(sorted(options.items())) for options in asked})  # each once
 
 
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_more_gpus_are_as_few_as_the_question_for_the_fewest_finds(gpus: int) -> None:
+    """Full recomputation on 16 GPUs, not a part of it on 128: `--min gpus` says 16 for the same job. 8 B parameters
+    take 128 GB of states, more than eight cards of 24 GB hold next to activations."""
+    job: dict[str, Any] = {"task": "sft", "hardware": "rtx4090", "seq": 2048}
+    fewest = napkin.memory("llama3.1-8b", **job, min="gpus").values["gpus"]
+    answer: Any = napkin.memory("llama3.1-8b", **job, gpus=gpus).to_dict()
+    assert answer["more_accelerators"]["change"].startswith(f"--gpus {fewest} ")
+
+
+def test_activations_are_offloaded_from_layers_that_run_again() -> None:
+    """Without recomputation 70 B with 32,768 tokens would move terabytes through a link of tens of GB/s."""
+    job: dict[str, Any] = {"hardware": "h100", "quantized": "nf4", "lora_rank": 16, "seq": 32768}
+    answer: Any = napkin.memory("llama3-70b", **job).to_dict()
+    moved = [one["change"] for one in answer["suggestions"] if "activations" in one["change"]]
+    assert moved
+    assert all("--recompute full" in one for one in moved)
+
+
 def test_one_gpu_is_offered_qlora_on_a_shorter_sequence(asked: list[dict[str, Any]]) -> None:
     """8 B weights in 4 bits take 5.6 GiB of 12 GB, which the activations of 4,096 tokens do not fit next to. Sharding
     over one rank saves nothing: no suggestion without offloading or more GPUs has it."""

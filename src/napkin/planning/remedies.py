@@ -243,14 +243,18 @@ def _sharded(search: RemedySearch) -> Choice | None:
     return choice if any(levels.get(name) for name in ("zero", "cp", "save")) else None
 
 
-def with_more_gpus(search: RemedySearch, fewest: bool) -> Remedy | None:
-    """Return a combination with more GPUs that makes the step fit. fewest: minimize GPUs first; else minimize the other
-    changes first."""
+def with_more_gpus(search: RemedySearch) -> Remedy | None:
+    """Return a combination with more GPUs that makes the step fit: the fewest on which it does, or, if other changes do
+    on the given ones, those on which it needs the fewest other changes."""
     everything = [axis.name for axis in search.axes]
     if "gpus" not in everything:
         return None
-    others = [name for name in RELAXED if name not in ("gpus", "zero")]
-    order = RELAXED if fewest else (*others, "gpus", "zero")
+    sparing = (*(name for name in RELAXED if name not in ("gpus", "zero")), "gpus", "zero")
+    return _with_more(search, everything, RELAXED) or _with_more(search, everything, sparing)
+
+
+def _with_more(search: RemedySearch, everything: Sequence[str], order: Sequence[str]) -> Remedy | None:
+    """Return the combination with the fewest more GPUs that makes the step fit, its axes relaxed in this order."""
     at = everything.index("gpus")
     divided = [(*TRAINER, *degrees, "gpus") for degrees in DEGREES if set(degrees) <= set(everything)]
     for groups in ([(*TRAINER, "gpus")], divided, [everything]):

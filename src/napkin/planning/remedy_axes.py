@@ -27,6 +27,8 @@ NOT_FUSED = ("", "log-probs", "chunked-recomputed")
 head's matmul."""
 LEAST_RANK = 8
 """LoRA's rank below which none is suggested."""
+NOT_WHOLE = ("none", "selective", "every")
+"""Kinds of recomputation that leave layers, or parts of each, as they are."""
 DOUBLINGS = 10
 """Number of doublings of the GPUs to try."""
 
@@ -147,7 +149,7 @@ def _recomputation(model: Model, setup: Setup) -> Iterator[Axis]:
         if whole - given:
             inner = {EXPERT_ACTIVATION} if MOE_LAYER in whole else set()
             words.append(selective((*given, *core, *cheap - inner, *whole)))
-    if kind in ("none", "selective", "every"):
+    if kind in NOT_WHOLE:
         words.append("full")
     if words:
         yield Axis("recompute", tuple({"recompute": word} for word in words), "forward passes again")
@@ -163,18 +165,20 @@ def _modules(model: Model, setup: Setup) -> tuple[set[str], set[str]]:
 
 
 def _optimizer(setup: Setup) -> Iterator[Axis]:
-    """Yield 8-bit optimizer states, and offloading to the host."""
+    """Yield 8-bit optimizer states, and offloading to the host: of activations those of recomputed layers, since the
+    link is slower than what it would save."""
     eight = in_eight_bits(setup.optimizer)
     if eight is not None:
         form = {"optimizer-form": "fused"} if setup.form != "fused" else {}
         yield Axis("optimizer", ({"optimizer": eight.name, **form},), "states rounded to 8 bits")
     levels: list[Options] = []
-    together = list(setup.offload)
+    together, partly = list(setup.offload), setup.layout.recompute.kind in NOT_WHOLE
     for what in ("optimizer", "activations", "parameters"):
         if what not in together:
             together.append(what)
             zero = {"zero": "3"} if what == "parameters" else {}
-            levels.append({"offload": ",".join(together), **zero})
+            again = {"recompute": "full"} if "activations" in together and partly else {}
+            levels.append({"offload": ",".join(together), **zero, **again})
     if levels:
         yield Axis("offload", tuple(levels), "transfers over the link to the host")
 

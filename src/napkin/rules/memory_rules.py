@@ -24,7 +24,7 @@ def _made_to_fit(case: Configuration, ask: Ask) -> Options:
     tuned = case.setup.tunes
     found = list(advice(search) if tuned else remedies(search))
     if not found:
-        more = with_more_gpus(search, fewest=True)
+        more = with_more_gpus(search)
         return more.options if more is not None else {}
     if tuned:
         return found[0].options

@@ -88,7 +88,7 @@ def read_host_of(asked: Inputs, search: RemedySearch, rows: Sequence[Row]) -> No
 def read_found(asked: Inputs, search: RemedySearch, found: Iterable[Remedy]) -> tuple[list[Remedy], Remedy | None]:
     """Return the suggestions for a question: those that a search found on the same GPUs, and one with more of them."""
     here = [one for one in (_read_without_idle(asked, search, one) for one in found) if one is not None]
-    more = with_more_gpus(search, fewest=not here)
+    more = with_more_gpus(search)
     return here, None if more is None else _read_without_idle(asked, search, more)
 
 

@@ -36,12 +36,9 @@ def first_command(rows: Sequence[Row], gpus: float = math.inf) -> str:
 def _change(row: Row) -> str:
     """Return the changed options, cut between two of them where the other columns would have no room; --json has
     all."""
-    shown, *rest = str(row["change"]).split(" --")
-    for piece in rest:
-        if len(f"{shown} --{piece}") > LONGEST:
-            return f"{shown} …"
-        shown = f"{shown} --{piece}"
-    return shown
+    pieces = str(row["change"]).split(" --")
+    texts = [" --".join(pieces), *(" --".join(pieces[:count]) + " …" for count in range(len(pieces) - 1, 0, -1))]
+    return next((text for text in texts if len(text) <= LONGEST), texts[-1])
 
 
 def _slower(row: Row) -> str:
