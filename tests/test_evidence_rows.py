@@ -219,6 +219,18 @@ def test_a_user_s_prose_is_read_as_the_shipped_fields_state_it() -> None:
             "MosaicML LLM Foundry, tables",
             {"stack": "fsdp-eager", "attention": "flash1", "newer_attention": "flash2", "loss": None},
         ),
+        # a program's own kernel, by the program and the date, wherever the row states them
+        ({"framework": "Megatron-Bridge"}, "", {"stack": "megatron-core", "attention": "cudnn"}),
+        (
+            {"framework": "NeMo Framework Launcher", "versions": "May 2023"},
+            "",
+            {"stack": "megatron-core", "attention": "eager"},
+        ),
+        ({"framework": "NeMo-Framework-Launcher", "versions": "2024-05"}, "", {"stack": "megatron-core"}),
+        ({}, "NeMo Framework Launcher README 2023", {"stack": "megatron-core", "attention": "eager"}),
+        ({"framework": "NeMo Framework Launcher"}, "", {"stack": "megatron-core"}),
+        ({"framework": "Pax", "precision": "bf16"}, "", {"stack": "xla", "policy": "bf16-mixed", "attention": "eager"}),
+        ({"framework": "Pax, Transformer Engine"}, "", {"stack": "xla"}),
         ({"framework": "DeepSpeed ZeRO-3"}, "", {"stack": "fsdp-eager"}),
         ({"framework": "DeepSpeed", "compile": True}, "", {"stack": "fsdp-compiled"}),
         ({"framework": "Megatron-LM with DeepSpeed"}, "", {"stack": "megatron-deepspeed"}),

@@ -1,10 +1,10 @@
 """Recognize names, versions and units in the free text of a published row, and write them into its fields.
 
-Only steps.py, memory.py and what they share here look for words; rows/words.py lists them. People state facts in
-prose ("bf16 (fp32 gradient accumulation)", a page's title that names the software, "8x 200 Gbit/s HDR
-per node"); the predictions read the fields that are filled here. The shipped evidence (configs/evidence/*.yaml) states
-the fields itself and does not pass through here. A spelling that is not known stays as it is, and whoever reads the
-field refuses it by name.
+Only steps.py, kernels.py, memory.py and what they share here look for words; rows/words.py lists them. People state
+facts in prose ("bf16 (fp32 gradient accumulation)", a page's title that names the software, "8x 200 Gbit/s HDR per
+node"); the predictions read the fields that are filled here. The shipped evidence (configs/evidence/*.yaml) states the
+fields itself and does not pass through here. A spelling that is not known stays as it is, and whoever reads the field
+refuses it by name.
 
 Fields filled for a training step:
     layout.stack                software stack (software/stacks.py), from the framework, title and place of the source
@@ -127,3 +127,9 @@ def date_of(row: RowFields) -> int | None:
     """Return the year and month (202506) that a row's version or framework, or its source's place or title, states, as
     202506, 2025-06 or June 2025; None if none does."""
     return next((month for path in DATED if (month := month_of(row.text(path)))), None)
+
+
+def month_or_year_of(row: RowFields) -> int | None:
+    """Return `date_of`, else the last month of the year that the source's title names; None if neither is stated."""
+    year = re.search(r"\b20[12]\d\b", row.text("source.title"))
+    return date_of(row) or (int(year[0]) * 100 + 12 if year else None)

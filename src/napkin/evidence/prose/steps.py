@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from napkin.evidence.prose.kernels import kernels_of
 from napkin.evidence.prose.recognize import (
     Fact,
     Facts,
     batch_tokens_of,
     date_of,
     loss_of,
+    month_or_year_of,
     offloads_of,
     stated,
     window_of,
@@ -20,7 +22,6 @@ from napkin.evidence.rows.models import preset_of
 from napkin.evidence.rows.networks import network_of
 from napkin.evidence.rows.recomputation import PARTS_RECOMPUTED, RECIPE, recomputation, share_of_layers
 from napkin.evidence.rows.row import RowFields
-from napkin.evidence.rows.steps import TIMED_KERNELS
 from napkin.evidence.rows.teams import source_of
 from napkin.evidence.rows.words import (
     AUTOCAST,
@@ -34,7 +35,6 @@ from napkin.evidence.rows.words import (
     STACK_WORDS,
     graphs_named,
     library_of,
-    timed_kernel,
 )
 from napkin.inputs.hardware import RACK
 from napkin.options.training import WHOLE
@@ -48,8 +48,7 @@ def of_step(row: RowFields) -> Facts:
     layout: dict[str, Fact] = {}
     stack = _stack(row)
     layout["stack"] = stack
-    layout["attention"] = kernel = _kernel_of(row, stack)
-    layout["newer_attention"] = _newer_kernel(row, kernel)
+    layout["attention"], layout["newer_attention"] = kernels_of(row, stack)
     layout["dispatcher"] = row.text("layout.dispatcher") or _dispatcher(row)
     layout |= _recomputed_in_time(row) | _micro_batch_of(row)
     precision = row.text("layout.precision")
@@ -174,7 +173,7 @@ def stack_of(row: RowFields) -> str:
         library = TRAINERS.get(library_of(row.text("layout.framework")))
         own = TORCH.search(row.text("layout.framework").lower()) or (library and library.of_transformers)
         return FSDP[bool(compiled)] if own else ""
-    if found == "megatron-core" and (BEFORE_CORE.search(row.text("source.title")) or (date_of(row) or CORE) < CORE):
+    if found == "megatron-core" and (month_or_year_of(row) or CORE) < CORE:
         return "megatron"
     if found in ("megatron-core", "megatron-mlperf"):
         return edition(found, words, row)
@@ -223,44 +222,8 @@ COMPILES = re.compile(r"\b(torchtitan|fms)\b")
 """Whose benchmarks compile: torchtitan from its notes of December 2024 on, not on its first page; fms from May 2024."""
 TORCH = re.compile(r"\b(pytorch|torch|lightning)\b")
 """Words that name PyTorch's own layers, where none names other software."""
-BEFORE_CORE = re.compile(r"\b20(1\d|2[0-2])\b")
-"""Years of Megatron-LM before its core (NVIDIA/Megatron-LM megatron/core, from 2023 on)."""
 CORE = 202301
-"""The month from which on Megatron-LM has its core."""
-BEFORE_FUSED = re.compile(r"\b20(1\d|2[01])\b")
-"""Years before fused attention was published (Dao et al. 2022, arXiv:2205.14135)."""
-
-
-LAUNCHER = re.compile(r"\bnemo[ -](?:framework|megatron)[ -]launcher\b.*\b20(?:1\d|2[0-3])\b")
-"""NeMo's launcher while its recipes left use_flash_attention off (launcher_scripts/conf/training/gpt3, until 2023)."""
-PAX = re.compile(r"\bpax\b")
-"""Pax, whose attention is unfused; Transformer Engine's is not (NVIDIA/JAX-Toolbox rosetta/projects/pax)."""
-FOUNDRYS_SECOND = 202401
-"""The month from which on LLM Foundry's benchmarks run FlashAttention-2 and not the first one in Triton
-(mosaicml/llm-foundry scripts/train/benchmarking/sweep.py at 5e85bd6)."""
-
-
-def _newer_kernel(row: RowFields, kernel: str) -> str:
-    """Return the attention kernel of a later release, where a row states neither a kernel nor a date; "" if none."""
-    return "flash2" if kernel == "flash1" and not row.text("layout.attention") and date_of(row) is None else ""
-
-
-def _kernel_of(row: RowFields, stack: str) -> str:
-    """Return the attention kernel that a row states in other words than the fit's, or that its source is known to have
-    run; "" for the stack's usual one."""
-    said = row.text("layout.attention").lower()
-    if said:
-        return "" if said in TIMED_KERNELS else timed_kernel(said)
-    words = f"{row.text('source.title')} {row.text('layout.precision')}".lower()
-    if stack in ("megatron", "megatron-deepspeed"):
-        return ""
-    if LAUNCHER.search(row.text("source.title").lower()) or (PAX.search(words) and "transformer engine" not in words):
-        return "eager"
-    if "foundry" in words:
-        return "flash2" if (date_of(row) or 0) >= FOUNDRYS_SECOND else "flash1"
-    if not stack and BEFORE_FUSED.search(row.text("source.title")):
-        return "eager"
-    return "cudnn" if "megatron bridge" in words else ""
+"""The month from which on Megatron-LM has its core (NVIDIA/Megatron-LM megatron/core)."""
 
 
 def rule_of(formula: str) -> str:
