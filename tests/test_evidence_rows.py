@@ -29,7 +29,7 @@ from napkin.evidence.validation.step_check import steps
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
 from napkin.record import replace
-from tests.conftest import preset
+from tests.conftest import answered, preset
 
 H, F = 256, 384
 """Width and MLP width of small decoders."""
@@ -478,6 +478,36 @@ rows:
     ]
     assert shapes[0] == shapes[1] is not None
     assert shapes[2] is None
+
+
+SHAPELESS = """schema: steps/1
+rows:
+- id: x
+  source: {title: hand-made}
+  model: {MODEL, seq: 2048}
+  hardware: {chip: H100 SXM 80GB, count: 8}
+  layout: {tp: 1, dp: 8, zero: 1, micro_batch: 1, global_batch: 8, precision: bf16, stack: megatron-core}
+  measured: {step_seconds: 1}
+"""
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "gemma4-26b-a4b", "qwen3-next-80b-a3b", "granite4-micro"])
+def test_a_preset_that_no_table_describes_has_its_own_layers(tmp_path: pathlib.Path, name: str) -> None:
+    """Windows of some layers, sinks, state spaces, towers without images: the row takes as long as the same step on
+    the command line."""
+    (row,) = rows_of(tmp_path, SHAPELESS.replace("MODEL", f"preset: {name}"))
+    assert row.shape is not None
+    assert row.shape.preset == name
+    line = f"step {name} --gpus 8 --hardware h100 --zero 1 --micro-batch 1 --global-batch 8 --seq 2048"
+    asked = answered(f"{line} --precision bf16-mixed --stack megatron-core").quantities()["step/time"][0]
+    (found,) = steps([row])
+    assert found.predicted == pytest.approx(asked, rel=1e-6)
+
+
+def test_such_a_preset_of_another_shape_is_refused(tmp_path: pathlib.Path) -> None:
+    for more in ("layers: 12", "window: 256", "experts: {count: 16, top_k: 4, ffn: 2880}"):
+        with pytest.raises(NapkinError, match="not a decoder that a table describes"):
+            rows_of(tmp_path, SHAPELESS.replace("MODEL", f"preset: gpt-oss-20b, {more}"))
 
 
 def test_the_constants_belong_to_these_facts() -> None:

@@ -20,7 +20,8 @@ from napkin.evidence.prose.memory import of_memory
 from napkin.evidence.prose.recognize import recognized
 from napkin.evidence.prose.steps import of_step
 from napkin.evidence.rows.files import MEMORY, RUNS, SERVING, STEPS, TUNING, read_rows
-from napkin.evidence.rows.preset_dimensions import dimensions_of
+from napkin.evidence.rows.preset_dimensions import dimensions_of, sizes_of
+from napkin.evidence.rows.printed import LAYERS_OF
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.runs import RunRow, run_row
 from napkin.evidence.rows.steps import StepRow, step_row
@@ -31,6 +32,8 @@ from napkin.inputs.load import printable
 from napkin.inputs.presets import is_preset
 from napkin.record import record
 
+SHAPES = {"layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "window", "experts", "mla"}
+"""Fields of a row's model that shape its layers."""
 MAIN = {
     STEPS: "step_seconds",
     MEMORY: "memory_used",
@@ -127,7 +130,8 @@ def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
 def with_preset(row: RowFields, named: bool = False) -> RowFields:
     """Return a row whose model names a preset, or has the name of one and states no shape, with the preset's
     dimensions, under those that it states itself. Raises the row's error for an unknown preset. named: one that a table
-    of dimensions does not describe is known by its name; otherwise it is refused."""
+    of dimensions does not describe is known by its name; otherwise it has the preset's own layers, and is refused if it
+    states another shape."""
     stated = row.part("model")
     name = row.text("model.preset")
     if not name and not stated.keys() & {"layers", "hidden"}:
@@ -141,9 +145,12 @@ def with_preset(row: RowFields, named: bool = False) -> RowFields:
     try:
         dims = {key: value for key, value in dimensions_of(name).items() if value is not None}
     except NapkinError:
-        if not named:
+        if named:
+            return row.replaced({**row.fields, "model": {**stated, "name": name}})
+        own = sizes_of(name)
+        if any(stated.get(key, own[key]) != own[key] for key in own) or stated.keys() & SHAPES - own.keys():
             raise
-        return row.replaced({**row.fields, "model": {**stated, "name": name}})
+        return row.replaced({**row.fields, "model": {"name": name, **stated, **own, LAYERS_OF: name}})
     if stated.keys() & dims.keys() - {"vocab", "params"}:
         dims.pop("params")
     return row.replaced({**row.fields, "model": {"name": name, **dims, **stated}})

@@ -18,7 +18,7 @@ data degrees, m micro-batches of a replica. Where each part is computed:
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import Number, ceil_div, is_array
+from napkin.elementwise import Number, ceil_div, holds_for_all
 from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
 from napkin.term import Term
@@ -93,7 +93,7 @@ def pass_time(one: Passing, found: StepTime) -> Term:
 
 def image_layers(model: Model, layout: StepLayout, rates: Rates) -> list[tuple[Number, LayerTime]]:
     """Return the time of a vision tower's patch embedding, layers and projector, if there are images."""
-    if model.vision is None or (not is_array(layout.images) and not layout.images):
+    if model.vision is None or holds_for_all(layout.images == 0):
         return []
     (tower,), (projector,) = model.vision.tower.stacks, model.vision.projector.stacks
     clock, last = (Clock(rates, layout.over_images(length)) for length in (layout.tower_tokens, layout.image_tokens))

@@ -45,10 +45,12 @@ INTERLEAVES = (1, 2, 3, 4)
 UNSTATED_VOCABULARY = 51200
 """GPT-2's vocabulary padded to a multiple of 128 × 8, if a table does not say."""
 
-Structure = tuple["int | bool", ...]
-"""The structure that rows must share to be stacked: flags, the window, and optional parts."""
-_STRUCTURE = ("gated", "tied", "window", "expert_bias", "expert_clamp")
+Structure = tuple["int | bool | str", ...]
+"""The structure that rows must share to be stacked: a preset, flags, the window, and optional parts."""
+_STRUCTURE = ("preset", "gated", "tied", "window", "expert_bias", "expert_clamp")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
+TEXTS = ("name", "preset")
+"""Fields of a printed decoder that are no numbers."""
 _FORMS = ("parts_recomputed", "host", "elementary", "exchanges")
 """What of a step's layout decides which terms there are; rows must share it too."""
 
@@ -294,7 +296,7 @@ def _stacked(members: Iterable[object], names: Iterable[str]) -> dict[str, Float
 
 def _group(members: Sequence[Candidate]) -> RowGroup:
     first = members[0]
-    dimensions = _stacked((one.shape for one in members), fields(PrintedDecoder)[1:])
+    dimensions = _stacked((one.shape for one in members), (f for f in fields(PrintedDecoder) if f not in TEXTS))
     figures = _stacked(
         (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
     )

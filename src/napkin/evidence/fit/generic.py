@@ -1,4 +1,5 @@
-"""A decoder built from printed dimensions: only the parts that every decoder has.
+"""A decoder built from printed dimensions: only the parts that every decoder has; or the preset that a row names where
+tables of dimensions do not describe it.
 
 The dimensions may be arrays with one entry per row, where all rows have the same parts.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from napkin.evidence.rows.models import preset_model
 from napkin.operations.attention.core import AttentionCore
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
@@ -99,7 +101,9 @@ def decoder(shape: PrintedDecoder) -> Model:
 
 def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
     """Build the model of many rows: `dims` holds their dimensions as arrays; `like`: one of them, which gives the
-    parts."""
+    parts, or the preset that all rows are."""
+    if like.preset:
+        return preset_model(like.preset)
     h = dims.hidden
     runs: list[tuple[int, Layer]] = []
     windows = (like.window, 0) if like.window else (0,)  # tables print windows that alternate with full attention

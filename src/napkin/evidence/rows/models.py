@@ -113,7 +113,7 @@ def preset_of(row: RowFields) -> Model | None:
     """Return the preset that a row names, whoever's copy of it ran, if the depth and the width that it states are the
     preset's."""
     name = row.text("model.name").rpartition("/")[2]
-    preset = _preset(name) if is_preset(name) else None
+    preset = preset_model(name) if is_preset(name) else None
     if preset is None:
         return None
     depth = preset.stacks[-1].depth
@@ -122,7 +122,8 @@ def preset_of(row: RowFields) -> Model | None:
 
 
 @cache
-def _preset(name: str) -> Model:
+def preset_model(name: str) -> Model:
+    """Return the model of a preset."""
     return build(load_config(name))
 
 

@@ -25,6 +25,27 @@ def dimensions_of(name: str) -> Dimensions:
     return {**found, "params": int(params(model)["params/total"].value)}
 
 
+def sizes_of(name: str) -> Dimensions:
+    """Return the sizes of a preset whose layers a table does not describe: of its stream, heads and vocabulary, and of
+    its experts. Its layers are taken from the preset. Refused: one of several stacks."""
+    model = build(load_config(name))
+    if len(model.stacks) != 1:
+        raise NapkinError(f"the preset {name} has several stacks of layers, which no table of steps describes")
+    dims: Dimensions = {
+        "layers": model.depth,
+        "hidden": model.hidden,
+        "vocab": model.vocabulary,
+        "tied": model.tied,
+        "gated": True,
+    }
+    if model.heads:
+        dims |= {"heads": model.heads, "kv_heads": model.kv_heads, "head_dim": model.head_dim}
+    sparse = [(count, layer) for count, layer in model.stacks[0].runs if layer.block and _chooses(layer)]
+    if sparse:
+        dims["experts"] = _experts(sparse[0][1], model.depth - sum(count for count, _ in sparse))
+    return dims
+
+
 def _decoder(model: Model) -> Dimensions | None:
     """Return the dimensions of a decoder whose layers are alike but for dense layers before mixtures of experts."""
     runs = [(count, layer) for count, layer in model.stacks[0].runs if layer.block]
@@ -33,9 +54,10 @@ def _decoder(model: Model) -> Dimensions | None:
     attends = [core for _, layer in runs for op in layer.operations if (core := op.attends()) is not None]
     if len(attends) != len(runs) or any(core.window is not None or core.chunk is not None for core in attends):
         return None
-    widths = {_width(layer) for _, layer in dense}
-    if len(widths) > 1 or len(runs) > 2:
+    widths = [_width(layer) for _, layer in dense]
+    if len(set(widths)) > 1 or not all(widths) or len(runs) > 2:
         return None
+    ffn, gated = (widths and widths[0]) or (None, True)
     first = runs[0][1].operations
     dims: Dimensions = {
         "layers": model.depth,
@@ -45,8 +67,8 @@ def _decoder(model: Model) -> Dimensions | None:
         "head_dim": model.head_dim,
         "vocab": model.vocabulary,
         "tied": model.tied,
-        "ffn": widths.pop()[0] if widths else None,
-        "gated": all(_width(layer)[1] for _, layer in dense) if dense else True,
+        "ffn": ffn,
+        "gated": gated,
     }
     if sparse:
         dims["experts"] = _experts(sparse[0][1], sum(count for count, _ in dense))
@@ -58,11 +80,15 @@ def _chooses(layer: Layer) -> int:
     return max((op.chooses_among() for op in layer.operations), default=0)
 
 
-def _width(layer: Layer) -> tuple[int, bool]:
-    """Return the width of a dense layer's MLP, and whether it is gated: a product of its own, or a doubled one."""
+def _width(layer: Layer) -> tuple[int, bool] | None:
+    """Return the width of a dense layer's MLP, and whether it is gated: a product of its own, or a doubled one; None if
+    no linear layer of it has the role of the last one."""
     core = next((n for n, op in enumerate(layer.operations) if op.attends() is not None), 0)
     linears = [one for op in layer.operations[core:] if (one := op.linear()) is not None]
-    place, down = next((n, one) for n, one in enumerate(linears) if one.role == DOWN)
+    place = next((n for n, one in enumerate(linears) if one.role == DOWN), None)
+    if place is None:
+        return None
+    down = linears[place]
     outputs = sum(one.d_out for one in linears[1:place])  # the first is attention's own
     return int(down.d_in), bool(outputs == 2 * down.d_in)
 

@@ -9,10 +9,15 @@ from napkin.evidence.rows.row import RowFields
 from napkin.inputs.load import printable
 from napkin.record import record
 
+LAYERS_OF = "layers_of"
+"""Field of a row's model: the preset whose layers it has, where no table of dimensions describes them."""
+
 
 @record
 class PrintedDecoder:
-    """A decoder's dimensions as tables print them. 0 means that it has none; vocabulary 0: not stated."""
+    """A decoder's dimensions as tables print them. 0 means that it has none; vocabulary 0: not stated.
+
+    preset   the preset whose layers are taken as they are, for one that no table describes; "" for all others"""
 
     name: str
     layers: int
@@ -37,6 +42,7 @@ class PrintedDecoder:
     window: int = 0
     expert_bias: bool = False
     expert_clamp: bool = False
+    preset: str = ""
 
 
 @record
@@ -95,6 +101,7 @@ def printed_decoder(row: RowFields) -> PrintedDecoder | None:
         row.count("model.window") or 0,
         bool(of(experts, "bias")),
         bool(of(experts, "clamp")),
+        row.text(f"model.{LAYERS_OF}"),
     )
 
 
