@@ -20,7 +20,7 @@ from napkin.options.files import DRAWS
 from napkin.options.layout import DEGREES
 from napkin.planning import attribution
 from napkin.record import replace
-from napkin.render.answer import Answer
+from napkin.render.answer import Answer, Cell
 from napkin.render.assumed import DEFAULTED
 from napkin.render.chart import Chart, Series
 from napkin.render.scale import axis, spoken, titled
@@ -71,15 +71,7 @@ def run(inputs: Inputs) -> Answer:
         for part, adds in parts.items()
     ]
     answer.rows = [{"difference": one.name, "a": one.a, "b": one.b, **one.adds} for one in steps]
-    answer.extra["quantities"] = [
-        {"path": p, "unit": have[p][1], "a": have[p][0], "b": get[p][0], "ratio": float(ratio(get[p][0], have[p][0]))}
-        for p in shared
-    ]
-    answer.extra["columns"] = {path: have[path][1] for path in shown}
-    answer.extra["sides"] = [
-        {"name": name, "verdict": one.verdict, "status": one.status}
-        for name, one in zip(names, (first, second), strict=True)
-    ]
+    answer.extra |= _listed(shared, shown, names, (first, second))
     asked = (command.name, f"A {names[0]}", f"B {names[1]}")
     headline = changes(have, get, shown) if parts and command.name not in LISTED else []
     verdicts = (first.verdict, second.verdict)
@@ -90,6 +82,21 @@ def run(inputs: Inputs) -> Answer:
     answer.screen = replace(made, next=_next(bool(inputs.command.target), command, b, names[1]))
     answer.plot = [_chart(command, steps, path, have[path], names) for path in shown] if steps else []
     return answer
+
+
+def _listed(shared: Sequence[str], shown: Sequence[str], names: Names, sides: tuple[Answer, Answer]) -> dict[str, Cell]:
+    """Return what JSON lists next to the rows: both sides' quantities, and the verdict and status of each side."""
+    have, get = (one.quantities() for one in sides)
+    return {
+        "quantities": [
+            {"path": path, "unit": unit, "a": a, "b": get[path][0], "ratio": float(ratio(get[path][0], a))}
+            for path, (a, unit) in ((path, have[path]) for path in shared)
+        ],
+        "columns": {path: have[path][1] for path in shown},
+        "sides": [
+            {"name": name, "verdict": one.verdict, "status": one.status} for name, one in zip(names, sides, strict=True)
+        ],
+    }
 
 
 def _alike(question: Question, other: Question, answer: Answer, its: Answer) -> Question:

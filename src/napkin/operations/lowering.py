@@ -157,6 +157,21 @@ class Lowering(StackInputs):
 
     def run(self, program: Program, x: Value | None) -> Value:
         """Run a program's operations in order and return the last one's output; x if there is none."""
+        self._begin(program, x)
+        for op in program.operations:
+            if op.role == LM_HEAD and self.scored:
+                self._score(op)
+            self._run_one(op)
+        if x is None:
+            self.handed = frozenset(self.shared_tensors)
+        self.scopes.close(*(value.tensor for value in (x,) if value is not None))
+        values = (self.values[op.name] for op in reversed(program.operations))
+        made = next((value for value in values if self._is_stream(value)), x)
+        assert made is not None  # a network begins with an embedding
+        return made
+
+    def _begin(self, program: Program, x: Value | None) -> None:
+        """Forget what the last program computed, and give this one its inputs."""
         self.values = {**self.shared_tensors} if x is None else {**self.shared_tensors, "x": x}
         if x is None:
             self.handed = frozenset()
@@ -178,34 +193,27 @@ class Lowering(StackInputs):
         self.scores = []
         held = self.implementation.weights_to, self.implementation.variables
         self.scopes = Scopes(self.tape, program.scopes, x is not None, *held)
-        for op in program.operations:
-            if op.role == LM_HEAD and self.scored:
-                self._score(op)
-            self.tape.scope = op.name
-            self.starts[op.name] = len(self.tape.nodes)
-            for name in op.reads:
-                if name in self.handed:
-                    self.takes(self.values[name].tensor)
-            self.scopes.enter(op.name, [self.values[name].tensor for name in op.reads if name in self.values])
-            if op.name in program.merged:  # the kernel before does its work
-                self.values[op.name] = self.read(op)
-                continue
-            self.tape.recomputed = op.name in program.inside
-            self.tape.frozen = self.freezes(op)
-            self.values[op.name] = op.lower(self)
-            if any(not is_zero(node.uncast_weight) for node in self.tape.nodes[self.starts[op.name] :]):
-                self.cast.add(id(op))
-            self._name_weights(op)
-            self.tape.frozen = False
-            self.tape.recomputed = False
-            self.scopes.leave(op.name, self.values[op.name].tensor)
-        if x is None:
-            self.handed = frozenset(self.shared_tensors)
-        self.scopes.close(*(value.tensor for value in (x,) if value is not None))
-        values = (self.values[op.name] for op in reversed(program.operations))
-        made = next((value for value in values if self._is_stream(value)), x)
-        assert made is not None  # a network begins with an embedding
-        return made
+
+    def _run_one(self, op: Lowered) -> None:
+        """Run one operation of the program, unless the kernel before it does its work."""
+        self.tape.scope = op.name
+        self.starts[op.name] = len(self.tape.nodes)
+        for name in op.reads:
+            if name in self.handed:
+                self.takes(self.values[name].tensor)
+        self.scopes.enter(op.name, [self.values[name].tensor for name in op.reads if name in self.values])
+        if op.name in self.program.merged:
+            self.values[op.name] = self.read(op)
+            return
+        self.tape.recomputed = op.name in self.program.inside
+        self.tape.frozen = self.freezes(op)
+        self.values[op.name] = op.lower(self)
+        if any(not is_zero(node.uncast_weight) for node in self.tape.nodes[self.starts[op.name] :]):
+            self.cast.add(id(op))
+        self._name_weights(op)
+        self.tape.frozen = False
+        self.tape.recomputed = False
+        self.scopes.leave(op.name, self.values[op.name].tensor)
 
     def _is_stream(self, value: Value) -> bool:
         """Return whether a value can be the input of what follows: it is not a table of distances."""

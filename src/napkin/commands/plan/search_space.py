@@ -60,27 +60,13 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     model = read_model(inputs)
     hardware = read_hardware(inputs, (*RATES, "memory-size"))
     seq = read_sequence(inputs, model)
-    images, image_tokens = read_images_of_sequence(inputs, model, seq)
+    images = read_images_of_sequence(inputs, model, seq)
     read_trainer_recompute(inputs)
     alone = _read_whether_tuned(inputs) and not any(name in inputs for name in SOFTWARE)
     if alone:
         inputs.redefault("implementation", HUGGING_FACE)
         inputs.redefault("stack", TUNES_ON)
-    imbalance, capacity = read_expert_load(inputs, model)
-    ulysses = read_context(inputs)
-    if ulysses:
-        check_heads(model, inputs.integer("cp"))
-    shared = Layout(
-        seq=seq,
-        target=read_target(inputs, model) or 0,
-        rows=read_task(inputs).rows,
-        images=images,
-        image_tokens=image_tokens,
-        ulysses=ulysses,
-        imbalance=imbalance,
-        capacity=capacity,
-        recompute=recompute(inputs.text_or_none("recompute") or RECOMPUTES[0]),
-    )
+    shared = _read_shared(inputs, model, seq, images)
     setup, sharded = read_setup_around(inputs, model, shared), read_sharded(inputs, model, shared)
     _read_bounds(inputs, setup, alone)
     asynchronous = read_asynchronous(inputs)
@@ -92,7 +78,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     node = int(machine(hardware, setup.compute).node)
     request = replace(_read_request(inputs, model, setup, seq, node), sharded=sharded)
     frameworks = (setup.framework, *(one.framework for _, one in sharded))
-    check_search(inputs, frameworks, request.only, ulysses)
+    check_search(inputs, frameworks, request.only, shared.ulysses)
     confidence = read_confidence(inputs)
     asked = (
         *(request, hardware, profile, asynchronous, confidence, prediction.peak.value, prediction.factor),
@@ -110,6 +96,26 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
 _ASKED: list[tuple[object, LayoutQuestion]] = []
 """The first and the last search, each with the values it depends on. Questions that differ only in the amount of
 training, a deadline or a price share one search."""
+
+
+def _read_shared(inputs: Inputs, model: Model, seq: int, images: tuple[int, int]) -> Layout:
+    """Return what all layouts of the search share, with every degree 1. images: those of a sequence, and the tokens of
+    one."""
+    imbalance, capacity = read_expert_load(inputs, model)
+    ulysses = read_context(inputs)
+    if ulysses:
+        check_heads(model, inputs.integer("cp"))
+    return Layout(
+        seq=seq,
+        target=read_target(inputs, model) or 0,
+        rows=read_task(inputs).rows,
+        images=images[0],
+        image_tokens=images[1],
+        ulysses=ulysses,
+        imbalance=imbalance,
+        capacity=capacity,
+        recompute=recompute(inputs.text_or_none("recompute") or RECOMPUTES[0]),
+    )
 
 
 def _layouts(

@@ -92,23 +92,15 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         check_divides("tp", tp, model.vision.tower.heads, "the attention heads of the vision tower")
     images, image_tokens = read_images_of_sequence(inputs, model, seq)
     check_divides("cp", cp, seq, "the sequence")
-    if ep > 1 and not model.experts:
-        raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
-    check_divides("ep", ep, max(tp * cp * dp // etp, 1), "the ranks of a stage that hold its experts")
-    _check_experts(inputs, model, tp, ep, etp)
+    _check_experts(inputs, model, tp, cp * dp, ep, etp)
     imbalance, capacity = read_expert_load(inputs, model, ep)
     _check_stages(model, pipeline)
-    inputs.default("sp", tp > 1)
-    sp = inputs.flag("sp")
-    if sp and tp > 1:
-        check_divides("tp", tp, seq // cp, "the tokens of a sequence, which --sp divides")
+    sp = _read_sequence_parallel(inputs, tp, seq // cp)
     copies = with_experts(dp * cp, tp, ep, etp) if model.experts else 1
     _check_divided(inputs, tp, pp, max(dp * cp, int(copies)))
     micro = inputs.integer("micro-batch")
     micro_batches = _read_micro_batches(inputs, micro * dp, pp)
-    target = read_target(inputs, model)
-    if target is not None:
-        check_divides("cp", cp, target, "the decoder's sequence")
+    target = _read_divided_target(inputs, model, cp)
     return Layout(
         seq=seq,
         micro=micro,
@@ -122,9 +114,9 @@ def read_layout(inputs: Inputs, model: Model) -> Layout:
         etp=etp,
         vp=vp,
         schedule=_read_schedule(inputs, vp),
-        sp=int(bool(sp) and tp > 1),
+        sp=sp,
         zero=read_zero(inputs),
-        target=target or 0,
+        target=target,
         images=images,
         image_tokens=image_tokens,
         ulysses=ulysses,
@@ -154,8 +146,29 @@ def read_expert_load(inputs: Inputs, model: Model, ep: int = 0) -> tuple[float, 
     return float(imbalance or 1), float(capacity or 0)
 
 
-def _check_experts(inputs: Inputs, model: Model, tp: int, ep: int, etp: int) -> None:
+def _read_sequence_parallel(inputs: Inputs, tp: int, tokens: int) -> int:
+    """Return 1 if tensor-parallel ranks divide the tokens of a sequence outside the linear layers, else 0."""
+    inputs.default("sp", tp > 1)
+    if not inputs.flag("sp") or tp == 1:
+        return 0
+    check_divides("tp", tp, tokens, "the tokens of a sequence, which --sp divides")
+    return 1
+
+
+def _read_divided_target(inputs: Inputs, model: Model, cp: int) -> int:
+    """Return the tokens of the decoder's sequence, 0 if they are those of the encoder's."""
+    target = read_target(inputs, model)
+    if target is None:
+        return 0
+    check_divides("cp", cp, target, "the decoder's sequence")
+    return target
+
+
+def _check_experts(inputs: Inputs, model: Model, tp: int, replicas: int, ep: int, etp: int) -> None:
     """Raise an error if the ranks cannot divide the experts; note how tensor-parallel ranks hold them."""
+    if ep > 1 and not model.experts:
+        raise NapkinError(f"--ep {ep}: {model.name} has no experts", "leave it out")
+    check_divides("ep", ep, max(tp * replicas // etp, 1), "the ranks of a stage that hold its experts")
     for number in sorted(model.experts):
         check_divides("ep", ep, number, "the experts")
     if etp > 1:

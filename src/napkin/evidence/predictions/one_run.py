@@ -40,6 +40,7 @@ from napkin.term import Term
 from napkin.timing.rates import Rates
 from napkin.timing.step import OPTIMIZER, StepTime, exposed_share, step_of_passes
 from napkin.timing.step_layout import StepLayout
+from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 from napkin.training.tasks import Passes
 
@@ -202,20 +203,7 @@ def asked(
     kernel = kernel_under_mask(stack.runs(attention, at.generation), setup)
     newer = newer_kernel(stack, kernel, at, setup, without)
     plan, reached = timed(model, setup, stack, at, kernel, asynchronous, without)
-    params = sum(
-        count * sum(w.count for w in weights_of(layer.operations))
-        for s in model.stacks
-        for _, count, layer in s.kinds()
-    )
-    place = point(
-        at.generation,
-        stack.family,
-        bool(model.experts),
-        int(at.bits),
-        params + model.hidden * model.vocabulary,
-        int(layout.seq),
-        int(layout.gpus),
-    )
+    place = _place(model, layout, at, stack)
     dtype = peak_name(setup.compute)
     peak = hardware.term(f"peak/{dtype}", "peak", "FLOP/s/GPU")
     lowest = None
@@ -238,6 +226,24 @@ def asked(
         network=network_unstated(at, hardware, layout.gpus),
         newer=newer,
         lowest=lowest,
+    )
+
+
+def _place(model: Model, layout: Layout, at: Machine, stack: stacks.SoftwareStack) -> RunPoint:
+    """Return the point of a run in the evidence."""
+    params = sum(
+        count * sum(w.count for w in weights_of(layer.operations))
+        for s in model.stacks
+        for _, count, layer in s.kinds()
+    )
+    return point(
+        at.generation,
+        stack.family,
+        bool(model.experts),
+        int(at.bits),
+        params + model.hidden * model.vocabulary,
+        int(layout.seq),
+        int(layout.gpus),
     )
 
 

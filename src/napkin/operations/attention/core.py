@@ -194,13 +194,8 @@ class AttentionCore(Ordinary):
 
     def lower(self, run: Lowering) -> Value:
         q, k, v = (run.read(self, i) for i in range(3))
-        kernel = run.attention
-        if kernel == FLASH and self.qk_dim != self.v_dim and run.implementation.rotary != "kernel":
-            kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
         prefix = kind_on(self, run.implementation)
-        masked = kernel != EAGER and (prefix is not None or is_masked(run, self))
-        if kernel == FLASH and (masked or self.position in ("relative", "distance") or self.qk_dim > FLASH_LARGEST):
-            kernel = EFFICIENT  # flash takes no mask, and no larger heads
+        kernel, masked = self._kernel(run, prefix is not None)
         heads = self.heads // run.split.tensor
         kv_heads = heads if k.width == self.heads * self.qk_dim else maximum(self.kv_heads // run.split.tensor, 1)
         width = self.heads * self.v_dim
@@ -212,19 +207,7 @@ class AttentionCore(Ordinary):
             from napkin.operations.adapters.virtual import with_prefix
 
             tensors = with_prefix(run, *prefix, tensors)
-        if run.implementation.gathers_heads:
-            tensors = whole_heads(run, self, tensors)
-        if run.implementation.query_scale:
-            factor = run.tape.new(run.own, q.tensor.dtype, "query scale", no_grad=True)
-            tensors = (run.tape.multiply(q.tensor, factor), *tensors[1:])
-        if run.implementation.qkv == "joined":
-            whole = run.tape.new(sum((t.count for t in tensors), 0), v.tensor.dtype, "query, key and value")
-            tensors = (*tensors[:2], run.tape.slice(whole, v.tensor.count))
-        if run.split.exchanges:
-            tensors = exchanged(run, tensors, kv_heads)
-        if run.implementation.few_heads == "repeated":
-            keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
-            tensors = (tensors[0], keys, values)
+        tensors = self._as_the_kernel_reads(run, tensors, heads, kv_heads)
         first = len(run.tape.nodes)
         if kernel == EAGER:
             rows_apart = tuple(not value.heads_first for value in (q, k, v))
@@ -245,6 +228,39 @@ class AttentionCore(Ordinary):
         if run.implementation.tuning is not None and run.implementation.tuning.prompted:
             out = prompted(run, out)
         return Value(out, width, True, True)
+
+    def _kernel(self, run: Lowering, prefixed: bool) -> tuple[str, bool]:
+        """Return the kernel that runs in place of the one asked for, where that does not take this attention, and
+        whether it reads a mask."""
+        kernel = run.attention
+        if kernel == FLASH and self.qk_dim != self.v_dim and run.implementation.rotary != "kernel":
+            kernel = EFFICIENT  # torch's flash kernel takes one head size for all three
+        masked = kernel != EAGER and (prefixed or is_masked(run, self))
+        if kernel == FLASH and (masked or self.position in ("relative", "distance") or self.qk_dim > FLASH_LARGEST):
+            kernel = EFFICIENT  # flash takes no mask, and no larger heads
+        return kernel, masked
+
+    def _as_the_kernel_reads(
+        self, run: Lowering, tensors: tuple[Tensor, Tensor, Tensor], heads: Number, kv_heads: Number
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query, key and value as the implementation hands them to its kernel: all heads of a rank, scaled, in
+        one tensor, exchanged between context-parallel ranks, key and value repeated for each query head."""
+        implementation = run.implementation
+        if implementation.gathers_heads:
+            tensors = whole_heads(run, self, tensors)
+        if implementation.query_scale:
+            factor = run.tape.new(run.own, tensors[0].dtype, "query scale", no_grad=True)
+            tensors = (run.tape.multiply(tensors[0], factor), *tensors[1:])
+        if implementation.qkv == "joined":
+            value = tensors[2]
+            whole = run.tape.new(sum((t.count for t in tensors), 0), value.dtype, "query, key and value")
+            tensors = (*tensors[:2], run.tape.slice(whole, value.count))
+        if run.split.exchanges:
+            tensors = exchanged(run, tensors, kv_heads)
+        if implementation.few_heads == "repeated":
+            keys, values = (repeated_in_kernel(run, t, heads, kv_heads) for t in tensors[1:])
+            tensors = (tensors[0], keys, values)
+        return tensors
 
     def eager(
         self, run: Lowering, qkv: tuple[Tensor, ...], rows_apart: tuple[bool, ...], heads: Number, kv_heads: Number

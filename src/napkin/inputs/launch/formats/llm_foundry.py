@@ -32,6 +32,7 @@ def inner_of(source: LaunchFile) -> LaunchFile:
 
 
 def _model(reading: Reading) -> None:
+    """Read the model: one that is named, or MPT's own class with its dimensions."""
     named = next(
         (
             key
@@ -51,6 +52,11 @@ def _model(reading: Reading) -> None:
     if kind not in MPT:
         reading.refuse("model.name", f"napkin does not know the model class {kind[:60]!r}", "model")
         return
+    _dimensions(reading)
+
+
+def _dimensions(reading: Reading) -> None:
+    """Read the dimensions of MPT's class, as far as the file states them."""
     for name, key in (("layers", "n_layers"), ("hidden", "d_model"), ("heads", "n_heads"), ("vocab", "vocab_size")):
         reading.dimension(name, reading.read(f"model.{key}", whole), f"model.{key}")
     if "layers" not in reading.shape:

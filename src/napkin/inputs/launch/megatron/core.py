@@ -217,6 +217,11 @@ def take_recompute(
         return
     if kind != "full":
         raise reading.source.error(granularity, f"{kind[:40]!r} is neither full nor selective")
+    _take_full(reading, granularity, method, layers)
+
+
+def _take_full(reading: Reading, granularity: str, method: str, layers: str) -> None:
+    """Read full recomputation: of every layer, in groups of layers (uniform), or of the first ones (block)."""
     how = str(reading.source.plain(method) or "uniform").lower()
     number_of = reading.read(layers, natural)
     keys = [key for key in dict.fromkeys((granularity, method, layers)) if reading.find(key) is not None]
