@@ -83,24 +83,7 @@ def seconds_of(
     repeated = [_dispatched(_repeated(part, lengths.updates), lengths) for part in (*others, update)]
     parts: list[Term] = [_slower(part, factor) for part in repeated]
     if engine is not None:
-        capacity = hardware.term("capacity", "memory/capacity", "byte")
-        rates = rates_on(hardware, engine.compute(hardware), engine.family or UNKNOWN)
-        if engine.eager:
-            rates = replace(rates, reached=replace(rates.reached, eager=EAGER))
-        generation = generation_time(rollout_of(engine, lengths, capacity), rates)
-        weights = multiply(
-            "weights",
-            leaf("params", _count(model), "param", TRUE),
-            leaf("bytes_of_a_weight", ELEMENT, "byte/param", TRUE, "bf16"),
-        )
-        trained_on = int(prediction.plan.dp * prediction.plan.tp)
-        if engine.shared:
-            sync = None
-        elif engine.apart and engine.broadcast:
-            sync = broadcast_time(weights, engine.broadcast, "the library's own full broadcasts")
-        else:
-            holders = trained_on + (engine.gpus if engine.apart else 0)
-            sync = sync_time(weights, tensors(model), engine.ranks, holders, engine.apart, prediction.rates)
+        generation, sync = _generation(engine, lengths, hardware), _sync(engine, prediction, model)
         inner += generation.parts
         generation = _slower(generation, factor)
         moved = [
@@ -115,6 +98,30 @@ def seconds_of(
             return RolloutSeconds(add("step/time", together, *moved), phases, tuple(inner), prediction, said())
         parts = [*phases]
     return RolloutSeconds(add("step/time", *parts), tuple(parts), tuple(inner), prediction, said())
+
+
+def _generation(engine: Engine, lengths: RolloutLengths, hardware: Hardware) -> Term:
+    """Return the seconds in which the engine generates the responses of a step."""
+    capacity = hardware.term("capacity", "memory/capacity", "byte")
+    rates = rates_on(hardware, engine.compute(hardware), engine.family or UNKNOWN)
+    if engine.eager:
+        rates = replace(rates, reached=replace(rates.reached, eager=EAGER))
+    return generation_time(rollout_of(engine, lengths, capacity), rates)
+
+
+def _sync(engine: Engine, prediction: StepPrediction, model: Model) -> Term | None:
+    """Return the seconds in which the trainer's weights reach the engine; None if both hold the same ones."""
+    if engine.shared:
+        return None
+    weights = multiply(
+        "weights",
+        leaf("params", _count(model), "param", TRUE),
+        leaf("bytes_of_a_weight", ELEMENT, "byte/param", TRUE, "bf16"),
+    )
+    if engine.apart and engine.broadcast:
+        return broadcast_time(weights, engine.broadcast, "the library's own full broadcasts")
+    holders = int(prediction.plan.dp * prediction.plan.tp) + (engine.gpus if engine.apart else 0)
+    return sync_time(weights, tensors(model), engine.ranks, holders, engine.apart, prediction.rates)
 
 
 def _slower(phase: Term, factor: Term) -> Term:

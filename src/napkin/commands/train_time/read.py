@@ -66,12 +66,7 @@ def read(inputs: Inputs) -> TrainTimeQuestion:
     judged = _judged(known, budget, laid_out)
     budget = None if "budget" in judged else budget
     _note_unread(inputs, known, hardware)
-    confidence, step = None, None
-    if "mfu" not in known:
-        from napkin.evidence.predictions.run_estimate import is_wanted
-
-        if is_wanted(known, budget is not None):
-            confidence, step = _read_estimate(inputs, known, hardware)
+    confidence, step = _read_estimate(inputs, known, hardware, budget)
     draw = _read_draw(inputs, hardware)
     return TrainTimeQuestion(
         known=known,
@@ -294,8 +289,17 @@ def _read_model(inputs: Inputs, known: dict[str, Term]) -> tuple[tuple[Term, flo
     return (counted, excess(named, allowed)), model.name
 
 
-def _read_estimate(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -> tuple[float, StepQuestion | None]:
-    """Return the confidence level of an estimated MFU, and the step that gives it if a model has a layout."""
+def _read_estimate(
+    inputs: Inputs, known: Mapping[str, Term], hardware: Hardware, budget: Term | None
+) -> tuple[float | None, StepQuestion | None]:
+    """Return the confidence level of an estimated MFU, None if it is given or solved for, and the step that gives it if
+    a model has a layout."""
+    if "mfu" in known:
+        return None, None
+    from napkin.evidence.predictions.run_estimate import is_wanted
+
+    if not is_wanted(known, budget is not None):
+        return None, None
     from napkin.commands.question.confidence import read_confidence
     from napkin.evidence.rates.machines import generation_note
 

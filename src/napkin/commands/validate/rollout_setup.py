@@ -82,9 +82,6 @@ def setup_of(
     implementation = as_it_runs(row, bare, tuning, precision, framework)
     optimizer, form, in_backward = optimizer_of(row)
     stated = offload_of(row, trainer, layout.recompute)
-    said = row.text("rl.reference").lower()
-    compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
-    reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
     setup = Setup(
         replace(implementation, loss=loss_of(task, implementation.loss, precision, log_probs=implementation.log_probs)),
         layout,
@@ -97,19 +94,24 @@ def setup_of(
         in_backward=in_backward,
         offload=tuple(one for one in stated if one not in trainer.between(stated)),
         task=task,
-        forwards=micro_batched(
-            (
-                *(() if _takes_logprobs(row) else (ForwardPass(LOGPROBS, adapters=True, first=True),)),
-                *_sampled(row, task, model),
-                *forward_passes(task, reference, None, True),
-            ),
-            row.count("rl.logprob_micro_batch") or 0,
-            trainer.larger,
-        ),
+        forwards=_forwards(row, task, trainer, model, adapted),
         generation=hardware.generation,
         widths=widths_of(framework.name, Asked(True, precision.compute, origin_of(row))),
     )
     return TrainerPasses(lengths, trainer, tokens).timed(setup, bool(row.count("layout.micro_batch")))
+
+
+def _forwards(row: RowFields, task: Task, trainer: Trainer, model: Model, adapted: bool) -> tuple[ForwardPass, ...]:
+    """Return the passes of a step without gradient, with a reference as in the library if the row does not say."""
+    said = row.text("rl.reference").lower()
+    compared = COPY in said or OFF in said or (not said and task.name in trainer.penalizes)
+    reference = (ADAPTERS_OFF if adapted else SAME) if compared else NONE
+    passes = (
+        *(() if _takes_logprobs(row) else (ForwardPass(LOGPROBS, adapters=True, first=True),)),
+        *_sampled(row, task, model),
+        *forward_passes(task, reference, None, True),
+    )
+    return micro_batched(passes, row.count("rl.logprob_micro_batch") or 0, trainer.larger)
 
 
 def _takes_logprobs(row: RowFields) -> bool:
