@@ -156,6 +156,10 @@ def test_prime_rl_of_2025_recomputes_and_moves_nothing_by_default(napkin: Napkin
         ("reshard_after_forward = false", "zero", 2),
         ('optimization_dtype = "bfloat16"', "precision", "bf16-pure"),
         ("ac = { freq = 2 }", "recompute", "every:2"),
+        ('ac = "None"', "recompute", "none"),  # TOML has no null
+        ('compile = "None"', "compile", False),
+        ('lora = "None"', "adapter", None),
+        ('ac_offloading = "None"', "offload", "optimizer"),
         ("optim_cpu_offload = false", "offload", None),
         ("dp_replicate = 2", "dp-shard", 1),
         ('quantization = { type = "fp8" }', "precision", None),
@@ -164,6 +168,19 @@ def test_prime_rl_of_2025_recomputes_and_moves_nothing_by_default(napkin: Napkin
 )
 def test_a_key_of_prime_rl(more: str, option: str, value: object) -> None:
     assert toml(PRIME.format(more=more)).value_of(option) == value
+
+
+def test_prime_rl_of_neither_time_leaves_open_what_changed() -> None:
+    """c5afcaa2e (June 2026) recomputes, offloads and compiles by default; [wandb] was there before and after it."""
+    text = PRIME.format(more="").replace("[inference.vllm]", "[inference.parallel]")
+    changed = ("recompute", "offload", "compile", "off-policy-steps")
+    assert values(toml(text), *changed) == [None] * 4
+    assert values(toml(text + "[wandb]\nname = 'a'\n"), *changed) == [None] * 4
+    assert values(toml(text + "[monitors.wandb]\nname = 'a'\n"), *changed) == [
+        "full", "optimizer,activations", True, 8,
+    ]  # fmt: skip
+    own = '[[orchestrator.train.source]]\nname = "a"\n[orchestrator.train.source.algo]\ntype = "opd"\n'
+    assert toml(text + own).value_of("task") is None
 
 
 def test_prime_rls_fine_tuning() -> None:

@@ -39,6 +39,6 @@ def check_generates(task: Task) -> None:
 
 def _refuse(names: Iterable[str]) -> None:
     hint = "napkin memory with the same options counts its bytes"
-    problems = [Refused(f"--{name}: the time of a step with it is not modeled", hint) for name in names]
+    problems = [Refused(f"--{name}: the time of a step with this {name} is not modeled", hint) for name in names]
     if problems:
         raise problems[0] if len(problems) == 1 else Problems(problems)

@@ -60,7 +60,6 @@ NEIGHBORS = (
         lambda source: "model_recipe_name" in source or ("recipe" in source and source.program == "run_recipe.py"),
         SIZES,
     ),
-    Neighbor("oat's launch line", _holds("pi_buffer_maxlen_per_device|rollout_batch_size_per_device"), ROLLOUTS),
     Neighbor(
         "another kind of ROLL configuration", _holds("student.strategy_args|actor_infer.strategy_args"), ROLLOUTS, True
     ),
@@ -136,7 +135,12 @@ NEIGHBORS = (
         True,
     ),
     Neighbor("torchforge's configuration", _holds("actors", "services", "trainer|policy|generator"), ROLLOUTS, True),
-    Neighbor("Modalities' configuration", _holds("settings", "model_raw|app_state|train_dataloader"), SIZES, True),
+    Neighbor(
+        "Modalities' configuration of other work than training",
+        _holds("settings", "model_raw|app_state|train_dataloader"),
+        SIZES,
+        True,
+    ),
     Neighbor("RLinf's configuration", _holds("runner.task_type", "actor", "rollout|cluster"), ROLLOUTS, True),
     Neighbor("Lingua's configuration of another model", _holds("distributed.fsdp_type", "model"), SIZES, True),
     Neighbor(

@@ -193,12 +193,15 @@ class Reading:
         """Set an option inferred from a name or from common practice."""
         self.put(option, value, *keys, origin=ASSUMED)
 
-    def ask(self, option: str, *keys: str, given: str = "", absent: object = "") -> None:
-        """Mark an option as open: the user must set it on the command line. absent: the file that sets it."""
+    def ask(self, option: str, *keys: str, given: str = "", absent: object = "", why: str = "") -> None:
+        """Mark an option as open: the user must set it on the command line.
+
+        absent  the file that sets it     why  why the file does not tell
+        """
         self.put(option, None, *keys)
         self._check_length(given, *keys)
-        if given or absent:
-            one, unknown = self.inputs[option], f"{absent} was not found" if absent else ""
+        if given or absent or why:
+            one, unknown = self.inputs[option], f"{absent} was not found" if absent else why
             self.inputs[option] = StatedOption(None, one.origin, one.where, one.place, given, unknown or one.unknown)
 
     def spell(self, option: str, given: str) -> None:

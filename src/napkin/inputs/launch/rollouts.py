@@ -38,6 +38,19 @@ def take_updates(reading: Reading, generated: int, trained: int, *keys: str) -> 
         reading.derive("updates", generated // trained, *keys)
 
 
+def take_chunked_loss(reading: Reading, key: str, stated: bool) -> None:
+    """Set a loss over parts of the tokens; over log-probabilities it is counted over all of them, and that is said.
+
+    stated  the file states it: else it is the framework's default
+    """
+    if reading.value_of("task") not in ("pretrain", "sft"):
+        reading.omit(key, "log-probabilities of parts of the tokens are counted as those of all tokens")
+    elif stated:
+        reading.put("loss", "chunked", key)
+    else:
+        reading.default("loss", "chunked", key)
+
+
 def take_padding(reading: Reading, *keys: str) -> None:
     """Read whether sequences are padded, from the key that says that their padding is removed."""
     name = reading.named(*keys)

@@ -240,7 +240,7 @@ def _meaning(inner: str, path: tuple[str, ...], root: Any, left: list[int], chai
     if colon and head.lower() in ("oc.env", "env"):
         name, comma, default = tail.partition(",")
         return (scalar(default) if comma else Open(inner)), (name.strip(),)
-    if colon and _VARIABLE.fullmatch(head):
+    if colon and _VARIABLE.fullmatch(head) and not head.islower():  # a resolver of the program: ${cuda_env:RANK}
         return scalar(tail.removeprefix("-")), (head,)
     if colon:
         return Open(inner), ()

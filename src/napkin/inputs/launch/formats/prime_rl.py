@@ -6,7 +6,7 @@ from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.names import AUTOCAST, PURE, take_attention, take_model, take_optimizer, take_targets
 from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.rollouts import take_other_model
+from napkin.inputs.launch.rollouts import take_chunked_loss, take_other_model
 from napkin.inputs.launch.shapes import has_experts
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
@@ -19,10 +19,16 @@ ENGINE_TP = "inference.vllm.tensor_parallel_size|inference.parallel.tp"
 EAGER = "inference.vllm.enforce_eager|inference.model.enforce_eager"
 SHARE = "inference.vllm.gpu_memory_utilization|inference.gpu_memory_utilization"
 OLDER = (
-    f"{ORC}.rollouts_per_example", f"{ORC}.env", f"{ORC}.sampling", f"{ORC}.buffer", "wandb", "trainer_gpu_ids",
-    "inference_gpu_ids", "async_level", "max_async_level",
+    f"{ORC}.rollouts_per_example", f"{ORC}.env", f"{ORC}.sampling", f"{ORC}.buffer", f"{ORC}.environment",
+    "trainer_gpu_ids", "inference_gpu_ids", "async_level", "max_async_level", f"{ORC}.max_async_level",
+    f"{ORC}.mask_truncated_completions",
 )  # fmt: skip
-"""Keys until 2026. Nothing was recomputed, offloaded or compiled by default then, and nothing was loaded in chunks."""
+"""Keys of files before c5afcaa2e (June 2026), when nothing was recomputed, offloaded or compiled by default."""
+NEWER = (
+    "monitors", "run", "resume", "inference.vllm", f"{ORC}.train.source", f"{ORC}.algo", f"{ORC}.concurrency",
+    "model.full_offload", "trainer.model.full_offload",
+)  # fmt: skip
+"""Keys of files since then. A file with neither leaves these defaults open."""
 LISTS = ("trainer_gpu_ids", "inference_gpu_ids")
 DTYPES = {"float32": AUTOCAST, "bfloat16": PURE}
 
@@ -34,6 +40,18 @@ def _block(source: LaunchFile) -> str:
 
 def _is_rl(source: LaunchFile) -> bool:
     return ORC in source
+
+
+def _default(reading: Reading, option: str, older: object, newer: object, *keys: str) -> None:
+    """Set an option to the default of the file's time; None leaves it unset. A file of neither time leaves it open."""
+    source = reading.source
+    if not source.has_any(*OLDER, *NEWER) and older != newer:
+        if option not in reading.inputs:
+            reading.ask(option, *keys, why="its default changed in June 2026")
+        return
+    value = older if source.has_any(*OLDER) else newer
+    if value is not None:
+        reading.default(option, value, *keys)
 
 
 def is_this(source: LaunchFile) -> bool:
@@ -52,11 +70,20 @@ def _task(reading: Reading) -> None:
             reading.default("task", "grpo", key)
         else:
             reading.put("task", "grpo", key) if kind == "grpo" else reading.ask("task", key)
+        own = [one for one in _sources(reading.source) if "algo" in one]
+        if own:
+            reading.ask("task", f"{ORC}.train.source")
         reading.default("reference", "none", key)  # the engine's log-probabilities stand in for a reference
         take_other_model(reading, "reward", f"{ORC}.reward_model.name")
     else:
         reading.derive("task", "sft", "data.seq_len")
     reading.take("steps", "max_steps|trainer.max_steps", whole, silent=True)
+
+
+def _sources(source: LaunchFile) -> list[dict[str, object]]:
+    """Return the tables of sources of prompts, which may have algorithms of their own."""
+    listed = source.plain(f"{ORC}.train.source")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
 def _machine(reading: Reading) -> None:
@@ -109,6 +136,12 @@ def _of_lists(reading: Reading) -> None:
         reading.derive("rollout", f"separate:{len(infer)}", LISTS[1])
 
 
+def _is_on(reading: Reading, key: str) -> bool:
+    """Return whether a block of settings, empty or not, is given; TOML has no null, which is "None" there."""
+    keys = list(reading.source.inside(key))
+    return bool(keys) and (keys != [key] or str(reading.source.plain(key)).lower() not in ("none", "false"))
+
+
 def _layout(reading: Reading) -> None:
     """Read FSDP's sharding, the parallel degrees and what is offloaded."""
     block = _block(reading.source)
@@ -131,20 +164,19 @@ def _layout(reading: Reading) -> None:
     elif number_of > 1 or islands in reading.source:
         reading.ask("dp-shard", copies if copies in reading.source else islands)
     if "ep" not in reading.inputs and trainers and has_experts(reading.value_of("model")):
-        reading.default("ep", 1 if reading.source.has_any(*OLDER) else min(trainers, 8), f"{block}.ep")
-    older = reading.source.has_any(*OLDER)
+        _default(reading, "ep", 1, min(trainers, 8), f"{block}.ep")
     whole_model, states = f"{block}.fsdp_cpu_offload", f"{block}.optim_cpu_offload"
     saved = f"{block}.ac_offloading"
     away = {"optimizer,parameters": whole_model, "optimizer": states}
     moved = [what for what, key in away.items() if reading.read(key, flag)]
-    usual = not older and states not in reading.source and not moved
-    kept = ["activations"] if saved in reading.source or usual else []
     keys = [key for key in (whole_model, states, saved) if key in reading.source]
-    found = ",".join([*(["optimizer"] if usual else moved[:1]), *kept])
-    if found and keys and not usual:
-        reading.put("offload", found, *keys)
-    elif found:
-        reading.assume("offload", found, *keys) if keys else reading.default("offload", found, states, saved)
+    kept = ["activations"] if _is_on(reading, saved) else []
+    if moved or states in reading.source:
+        found = ",".join([*moved[:1], *kept])
+        reading.put("offload", found, *keys) if found else None
+    else:
+        usual = ["activations"] * (saved not in reading.source or bool(kept))
+        _default(reading, "offload", ",".join(kept) or None, ",".join(["optimizer", *usual]), states)
     if reading.source.states(f"{block}.full_offload"):
         reading.refuse(f"{block}.full_offload", "the optimizer runs on the host during backward", "offload")
 
@@ -180,7 +212,7 @@ def _batch(reading: Reading) -> None:
         reading.derive("max-prompt-tokens", length - answer, *where)
     behind = reading.named(f"{ORC}.max_off_policy_steps", f"{ORC}.max_async_level", "max_async_level", "async_level")
     reading.take("off-policy-steps", behind, natural)
-    reading.default("off-policy-steps", 1 if reading.source.has_any(*OLDER) else 8, behind)
+    _default(reading, "off-policy-steps", 1, 8, behind)
     reading.take("rollout-tp", ENGINE_TP, whole)
     reading.take("rollout-eager", EAGER, flag)
 
@@ -188,8 +220,10 @@ def _batch(reading: Reading) -> None:
 def _others(reading: Reading) -> None:
     """Read recomputation, adapters, precision, attention, compilation, the loss and the optimizer."""
     source, block = reading.source, _block(reading.source)
-    older, again = source.has_any(*OLDER), f"{block}.ac"
-    if again in source:
+    again = f"{block}.ac"
+    if again in source and not _is_on(reading, again):
+        reading.put("recompute", "none", again)
+    elif again in source:
         mode = reading.read(f"{again}.mode", word({"full": "full", "selective": "selective"})) or "full"
         every = reading.read(f"{again}.freq", whole) or 1
         keys = [one for one in (f"{again}.mode", f"{again}.freq") if one in source] or [again]
@@ -199,11 +233,12 @@ def _others(reading: Reading) -> None:
         else:
             reading.derive("recompute", "full" if every == 1 else f"every:{every}", *keys)
     else:
-        reading.default("recompute", "none" if older else "full", again)
+        _default(reading, "recompute", "none", "full", again)
     held = reading.read(f"{block}.optimization_dtype", fixed_dtype) or "fp32"
     keys = [f"{block}.optimization_dtype"]
     policy = PURE if held == "bf16" else AUTOCAST
-    lora = next((one for one in (f"{block}.lora", f"{block}.experimental.lora") if one in source), "")
+    blocks = (f"{block}.lora", f"{block}.experimental.lora")
+    lora = next((one for one in blocks if _is_on(reading, one)), "")
     if lora:
         reading.put("adapter", "lora", lora, origin="derived")
         reading.take("lora-rank", f"{lora}.rank", whole)
@@ -220,16 +255,14 @@ def _others(reading: Reading) -> None:
         reading.derive("precision", policy, *keys)
     reading.default("precision", policy, *keys)
     take_attention(reading, f"{block}.attn")
-    compiled = f"{block}.compile" in source
-    reading.put("compile", True, f"{block}.compile") if compiled else reading.default(
-        "compile", not older, f"{block}.compile"
-    )
+    compiled = f"{block}.compile"
+    if compiled in source:
+        reading.put("compile", _is_on(reading, compiled), compiled)
+    _default(reading, "compile", False, True, compiled)
     chunk = f"{block}.fused_lm_head_token_chunk_size"
     size = reading.find(chunk)
-    if size is not None and str(size.value).isdecimal():
-        reading.put("loss", "chunked", chunk)
-    elif size is None and not older:
-        reading.default("loss", "chunked", chunk)
+    if str(size.value).isdecimal() if size is not None else not source.has_any(*OLDER):
+        take_chunked_loss(reading, chunk, size is not None)
     optimizer = "trainer.optim.type" if _is_rl(source) else "optim.type"
     take_optimizer(reading, optimizer)
     reading.default("optimizer", "adamw", optimizer)
