@@ -9,11 +9,15 @@ from napkin.training.trainers import TRAINERS
 from tests.conftest import Napkin
 
 ON_8 = "llama3.2-3b --gpus 8 --hardware h100"
-STAGED_ON_MEGATRON = {"accelerate", "llama-factory", "ms-swift", "nemo", "nemo-rl", "verl", "none"}
+STAGED_ON_MEGATRON = {
+    *("accelerate", "areal", "llama-factory", "ms-swift", "nemo", "nemo-rl", "none", "roll", "skyrl", "slime", "verl"),
+}
 """Libraries with pipeline_model_parallel_size or pp_degree in their public code."""
+BY_DEFAULT = {"none", "nemo-automodel", "nemo", "nemo-rl", "roll", "slime"}
+"""Those whose default framework has stages."""
 
 
-@pytest.mark.parametrize("trainer", sorted(set(TRAINERS) - {"none", "nemo-automodel", "nemo", "nemo-rl"}))
+@pytest.mark.parametrize("trainer", sorted(set(TRAINERS) - BY_DEFAULT))
 def test_a_library_without_pipeline_stages_is_planned_without_them(napkin: Napkin, trainer: str) -> None:
     """On the framework that it has by default, none of these divides layers: plan finds no such layout, and step and
     memory reject it."""

@@ -8,33 +8,10 @@ from __future__ import annotations
 from napkin.errors import NapkinError, did_you_mean
 from napkin.options.rollout import MOVED
 from napkin.record import replace
+from napkin.training.divisions import MEGATRON, ON_FSDP1, ON_FSDP2, SHARDED, TRANSFORMERS, UNDIVIDED, WHOLE
 from napkin.training.framework import Divisions
-from napkin.training.trainer import LIMIT, PENALIZED, RANK, Backend, Trainer
-
-UNDIVIDED = Divisions(zero=(0,), tensor=(), context=(), heads=(), staged=False)
-"""Every rank holds a whole model and whole sequences."""
-
-WHOLE = Divisions(zero=(0,), tensor=(0,), alone=True, context=(), heads=(), staged=False)
-"""torch's own data parallelism next to transformers' models: tensor-parallel ranks only without data-parallel ones
-(accelerate 1.15 parallelism_config.py: tp_size next to dp_replicate_size needs dp_shard_size); keys are passed on under
-FSDP2 only (accelerator.py, maybe_context_parallel)."""
-ON_DEEPSPEED = Divisions(tensor=(0, 1, 2), context=(), staged=False)
-"""DeepSpeed in transformers' Trainer: AutoTP up to ZeRO-2 (deepspeed/runtime/engine.py,
-_configure_tensor_parallel_states; transformers 5.23 trainer.py, get_tp_size: autotp_size), sequence parallelism that
-exchanges heads (accelerate 1.15 parallelism_config.py: sp_backend deepspeed)."""
-ON_FSDP2 = Divisions(zero=(0, 2, 3), tensor=(2, 3), context=(2, 3), heads=(), staged=False)
-"""fully_shard in transformers' Trainer: tensor-parallel ranks by the class's tp_plan, and context-parallel ranks that
-pass keys on (accelerate 1.15 parallelism_config.py: tp_size, cp_size; cp_backend torch)."""
-ON_FSDP1 = replace(ON_FSDP2, tensor=(), context=())
-"""FullyShardedDataParallel there, next to which accelerate rejects other ranks (parallelism_config.py,
-_validate_accelerator: "only compatible DistributedType.FSDP (version 2)")."""
-SHARDED = Backend("deepspeed", ON_DEEPSPEED, implied=(1, 2, 3))
-"""DeepSpeed where libraries call its stages ZeRO, and FSDP's by other names: transformers 5.23
-integrations/deepspeed.py, zero_optimization; trl/accelerate_configs/zero{1,2,3}.yaml next to fsdp{1,2}.yaml;
-LLaMA-Factory examples/deepspeed/ds_z{0,2,3}_config.json; ms-swift --deepspeed zero{1,2,3}."""
-TRANSFORMERS = (Backend("plain", WHOLE), SHARDED, Backend("fsdp", ON_FSDP2, first=ON_FSDP1))
-"""The backends of transformers' Trainer."""
-MEGATRON = Backend("megatron-core")
+from napkin.training.generating_trainers import GENERATING
+from napkin.training.trainer import RANK, Backend, Trainer
 
 LOOP = Trainer(
     "none",
@@ -206,94 +183,7 @@ TRAINERS: dict[str, Trainer] = {
             autocast=False,
             software="megatron-core",
         ),
-        Trainer(
-            "verl",
-            "volcengine/verl verl/trainer/config/engine/fsdp.yaml: model_dtype fp32, bf16 compute, fsdp_size -1 and "
-            "reshard_after_forward: divided over all ranks; model/hf_model.yaml: use_remove_padding; "
-            "verl/trainer/config: use_kl_loss and use_kl_in_reward are off, rollout.tensor_model_parallel_size 2, "
-            "rollout.name vllm, enforce_eager false since 0.6; actor.yaml: no micro-batch size, "
-            "ppo_max_token_len_per_gpu 16384; "
-            "docs/perf/perf_tuning.rst: at least twice the longest sequence; "
-            "workers/fsdp_workers.py, update_actor: load_fsdp_optimizer where optimizer_offload or param_offload had "
-            "moved states, and offload_fsdp_optimizer after it; "
-            "docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
-            "235B in 246 to 266; pull request 3495: ray.put of a batch of 6,400 by 20,480 in 19.86 s; "
-            "trainer/ppo/ray_trainer.py: left_right_2_no_padding before each pass of worker engines, the only workers "
-            "since 0.8; trainer/config/engine/megatron.yaml: pipeline_model_parallel_size; "
-            "engine/fsdp.yaml: strategy fsdp, the first version; ulysses_sequence_parallel_size, no tensor parallelism",
-            version=1,
-            full="amp-bf16",
-            loads="fp32",
-            checkpoints=True,
-            penalizes=(),
-            engine="vllm",
-            ranks=2,
-            unpads=True,
-            pads=LIMIT,
-            packs=16384,
-            longest=(2,),
-            broadcast=2.6e9,
-            captures=(0, 6),
-            dispatch=6400 * 20480 / 19.86,
-            dispatches=(0, 8),
-            movable=MOVED,
-            returns=True,
-            framework="fsdp",
-            backends=(
-                Backend("fsdp", replace(UNDIVIDED, zero=(0, 2, 3), heads=(2, 3)), usual=3),
-                Backend("megatron-core", usual=1),
-            ),
-        ),
-        Trainer(
-            "openrlhf",
-            "OpenRLHF/OpenRLHF openrlhf/utils/deepspeed: ZeRO with bf16 parameters and fp32 master copies; "
-            "openrlhf/cli/train_ppo_ray.py: algo.kl.init_coef 0.01, ds.zero_stage 2, "
-            "micro_train_batch_size 4, micro_rollout_batch_size 8, ds.tensor_parallel_size, ds.ring_attn_size; "
-            "README.md: responses by vLLM; openrlhf/utils/deepspeed/deepspeed_utils.py: adam_offload is "
-            "offload_optimizer of DeepSpeed; offload_deepspeed_states (ds.enable_sleep): optimizer states and master "
-            "copies, not the 16-bit weights",
-            movable=("optimizer",),
-            framework="deepspeed",
-            backends=(Backend("deepspeed", Divisions(tensor=(0, 1, 2), heads=(), staged=False), usual=2),),
-            engine="vllm",
-            micro=4,
-            larger=2,
-            penalizes=(*PENALIZED, "grpo"),
-        ),
-        Trainer(
-            "nemo-rl",
-            "NVIDIA-NeMo/RL examples/configs/grpo_math_1B.yaml: generation.backend vllm, gpu_memory_utilization 0.6, "
-            "bf16, reference_policy_kl_penalty 0.01, sequence_packing of 4 × 512 tokens; grpo_math_8B.yaml: of "
-            "the longest sequence, logprob_batch_size 2 next to train_micro_batch_size 1; nemo_rl/algorithms/grpo.py: "
-            "offload_before_refit, offload_after_refit; dtensor_cfg.cpu_offload is FSDP2's CPUOffloadPolicy; "
-            "timer policy_and_reference_logprobs; recipes/llm/performance/*async*.yaml: in_flight_weight_updates, with "
-            "which algorithms/async_utils starts prompts of a later step as those of the step before end; "
-            "dtensor_cfg: FSDP2 around transformers' models, whose weights are loaded in float32; "
-            "megatron_cfg: pipeline_model_parallel_size, "
-            "distributed_data_parallel_config.use_distributed_optimizer",
-            full="amp-bf16",
-            loads="fp32",
-            implementation="megatron",
-            framework="megatron-core",
-            also=("fsdp",),
-            backends=(Backend("megatron-core", usual=1), Backend("fsdp", ON_FSDP2, usual=3)),
-            adapters="bf16",
-            beside_quantized="bf16",
-            autocast=False,
-            share=0.6,
-            engine="vllm",
-            movable=MOVED,
-            away=MOVED,
-            unpads=True,
-            packs=2048,
-            longest=(1,),
-            larger=2,
-            timer=("logprobs", "reference"),
-            joins_steps=True,
-            penalizes=(*PENALIZED, "grpo"),
-            units=(),
-            software="megatron-core",
-        ),
+        *GENERATING,
         Trainer(
             "nemo-automodel",
             "NVIDIA-NeMo/Automodel: FSDP2, Transformer Engine's kernels, adapters in the model's dtype; "
