@@ -13,8 +13,11 @@ import pytest
 
 from napkin.evidence.fit.columns import plan_of
 from napkin.evidence.fit.generic import decoder
+from napkin.evidence.rates.machines import machine
 from napkin.evidence.rows import facts
 from napkin.evidence.rows.printed import PrintedDecoder
+from napkin.evidence.software.stacks import stack
+from napkin.inputs import hardware
 from napkin.operations.attention.band import BandAttention
 from napkin.operations.attention.core import AttentionCore
 from napkin.operations.attention.shifted import ShiftedAttention
@@ -160,6 +163,17 @@ def test_a_depth_that_costs_and_a_width_that_is_not_aligned() -> None:
 
 
 # --- attention ---
+
+
+def test_fused_attention_of_padded_heads() -> None:
+    """Heads of 128 padded to 256 take twice as long; those of 64 padded to 128 as long as heads of 128, and no share of
+    small heads applies."""
+    name = "step/compute/attention"
+    assert parts(lanes=256)[name] == pytest.approx(2 * parts()[name])
+    small = replace(DENSE, head_dim=64)
+    assert parts(small, {"small_head": 0.5}, lanes=128)[name] == pytest.approx(parts()[name])
+    assert parts(small, {"small_head": 0.5})[name] == pytest.approx(parts()[name])
+    assert parts(small)[name] == pytest.approx(parts()[name] / 2)
 
 
 def test_fused_attention() -> None:
@@ -399,7 +413,7 @@ def test_layer_norms_of_a_reference_class_are_one_kernel() -> None:
 def test_rows_of_a_software_that_launches_each_operation_are_fitted_with_its_kernels() -> None:
     """The constants learn from the same bytes with which a single run is timed."""
     rows = [row for row in facts.steps() if row.stack in ("fsdp-eager", "fsdp-compiled") and row.shape][:200]
-    kinds = {row.stack: plan_of(row, 1, 1, 16).elementary for row in rows}
+    kinds = {row.stack: plan_of(row, 1, 1, machine(hardware.find("h100"), "bf16")).elementary for row in rows}
     assert kinds == {"fsdp-eager": 1, "fsdp-compiled": 0}
 
 
@@ -431,6 +445,26 @@ def test_experts_that_run_one_after_the_other() -> None:
     found = parts(MOE, {"host_layer": seconds}, looped=1)
     # 26 launches of the layer (see below), of which the experts are 1 forward and 2 backward
     assert found["moe/launch"] == pytest.approx(seconds * (26 - 3 + 3 * E * 3) / 26)
+
+
+def test_experts_that_share_tiles() -> None:
+    """A tile in which one expert ends and the next begins runs for both: 7 more than the rows of 8 experts fill. That
+    is all that is lost between them."""
+    rows = T * K / E
+    plain, found = (parts(MOE, {"grouped": each}, shared_tile=on) for each, on in ((1, 0), (0.5, 512)))
+    more = (rows + 512 * 7 / 8) / rows
+    for name in ("up/forward", "down/forward", "up/input_gradient", "down/weight_gradient"):
+        name = f"moe/experts/{name}/compute"
+        assert found[name] == pytest.approx(more * plain[name])
+    one, alone = (parts(replace(MOE, experts=1, top_k=1), shared_tile=on)["step/time"] for on in (0, 512))
+    assert alone == pytest.approx(one)
+
+
+@pytest.mark.parametrize(("chip", "tile", "lanes"), [("tpu-v5p", 512, 128), ("h100", 0, 1)])
+def test_xla_pads_tiles_and_heads_on_tpus(chip: str, tile: int, lanes: int) -> None:
+    at = machine(hardware.find(chip), "bf16")
+    assert stack("xla").tile_of_experts(at.generation) == tile
+    assert at.lanes == lanes
 
 
 def test_experts_taken_by_index_out_of_one_tensor_make_its_gradient_one_by_one() -> None:
@@ -466,6 +500,7 @@ TOGETHER: dict[str, Any] = {
     "sequence_parallel": (0, 1, 1, 0, 0, 1), "layers_recomputed": (0, 1, 0, 0.5, 1, 0),
     "low": (0, 0, 0, 1, 1, 0), "shards": (0, 0, 8, 0, 0, 4), "gathers_inputs": (0, 1, 0, 0, 0, 1),
     "sends_copies": (0, 1, 1, 0, 1, 0),
+    "shared_tile": (0, 0, 512, 0, 128, 512), "lanes": (1, 128, 256, 1, 256, 1),
     "one_hot": (0, 1, 0, 1, 0, 0), "expert_load": (1, 1.5, 1, 1, 2, 1), "experts_recomputed": (0, 0, 1, 0, 1, 0),
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import holds_for_all, where
+from napkin.elementwise import Number, ceil_div, holds_for_all, where
 from napkin.operations.facts import AttentionCost
 from napkin.operations.primitives import PAIRS
 from napkin.record import replace
@@ -37,11 +37,12 @@ def core_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
     )
 
 
-def pair_flops(clock: Clock, op: AttentionCost, name: str, pairs: Term) -> Term:
+def pair_flops(clock: Clock, op: AttentionCost, name: str, pairs: Term, lanes: Number = 1) -> Term:
     """Return the FLOP of scores and values on a rank: 2 · sequences · pairs · heads · (d_qk + d_v) / (t · c). pairs: of
-    one head in one sequence."""
+    one head in one sequence. lanes: to whose multiples a kernel pads heads."""
     heads = term.divide(f"{name}/heads", size(f"{name}/all_heads", op.heads), clock.tp)
-    both = term.add(f"{name}/sizes", size(f"{name}/qk_dim", op.qk_dim), size(f"{name}/v_dim", op.v_dim))
+    dims = (("qk_dim", op.qk_dim), ("v_dim", op.v_dim))
+    both = term.add(f"{name}/sizes", *(size(f"{name}/{what}", ceil_div(dim, lanes) * lanes) for what, dim in dims))
     every = term.multiply(f"{name}/all", MULTIPLY_ADD, clock.micro_batch, pairs, heads, both)
     return term.divide(name, every, clock.cp)
 
@@ -82,10 +83,12 @@ def pass_time(clock: Clock, op: AttentionCost, name: str) -> Term:
     GEMM."""
     rates = clock.rates
     pairs = pairs_of(clock, op, f"{name}/pairs", holds_for_all(clock.layout.masked == 0))
-    flops = pair_flops(clock, op, f"{name}/flops", pairs)
+    lanes = clock.layout.lanes
+    flops = pair_flops(clock, op, f"{name}/flops", pairs, lanes)
     apart = ONE if holds_for_all(clock.layout.exchanges > 0) else clock.cp  # ranks that divide the keys of a head
     keys = term.divide(f"{name}/keys", pairs, size("queries", clock.layout.sequence), apart)
-    of_size = where(op.qk_dim <= SMALL_HEAD, rates.small_head, where(op.qk_dim > LARGE_HEAD, rates.large_head, 1.0))
+    small = (op.qk_dim <= SMALL_HEAD) & (lanes == 1)  # a padded head is as large as the lanes
+    of_size = where(small, rates.small_head, where(op.qk_dim > LARGE_HEAD, rates.large_head, 1.0))
     share = term.multiply(
         f"{name}/share",
         clock.rate("attention", rates.attention),

@@ -204,22 +204,30 @@ def gemm_time(clock: Clock, op: RoutedExperts, name: str, routed: Term) -> tuple
     inner = term.divide(f"{name}/inner", size(f"{name}/d_ff", op.d_ff), shares)
     up_width = term.multiply(f"{name}/gate_and_up", inner, TWO) if op.gated else inner
     hidden = size(f"{name}/d_model", op.d_model)
-    grouped = grouping(clock, name, local)
+    grouped = grouping(clock, name, local, rows)
     learns = op.learning
     up, up_back = clock.linear(f"{name}/up", rows, hidden, up_width, local, grouped=grouped, learning=learns)
     down, down_back = clock.linear(f"{name}/down", rows, inner, hidden, local, grouped=grouped, learning=learns)
     return term.add(f"{name}/products/forward", up, down), term.add(f"{name}/products/backward", up_back, down_back)
 
 
-def grouping(clock: Clock, name: str, local: Term) -> Term:
+def grouping(clock: Clock, name: str, local: Term, rows: Term) -> Term:
     """Return the rate of a grouped GEMM relative to an ordinary one. The loss occurs between experts, so a single
-    expert has none."""
+    expert has none. rows: of each expert. Where experts share tiles, the loss is the tile in which one ends and the
+    next one begins, which runs for both."""
+    at_least = term.largest(f"{name}/grouped/experts", local, ONE)
+    others = term.subtract(f"{name}/grouped/others", ONE, term.divide(f"{name}/grouped/one", ONE, at_least))
+    tile = clock.layout.shared_tile
+    shared = term.leaf("shared_tile", tile, "1", term.TRUE, "rows of a tile that runs for each expert that it has")
+    again = term.multiply(f"{name}/tiles/again", shared, others)
+    tiled = term.divide(f"{name}/grouped/tiled", rows, term.add(f"{name}/tiles/rows", rows, again))
+    if holds_for_all(tile > 0):
+        return tiled
     several = where(clock.layout.looped > 0, 0, 1)
     kernels = term.leaf("one_kernel", several, "1", term.GIVEN, "0 where experts run one after the other")
     lost = term.subtract(f"{name}/grouped/lost", ONE, clock.rate("grouped", clock.rates.grouped))
-    at_least = term.largest(f"{name}/grouped/experts", local, ONE)
-    others = term.subtract(f"{name}/grouped/others", ONE, term.divide(f"{name}/grouped/one", ONE, at_least))
-    return term.subtract(f"{name}/grouped", ONE, term.multiply(f"{name}/grouped/all", kernels, lost, others))
+    apart = term.subtract(f"{name}/grouped", ONE, term.multiply(f"{name}/grouped/all", kernels, lost, others))
+    return apart if holds_for_all(tile <= 0) else term.choose(f"{name}/grouped/either", shared, tiled, apart)
 
 
 def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, routed: Term) -> Term:

@@ -48,6 +48,9 @@ class StepLayout:
     sends_copies        1 where the all-to-all takes a token to each of its experts by itself, 0 where once to each node
     one_hot             1 where matmuls with one-hot masks, over a sequence's tokens and all slots, take tokens to their
                         experts and back
+    shared_tile         rows of a tile of the experts' product that runs again for each expert that begins inside it, 0
+                        where every expert has tiles of its own
+    lanes               size to whose multiples the fused attention kernel pads heads; 1: it pads none
     gathers_layers, gathers_adapters, gathers_modules
                         1 where each layer, each matrix of an adapter, and each module with weights, is gathered by
                         itself
@@ -110,6 +113,8 @@ class StepLayout:
     expert_load: Number = 1
     sends_copies: Number = 0
     one_hot: Number = 0
+    shared_tile: Number = 0
+    lanes: Number = 1
     gathers_layers: Number = 0
     gathers_adapters: Number = 0
     gathers_modules: Number = 0

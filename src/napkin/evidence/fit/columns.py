@@ -65,7 +65,7 @@ def software_of(row: StepRow) -> stacks.SoftwareStack:
     return stacks.dispatched(row.stack or stacks.UNKNOWN, row.dispatcher, "stack")
 
 
-def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
+def plan_of(row: StepRow, micro: float, chunks: int, at: Machine) -> StepLayout:
     """Return the layout of a row's step; what it does not state is the default of its software."""
     stack = software_of(row)
     batch = row.global_batch or 1
@@ -95,7 +95,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         gathers_inputs=1 if stack.gathers_inputs and sp and row.tp > 1 else 0,
         splits_boundary=1 if stack.splits_boundary and not sp else 0,
         flash=0 if (row.attention or stack.attention) == "eager" else 1,
-        low=1 if bits < 16 else 0,
+        low=1 if at.bits < 16 else 0,
         casts=2 if row.rowwise else 1,
         wide_stream=1 if widens(row, stack) else 0,
         gradient_bytes=gradient,
@@ -111,6 +111,8 @@ def plan_of(row: StepRow, micro: float, chunks: int, bits: int) -> StepLayout:
         expert_load=row.capacity or (row.imbalance if row.ep > 1 else 1),
         sends_copies=1 if stack.sends_copies else 0,
         one_hot=1 if stack.masks_experts and row.capacity else 0,
+        shared_tile=0 if row.capacity else stack.tile_of_experts(at.generation),
+        lanes=at.lanes,
         idle=IDLE.get(row.schedule, 1),
     )
 
@@ -147,7 +149,7 @@ def recomputed(row: StepRow, stack: stacks.SoftwareStack) -> tuple[float, float,
     return 0.0, 0.0, SECOND_LINEARS if row.recompute == "selective" else row.recompute_matmuls
 
 
-def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout]:
+def candidates(row: StepRow, dims: PrintedDecoder, at: Machine) -> list[StepLayout]:
     """Return the row's plans: several if it does not state the micro-batch or the interleaving."""
     micro = (
         [row.micro_batch] if row.micro_batch else [b for b in MICRO_BATCHES if b * row.dp <= (row.global_batch or 1)]
@@ -157,7 +159,7 @@ def candidates(row: StepRow, dims: PrintedDecoder, bits: int) -> list[StepLayout
         chunks = [v for v in INTERLEAVES if v > 1 and v * row.pp <= dims.layers]
     elif row.vp is None and row.pp > 1 and row.micro_batch is None and row.schedule != "1f1b":
         chunks = [v for v in INTERLEAVES if v * row.pp <= dims.layers]
-    return [plan_of(row, b, v, bits) for b in micro or [1] for v in chunks or [1]]
+    return [plan_of(row, b, v, at) for b in micro or [1] for v in chunks or [1]]
 
 
 @record
@@ -227,7 +229,7 @@ class Columns:
             index = len(self.kept)
             self.kept.append(row)
             keys = {field: number[name] for field, name in used.items()}
-            for plan in candidates(row, dims, int(at.bits)):
+            for plan in candidates(row, dims, at):
                 gathered.setdefault((*structure(dims), *(getattr(plan, f) for f in _FORMS)), []).append(
                     Candidate(dims, plan, at, index, keys, row)
                 )

@@ -140,7 +140,7 @@ def timed(
 ) -> tuple[StepLayout, Rates]:
     """Return the layout and rates of a step; the layout's numbers may be arrays. without: a source that is held out."""
     reached = _reached(shipped.constants(without), setup, stack, at, kernel, asynchronous)
-    return plan_of(model, setup, stack, at.bits < 16, kernel), reached
+    return plan_of(model, setup, stack, at, kernel), reached
 
 
 def _reached(

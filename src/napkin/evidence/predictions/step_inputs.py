@@ -7,6 +7,7 @@ import math
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, ceil_div, minimum, where
 from napkin.errors import Refused
+from napkin.evidence.rates.machines import Machine
 from napkin.evidence.software import stacks
 from napkin.formats import COMPUTE_BITS
 from napkin.operations.implementations import ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH, STACKED
@@ -46,8 +47,8 @@ def kernel_under_mask(kernel: str, setup: Setup) -> str:
     return EFFICIENT if kernel == FLASH and reads_mask(setup) else kernel
 
 
-def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, kernel: str) -> StepLayout:
-    """Return the step model's plan of a setup. low: matmuls in fewer than 16 bits."""
+def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, at: Machine, kernel: str) -> StepLayout:
+    """Return the step model's plan of a setup on a machine."""
     layout: Layout = setup.layout
     before, last = ends(layout.stages)
     lengths = model.vision.lengths(layout.image_tokens) if model.vision is not None else None
@@ -72,7 +73,7 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, 
         flash=0 if kernel == EAGER else 1,
         masked=1 if kernel in (EFFICIENT, CUDNN) and reads_mask(setup) else 0,
         idle=IDLE.get(layout.schedule, 1),
-        low=1 if low else 0,
+        low=1 if at.bits < 16 else 0,
         **_bytes_of_parameters(setup, stack),
         host=host_of(setup),
         works=setup.optimizer.works,
@@ -82,6 +83,8 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, low: bool, 
         expert_load=layout.expert_load,
         sends_copies=1 if stack.sends_copies else 0,
         one_hot=1 if stack.masks_experts and layout.capacity else 0,
+        shared_tile=0 if layout.capacity else stack.tile_of_experts(at.generation),
+        lanes=at.lanes,
         **_units(setup),
         reduces_tensors=1 if stack.reduces_tensors else 0,
         gathers_again=where(layout.zero >= 3, 1, 0),

@@ -45,6 +45,9 @@ LARGE_UNITS = 2048
 """The same of an A100 (NVIDIA A100 whitepaper, table 3)."""
 TORUS = ("tpu",)
 """Generations whose accelerators a torus joins, in nodes and between them: rings run along each of its axes."""
+LANES = 128
+"""Elements of a row of a TPU's registers, to whose multiples XLA pads a tensor's last dimension (cloud.google.com
+tpu/docs/performance-guide, Padding)."""
 HOPPER, HOPPER_UNITS = "hopper", 4096
 """The same of an H100 (NVIDIA H100 whitepaper, table 2), and its generation; an H20 is held at a quarter of it."""
 
@@ -103,6 +106,11 @@ class Machine:
     def leaves_node(self, gpus: Number) -> Flag:
         """Return whether a network between nodes joins this many accelerators."""
         return gpus > self.node and self.generation not in TORUS
+
+    @property
+    def lanes(self) -> int:
+        """Return the size to whose multiples attention pads heads: 1 if it pads none."""
+        return LANES if self.generation in TORUS else 1
 
     @property
     def at_lowest_voltage(self) -> Number:

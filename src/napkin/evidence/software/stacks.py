@@ -8,6 +8,8 @@ from napkin.record import record, replace
 SINCE_HOPPER = ("hopper", "blackwell")
 """Generations with asynchronous matrix units, for which cuDNN 9 and FlashAttention 3 have kernels of their own (Shah et
 al. 2024, arXiv:2407.08608, figures 5 and 6: as fast as each other); on others they are as fast as FlashAttention-2."""
+TPU = "tpu"
+"""The generation of TPUs."""
 
 
 @record
@@ -59,6 +61,9 @@ class SoftwareStack:
     masks_experts   experts with a capacity get their tokens, and give them back, by matmuls with one-hot masks over the
                     tokens of a sequence and all slots (AI-Hypercomputer/maxtext src/maxtext/layers/moe.py,
                     dense_matmul: "BSM,BSEC -> EBCM" and "EBCM,BSEC -> BSM")
+    experts_tile    rows of a tile of the experts' product on TPUs, which runs again for each expert that begins in it
+                    (jax-ml/jax jax/experimental/pallas/ops/tpu/megablox/gmm.py, make_group_metadata; 512 by default:
+                    AI-Hypercomputer/maxtext src/maxtext/configs/types.py, MoEKernels)
     gathers_low     ranks gather weights in the 8 bits in which linear layers multiply them
     sequence_parallel, zero   defaults with tensor parallelism and with data parallelism
     attention       the attention kernel of its time      attention_since_hopper   that from Hopper on, where another
@@ -101,6 +106,7 @@ class SoftwareStack:
     clamps_apart: bool = False
     sends_copies: bool = False
     masks_experts: bool = False
+    experts_tile: int = 0
     fused_casts: bool = False
     fused_chains: bool = False
     one_program: bool = False
@@ -127,6 +133,10 @@ class SoftwareStack:
     def newer_kernel(self, kernel: str, generation: str) -> str:
         """Return the kernel that a newer release runs on such accelerators in place of this one, "" if none."""
         return "cudnn" if self.open_kernel and kernel == "flash" and generation in SINCE_HOPPER else ""
+
+    def tile_of_experts(self, generation: str) -> int:
+        """Return the rows of a tile of the experts' product that several experts share, 0 if each has its own."""
+        return self.experts_tile if generation == TPU else 0
 
     @property
     def family(self) -> str:
@@ -240,6 +250,7 @@ STACKS = {
             zero=3,
             one_program=True,
             masks_experts=True,
+            experts_tile=512,
             attention_since_hopper="cudnn",
         ),
         SoftwareStack(
