@@ -173,3 +173,121 @@ def test_plamo_by_hand() -> None:
         "vocab_size": 100,
     }  # fmt: skip
     assert total(fields) == 2 * 100 * h + h + 2 * (2 * h * h + 2 * h * 16 + 3 * h * inner + h)
+
+
+def test_openpangu_has_biases_in_attention_and_one_of_four_key_value_heads() -> None:
+    h, inner = 64, 96
+    fields = {
+        "bias": True, "hidden_act": "silu", "hidden_size": h, "intermediate_size": inner, "model_type": "PanguEmbedded",
+        "num_attention_heads": 8, "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False, "vocab_size": 100,
+    }  # fmt: skip
+    layer = 2 * (h * h + h) + 2 * (h * 16 + 16) + 3 * h * inner + 2 * h
+    assert total(fields) == 2 * 100 * h + h + 2 * layer
+
+
+def test_phi_2_as_its_first_code_names_its_fields() -> None:
+    """The tensors of microsoft/phi-2."""
+    fields = {
+        "activation_function": "gelu_new", "architecture": {"block_cls": "parallel", "mlp": {"mlp_cls": "fused_mlp"}},
+        "architectures": ["MixFormerSequentialForCausalLM"], "auto_map": {"AutoConfig": "x.Y"}, "flash_rotary": False,
+        "fused_dense": False, "model_type": "mixformer-sequential", "n_embd": 2560, "n_head": 32, "n_head_kv": None,
+        "n_inner": None, "n_layer": 32, "n_positions": 2048, "rotary_dim": 32, "tie_word_embeddings": False,
+        "vocab_size": 51200,
+    }  # fmt: skip
+    assert total(fields) == total(fields | {"model_type": "phi-msft"}) == 2_779_683_840
+
+
+def test_phi_3_small_has_biases_although_attention_bias_is_false() -> None:
+    """The tensors of microsoft/Phi-3-small-8k-instruct."""
+    fields = {
+        "architectures": ["Phi3SmallForCausalLM"], "attention_bias": False, "auto_map": {"AutoConfig": "x.Y"},
+        "blocksparse_block_size": 64, "blocksparse_num_local_blocks": 16, "blocksparse_vert_stride": 8,
+        "dense_attention_every_n_layers": 2, "ff_dim_multiplier": None, "ff_intermediate_size": 14336,
+        "gegelu_limit": 20.0, "hidden_act": "gegelu", "hidden_size": 4096, "max_position_embeddings": 8192,
+        "model_type": "phi3small", "mup_embedding_multiplier": 10.0, "mup_width_multiplier": 8.0,
+        "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 100352,
+    }  # fmt: skip
+    assert total(fields) == 7_392_272_384
+    assert "block-sparse attention is counted as attention to all tokens" in model_of(fields).notes
+
+
+def test_moss_is_codegen_with_a_bias_of_the_head() -> None:
+    """fnlp/moss-moon-003: 12 h² + 7 h a layer."""
+    h, rows = 6144, 107_008
+    fields = {
+        "activation_function": "gelu_new", "architectures": ["MossForCausalLM"], "auto_map": {"AutoConfig": "x.Y"},
+        "groupsize": 128, "model_type": "moss", "n_ctx": 2048, "n_embd": h, "n_head": 24, "n_inner": None,
+        "n_layer": 34, "n_positions": 2048, "rotary_dim": 64, "tie_word_embeddings": False, "vocab_size": rows,
+        "wbits": 8,
+    }  # fmt: skip
+    assert total(fields) == 34 * (12 * h * h + 7 * h) + 2 * h + 2 * rows * h + rows
+
+
+DEEPSEEK_OCR: dict[str, Any] = {
+    "first_k_dense_replace": 1, "hidden_size": 1280, "intermediate_size": 6848, "kv_lora_rank": None, "lm_head": True,
+    "max_position_embeddings": 8192, "moe_intermediate_size": 896, "n_group": 1, "n_routed_experts": 64,
+    "n_shared_experts": 2, "num_attention_heads": 10, "num_experts_per_tok": 6, "num_hidden_layers": 12,
+    "num_key_value_heads": 10, "q_lora_rank": None, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "rm_head": False,
+    "topk_group": 1, "topk_method": "greedy", "use_mla": False, "v_head_dim": 0, "vocab_size": 129_280,
+}  # fmt: skip
+"""The language model of deepseek-ai/DeepSeek-OCR, whose file states it twice."""
+
+
+def test_deepseek_without_latent_attention_by_hand() -> None:
+    h = 1280
+    outer = {
+        "architectures": ["DeepseekOCRForCausalLM"], "candidate_resolutions": [[1024, 1024]], "model_type":
+        "deepseek_vl_v2", "language_config": {**DEEPSEEK_OCR, "architectures": ["DeepseekV2ForCausalLM"]},
+        "projector_config": {"model_type": "mlp_projector"}, "vision_config": {"model_type": "vision"},
+    }  # fmt: skip
+    sparse = 64 * h + (64 + 2) * 3 * h * 896
+    layers = 12 * (4 * h * h + 2 * h) + 3 * h * 6848 + 11 * sparse
+    assert total(outer) == total(outer | DEEPSEEK_OCR) == layers + h + 2 * 129_280 * h
+    with pytest.raises(NapkinError, match="hidden_size"):
+        total(outer | DEEPSEEK_OCR | {"hidden_size": 2560})
+
+
+def test_the_first_minicpm_v_has_minicpms_decoder() -> None:
+    """openbmb/MiniCPM-V-2."""
+    h, rows = 2304, 122_753
+    fields = {
+        "architectures": ["MiniCPMV"], "auto_map": {"AutoConfig": "x.Y"}, "dim_model_base": 256,
+        "drop_vision_last_layer": True, "hidden_act": "silu", "hidden_size": h, "intermediate_size": 5760,
+        "max_position_embeddings": 4096, "max_slice_nums": 9, "mm_use_im_start_end": True, "model_type": "minicpmv",
+        "num_attention_heads": 36, "num_hidden_layers": 40, "num_key_value_heads": 36, "query_num": 64,
+        "scale_depth": 1.4, "scale_emb": 12, "scale_resolution": 448, "tie_word_embeddings": False,
+        "vision_encoder": "vit_so400m_patch14_siglip_384.webli", "vocab_size": rows,
+    }  # fmt: skip
+    assert total(fields) == 40 * (4 * h * h + 3 * h * 5760 + 2 * h) + h + 2 * rows * h
+
+
+def test_qwen_vl_is_qwen_with_a_tower_that_is_not_counted() -> None:
+    text = {
+        "hidden_size": 4096, "intermediate_size": 22016, "kv_channels": 128, "model_type": "qwen", "no_bias": True,
+        "num_attention_heads": 32, "num_hidden_layers": 32, "seq_length": 2048, "tie_word_embeddings": False,
+        "vocab_size": 151936,
+    }  # fmt: skip
+    whole = model_of(text | {"visual": {"heads": 16, "image_size": 448, "layers": 48, "width": 1664}})
+    assert params(whole)["params/total"].value == total(text) == 7_721_324_544
+    assert whole.missing == "language model only"
+
+
+def test_idle_experts_of_longcat_are_named() -> None:
+    fields = {
+        "hidden_size": 32, "num_layers": 2, "num_attention_heads": 2, "ffn_hidden_size": 64, "n_routed_experts": 4,
+        "moe_topk": 2, "expert_ffn_hidden_size": 16, "zero_expert_num": 3, "model_type": "longcat_flash",
+        "vocab_size": 100, "kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
+        "v_head_dim": 8,
+    }  # fmt: skip
+    assert any(note.endswith(f"{2 * 3 * 2 * 16 * 32:,} parameters") for note in model_of(fields).notes)
+
+
+def test_t5_refuses_a_gate_that_its_activation_contradicts() -> None:
+    fields = {
+        "d_model": 64, "d_ff": 96, "num_layers": 2, "num_heads": 4, "d_kv": 16, "vocab_size": 100,
+        "feed_forward_proj": "gated-gelu", "is_gated_act": False,
+    }  # fmt: skip
+    for model_type in ("t5", "mt5", "umt5"):
+        with pytest.raises(NapkinError, match="contradicts feed_forward_proj"):
+            model_of(fields | {"model_type": model_type})

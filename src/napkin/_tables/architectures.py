@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MODULES: dict[str, str] = {
     'Dream': 'decoders.published_code',
+    'PanguEmbedded': 'decoders.published_code',
     'RefinedWeb': 'decoders.falcon',
     'RefinedWebModel': 'decoders.falcon',
     'afmoe': 'mixtures_of_experts.afmoe',
@@ -185,6 +186,7 @@ MODULES: dict[str, str] = {
     'mistral': 'decoders.mistral',
     'mistral4': 'mixtures_of_experts.deepseek',
     'mistral_large4_text': 'mixtures_of_experts.mistral_large4',
+    'mixformer-sequential': 'decoders.phi',
     'mixtral': 'decoders.mistral',
     'mllama_text_model': 'multimodal.mllama',
     'mobilebert': 'encoders.mobilebert',
@@ -193,6 +195,7 @@ MODULES: dict[str, str] = {
     'molmo': 'multimodal.image_text',
     'molmo2_text': 'multimodal.image_text',
     'moshi': 'multimodal.moshi',
+    'moss': 'decoders.gpt_neox',
     'mpnet': 'encoders.bert',
     'mpt': 'decoders.bloom',
     'mra': 'encoders.bert_approximations',
@@ -227,7 +230,9 @@ MODULES: dict[str, str] = {
     'pegasus_x': 'encoder_decoders.pegasus_x',
     'persimmon': 'decoders.gpt_neox',
     'phi': 'decoders.phi',
+    'phi-msft': 'decoders.phi',
     'phi3': 'decoders.phi',
+    'phi3small': 'decoders.phi',
     'phi4_multimodal': 'decoders.phi',
     'phimoe': 'decoders.phi',
     'pix2struct_text_model': 'multimodal.behind_images',

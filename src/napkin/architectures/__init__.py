@@ -236,6 +236,7 @@ def text_model(config: Config) -> Config:
         config.ignore("architectures", *wrapper.ignored if wrapper is not None else ())
         config.ignore(*(other for other in config.fields if _other_modality(other)))
         held = config.nested(field, kind)
+        config.ignore(*(f for f, value in config.fields.items() if f in held.fields and held.fields[f] == value))
         if held.model_type in MODULES:
             config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")
         return text_model(held)

@@ -22,11 +22,12 @@ def chatglm(config: Config) -> Model:
     `architectures` names the network below the head, with which all of them are published."""
     if config.has("position_encoding_2d"):
         raise config.refuse("position_encoding_2d", "is ChatGLM-6B's of 2023, which napkin does not know")
+    config.fields = {name: value for name, value in config.fields.items() if name != "architectures"}
     return _CHATGLM(config)
 
 
 _CHATGLM = Decoder(
-    sizes=lambda config: replace(dimensions(config, max_length="seq_length"), headless=False),
+    sizes=partial(dimensions, max_length="seq_length"),
     bias="attention_bias",
     fused=True,
     rotary=RotaryPositions("interleaved", part=0.5),
@@ -39,11 +40,14 @@ _CHATGLM = Decoder(
         ("apply_residual_connection_post_layernorm", (False,)),
         ("fp32_residual_connection", (False,)),
         ("pre_seq_len", ()),
+        ("quantization_bit", (0, None)),
+        ("rotary_percent", (0.5,)),
     ),
     ignored=(
         "apply_query_key_layer_scaling",
         "attention_softmax_in_fp32",
         "bias_dropout_fusion",
+        "interleaved_qkv",
         "original_rope",
         "prefix_projection",
         "rope_ratio",

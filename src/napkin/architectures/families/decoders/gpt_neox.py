@@ -101,6 +101,8 @@ CODEGEN = like(
         "qkv": "attn.qkv_proj",
     },
 )  # fmt: skip
+# modeling_moss.py of fnlp/moss-moon-003-base; some of its files state how the weights are stored
+MOSS = like(CODEGEN, "moss", config_class="", ignored=("rotary", "wbits", "groupsize"))
 GPT_NEOX = Architecture(
     "gpt_neox",
     Decoder(
@@ -244,4 +246,4 @@ NEMOTRON = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (GPTJ, CODEGEN, GPT_NEOX, GPT_NEOX_JAPANESE, PERSIMMON, STABLELM, STARCODER2, NEMOTRON)
+ARCHITECTURES = (GPTJ, CODEGEN, MOSS, GPT_NEOX, GPT_NEOX_JAPANESE, PERSIMMON, STABLELM, STARCODER2, NEMOTRON)

@@ -8,11 +8,21 @@ from functools import partial
 from napkin.architectures.arrangements import parallel, pre_norm
 from napkin.architectures.blocks import LAYER, Routing
 from napkin.architectures.decoder import Decoder
-from napkin.architectures.decoder_parts import Embedded, Headed, NormedHeads, RotaryPositions, always
+from napkin.architectures.decoder_parts import (
+    Embedded,
+    Headed,
+    Inner,
+    NormedHeads,
+    RotaryPositions,
+    activation_in,
+    always,
+    constant,
+)
+from napkin.architectures.families.decoders.gpt2 import SHORT_NAMES
 from napkin.architectures.layer_plans import EVERYWHERE, all_sparse
 from napkin.architectures.mixture import Mixture, jittered
 from napkin.architectures.reading import ALONE
-from napkin.architectures.record import Architecture, Wrapper
+from napkin.architectures.record import REQUIRED, Architecture, Wrapper, like
 from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, PARTIAL_ROTARY, ROTATED
 from napkin.operations.model import Model
@@ -72,6 +82,25 @@ PHI = Architecture(
         "o": "self_attn.dense", "up": "mlp.fc1", "down": "mlp.fc2",
     },
 )  # fmt: skip
+# the code that came with Phi-1, 1.5 and 2 (modeling_mixformer_sequential.py, then modeling_phi.py): one QKV projection
+MIXFORMER = like(
+    PHI,
+    "mixformer-sequential",
+    fused=True,
+    inner=Inner("n_inner", times=4),
+    function=activation_in("activation_function"),
+    config_class="",
+    aliases={**SHORT_NAMES, "n_head_kv": "num_key_value_heads"},
+    ignored=("architecture", "flash_attn", "flash_rotary", "fused_dense"),
+    defaults={
+        "activation_function": "gelu_new",
+        "hidden_act": REQUIRED,
+        "intermediate_size": REQUIRED,
+        "n_inner": None,
+    },
+    modules={"embedding": "layers.0.wte", "qkv": "mixer.Wqkv", "o": "mixer.out_proj"},
+)
+PHI_MSFT = like(MIXFORMER, "phi-msft")
 _OF_PHI4MM = ("img_processor", "audio_processor", "embd_layer", "vision_lora", "speech_lora")
 """Fields of Microsoft's own files (configuration_phi4mm.py) about other modalities and their adapters."""
 PHI3 = Architecture(
@@ -101,6 +130,42 @@ PHI3 = Architecture(
         "tie_word_embeddings": False, "vocab_size": 32064,
     },
 )  # fmt: skip
+
+
+def phi3small(config: Config) -> Model:
+    """Return Phi-3-small (modeling_phi3_small.py of microsoft/Phi-3-small-8k-instruct), whose layers, all but each
+    `dense_attention_every_n_layers`th, see blocks of the sequence: they are counted in full."""
+    config.notes.append("block-sparse attention is counted as attention to all tokens")
+    return _PHI3_SMALL(config)
+
+
+_PHI3_SMALL = Decoder(
+    norm=LAYER,
+    arrangement=always(partial(pre_norm, dropout=_DROPPED)),
+    bias=True,
+    out_bias=True,
+    fused=True,
+    mlp_bias=True,
+    feed_forward=lambda config, usual: partial(usual, fused=True),
+    function=constant("quick_gelu"),  # of the gate, next to a clamp and an addition
+    embedding=Embedded(scale="mup_embedding_multiplier", dropout=True),
+    head=Headed(scale="mup_width_multiplier"),
+    only=(("ff_dim_multiplier", (None,)),),
+    ignored=(
+        *("attention_bias", "attention_dropout_prob", "embedding_dropout_prob", "ffn_dropout_prob", "gegelu_limit"),
+        *("blocksparse_block_size", "blocksparse_homo_head_pattern", "blocksparse_num_local_blocks", "hidden_act"),
+        *("blocksparse_triton_kernel_block_size", "blocksparse_vert_stride", "dense_attention_every_n_layers"),
+        *("gegelu_pad_to_256", "mup_attn_multiplier", "mup_use_scaling", "pad_sequence_to_multiple_of_64"),
+        *("rope_embedding_base", "rope_position_scale", "reorder_and_upcast_attn"),
+    ),
+)
+PHI3_SMALL = Architecture(
+    "phi3small",
+    phi3small,
+    aliases={"ff_intermediate_size": "intermediate_size"},
+    defaults={"tie_word_embeddings": True},
+    modules={"qkv": "self_attn.query_key_value", "o": "self_attn.dense", "gate_up": "mlp.up_proj"},
+)
 PHIMOE = Architecture(
     "phimoe",
     Decoder(
@@ -137,4 +202,4 @@ PHI4_MULTIMODAL = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURES = (PHI, PHI3, PHIMOE, PHI4_MULTIMODAL)
+ARCHITECTURES = (PHI, MIXFORMER, PHI_MSFT, PHI3, PHI3_SMALL, PHIMOE, PHI4_MULTIMODAL)

@@ -3,7 +3,8 @@
 Fields are those of each model's own configuration class: XVERSE (configuration_xverse.py), Aquila, Skywork, Orion
 (modeling_orion.py: LayerNorm in place of RMSNorm), 360Zhinao (modeling_zhinao.py: one projection of queries, keys and
 values with a bias), Yi (configuration_yi.py), MiMo (modeling_mimo.py: Qwen2 with a prediction module), InternLM
-(modeling_internlm.py: biases in attention), TeleChat (modeling_telechat.py: biases of both output projections, keys and
+(modeling_internlm.py: biases in attention), openPangu-Embedded (modeling_openpangu_dense.py: InternLM with fewer key
+and value heads), TeleChat (modeling_telechat.py: biases of both output projections, keys and
 values from one) and TeleChat3, PLaMo (modeling_plamo.py: parallel branches, a key/value head for n_shared_head
 queries), StableLM before it was in transformers (configuration_stablelm_epoch.py), and two that predict masked tokens,
 each of which sees all others: Dream (modeling_dream.py) and LLaDA (arXiv 2502.09992, configuration_llada.py).
@@ -45,6 +46,7 @@ ZHINAO = like(
 YI = like(XVERSE, "yi", sizes=dimensions, ignored=("pretraining_tp",))
 MIMO = like(QWEN2, "mimo", predicts=True, only=(("attention_bias", (True,)), ("use_mrope", (False,))))
 INTERNLM = like(XVERSE, "internlm", bias="bias", out_bias="bias", ignored=("rotary",), defaults={"bias": True})
+PANGU = like(INTERNLM, "PanguEmbedded", ignored=())
 TELECHAT3 = like(
     XVERSE,
     "telechat3",
@@ -143,6 +145,21 @@ LLADA = Architecture(
 )  # fmt: skip
 
 ARCHITECTURES = (
-    *(XVERSE, AQUILA, SKYWORK, ORION, ZHINAO, YI, MIMO, INTERNLM, TELECHAT, TELECHAT3, PLAMO, STABLELM_EPOCH, DREAM),
+    *(
+        XVERSE,
+        AQUILA,
+        SKYWORK,
+        ORION,
+        ZHINAO,
+        YI,
+        MIMO,
+        INTERNLM,
+        PANGU,
+        TELECHAT,
+        TELECHAT3,
+        PLAMO,
+        STABLELM_EPOCH,
+        DREAM,
+    ),
     LLADA,
 )

@@ -8,6 +8,7 @@ from napkin.architectures.decoder import Decoder
 from napkin.architectures.decoder_parts import Embedded, RotaryPositions, constant
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.mixture import Feed
+from napkin.architectures.reading import ALONE
 from napkin.architectures.record import Architecture
 from napkin.inputs.model import Config
 from napkin.operations.implementations import CUDNN, CUT_AS_GIVEN, EFFICIENT, FLASH, HF, PADDING, QKV, WITHOUT_FLASH
@@ -19,10 +20,13 @@ def qwen(config: Config) -> Model:
     """Return Qwen: Llama's layers with one QKV projection, whose biases are there whatever `no_bias` says.
 
     Files of August 2023 state `n_embd`; their class sizes the vocabulary by `padded_vocab_size`, which the later one
-    does not read."""
+    does not read. Qwen-VL's state a vision tower (`visual`)."""
     if config.has("n_embd") and config.has("padded_vocab_size"):
         config.restate("vocab_size", config.raw("padded_vocab_size"))
     config.ignore("padded_vocab_size")
+    if config.has("visual"):
+        config.ignore("visual")
+        config.notes.append(f"{ALONE} {config.model_type} is counted, vision and other modalities are not")
     biased = not config.flag("no_bias")
     return replace(_QWEN, out_bias=biased, mlp_bias=biased)(config)
 

@@ -104,7 +104,8 @@ def _feed(config: Config, hidden: int, inner: int, tanh: bool) -> Block:
     stated = config.optional_text("dense_act_fn")
     if stated is not None and stated != function:
         raise config.refuse("dense_act_fn", f"contradicts feed_forward_proj {printable(given)!r}")
-    config.must_be("is_gated_act", gated)
+    if config.raw("is_gated_act", required=False) not in (None, gated):
+        raise config.refuse("is_gated_act", f"contradicts feed_forward_proj {printable(given)!r}")
     if gated:
         return partial(gated_mlp, width=hidden, inner=inner, function=function, dropout=True)
     return ungated(hidden, inner, function)

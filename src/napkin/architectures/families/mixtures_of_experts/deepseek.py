@@ -55,9 +55,28 @@ UNLIMITED_OCR = like(
         "num_attention_heads": 10, "num_key_value_heads": 10, "num_experts_per_tok": 6, "vocab_size": 129280,
     },
 )  # fmt: skip
+_LATENT = LatentDecoder(Rope(0, "complex", upcast=True), softmax=True, rank_stated=True)
+_UNCOMPRESSED = Decoder(
+    sizes=partial(dimensions, own_head_dim=False),
+    experts=Mixture("n_routed_experts", where=after_first, shared=counted("n_shared_experts")),
+    ignored=(
+        *("kv_lora_rank", "lm_head", "n_group", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "rm_head"),
+        *("topk_group", "topk_method", "v_head_dim"),
+    ),
+)
+
+
+def deepseek_v2(config: Config) -> Model:
+    """Return DeepSeek-V2's network, or the one with Llama's attention that its own code (modeling_deepseekv2.py, which
+    comes with DeepSeek-VL2-tiny and DeepSeek-OCR) builds where `use_mla` is false."""
+    if config.flag("use_mla", otherwise=True):
+        return _LATENT(config)
+    return _UNCOMPRESSED(config)
+
+
 DEEPSEEK_V2 = Architecture(
     "deepseek_v2",
-    LatentDecoder(Rope(0, "complex", upcast=True), softmax=True, rank_stated=True),
+    deepseek_v2,
     config_class="DeepseekV2Config",
     wrappers=(
         Wrapper("deepseek_vl_v2", within=("language_config", "deepseek_v2"), ignored=("candidate_resolutions",

@@ -35,14 +35,18 @@ def read(config: Config) -> LongcatReading:
     config.must_be("qk_head_dim", nope + rotary)
     for field, value in (("attention_method", "MLA"), ("zero_expert_type", "identity"), ("router_bias", False)):
         config.must_be(field, value)
+    inner, heads = config.integer("expert_ffn_hidden_size"), config.integer("num_attention_heads")
     config.must_be("mla_scale_q_lora", True)
     config.must_be("mla_scale_kv_lora", True)
-    heads, length = config.integer("num_attention_heads"), config.optional_integer("max_position_embeddings")
+    length = config.optional_integer("max_position_embeddings")
     ranks = config.integer("q_lora_rank"), config.integer("kv_lora_rank")
     idle = config.optional_integer("zero_expert_num", least=0) or 0
     experts, top_k = chosen_experts(config, "n_routed_experts", "moe_topk", idle)
     if idle:
-        config.notes.append(f"{idle} of the experts have no weights: tokens are taken to spread evenly over all")
+        config.notes.append(
+            f"{idle} of the experts have no weights: tokens are taken to spread evenly over all; transformers' class "
+            f"holds the first matrix of each, which nothing runs, {layers * idle * 2 * inner * hidden:,} parameters"
+        )
     return LongcatReading(
         dimensions_of(config, hidden, layers, heads, heads, nope + rotary, length),
         LatentAttention(
@@ -53,7 +57,7 @@ def read(config: Config) -> LongcatReading:
         ),
         activation(config, "hidden_act"),
         config.integer("ffn_hidden_size"),
-        config.integer("expert_ffn_hidden_size"),
+        inner,
         Routing(experts, top_k, upcast=True, balanced="buffer", idle=idle),
     )
 
