@@ -217,3 +217,19 @@ def test_command() -> None:
     assert outcome.values["params/total"] == 46_702_792_704
     assert outcome.data["units"]["params/total"] == "param"
     assert any("tied" in note for note in run_line("params gpt2 --json").data["notes"])
+
+
+def test_fuyu_projects_patches_without_a_tower() -> None:
+    """adept/fuyu-8b: 9,408,238,592 elements in its published file."""
+    from napkin.counting.vision import flops_of, params_of
+    from tests.conftest import model_of
+
+    fields = {
+        "hidden_size": 4096, "image_size": 300, "intermediate_size": 16384, "max_position_embeddings": 16384,
+        "model_type": "fuyu", "num_attention_heads": 64, "num_channels": 3, "num_hidden_layers": 36, "patch_size": 30,
+        "tie_word_embeddings": False, "vocab_size": 262144,
+    }  # fmt: skip
+    whole = model_of(fields)
+    vision, total = params_of(whole)
+    assert (vision.value, total.value) == (30 * 30 * 3 * 4096 + 4096, 9_408_238_592)
+    assert flops_of(whole, 0)[0].value == 2 * 100 * 2700 * 4096

@@ -291,3 +291,33 @@ def test_t5_refuses_a_gate_that_its_activation_contradicts() -> None:
     for model_type in ("t5", "mt5", "umt5"):
         with pytest.raises(NapkinError, match="contradicts feed_forward_proj"):
             model_of(fields | {"model_type": model_type})
+
+
+JINA: dict[str, Any] = {
+    "architectures": ["JinaBertForMaskedLM"], "auto_map": {"AutoModel": "x.Y"}, "emb_pooler": "mean",
+    "feed_forward_type": "geglu", "hidden_act": "gelu", "hidden_size": 768, "intermediate_size": 3072,
+    "max_position_embeddings": 8192, "model_type": "bert", "num_attention_heads": 12, "num_hidden_layers": 12,
+    "position_embedding_type": "alibi", "type_vocab_size": 2, "vocab_size": 30528,
+}  # fmt: skip
+
+
+def test_own_code_under_the_model_type_of_a_class_by_hand() -> None:
+    """jinaai/jina-embeddings-v2-base-en: no table of positions, one matrix for the gate and what it multiplies."""
+    h, inner, rows = 768, 3072, 30_528
+    layer = 4 * (h * h + h) + 2 * h * inner + inner * h + h + 4 * h
+    body = rows * h + 2 * h + 2 * h + 12 * layer
+    assert total(JINA) == body + h * h + h + 2 * h + rows
+    assert total(JINA | {"feed_forward_type": "original"}) == total(JINA) - 12 * (h * inner - inner)
+    assert total(JINA | {"auto_map": None}) != total(JINA)  # transformers' class reads none of these fields
+
+
+def test_fields_that_only_a_files_own_code_may_read_are_refused() -> None:
+    fields = {
+        "architectures": ["FastGPT2LMHeadModel"], "attention_head_type": "multiquery", "model_type": "gpt2",
+        "auto_map": {"AutoModel": "x.Y"}, "n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 100,
+    }  # fmt: skip
+    with pytest.raises(NapkinError, match="attention_head_type: FastGPT2LMHeadModel may read it"):
+        total(fields)
+    assert total(fields | {"architectures": ["GPT2LMHeadModel"]}) == total(fields | {"auto_map": None})
+    kimi = {"architectures": ["GPT2_LMHeadModel"]}  # as files and transformers spell Kimi's class differently
+    assert total(fields | kimi) == total(fields | {"auto_map": None})

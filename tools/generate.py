@@ -56,6 +56,7 @@ BY_HAND = (
     Step("lora_counts.py --write", ("src/napkin/_tables/adapter_targets.py",), "what peft adapts by default"),
     Step("layer_paths.py", ("src/napkin/_tables/layer_paths.py",), "where a class has its layers"),
     Step("class_fields.py", ("src/napkin/_tables/class_fields.py",), "the config fields that each class reads"),
+    Step("class_names.py", ("src/napkin/_tables/class_names.py",), "the classes that files may name"),
     Step("class_heads.py --write", ("src/napkin/_tables/class_heads.py",), "heads of classes that score labels"),
     Step("class_ties.py", ("src/napkin/_tables/class_ties.py",), "whose tie_word_embeddings a class follows"),
     Step("class_counts.py --write MODEL_TYPE…", (), "parameters and FLOPs of transformers' classes"),

@@ -33,6 +33,7 @@ TEXT = {
     "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "vocab_size": 99, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512,
 }  # fmt: skip
+BARE = {name: TEXT[name] for name in [*TEXT][:5]}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 VIT = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 3}
 SQUARE = {**VIT, "image_size": 56, "patch_size": 14}
@@ -106,6 +107,15 @@ HYBRID = {**TEXT, "model_type": "nemotron_h", "hybrid_override_pattern": "*-"}
 QUERIES = {"num_query_tokens": 6, "text_config": OPT, "vision_config": SQUARE, "qformer_config": QFORMER}
 INDEXED = {"indexer_n_heads": 4, "indexer_head_dim": 16, "indexer_kv_heads": 1, "indexer_budget": 16}
 TYPES: dict[str, Seen] = {
+    "fuyu": Seen(
+        {"image_size": 60, "patch_size": 12, "text_config": BARE},
+        lambda model: model.model.get_image_features(torch.zeros(1, 25, 432)),
+    ),
+    "modernvbert": Seen(
+        {"pixel_shuffle_factor": 2, "text_config": {**BARE, "pad_token_id": 0},
+         "vision_config": {**SQUARE, "model_type": "siglip_vision_model", "vision_use_head": False}},
+        lambda model: model.model.get_image_features(pixels()[None]),
+    ),
     "video_llava": Seen(
         {"text_config": {**TEXT, "model_type": "llama"},
          "vision_config": {**SQUARE, "model_type": "clip_vision_model"}},
@@ -183,7 +193,9 @@ TYPES: dict[str, Seen] = {
 def counted(model_type: str, seen: Seen) -> tuple[int, int]:
     """Return the class's parameters, and the FLOPs of an image forward."""
     config = transformers.AutoConfig.for_model(model_type, **json.loads(json.dumps(seen.fields)))
-    model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
+    masked = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING
+    made = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForImageTextToText
+    model = made.from_config(config, attn_implementation="eager")
     with FlopCounterMode(display=False) as counter:
         seen.sees(model)
     return sum(weight.numel() for weight in model.parameters()), counter.get_total_flops()

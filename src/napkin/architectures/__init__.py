@@ -32,6 +32,8 @@ WRAPPERS: dict[str, str] = _index.WRAPPERS
 """Multimodal model_type → the model_type of the language model within it, if its file does not state one."""
 
 NO_AUDIO = "its audio encoder is counted nowhere"
+SEEN_IN = ("vision_config", "patch_size")
+"""Where files describe a vision tower, or patches that the language model itself reads."""
 HEARD_IN = ("audio_config", "encoder_config")
 """Where files describe an audio encoder."""
 QUANTIZED = "quantization_config"
@@ -110,8 +112,8 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
 def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | None:
     """Return the vision tower and projector of a multimodal config, where napkin knows them, and say so. `kind`: the
     model_type that the file states."""
-    config, kind = _with_block(config, kind, "vision_config")
-    if "vision_config" not in config.fields:
+    config, kind = _with_block(config, kind, *SEEN_IN)
+    if not any(block in config.fields for block in SEEN_IN):
         return None
     from napkin.architectures.vision import vision_of
     from napkin.architectures.vision.models import SIGHTS

@@ -2,7 +2,8 @@
 
 What the class in transformers does not read changes nothing: such fields are named in a note. Refused is a field that
 the class reads, with another value than its default configuration has; what may be a misspelled field; and, where
-napkin has not seen what the class reads, any field that is not known to change no count.
+napkin has not seen what the class reads, also because a file runs code of its own, any field that is not known to
+change no count.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence, Set
 from napkin.inputs.class_facts import read_by_class
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
+from napkin.inputs.own_code import own_class
 from napkin.inputs.slips import slip_of
 
 CHECKED = 500
@@ -56,6 +58,9 @@ def settle(config: Config, assumed: Collection[str] = (), strict: bool = False) 
                 f"{kind} does not read it; is {near} meant?",
                 f"write {near}, or --assume-ignorable {printable(field, 60)} goes on without it",
             )
+    own = own_class(config)
+    if checked and own:
+        _refuse(config, checked, f"{printable(own, 60)} may read it, which is the file's own code{_more(checked)}")
     if checked and strict:
         _refuse(config, checked, f"{kind} does not read it, and --strict-config asks{_more(checked)}")
     if checked:

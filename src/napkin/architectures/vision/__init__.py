@@ -24,14 +24,17 @@ def vision_of(config: Config, kind: str, hidden: int) -> Vision | None:
     """Return what a multimodal config of this model_type does with images; None, where napkin does not know it.
     `hidden`: the width of the language model."""
     sight, block = SIGHTS.get(kind), config.mapping("vision_config", required=False)
-    if sight is None or block is None:
+    if sight is None or (block is None and not sight.flat):
         return None
+    outer = Config(config.name, config.document, config.fields, kind, sight.fields, {}, config.prefix)
+    if block is None:
+        assert sight.build is not None
+        return sight.build(outer, outer, hidden)
     named = block.get("model_type") or sight.tower
     if named == kind or not sight.named:  # published files repeat the model's own type here
         named = sight.tower
     if not isinstance(named, str) or named not in TOWERS:
         return None
-    outer = Config(config.name, config.document, config.fields, kind, sight.fields, {}, config.prefix)
     inner = config.block("vision_config", named, TOWERS[named].defaults)
     try:
         found = sight.build(outer, inner, hidden) if sight.build else _projected(outer, inner, sight, hidden)

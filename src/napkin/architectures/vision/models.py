@@ -48,6 +48,7 @@ from napkin.architectures.vision.single_projectors import (
     step,
     video_llava,
 )
+from napkin.architectures.vision.tower import patches_alone
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
@@ -69,6 +70,7 @@ class Sight:
               the file says
     build     builds the whole, in place of a tower and a projector
     across    layers of the language model attend to the results
+    flat      there is no tower: the file itself describes patches, which `build` projects
     project   builds the projector
     fields    defaults of the fields of its own that its projector reads
     layers    the field that says which layers' results are read; "": those of the last layer and its norm
@@ -89,6 +91,7 @@ class Sight:
     named: bool = False
     build: Callable[[Config, Config, int], Vision] | None = None
     across: bool = False
+    flat: bool = False
 
 
 _LLAVA = {
@@ -144,6 +147,9 @@ SIGHTS: Mapping[str, Sight] = {
         tower="siglip_vision_model",
         fields={**_LLAVA, "vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
     ),
+    "fuyu": Sight(
+        "", unprojected, {"image_size": 300, "num_channels": 3, "patch_size": 30}, build=patches_alone, flat=True
+    ),
     "gemma3": GEMMA3,
     "shieldgemma2": GEMMA3,
     "gemma4": Sight("gemma4_vision", gemma4),
@@ -151,6 +157,12 @@ SIGHTS: Mapping[str, Sight] = {
     "idefics": Sight("idefics_vision", unprojected, fields={"use_resampler": False}, across=True),
     "paligemma": Sight("siglip_vision_model", paligemma, fields={"projection_dim": 2048}, traced=True, named=True),
     "idefics3": IDEFICS3,
+    "modernvbert": Sight(
+        "siglip_vision_model",
+        partial(shuffled, side="pixel_shuffle_factor"),
+        fields={"pixel_shuffle_factor": 4},
+        named=True,
+    ),
     "smolvlm": replace(IDEFICS3, tower="smolvlm_vision"),
     "mistral3": MISTRAL3,
     "lighton_ocr": MISTRAL3,

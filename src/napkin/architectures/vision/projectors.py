@@ -141,9 +141,9 @@ def paligemma(sees: Sees) -> Projected:
     return Projected((Matmul("linear", ("x",), sees.width, wide, True),), sees.patches, width=wide)
 
 
-def shuffled(sees: Sees) -> Projected:
-    """Return Idefics 3's: one matrix over squares of patches."""
-    squares = sees.config.integer("scale_factor") ** 2
+def shuffled(sees: Sees, side: str = "scale_factor") -> Projected:
+    """Return Idefics 3's: one matrix over squares of patches. `side`: the field of their side."""
+    squares = sees.config.integer(side) ** 2
     first, source = sees.read(squares, ordered=True)
     matrix = Matmul("modality_projection", (source,), squares * sees.width, sees.hidden)
     return Projected((*first, matrix), sees.patches // squares, squares)

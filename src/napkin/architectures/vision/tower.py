@@ -91,6 +91,20 @@ def tower(config: Config, kind: Tower, unread: int | None) -> Vision:
     )
 
 
+def patches_alone(config: Config, vision: Config, hidden: int) -> Vision:
+    """Return Fuyu's projection of patches, which the language model reads as they are."""
+    rows, columns = grid(vision)
+    high, wide = patch_sides(vision)
+    elements = vision.integer("num_channels") * high * wide
+    project = (Pixels("pixels", (), elements), Matmul("vision_embed_tokens", ("pixels",), elements, hidden, True))
+    none = one_stack(config.name, "tower", (), hidden)
+    patches, projector = (
+        one_stack(config.name, "patches", project, hidden),
+        one_stack(config.name, "projector", (), hidden),
+    )
+    return Vision(patches, none, projector, grid=rows * columns, tokens=rows * columns)
+
+
 def ends(config: Config, kind: Tower, width: int, read: bool) -> list[Layer]:
     """Return what follows the layers: a norm, which may be `read`, and attention pooling, which nothing reads."""
     found: list[Layer] = []

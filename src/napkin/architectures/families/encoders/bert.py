@@ -10,6 +10,7 @@ from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Architecture, Wrapper, like
 from napkin.inputs.model import Config
+from napkin.inputs.own_code import own_class
 from napkin.operations.implementations import ANGLES, EAGER, IDS, MASKED, MASKS, ROTARY
 from napkin.operations.learned import Parameters
 from napkin.operations.model import Model
@@ -37,12 +38,30 @@ def _roformer(config: Config) -> Model:
     return replace(model, stacks=(replace(stack, before=(table, *stack.before)),))
 
 
+NETWORK = Bert(next_sentence=True, decodes=True, named=EITHER_TOKEN)
+GATES = {"original": "", "geglu": "gelu", "reglu": "relu"}
+"""feed_forward_type of Jina's code → the activation of its gate."""
+
+
+def bert(config: Config) -> Model:
+    """Return BERT, or what Jina's own code under the same model_type makes of it (arXiv:2310.19923, modeling_bert.py of
+    jinaai/jina-bert-implementation): scores that fall with the distance, in place of positions, and a gated MLP."""
+    if not own_class(config):
+        return NETWORK(config)
+    gate = GATES[config.optional_text("feed_forward_type", known=GATES) or "original"]
+    alibi = config.optional_text("position_embedding_type", known=("absolute", "alibi")) == "alibi"
+    config.ignore("emb_pooler")
+    network = replace(NETWORK, positions=not alibi, alibi=alibi, gated=bool(gate), fused=True, function=gate)
+    config.restate("position_embedding_type", "absolute")  # what the network without another kind calls it
+    return network(config)
+
+
 RETURNING = replace(ENCODER, kernels=(EAGER,), weights_to="loop", variables=(*ENCODER.variables, MASKED))
 """Attention returns its weights through the layer, whether they are requested or not."""
 # arXiv:1810.04805
 BERT = Architecture(
     "bert",
-    Bert(next_sentence=True, decodes=True, named=EITHER_TOKEN),
+    bert,
     config_class="BertConfig",
     defaults={
         "hidden_act": "gelu", "intermediate_size": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
@@ -77,8 +96,7 @@ BERT_GENERATION = Architecture(
 MEGATRON_BERT = like(
     BERT,
     "megatron-bert",
-    before=True,
-    embedding_norm=False,
+    build=replace(NETWORK, before=True, embedding_norm=False),
     config_class="MegatronBertConfig",
     defaults={"intermediate_size": 4096, "num_attention_heads": 16, "vocab_size": 29056},
     implementation=replace(ENCODER, segments="each", kernels=(EAGER,), buffers=(ROTARY, IDS)),

@@ -43,8 +43,10 @@ def bert_blocks(
     scores: Scores = BIDIRECTIONAL,
     rotary: str = "",
     gated: bool = False,
+    fused: bool = False,
 ) -> tuple[Block, Block]:
-    """Return BERT's two blocks: attention in both directions and an MLP, with biases throughout."""
+    """Return BERT's two blocks: attention in both directions and an MLP, with biases throughout. `fused`: one matmul
+    makes the gate and what it multiplies, of a gated MLP."""
     attend = Attention(
         Heads(hidden, heads, heads, hidden // heads),
         projections=QkvProjections(bias=True, out_bias=True),
@@ -52,7 +54,8 @@ def bert_blocks(
         rope=Rope(hidden // heads, rotary) if rotary else None,
     )
     if gated:
-        return attend, partial(gated_mlp, width=hidden, inner=inner, function=function, out_bias=True, dropout=True)
+        feed = partial(gated_mlp, width=hidden, inner=inner, function=function, out_bias=True, dropout=True)
+        return attend, partial(feed, fused=fused)
     return attend, partial(plain_mlp, width=hidden, inner=inner, function=function)
 
 
@@ -88,7 +91,9 @@ class Bert:
     distances       a learned bias for each head and bucket of distances, which all layers share
     next_sentence   the pre-training class has a head for it
     pooler          the class without a head has a pooler         masked_pooler  so has the class with the masked head
-    gated           the MLP is gated, with a bias on its last linear layer only
+    gated           the MLP is gated, with a bias on its last linear layer only, by one matmul if it is `fused`
+    function        the MLP's activation, if hidden_act does not say it
+    alibi           scores fall with the distance
     mlp_dropout     dropout after the MLP
     embedding_size, head_size  fields of the widths of the token embedding and of the masked head, if they have
                     widths of their own
@@ -114,6 +119,9 @@ class Bert:
     pooler: bool = True
     masked_pooler: bool = False
     gated: bool = False
+    fused: bool = False
+    function: str = ""
+    alibi: bool = False
     mlp_dropout: bool = True
     embedding_size: str = ""
     head_size: str = ""
@@ -183,14 +191,16 @@ class Bert:
         return operations
 
     def _runs(self, sizes: _BertSizes) -> Parts:
+        position = "relative" if self.distances else "alibi" if self.alibi else "none"
         attend, feed = bert_blocks(
             sizes.whole.hidden,
             sizes.whole.heads,
             sizes.whole.inner,
-            sizes.whole.function,
-            scores=Scores(causal=sizes.causal, position="relative" if self.distances else "none"),
+            self.function or sizes.whole.function,
+            scores=Scores(causal=sizes.causal, position=position),
             rotary=self.rotary,
             gated=self.gated,
+            fused=self.fused,
         )
         arrange = pre_norm if self.before else post_norm
 

@@ -6,7 +6,7 @@ counted on.
 
 from __future__ import annotations
 
-from napkin.architectures.families.encoders.bert import BERT
+from napkin.architectures.families.encoders.bert import BERT, NETWORK
 from napkin.architectures.masked import ENCODER, bert_modules
 from napkin.architectures.record import REQUIRED, like
 from napkin.architectures.sparse_attention import attention_windows
@@ -16,9 +16,7 @@ from napkin.record import replace
 LONGFORMER = like(
     BERT,
     "longformer",
-    next_sentence=False,
-    head="gelu",
-    windows=attention_windows,
+    build=replace(NETWORK, next_sentence=False, head="gelu", windows=attention_windows),
     config_class="LongformerConfig",
     defaults={"attention_window": 512, "onnx_export": False, "position_embedding_type": REQUIRED},
     implementation=replace(

@@ -6,7 +6,7 @@ type>/).
 
 from __future__ import annotations
 
-from napkin.architectures.families.encoders.bert import BERT
+from napkin.architectures.families.encoders.bert import BERT, NETWORK
 from napkin.architectures.families.encoders.bert_network import Bert
 from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
@@ -20,8 +20,7 @@ _ROBERTA = replace(ENCODER, positions="each", segments="each", registers_first=(
 ROBERTA = like(
     BERT,
     "roberta",
-    next_sentence=False,
-    head="gelu",
+    build=replace(NETWORK, next_sentence=False, head="gelu"),
     config_class="RobertaConfig",
     defaults={"vocab_size": 50265},
     implementation=_ROBERTA,
