@@ -203,7 +203,7 @@ def test_a_snapshot_is_printed_with_the_prediction(tmp_path: pathlib.Path) -> No
         ("--lora-rank 8 --lora-targets w", "llama3-8b has no linear layer 'w'", "one of down"),
         ("--framework fsdpp", "--framework: 'fsdpp' is not known", "fsdp"),
         ("--snapshot-device x --snapshot y", "--snapshot-device: 'x'", ""),
-        ("--momentum 0.9", "--momentum belongs to sgd, not to adamw", "leave it out"),
+        ("--momentum 0.9", "--momentum changes nothing in adamw", "leave it out"),
     ],
 )
 def test_what_does_not_divide_or_agree_is_refused(line: str, says: str, hint: str) -> None:
@@ -221,6 +221,7 @@ def test_sgd_has_no_momentum_by_default() -> None:
         ("--optimizer sgd --momentum 0.9", 4),
         ("--optimizer sgd-momentum", 4),
         ("--optimizer sgd-momentum --momentum 0.95", 4),
+        ("--optimizer sgd-nesterov --momentum 0.9", 4),
     ):
         assert memory(f"--seq 128 {words} --precision fp32").values["memory/optimizer"] == each * P
         assert (
@@ -228,6 +229,11 @@ def test_sgd_has_no_momentum_by_default() -> None:
             == 8 + each
         )
     assert run_line("memory gpt2 --optimizer sgd-momentum --momentum 0").status == 2
+    rmsprop, with_momentum = (
+        memory(f"--seq 128 --optimizer rmsprop {words} --precision fp32").values["memory/optimizer"]
+        for words in ("", "--momentum 0.9")
+    )
+    assert with_momentum - rmsprop == 4 * P  # torch's RMSprop too keeps a buffer with momentum only
 
 
 def test_muon_keeps_one_state_for_matrices_and_two_for_the_rest() -> None:

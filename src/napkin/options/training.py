@@ -60,7 +60,7 @@ OPTIONS = (
         metavar="FORM",
         default="fused if available",
     ),
-    Option("momentum", units.probability, "Momentum of sgd", metavar="X", default="0, 0.9 in sgd-momentum"),
+    Option("momentum", units.probability, "Momentum of sgd and rmsprop", metavar="X", default="0, 0.9 in sgd-momentum"),
     Option(
         "recompute",
         units.words,

@@ -18,6 +18,8 @@ FORMS = ("foreach", "forloop", "fused")
 WHOLE, ROWS, COLUMNS, SCALAR, BLOCKS = "whole", "rows", "columns", "scalar", "blocks"
 ONE, GRAMS, CUT_GRAMS, LOW_RANK, PROJECTION = "one", "grams", "cut grams", "low rank", "projection"
 LOW_RANK_BLOCKS, PROJECTION_INT4 = "low rank, blocks", "projection, int4"
+MOMENTUM = "momentum_buffer"
+"""torch's name of the state that an optimizer keeps with momentum only."""
 BY_SHAPE = (ROWS, COLUMNS, GRAMS, CUT_GRAMS, LOW_RANK, PROJECTION, LOW_RANK_BLOCKS, PROJECTION_INT4)
 """Layouts whose bytes depend on a tensor's shape, not only on its number of elements."""
 
@@ -96,6 +98,11 @@ class Optimizer:
     def in_fp32(self) -> bool:
         """Whether its states are fp32 for any parameter dtype, so that 16-bit gradients are cast for the step."""
         return any(s.fp32 for s in self.states)
+
+    @property
+    def keeps_momentum(self) -> bool:
+        """Whether a momentum buffer is among its states."""
+        return any(s.name == MOMENTUM for s in self.states)
 
     @property
     def code_books(self) -> int:

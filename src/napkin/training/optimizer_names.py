@@ -64,6 +64,11 @@ def find(text: str, where: str = "--optimizer", form: str | None = None) -> tupl
     return _formed(OPTIMIZERS[word], named, form, where, text)
 
 
+def with_momentum(optimizer: Optimizer) -> Optimizer | None:
+    """Return the same optimizer with momentum; None if it has some, or never does."""
+    return OPTIMIZERS.get(f"{optimizer.name}-momentum")
+
+
 def _formed(
     optimizer: Optimizer, named: str | None, form: str | None, where: str, text: str
 ) -> tuple[Optimizer, str | None]:

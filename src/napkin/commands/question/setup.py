@@ -190,19 +190,20 @@ def _read_shard(inputs: Inputs, layout: Layout) -> int:
 
 
 def read_optimizer(inputs: Inputs, form: str | None = None) -> tuple[Optimizer, str | None]:
-    """Return the optimizer and its form, from its name or as given. sgd has momentum only with --momentum, as in
-    torch."""
+    """Return the optimizer and its form, from its name or as given. One that torch builds without momentum by default
+    (sgd, rmsprop) has it only with --momentum."""
     optimizer, form = optimizer_names.find(inputs.text("optimizer", default="adamw"), form=form)
-    if optimizer.name == "sgd":
+    with_momentum = optimizer_names.with_momentum(optimizer)
+    if with_momentum is not None:
         inputs.default("momentum", "0")
-        if inputs.number_or_none("momentum"):
-            optimizer, _ = optimizer_names.find("sgd-momentum")
-    elif inputs.has("momentum"):
-        if optimizer.name not in ("sgd-momentum", "sgd-nesterov"):
-            raise NapkinError(f"--momentum belongs to sgd, not to {optimizer.name}", "leave it out")
+        return with_momentum if inputs.number_or_none("momentum") else optimizer, form
+    if inputs.has("momentum"):
+        if not optimizer.keeps_momentum:
+            raise NapkinError(f"--momentum changes nothing in {optimizer.name}", "leave it out")
         if not inputs.number_or_none("momentum"):
             raise NapkinError(
-                f"a contradiction: --momentum 0 and --optimizer {optimizer.name}", "--optimizer sgd has no momentum"
+                f"a contradiction: --momentum 0, and {optimizer.name} has momentum",
+                "--optimizer sgd and rmsprop have none unless --momentum is given",
             )
         inputs.note("--momentum: its value changes neither memory nor time, only whether there is one")
     return optimizer, form
