@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from napkin.elementwise import Flag, Number, ceiling, floor, is_zero, maximum, minimum, where
+from napkin.inputs.peaks import SINCE_HOPPER
 from napkin.record import record, replace
 from napkin.term import ASSUMED, SEEN, TRUE, Term, add, leaf, multiply
 from napkin.term import ceiling as rounded_up
@@ -130,7 +131,7 @@ class Flow:
 
 def workspaces(setup: Setup, routed: Flag) -> Number:
     """Return the bytes of the workspaces of matrix products. routed: the rank has experts."""
-    wide = setup.generation in ("hopper", "blackwell")
+    wide = setup.generation in SINCE_HOPPER
     of_torch = THREADS * int(WORKSPACE.high if wide else WORKSPACE.value)
     own = (int(WORKSPACE.high) if wide else ENGINE_WORKSPACE) * setup.framework.engine
     return of_torch + own + where(routed, STREAMS * own, 0)

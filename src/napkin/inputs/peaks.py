@@ -40,6 +40,10 @@ GENERATIONS = (
     "other",
 )
 """What `generation` of an accelerator may be; `other` if none of these describes it."""
+SINCE_HOPPER = ("hopper", "blackwell")
+"""NVIDIA's generations with asynchronous matrix units, for which cuDNN 9 and FlashAttention 3 have kernels of their own
+(Shah et al. 2024, arXiv:2407.08608, figures 5 and 6: as fast as each other); on others they are as fast as
+FlashAttention-2."""
 
 _PEAK_OF = {
     "fp8_e4m3": "fp8",

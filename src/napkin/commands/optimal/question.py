@@ -177,10 +177,11 @@ def _read_aims(inputs: Inputs, law: ScalingLaw) -> Aims:
     repeated = None
     if inputs.has("unique-tokens"):
         repeated = Repetition(inputs.term("unique-tokens"))
-        if law.name != "muennighoff2023":
+        if not law.repeats:
+            studied = next(one for one in LAWS.values() if one.repeats)
             inputs.note(
-                "repeated tokens are worth what Muennighoff et al. 2023 found on C4 with their own fit "
-                "(--law muennighoff2023); here they meet another law's constants"
+                f"repeated tokens are worth what {studied.title} found on {studied.data} with their own fit "
+                f"(--law {studied.name}); here they meet another law's constants"
             )
     if served is not None and repeated is not None:
         raise NapkinError(

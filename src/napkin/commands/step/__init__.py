@@ -17,6 +17,7 @@ from napkin.commands.screens.step import screen
 from napkin.counting.utilization import UNMASKED
 from napkin.evidence.intervals.steps import DESCRIBED, MEASURED, UNKNOWN
 from napkin.evidence.predictions.utilization import PATHS, utilization_terms
+from napkin.evidence.software import stacks
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
 from napkin.options.files import DRAWS
@@ -169,7 +170,7 @@ def _remarks(question: StepQuestion, half: float, nearest: Sequence[str]) -> lis
     ]
     if not question.stack_named:
         stack = question.prediction.stack.name
-        word = "the middle of all software" if stack == "unknown" else f"taken to be {stack}"
+        word = "the middle of all software" if stack == stacks.UNKNOWN else f"taken to be {stack}"
         notes.append(f"--stack is not given: {word}, and the interval is wider for it")
     if has_scan(question.model):
         notes.append("scans are counted by their bytes and matmuls; no published step checks that")

@@ -11,7 +11,8 @@ from napkin.elementwise import Number, maximum, minimum, where
 from napkin.evidence.rates.decompositions import SEEN
 from napkin.evidence.rates.machines import HOPPER_UNITS, LARGE_UNITS, TORUS, Machine
 from napkin.evidence.rates.priors import CHIP
-from napkin.evidence.software.stacks import SINCE_HOPPER, SoftwareStack
+from napkin.evidence.software.stacks import SoftwareStack
+from napkin.inputs.peaks import SINCE_HOPPER
 from napkin.options.training import NO_GRAPHS, PARTS, WHOLE
 from napkin.record import record, replace
 from napkin.timing.rates import Rates

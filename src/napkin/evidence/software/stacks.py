@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from napkin.errors import NapkinError, did_you_mean
+from napkin.inputs.peaks import SINCE_HOPPER
 from napkin.record import record, replace
 
-SINCE_HOPPER = ("hopper", "blackwell")
-"""Generations with asynchronous matrix units, for which cuDNN 9 and FlashAttention 3 have kernels of their own (Shah et
-al. 2024, arXiv:2407.08608, figures 5 and 6: as fast as each other); on others they are as fast as FlashAttention-2."""
 TPU = "tpu"
 """The generation of TPUs."""
 

@@ -125,6 +125,7 @@ LAWS: dict[str, ScalingLaw] = {
             FittedRange(7e6, 9e9),
             None,
             remark="alpha = beta was imposed; the fit in which repeated data was studied",
+            repeats=True,
         ),
         ScalingLaw(
             "sardana2024",

@@ -183,6 +183,7 @@ class ScalingLaw:
     mixture   whether a token uses only some of its parameters
     choices   the law at each value of its free dimensions, from which a compute selects
     total     total parameters per counted one, if the law relates them
+    repeats   whether repeated data was studied with it (Repetition)
     """
 
     name: str
@@ -202,6 +203,7 @@ class ScalingLaw:
     mixture: bool = False
     choices: tuple[ScalingLaw, ...] = ()
     total: float = 1.0
+    repeats: bool = False
 
     @property
     def plain(self) -> bool:
