@@ -321,3 +321,38 @@ def test_fields_that_only_a_files_own_code_may_read_are_refused() -> None:
     assert total(fields | {"architectures": ["GPT2LMHeadModel"]}) == total(fields | {"auto_map": None})
     kimi = {"architectures": ["GPT2_LMHeadModel"]}  # as files and transformers spell Kimi's class differently
     assert total(fields | kimi) == total(fields | {"auto_map": None})
+
+
+def test_own_code_of_a_type_that_napkin_knows_reads_what_its_record_reads() -> None:
+    """rednote-hilab/dots.ocr states attention_bias, and the language model's layers are Qwen2's."""
+    fields = {
+        "architectures": ["DotsOCRForCausalLM"], "attention_bias": True, "auto_map": {"AutoModel": "x.Y"},
+        "hidden_act": "silu", "hidden_size": 1536, "intermediate_size": 8960, "model_type": "dots_ocr",
+        "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2, "tie_word_embeddings": False,
+        "vocab_size": 151_936,
+    }  # fmt: skip
+    h = 1536
+    layer = 2 * h * h + 2 * h * 256 + h + 2 * 256 + 3 * h * 8960 + 2 * h
+    assert total(fields) == 28 * layer + h + 2 * 151_936 * h
+
+
+MINIMIND: dict[str, Any] = {
+    "architectures": ["MiniMindLM"], "auto_map": {"AutoModel": "x.Y"}, "dim": 768, "hidden_dim": 2048,
+    "max_seq_len": 8192, "model_type": "minimind", "multiple_of": 64, "n_heads": 8, "n_kv_heads": 2, "n_layers": 16,
+    "n_routed_experts": 4, "n_shared_experts": True, "norm_topk_prob": True, "num_experts_per_tok": 2,
+    "use_moe": False, "vocab_size": 6400,
+}  # fmt: skip
+"""jingyaogong/MiniMind2."""
+
+
+def test_minimind_by_hand() -> None:
+    """Its authors call it 104M, and the one with experts 145M of half as many layers."""
+    h, inner = 768, 2048
+    attention, mlp = 2 * h * h + 2 * h * 192, 3 * h * inner
+    assert total(MINIMIND) == 6400 * h + h + 16 * (attention + mlp + 2 * h)
+    sparse = MINIMIND | {"hidden_dim": None, "n_layers": 8, "use_moe": True}
+    hidden = {"hidden_size": 640, "dim": None}  # as later files spell it: 8/3 of 640, rounded up to 64, is 1,728
+    e = 640
+    assert total(sparse) == 6400 * h + h + 8 * (attention + 4 * h + 5 * mlp + 2 * h)
+    layer = 2 * e * e + 2 * e * 160 + 4 * e + 5 * 3 * e * 1728 + 2 * e
+    assert total(sparse | hidden) == 6400 * e + e + 8 * layer

@@ -181,6 +181,7 @@ MODULES: dict[str, str] = {
     'minimax_m2': 'mixtures_of_experts.minimax_m2',
     'minimax_m3_vl_text': 'mixtures_of_experts.minimax_m3',
     'minimax_text_01': 'recurrent.minimax',
+    'minimind': 'decoders.published_code',
     'ministral': 'decoders.mistral',
     'ministral3': 'decoders.mistral',
     'mistral': 'decoders.mistral',

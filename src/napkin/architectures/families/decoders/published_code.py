@@ -4,10 +4,11 @@ Fields are those of each model's own configuration class: XVERSE (configuration_
 (modeling_orion.py: LayerNorm in place of RMSNorm), 360Zhinao (modeling_zhinao.py: one projection of queries, keys and
 values with a bias), Yi (configuration_yi.py), MiMo (modeling_mimo.py: Qwen2 with a prediction module), InternLM
 (modeling_internlm.py: biases in attention), openPangu-Embedded (modeling_openpangu_dense.py: InternLM with fewer key
-and value heads), TeleChat (modeling_telechat.py: biases of both output projections, keys and
-values from one) and TeleChat3, PLaMo (modeling_plamo.py: parallel branches, a key/value head for n_shared_head
-queries), StableLM before it was in transformers (configuration_stablelm_epoch.py), and two that predict masked tokens,
-each of which sees all others: Dream (modeling_dream.py) and LLaDA (arXiv 2502.09992, configuration_llada.py).
+and value heads), TeleChat (modeling_telechat.py: biases of both output projections, keys and values from one) and
+TeleChat3, MiniMind (github.com/jingyaogong/minimind, LMConfig.py and model_minimind.py), PLaMo (modeling_plamo.py:
+parallel branches, a key/value head for n_shared_head queries), StableLM before it was in transformers
+(configuration_stablelm_epoch.py), and two that predict masked tokens, each of which sees all others: Dream
+(modeling_dream.py) and LLaDA (arXiv 2502.09992, configuration_llada.py).
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from functools import partial
 from napkin.architectures.arrangements import parallel
 from napkin.architectures.blocks import LAYER
 from napkin.architectures.decoder import Decoder
-from napkin.architectures.decoder_parts import always, scored
+from napkin.architectures.decoder_parts import RotaryPositions, always, scored
 from napkin.architectures.dimensions import Dimensions, dimensions
 from napkin.architectures.families.decoders.gpt_neox import STABLELM
 from napkin.architectures.families.decoders.qwen import QWEN2
-from napkin.architectures.mixture import Feed
+from napkin.architectures.mixture import Feed, Mixture, counted
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.model import Model
+from napkin.record import replace
 
 XVERSE = Architecture(
     "xverse",
@@ -101,6 +103,46 @@ PLAMO = like(
     ignored=("tokenizer_class",),
     defaults={"n_shared_head": 8},
 )
+_MINIMIND = Decoder(
+    sizes=partial(dimensions, own_head_dim=False),
+    rotary=RotaryPositions("complex", upcast=True),
+    ignored=("aux_loss_alpha", "flash_attn", "multiple_of", "scoring_func", "seq_aux", "use_moe"),
+)
+_EXPERTS = Mixture(
+    "n_routed_experts",
+    inner="intermediate_size",
+    shared=counted("n_shared_experts"),
+    normalize="norm_topk_prob",
+)
+
+
+def minimind(config: Config) -> Model:
+    """Return MiniMind: Llama's layers, all with experts where `use_moe` says so; an MLP's width that is not stated is
+    8/3 of the hidden size, rounded up."""
+    if config.raw("n_shared_experts", required=False) is True:
+        config.restate("n_shared_experts", 1)
+    if config.optional_integer("intermediate_size") is None:
+        multiple = config.optional_integer("multiple_of") or 64
+        config.restate("intermediate_size", -(-(8 * config.integer("hidden_size") // 3) // multiple) * multiple)
+    if config.flag("use_moe"):
+        return replace(_MINIMIND, experts=_EXPERTS)(config)
+    config.ignore("n_routed_experts", "n_shared_experts", "norm_topk_prob", "num_experts_per_tok")
+    return _MINIMIND(config)
+
+
+MINIMIND = Architecture(
+    "minimind",
+    minimind,
+    aliases={
+        "dim": "hidden_size", "hidden_dim": "intermediate_size", "max_seq_len": "max_position_embeddings",
+        "n_heads": "num_attention_heads", "n_kv_heads": "num_key_value_heads", "n_layers": "num_hidden_layers",
+    },
+    defaults={
+        "hidden_act": "silu", "num_attention_heads": 8, "num_key_value_heads": 2, "tie_word_embeddings": True,
+        "use_moe": False,
+    },
+    modules={"q": "attention.wq", "k": "attention.wk", "v": "attention.wv", "o": "attention.wo"},
+)  # fmt: skip
 BOTH_SIDES = scored(causal=False)
 _MASKED_QWEN2 = like(QWEN2, "Dream", attention=BOTH_SIDES, ignored=("use_mrope", "mask_token_id"))
 
@@ -162,4 +204,5 @@ ARCHITECTURES = (
         DREAM,
     ),
     LLADA,
+    MINIMIND,
 )
