@@ -389,7 +389,7 @@ def test_no_option_is_ignored_in_silence(line: str, names: list[str]) -> None:
         ("step llama3-8b --gpus 8 --zero 3 --hardware h100 --network-bandwidth 9GB/s", "--network-bandwidth", "node"),
         (
             "checkpoint --params 70B --write-bandwidth 10GB/s --mtbf 24h --gpus 32",
-            "--gpus has no effect here: --write-bandwidth and --mtbf say all of the job",
+            "--gpus has no effect here: --write-bandwidth and --mtbf are those of the whole job",
             "leave out one of them",
         ),
     ],

@@ -160,7 +160,7 @@ def test_time_left_of_a_run_that_goes_on() -> None:
 def test_a_step_within_the_interval_needs_no_explanation() -> None:
     found = metered(float(PREDICTED) * 1.05)[0].explain()
     assert found.term is None
-    assert found.says[-1] == "that is within what such predictions miss by"
+    assert found.says[-1] == "that is within the usual error of such predictions"
 
 
 def test_the_term_that_explains_a_slow_step() -> None:

@@ -78,7 +78,7 @@ def test_the_batch_of_answers_counts_prompts() -> None:
         (f"step {LINE} --max-response-tokens 99", "is below the mean"),
         ("plan llama3-8b --task grpo --gpus 8 --hardware h100", "--prompt-tokens is missing"),
         (f"plan {LINE} --within 3d", "--within"),
-        (f"plan {LINE} --rollout none".replace("--zero 3", ""), "a plan is of a step that generates"),
+        (f"plan {LINE} --rollout none".replace("--zero 3", ""), "chooses layout and engine of a step that generates"),
         (f"plan {LINE} --gpus 8..64", "for one number of GPUs"),
         (f"step {LINE} --seq 4096 --max-response-tokens 2000", "have 2,200 tokens together"),
         (f"step {LINE} --critic gpt2", "no value model"),

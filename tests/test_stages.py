@@ -143,7 +143,7 @@ BAD = {
     "--pp 2 --first-stage-layers 32": "0 layers are left for 1 stages",
     "--pp 2 --first-stage-layers 33": "more than the model's 32",
     "--first-stage-layers 4": "needs a pipeline",
-    "--pp 4 --loss-as-layer": "4 stages do not divide 33",
+    "--pp 4 --loss-as-layer": "4 stages do not divide 32 + 1 layers",
     "--pp 4 --chunk-layers 3": "do not divide the 32 layers",
     "--pp 4 --chunk-layers 2 --vp 4": "cannot be combined",
     "--stage-layers 15,17 --vp 2": "does not divide a stage of 15 layers",

@@ -60,7 +60,9 @@ def read(inputs: Inputs) -> CheckpointQuestion:
     saved = _read_saved(inputs)
     write = inputs.term("write-bandwidth") if inputs.has("write-bandwidth") else None
     stated = write is not None and inputs.has("mtbf")
-    inputs.depends(("gpus",), not stated, "--write-bandwidth and --mtbf say all of the job", "leave out one of them")
+    inputs.depends(
+        ("gpus",), not stated, "--write-bandwidth and --mtbf are those of the whole job", "leave out one of them"
+    )
     gpus = inputs.term("gpus") if inputs.has("gpus") and not stated else None
     if write is not None or gpus is not None:
         mtbf = _read_mtbf(inputs)

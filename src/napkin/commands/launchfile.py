@@ -244,7 +244,9 @@ def _take_model(
 
         given["model"] = OptionText(json.dumps(dict(reading.config)), FROM_FILE, where)
     elif reading.shape.get("layers"):
-        problems.append(reading.unbuilt or NapkinError(f"{where}: its sizes make no model", "name a MODEL"))
+        problems.append(
+            reading.unbuilt or NapkinError(f"{where}: no model can be built of these sizes", "name a MODEL")
+        )
     elif entry.value is None and is_path(entry.given) and not os.path.exists(os.path.expanduser(entry.given)):
         what = f"{where}: names the model {printable(entry.given, 80)}, which is not here"
         problems.append(NapkinError(what, f"name it: napkin {command.name} MODEL --from FILE"))

@@ -243,7 +243,7 @@ def _explained(reading: MeterReading, forecast: Forecast, forecaster: Forecaster
         f"{human(predicted, 'second')} ({interval})"
     ]
     if reading.is_expected:
-        return Explanation(None, False, None, {}, (*says, "that is within what such predictions miss by"))
+        return Explanation(None, False, None, {}, (*says, "that is within the usual error of such predictions"))
     needed = {path: 1 + excess / part for path, part in forecast.parts.items() if part > 0 and part + excess > 0}
     causes = forecaster.causes(forecast, seconds)
     known = next((term for term, _ in causes if term is not None), None)

@@ -60,9 +60,18 @@ OPTIONS = (
         metavar="N",
     ),
     Option(
-        "expert-imbalance", units.at_least_one, "Tokens of the fullest ep rank over the mean", metavar="X", default="1"
+        "expert-imbalance",
+        units.at_least_one,
+        "Tokens on the fullest expert-parallel rank, over the mean",
+        metavar="X",
+        default="1",
     ),
-    Option("capacity-factor", units.positive, "Slots of an expert, padded, over its mean tokens", metavar="X"),
+    Option(
+        "capacity-factor",
+        units.positive,
+        "Capacity of an expert over its mean tokens; free slots are padded",
+        metavar="X",
+    ),
     Option(
         "vp",
         units.degree,

@@ -19,7 +19,11 @@ OPTIONS = (
     Option("link-bandwidth", units.bandwidth, "Bandwidth of the link inside a node, one way", "byte/s", "X"),
     Option("network-bandwidth", units.bandwidth, "Network bandwidth per accelerator, one way", "byte/s", "X"),
     Option(
-        "oversubscription", units.at_least_one, "What the network between nodes is slower by", metavar="X", default="1"
+        "oversubscription",
+        units.at_least_one,
+        "Oversubscription of the network between nodes: 2 halves its bandwidth",
+        metavar="X",
+        default="1",
     ),
     Option("tdp", units.power_draw, "Power rating (TDP) of one accelerator", "watt", "X"),
     Option("link", units.words, "A link (pcie5, nvlink4, …) or its rate, e.g. 64GB/s", metavar="NAME"),

@@ -92,12 +92,12 @@ OPTIONS = (
     Option(
         "logprob-micro-batch",
         units.positive_count,
-        "Sequences per GPU of a pass without gradients, at a time",
+        "Micro-batch of passes without gradients, in sequences per GPU",
         "sequence",
         "N",
         default="as in the library",
     ),
-    flag("padding", "Sequences are padded to one length, or --no-padding; default: as the library does"),
+    flag("padding", "Pad sequences to one length; default: as the library does"),
     Option("reward", units.words, "Reward model, or none", metavar="MODEL", default="none"),
     Option("critic", units.words, "Value model, or none", metavar="MODEL", default="as the policy, in PPO"),
 )

@@ -81,7 +81,7 @@ OPTIONS = (
     Option("fsdp-version", choice("1", "2"), "FSDP's version; 2 is fully_shard", metavar="1|2"),
     Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
-    flag("separate-gradients", "Compute weight gradients apart from Megatron's buffer of them"),
+    flag("separate-gradients", "Compute each weight gradient in a tensor of its own, then add it to Megatron's buffer"),
     flag("async-tp", "Overlap tensor-parallel collectives with compute"),
     flag("async-ep", "Overlap the experts' all-to-all with another micro-batch"),
     Option("graphs", choice(*GRAPHS), "What CUDA graphs capture of a step", metavar="WHAT"),
@@ -104,7 +104,10 @@ OPTIONS = (
     ),
     Option("adapter-block", units.positive_count, "Block size of oft and boft", metavar="N"),
     Option(
-        "virtual-tokens", units.positive_count, "Tokens of --seq that prompt, p-tuning or prefix trains", metavar="N"
+        "virtual-tokens",
+        units.positive_count,
+        "Virtual tokens of prompt tuning, p-tuning or prefix tuning",
+        metavar="N",
     ),
     Option(
         "lora-dropout",

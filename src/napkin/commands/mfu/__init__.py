@@ -90,7 +90,7 @@ def _compare(answer: Answer, step: StepQuestion, rate: Term, unexplained: bool) 
     answer.intervals["step/predicted"] = (seconds / factor, seconds * factor)
     words = f"measured {gap.measured.value:.4g} s a step, predicted {seconds:.4g} s (×/÷ {factor:.2f})"
     if gap.is_within:
-        answer.notes.append(f"{words}: within what such predictions miss by")
+        answer.notes.append(f"{words}: within the usual error of such predictions")
     else:
         answer.notes.append(f"{words}: {'slower' if gap.ratio.value > 1 else 'faster'} than nine in ten such steps")
     if not gap.is_within or any(cause.term for cause in gap.causes):
@@ -122,13 +122,15 @@ def _remarks(question: MfuQuestion, main: Term, excess: float, seen: float) -> l
         notes.append(f"{utilization.UNMASKED}; the verdict is about exact")
     elif used < main.value:
         notes.append(
-            f"the verdict is about an MFU of {used:.3g}: without the part of attention's square outside the windows, "
-            "which published steps have not"
+            f"the verdict is about an MFU of {used:.3g}: without attention outside its sliding windows, "
+            "which the steps it is compared with do not have"
         )
     elif used > utilization.RARE:
         notes.append(f"only 1 % of published training steps reach {utilization.RARE}: look for {causes}")
     if main.value <= excess and used < utilization.FAIR:
-        notes.append("look for data loading, fp32 without TF32, launches bound by the CPU, a tiny batch, a wrong peak")
+        notes.append(
+            "look for data loading, fp32 without TF32, kernel launches bound by the CPU, a tiny batch, a wrong peak"
+        )
     return notes
 
 

@@ -144,7 +144,7 @@ def _read_law(inputs: Inputs) -> ScalingLaw:
     for name in sorted({name for other in LAWS.values() for name in _dimensions(other)}):
         others = [(other.name, _dimensions(other)[name]) for other in LAWS.values() if name in _dimensions(other)]
         fitting = [one for one, dimension in others if inputs.peek(name) in dimension.values] or [others[0][0]]
-        inputs.depends((name,), name in stated, f"{law.name} knows no {name}", f"--law {fitting[0]}")
+        inputs.depends((name,), name in stated, f"{law.name} does not depend on {name}", f"--law {fitting[0]}")
     values = []
     for dimension in stated.values():
         if dimension.usual:

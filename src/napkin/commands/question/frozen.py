@@ -107,10 +107,12 @@ def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
         kind = "LoRA freezes" if option == "lora-rank" else f"{inputs.text(option)} freezes"
         raise NapkinError(f"--freeze-layers and --{option} cannot be combined", f"{kind} every layer")
     if len(model.stacks) > 1:
-        raise Refused(f"--freeze-layers: {model.name}: it has an encoder", "a model without one, or --lora-rank")
+        raise Refused("--freeze-layers: freezing layers of a model with an encoder is not modeled", "--lora-rank")
     head = head_of(model)
     if model.tied and (head is None or head.linear() is None):
-        raise Refused(f"--freeze-layers: {model.name}: a part of its head is the embedding", "--lora-rank")
+        raise Refused(
+            f"--freeze-layers: {model.name}: its head holds the embedding and more, which is not modeled", "--lora-rank"
+        )
     if model.tied:
         inputs.note("the embedding is frozen with the first layers, and so is the head, which is the same matrix")
 
@@ -179,11 +181,11 @@ def _read_virtual_tokens(inputs: Inputs, model: Model, tuning: Tuning, implement
     if not implementation.of_transformers:
         raise Refused(f"--adapter {tuning.method}: not modeled in {implementation.name}", "--implementation hf")
     if inputs.has("lora-targets"):
-        raise NapkinError(f"--lora-targets: --adapter {tuning.method} is on no layer's weights", "leave it out")
+        raise NapkinError(f"--lora-targets: --adapter {tuning.method} adapts no layer's weights", "leave it out")
     kind.check(model)
     seq = inputs.integer_or_none("seq") if "seq" in inputs and inputs.has("seq") else None
     if kind.embedded and seq is not None and tuning.rank >= seq:
-        raise NapkinError(f"--virtual-tokens {tuning.rank:,}: they are tokens of --seq {seq:,}", "a longer --seq")
+        raise NapkinError(f"--virtual-tokens {tuning.rank:,}: --seq {seq:,} includes them", "a longer --seq")
     if kind.embedded:
         inputs.note(f"{tuning.rank:,} tokens of --seq are virtual: peft puts them before those of the text")
     return tuning
@@ -204,7 +206,7 @@ def _read_ranks(inputs: Inputs, named: tuple[str, ...], model: Model, implementa
     if not implementation.of_transformers or tuning.method != "lora":
         own = not implementation.of_transformers
         of = f"--implementation {implementation.name}" if own else f"--adapter {tuning.method}"
-        raise Refused(f"{shown}: ranks of some modules are not modeled with {of}", "one --lora-rank for all")
+        raise Refused(f"{shown}: a rank for each module is not modeled with {of}", "one --lora-rank for all")
     unused = check_ranks(model, ranks, implementation)
     if unused and inputs.origin("lora-targets") != FROM_FILE:
         raise NapkinError(
@@ -212,7 +214,7 @@ def _read_ranks(inputs: Inputs, named: tuple[str, ...], model: Model, implementa
             "name modules that are targets, as the class names them: q_proj,v_proj,v_proj=8",
         )
     if unused:
-        inputs.note(f"LoRA: no adapter is on {', '.join(unused)[:200]}, whose ranks peft passes over")
+        inputs.note(f"LoRA: no adapter is on {', '.join(unused)[:200]}, whose ranks peft ignores")
     return replace(tuning, ranks=ranks_outside(model, ranks, implementation))
 
 
@@ -227,7 +229,7 @@ def _read_found(
         return targets
     lacking = lacking_targets(targets, model, implementation)
     if lacking:
-        inputs.note(f"LoRA: {model.name} has no {', '.join(lacking)[:200]}, which peft passes over")
+        inputs.note(f"LoRA: {model.name} has no {', '.join(lacking)[:200]}, which peft ignores")
     return tuple(name for name in targets if name not in lacking)
 
 

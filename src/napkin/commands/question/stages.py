@@ -82,7 +82,7 @@ def _read_assigned(inputs: Inputs, given: list[str], pp: int, depth: int) -> Sta
     if given[0] in ENDS_AS_LAYERS:
         layers = depth + len(given)
         if layers % pp:
-            raise NapkinError(f"--{given[0]}: {pp:,} stages do not divide {layers:,} places of layers", EVEN)
+            raise NapkinError(f"--{given[0]}: {pp:,} stages do not divide {depth:,} + {len(given)} layers", EVEN)
         each = layers // pp
         ends = (each - ("embedding-as-layer" in given), each - ("loss-as-layer" in given))
         return joined(((1, ends[0]), (pp - 2, each), (1, ends[1])))
@@ -111,7 +111,7 @@ def _listed(stages: Stages, pp: int, depth: int) -> Stages:
     inner = stages[1:-1] if pp > 1 else stages
     if any(each == 0 for _, each in inner) or any(count > 1 and each == 0 for count, each in stages):
         raise NapkinError(
-            "--stage-layers: a stage between the ends has no layer", "those of the embedding and of the head may"
+            "--stage-layers: a stage between the ends has no layer", "only the first and the last stage may have none"
         )
     return stages
 

@@ -56,7 +56,9 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
         if setup.layout.pp > 1:
             why = "--images: the time of a pipeline whose first stage has a vision tower is not modeled"
             raise Refused(why, "--pp 1")
-        inputs.note("speed and MFU count the language model's tokens and FLOPs; images' are in napkin flops --images")
+        inputs.note(
+            "speed and MFU count the language model's tokens and FLOPs; those of images are in napkin flops --images"
+        )
     hardware = read_hardware(inputs, uses)
     confidence = read_confidence(inputs)
     prediction = read_prediction(inputs, model, setup, hardware)

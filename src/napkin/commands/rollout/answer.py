@@ -64,7 +64,7 @@ def _check_solved(inputs: Inputs) -> None:
             line = inputs.command_line("plan", {"gpus": None, name: None, "min": "gpus"})
         else:
             line = inputs.command_line("sweep memory", {name: None, sought: None}) + f" --over {sought}=1,2,4,8"
-        raise NapkinError(f"--{name} {sought}: the memory of reinforcement learning is not searched for it", line)
+        raise NapkinError(f"--{name} {sought}: memory does not search for it in reinforcement learning", line)
 
 
 def run_step(inputs: Inputs) -> Answer:

@@ -107,7 +107,7 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
     trainer = read_padding(inputs)
     place = read_place(inputs, trainer)
     if place.word == "none":
-        raise NapkinError("--rollout none: a plan is of a step that generates", "leave it out")
+        raise NapkinError("--rollout none: plan chooses layout and engine of a step that generates", "leave it out")
     _, host = read_node(inputs, layouts.request.setup, layouts.hardware)
     inputs.depends(("host-memory",), place.word != "separate", "an engine on its own GPUs moves nothing to the host")
     return Freedom(

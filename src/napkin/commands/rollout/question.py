@@ -151,7 +151,7 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
             f"--global-batch {lengths.prompts // lengths.updates:,} each"
         )
     if "compile" in inputs:
-        inputs.note("--compile: of the passes that are trained; the engine's are what they are")
+        inputs.note("--compile applies to the trainer's passes, not to the generation engine")
     if away:
         inputs.note(f"{' and '.join(away)}: moved to the host while responses are generated, and back for the update")
     kept = [one for one in inputs.texts("offload") if one in STATES and one not in away]

@@ -141,8 +141,8 @@ def _too_slow(question: ServeQuestion, tried: list[ServingSetup], batch: int | N
         best += f", {human(later, 'second', 3)} for each further one"
     alone = "a single request takes" if batch == 1 else "the batch takes"
     return NapkinError(
-        f"nothing keeps the bound on latency: {alone} at best {best}",
-        f"a wider bound, or {_faster(question)}",
+        f"no layout meets the latency limit: {alone} at best {best}",
+        f"a higher limit, or {_faster(question)}",
         status=BROKEN,
     )
 

@@ -52,7 +52,7 @@ def run_market(inputs: Inputs) -> Answer:
     """Answer for the accelerator that serves a million tokens cheapest, all others as rows."""
     inputs.need_all({"model": "which model?"})
     if "profile" in inputs:
-        raise NapkinError("--profile is of one machine", "name one --hardware")
+        raise NapkinError("a profile describes one machine", "name one --hardware")
     offers = read_offers(inputs)
     tried = [_read_cheapest(inputs, offer) for offer in offers]
     problems = [one.problem for one in tried if one.problem is not None]
