@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from napkin._tables.rollout_errors import PASSES, STEPS
+from napkin._tables.rollout_errors import SEEN
 from napkin.architectures import build
 from napkin.commands.question.named import named_config
 from napkin.commands.validate.rollout_rows import rollout_row
 from napkin.evidence import published
 from napkin.evidence.figures.response_lengths import answers_within, kind_of, own_length
-from napkin.evidence.intervals.rollouts import of_few, page, slower, spread, spread_alone
+from napkin.evidence.intervals.rollouts import STEP, half_width, page, slower
 from napkin.planning.rollouts import Engine, RolloutLengths, held_by_micro_batch, rollout_of, spread_of, tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
@@ -436,70 +436,77 @@ def test_a_run_is_its_steps() -> None:
     assert partial["time"] == pytest.approx(101 * step)
 
 
-def test_a_few_models_spread_as_students_t_does() -> None:
-    """95 % of t lie below 2.920 with two degrees of freedom and below 2.015 with five (printed tables)."""
-    assert of_few(1.645, 3) == pytest.approx(2.920, rel=0.02)
-    assert of_few(1.645, 6) == pytest.approx(2.015, rel=0.001)
+TABLE = "napkin._tables.rollout_errors.SEEN"
+
+
+def test_a_source_is_judged_by_the_steps_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of e^0.1 (two versions of a page, mean of 0 and 0.2), e^0.3 and e^0.5 times what is counted: the factor is
+    e^0.3, and without the page e^0.4. From the others' steps the sources are off by 0.4 and 0.2 (the page's rows), 0.0,
+    and 0.3: at 80 %, half a source of three may lie above."""
+    rows = (
+        ("1", "a, v1", "step", 0.0),
+        ("2", "a, v2", "step", -0.2),
+        ("3", "b", "step", -0.3),
+        ("4", "c", "step", -0.5),
+    )
+    monkeypatch.setattr(TABLE, rows)
+    half_width.cache_clear()
+    assert math.log(float(slower().value)) == pytest.approx(0.3)
+    assert math.log(float(slower("a, v3").value)) == pytest.approx(0.4)
+    assert half_width(0.8) == pytest.approx(0.3)
+    assert half_width(0.9) == pytest.approx(0.4)
+    assert half_width(0.9, "a, v3") == pytest.approx(0.2)  # b from c's step, and c from b's
+    half_width.cache_clear()
+
+
+def test_a_phase_counts_for_the_interval_and_not_for_the_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (("1", "a", "step", -0.3), ("2", "b", "step", -0.3), ("3", "c", "update", 0.4))
+    monkeypatch.setattr(TABLE, rows)
+    half_width.cache_clear()
+    assert math.log(float(slower().value)) == pytest.approx(0.3)
+    assert half_width(0.9) == pytest.approx(0.7)
+    half_width.cache_clear()
 
 
 def test_the_interval_of_a_step_is_that_of_published_steps() -> None:
-    """Each model counts once: the mean of their mean errors is in the times; how far they may be off is t·σ of one more
-    step, σ²·(1 + 1/n) of n models and the variance of a model's own steps, or as far as a training step."""
-    models = {model for _, _, model, _ in STEPS}
-    steps = {model: [-error for _, _, one, error in STEPS if one == model] for model in models}
-    means = [statistics.fmean(errors) for errors in steps.values()]
-    within = sum(statistics.pvariance(errors) * len(errors) for errors in steps.values())
-    within /= sum(len(errors) - 1 for errors in steps.values())
-    wide = math.sqrt(statistics.variance(means) * (1 + 1 / len(means)) + within)
+    """That of their sources, or as wide as a training step's."""
     data = run_line(f"step {LINE} --json").data
-    step, high, low = (data[name]["step/time"] for name in ("values", "high", "low"))
-    factor = math.exp(of_few(1.645, len(models)) * wide)
-    assert math.exp(spread(1.645)) == pytest.approx(factor, rel=1e-3)
-    assert high / step == pytest.approx(step / low)
-    assert high / step >= factor * (1 - 1e-9)
-    assert math.exp(statistics.fmean(means)) == pytest.approx(SLOWER)
-    assert any(f"{len(STEPS)} published steps of {len(models)} models" in note for note in data["notes"])
+    values, high, low = (data[name] for name in ("values", "high", "low"))
+    for name in ("time", "generation", "logprobs", "update"):
+        ratio = high[f"step/{name}"] / values[f"step/{name}"]
+        assert ratio == pytest.approx(values[f"step/{name}"] / low[f"step/{name}"])
+        assert ratio >= math.exp(half_width(0.9)) * (1 - 1e-9)
+    wide = run_line(f"step {LINE} --confidence 50 --json").data
+    assert wide["high"]["step/time"] < high["step/time"]
+    assert any(f"{len(SEEN)} published steps and phases" in note for note in data["notes"])
 
 
-def test_passes_alone_are_off_as_pages_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passes that take e^0.2 and e^0.4 times what is counted of them, next to their updates, on one page, and e^-0.1
-    times on another: pages weigh the same, so the mean square of 0.3 and -0.1; without one that of 0.3."""
-    rows = (("1", "a, v1", -0.2), ("2", "a, v2", -0.4), ("3", "b", 0.1), ("4", "c", 0.0))
-    monkeypatch.setattr("napkin._tables.rollout_errors.PASSES", rows)
-    assert spread_alone(1.645) == pytest.approx(of_few(1.645, 3) * math.sqrt((0.3**2 + 0.1**2) / 3))
-    assert spread_alone(1.645, "a") == pytest.approx(of_few(1.645, 2) * 0.1 / math.sqrt(2))
+def test_nine_in_ten_figures_of_a_source_lie_in_the_interval_of_the_others() -> None:
+    """Every source weighing the same, and judged without its own figures."""
+    inside: dict[str, list[bool]] = {}
+    for _, source, _, error in SEEN:
+        off = error + math.log(float(slower(source).value))
+        inside.setdefault(page(source), []).append(abs(off) <= half_width(0.9, source))
+    share = statistics.fmean(statistics.fmean(own) for own in inside.values())
+    assert 0.85 <= share <= 0.95
 
 
-def test_the_error_of_passes_is_that_of_what_is_counted_of_both() -> None:
+def test_the_error_of_a_phase_is_that_of_what_is_counted_of_it() -> None:
     """A published row of 31.53 s of log-probabilities and 95.3 s of updates: what its prediction says of both
     against these."""
     row = next(one for one in published.read(EVIDENCE).tuning if one.text("id").startswith("miles"))
     asked = rollout_row(row)
     counted = asked.value("logprob_seconds", 0)[0] / asked.value("update_seconds", 0)[0]
-    stated = next(error for name, _, error in PASSES if name == row.text("id"))
-    assert counted == pytest.approx(31.53 / 95.3 * math.exp(stated), rel=1e-3)
+    stated = {quantity: error for name, _, quantity, error in SEEN if name == row.text("id")}
+    assert counted == pytest.approx(31.53 / 95.3 * math.exp(stated["logprobs"] - stated["update"]), rel=1e-3)
     assert 1 / 4.6 < counted < 1 / 3.4  # a forward pass, next to a forward one, a recomputed one and a backward of two
-
-
-def test_a_pass_alone_is_less_certain_than_the_step() -> None:
-    """Published pages differ in how long it takes next to an update, and not from what is counted of it in the mean.
-    With the deviations of steps that is the hypotenuse."""
-    pages = {page(source) for _, source, _ in PASSES}
-    means = [statistics.mean(error for _, source, error in PASSES if page(source) == one) for one in pages]
-    assert abs(statistics.mean(means)) < statistics.stdev(means) / math.sqrt(len(means))
-    expected = of_few(1.645, len(means)) * math.sqrt(statistics.mean(one**2 for one in means))
-    assert spread_alone(1.645) == pytest.approx(expected)
-    data = run_line(f"step {LINE} --json").data
-    values, high = data["values"], data["high"]
-    wide = {name: math.log(high[path] / values[path]) for name in ("update", "logprobs") if (path := f"step/{name}")}
-    assert wide["logprobs"] == pytest.approx(math.hypot(wide["update"], spread_alone(1.645)), rel=1e-3)
 
 
 def test_versions_of_a_page_count_as_one_source() -> None:
     nemo = "NVIDIA NeMo RL performance summary"
     assert page(f"{nemo}, v0.6") == page(f"{nemo}, v0.5") == nemo
     assert page("DeepSpeed-Chat README, Table 1") == "DeepSpeed-Chat README, Table 1"
-    others = [-error for _, source, _, error in STEPS if not source.startswith(nemo)]
+    others = [-error for _, source, quantity, error in SEEN if quantity == STEP and not source.startswith(nemo)]
     assert min(others) < math.log(float(slower(f"{nemo}, v0.6").value)) < max(others)
 
 

@@ -227,7 +227,7 @@ class Engine:
     apart      on separate GPUs                        family   of engines, "" if unknown
     broadcast  byte/s at which the trainer's library sends it all weights, 0 if unknown
     form       number format of its weights            shared   it shares the trainer's weights
-    eager      it launches each kernel from Python, without CUDA graphs
+    eager      seconds in which its host launches the kernels of a layer; 0: CUDA graphs hold them
     """
 
     model: Model
@@ -239,7 +239,7 @@ class Engine:
     broadcast: float = 0.0
     form: str = FORMAT
     shared: bool = False
-    eager: bool = False
+    eager: float = 0.0
 
     @property
     def setup(self) -> ServingSetup:

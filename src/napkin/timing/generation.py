@@ -34,11 +34,22 @@ EAGER_SOURCE = "vllm-project/vllm-omni issue 7960, A800: 22 to 23 ms a token for
 EAGER = 0.75e-3
 """Seconds in which vLLM's host launches the kernels of a layer one by one: the slope of these two models' steps of one
 sequence, which wait for the host (13 and 6 ms with graphs)."""
+EAGER_ADAPTERS = 0.8e-3
+"""The same of a layer's adapters, which vLLM applies in two kernels for each of four fused projections
+(vllm/lora/layers, punica_wrapper), more than those that it adds to: steps of Qwen2.5 with adapters take 45 ms for 28
+layers, 144 for 64 and 156 for 80 (eric-haibin-lin/verl-data, logs of 7B, 32B and 72B), and rollouts as much longer than
+counted as other steps (evidence/intervals/rollouts.py)."""
 
 SINGLE, STATIC, CLOSED, OFFLINE = "single", "static", "closed loop", "offline"
 """How requests arrive: one at a time; a fixed batch that starts together; a constant number in flight; all queued, so
 that the engine runs as many as it can."""
 MODES = SINGLE, STATIC, CLOSED, OFFLINE
+
+
+def eager_launches(adapters: bool) -> float:
+    """Return the seconds in which the host launches the kernels of a layer without CUDA graphs. adapters: the engine
+    applies adapters next to its weights."""
+    return EAGER + (EAGER_ADAPTERS if adapters else 0.0)
 
 
 @record

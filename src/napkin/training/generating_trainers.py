@@ -17,6 +17,7 @@ GENERATING: tuple[Trainer, ...] = (
         "rollout.name vllm, enforce_eager false since 0.6; actor.yaml: no micro-batch size, "
         "ppo_max_token_len_per_gpu 16384; "
         "docs/perf/perf_tuning.rst: at least twice the longest sequence; "
+        "model/hf_model.yaml, lora.merge false; rollout/vllm_rollout/vllm_async_server.py, LoRARequest; "
         "workers/fsdp_workers.py, update_actor: load_fsdp_optimizer where optimizer_offload or param_offload had "
         "moved states, and offload_fsdp_optimizer after it; "
         "docs/advance/delta_weight_sync.md: full broadcasts, 7B in 5.5 to 6 s, 72B in 28.5, "
@@ -35,6 +36,7 @@ GENERATING: tuple[Trainer, ...] = (
         pads=LIMIT,
         packs=16384,
         longest=(2,),
+        applies=True,
         broadcast=2.6e9,
         captures=(0, 6),
         dispatch=6400 * 20480 / 19.86,
@@ -104,7 +106,7 @@ GENERATING: tuple[Trainer, ...] = (
         "examples/train: micro_train_batch_size_per_gpu and micro_forward_batch_size_per_gpu from 1 to 64, 4 in "
         "the middle; skyrl/train/trainer.py, timer fwd_logprobs_values_reward: passes of the "
         "policy and of the reference; skyrl/backends/skyrl_train/workers/worker_dispatch.py: model and optimizer "
-        "leave the GPUs while the engine generates",
+        "leave the GPUs while the engine generates; inference_servers/remote_inference_client.py, load_lora_adapter",
         full="amp-bf16",
         loads="fp32",
         checkpoints=True,
@@ -117,6 +119,7 @@ GENERATING: tuple[Trainer, ...] = (
         engine="vllm",
         movable=MOVED,
         away=MOVED,
+        applies=True,
         unpads=True,
         micro=4,
         timer=("logprobs", "reference"),

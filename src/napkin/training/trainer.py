@@ -70,6 +70,7 @@ class Trainer:
     share     share of each GPU's memory for a colocated inference engine
     engine    family of the inference engines that it starts, "" if none or unknown
     ranks     default tensor-parallel ranks of the engine
+    applies   its engine applies adapters next to its weights in every pass; else they are merged into these
     shares    adapters are trained on the engine's own copy of the other weights
     sleeps    the engine frees its memory during training
     movable   states that it can move to the host while a colocated engine generates, and back for the update
@@ -135,6 +136,7 @@ class Trainer:
     share: float = 0.5
     engine: str = ""
     ranks: int = 1
+    applies: bool = False
     shares: bool = False
     sleeps: bool = True
     movable: tuple[str, ...] = ()

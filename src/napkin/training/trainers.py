@@ -156,6 +156,7 @@ TRAINERS: dict[str, Trainer] = {
             offloads=True,
             kernels="unsloth",
             engine="vllm",
+            applies=True,
             shares=True,
             sleeps=False,
         ),

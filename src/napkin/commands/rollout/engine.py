@@ -11,6 +11,7 @@ from napkin.operations.model import Model
 from napkin.planning.rollout_memory import STATES
 from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, ranks_needed
 from napkin.record import record
+from napkin.timing.generation import eager_launches
 from napkin.training.trainer import Trainer
 from napkin.training.trainers import LOOP
 
@@ -64,6 +65,11 @@ def read_shares(inputs: Inputs, trainer: Trainer) -> bool:
     return trainer.shares and inputs.has("lora-rank")
 
 
+def read_eager(inputs: Inputs, trainer: Trainer) -> float:
+    """Return the seconds in which the engine's host launches the kernels of a layer, 0 if CUDA graphs hold them."""
+    return eager_launches(trainer.applies and inputs.has("lora-rank")) if inputs.flag("rollout-eager") else 0.0
+
+
 def read_form(inputs: Inputs, trainer: Trainer) -> str:
     """Return the number format of the weights of an engine on the trainer's GPUs: the trainer's if they share
     them."""
@@ -108,7 +114,7 @@ def read_engine(
         broadcast=trainer.broadcast,
         form=form,
         shared=not apart and read_shares(inputs, trainer),
-        eager=inputs.flag("rollout-eager"),
+        eager=read_eager(inputs, trainer),
     )
     engine.check(lengths, hardware.term("capacity", "memory/capacity", "byte"))
     return engine

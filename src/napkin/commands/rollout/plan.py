@@ -14,7 +14,14 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.price import read_market_price
 from napkin.commands.question.untimed import read_untimed
 from napkin.commands.rollout.amount import read_steps, run_of
-from napkin.commands.rollout.engine import read_away, read_form, read_offload_of_passes, read_place, read_shares
+from napkin.commands.rollout.engine import (
+    read_away,
+    read_eager,
+    read_form,
+    read_offload_of_passes,
+    read_place,
+    read_shares,
+)
 from napkin.commands.rollout.lengths import read_padding, read_spans
 from napkin.commands.rollout.search import Freedom, RolloutLayout, RolloutSearch, chosen
 from napkin.commands.screens.rollout_plan import screen
@@ -125,7 +132,7 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
         host=host,
         form=read_form(inputs, trainer),
         shared=read_shares(inputs, trainer),
-        eager=inputs.flag("rollout-eager"),
+        eager=read_eager(inputs, trainer),
     )
 
 

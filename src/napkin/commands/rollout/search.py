@@ -39,7 +39,7 @@ class Freedom:
     padded   what sequences of its micro-batches are padded to, "" if they are not
     host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of a colocated engine, and whether it shares the trainer's
-    eager    it captures no CUDA graphs
+    eager    seconds in which its host launches the kernels of a layer, 0 with CUDA graphs
     """
 
     share: float
@@ -56,7 +56,7 @@ class Freedom:
     host: float | None
     form: str
     shared: bool
-    eager: bool
+    eager: float
 
 
 @record

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from napkin.evidence.intervals.rollouts import said, slower, spread, spread_alone, with_others
+from napkin.evidence.intervals.rollouts import half_width, said, slower, with_others
 from napkin.evidence.predictions.one_run import StepPrediction
-from napkin.evidence.rates.constants import deviations
 from napkin.evidence.serving.generation import UNKNOWN, rates_on
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of, tensors
 from napkin.record import record, replace
 from napkin.term import TRUE, Term, add, constant, leaf, multiply
-from napkin.timing.generation import EAGER
 from napkin.timing.rollout import (
     broadcast_time,
     dispatch_time,
@@ -41,11 +39,9 @@ class RolloutSeconds:
         """Return the factors to the interval's ends by path: the wider of those from published reinforcement learning
         steps and from training steps. without: a source to hold out."""
         of_step, _ = self.prediction.half_width(level, named=named)
-        wide = max(of_step, spread(deviations(level), without))
-        alone = math.hypot(wide, spread_alone(deviations(level), without))
-        names = (term.name for term in (self.time, *self.time.parts, *self.phases))
-        found = {name: alone if _is_alone(name) else wide for name in names}
-        return {name: (math.exp(-half), math.exp(half)) for name, half in found.items()}
+        half = max(of_step, half_width(level, without))
+        ends = math.exp(-half), math.exp(half)
+        return {term.name: ends for term in (self.time, *self.time.parts, *self.phases)}
 
 
 def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[str, tuple[float, float]]:
@@ -104,8 +100,7 @@ def _generation(engine: Engine, lengths: RolloutLengths, hardware: Hardware) -> 
     """Return the seconds in which the engine generates the responses of a step."""
     capacity = hardware.term("capacity", "memory/capacity", "byte")
     rates = rates_on(hardware, engine.compute(hardware), engine.family or UNKNOWN)
-    if engine.eager:
-        rates = replace(rates, reached=replace(rates.reached, eager=EAGER))
+    rates = replace(rates, reached=replace(rates.reached, eager=engine.eager))
     return generation_time(rollout_of(engine, lengths, capacity), rates)
 
 
@@ -127,11 +122,6 @@ def _sync(engine: Engine, prediction: StepPrediction, model: Model) -> Term | No
 def _slower(phase: Term, factor: Term) -> Term:
     """Return the seconds of a phase scaled by a factor."""
     return multiply(phase.name, factor, phase.renamed(f"{phase.name}/counted"))
-
-
-def _is_alone(name: str) -> bool:
-    """Return whether a phase is a pass without gradients."""
-    return name.removeprefix("step/") in PASSES.keys() - {CRITIC}
 
 
 def _repeated(part: Term, updates: int) -> Term:

@@ -13,7 +13,7 @@ from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
 from napkin.commands.validate.rollout_memory import held_in, memory_of
 from napkin.commands.validate.rollout_question import AskedStep
-from napkin.commands.validate.rollout_setup import degrees_of, setup_of, trainer_in
+from napkin.commands.validate.rollout_setup import degrees_of, setup_of, trainer_in, trains_adapters
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.defaults import attention_of
 from napkin.evidence.finetuning.models import BYTES, card_of, is_judged, model_of, room_of
@@ -31,6 +31,7 @@ from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLength
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import NOT, evaluate
 from napkin.record import record, replace
+from napkin.timing.generation import eager_launches
 from napkin.training.setup import Setup
 from napkin.training.tasks import LOGPROBS
 
@@ -194,7 +195,8 @@ def _asked(
     form = engine_format(row)
     ranks = _ranks_of(row, model, hardware, lengths, places, share, form)
     family = engine_of(said) if said else trainer.engine
-    eager = row.flag("rl.enforce_eager")
+    stated_eager = row.flag("rl.enforce_eager")
+    eager = trainer.launches_eagerly(row.text("layout.versions")) if stated_eager is None else stated_eager
     engine = Engine(
         model,
         places.engine,
@@ -204,7 +206,7 @@ def _asked(
         family=family,
         broadcast=trainer.broadcast,
         form=form,
-        eager=trainer.launches_eagerly(row.text("layout.versions")) if eager is None else eager,
+        eager=eager_launches(trainer.applies and trains_adapters(row)) if eager else 0.0,
     )
     return AskedStep(model, hardware, trainer, setup, kernel, engine, lengths, tokens, offloaded)
 

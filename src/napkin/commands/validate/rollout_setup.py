@@ -52,6 +52,11 @@ def trainer_in(row: RowFields) -> Trainer:
     return trainer if free is None else replace(trainer, unpads=free)
 
 
+def trains_adapters(row: RowFields) -> bool:
+    """Return whether a row trains adapters instead of all weights."""
+    return not (row.text("method.kind") or "full").startswith("full")
+
+
 Degrees = tuple[int, int]
 """Tensor-parallel ranks and stages of a pipeline."""
 

@@ -1,62 +1,46 @@
-"""The ratio of published reinforcement learning steps to their counted time, and its spread: the correction and the
-interval of a step's prediction.
+"""The ratio of published reinforcement learning steps to their counted time, and the interval of such times.
 
-Only one factor is fitted: the mean over models, with equal weights.
-A row is predicted and judged only with the rows of other sources; versions of one page are one source."""
+Only one factor is fitted, the mean over sources of whole steps: phases are as much longer than counted, on their own.
+A source is judged by the steps of others; versions of one page are one source."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import cache
 
 from napkin._tables import rollout_errors
-from napkin._tables.rollout_errors import STEPS
+from napkin.evidence.intervals.ranking import over_sources
 from napkin.term import SEEN, Term, leaf
 
-
-def spread_alone(deviations: float, without: str = "") -> float:
-    """Return how far the logarithm of a pass without gradients may be from what is counted of it, next to that of an
-    update, in a run of one more page: as pages differ from it. deviations: of a normal spread at the confidence level;
-    without: a source that is held out."""
-    pages = _by_page(without)
-    return of_few(deviations, len(pages)) * math.sqrt(_mean([one**2 for one in pages]))
-
-
-def _by_page(without: str) -> list[float]:
-    """Return the logarithm of measured over counted log-probabilities, next to an update's, the mean of each page."""
-    by_page: dict[str, list[float]] = {}
-    for _, source, error in rollout_errors.PASSES:
-        if page(source) != page(without):
-            by_page.setdefault(page(source), []).append(-error)
-    return [_mean(rows) for rows in by_page.values()]
+STEP = "step"
 
 
 def slower(without: str = "") -> Term:
     """Return how many times what is counted of it a step takes: responses of uneven lengths, sampling and scheduling,
     rewards and data come on top. without: a source that is held out."""
-    factor = math.exp(_mean([_mean(errors) for errors in _by_model(without)]))
-    return leaf("rollout/slower", factor, "1", SEEN, "published steps of reinforcement learning, the mean over models")
+    factor = math.exp(_longer({page(without)}))
+    return leaf("rollout/slower", factor, "1", SEEN, "published steps of reinforcement learning, the mean over sources")
 
 
-def spread(deviations: float, without: str = "") -> float:
-    """Return how far ln(measured / predicted) of a step of one more model may be from 0: as models differ, and as steps
-    of one model do. deviations: of a normal spread at the confidence level; without: a source that is held out."""
-    models = _by_model(without)
-    means = [_mean(errors) for errors in models]
-    middle = _mean(means)
-    between = sum((one - middle) ** 2 for one in means) / (len(means) - 1)
-    squares = sum((one - mean) ** 2 for errors, mean in zip(models, means, strict=True) for one in errors)
-    within = squares / max(sum(len(errors) - 1 for errors in models), 1)
-    return of_few(deviations, len(means)) * math.sqrt(between * (1 + 1 / len(means)) + within)
+@cache
+def half_width(level: float, without: str = "") -> float:
+    """Return how far ln(measured / predicted) of a step or a phase of a run of one more source may be from 0: the
+    level's quantile of errors of published steps and phases, every source weighing the same and predicted from the
+    others' steps. A quantile for each phase rests on too few sources. without: a source that is held out as well."""
+    held = page(without)
+    seen = [(page(source), error) for _, source, _, error in rollout_errors.SEEN if page(source) != held]
+    factors = {source: _longer({source, held}) for source in {source for source, _ in seen}}
+    return over_sources(((source, abs(error + factors[source])) for source, error in seen), level)
 
 
-def _by_model(without: str) -> list[list[float]]:
-    """Return ln(measured / counted) of the steps of each model."""
-    by_model: dict[str, list[float]] = {}
-    for _, source, model, error in STEPS:
-        if page(source) != page(without):
-            by_model.setdefault(model, []).append(-error)
-    return list(by_model.values())
+def _longer(without: Collection[str]) -> float:
+    """Return the mean over pages of ln(measured / counted) of whole steps."""
+    by_page: dict[str, list[float]] = {}
+    for _, source, quantity, error in rollout_errors.SEEN:
+        if quantity == STEP and page(source) not in without:
+            by_page.setdefault(page(source), []).append(-error)
+    return _mean([_mean(errors) for errors in by_page.values()])
 
 
 def with_others(value: float, ends: tuple[float, float], others: Sequence[float]) -> tuple[float, float]:
@@ -78,20 +62,12 @@ def page(source: str) -> str:
     return title if version[:1].isdigit() else source
 
 
-def of_few(deviations: float, count: int) -> float:
-    """Return Student's t for as many values whose normal quantile is `deviations` (Abramowitz and Stegun 26.7.5, within
-    2 % from three values on)."""
-    z, free = deviations, count - 1
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / free + second / free**2 + third / free**3
-
-
 def said() -> str:
     """Return a note on the basis of such a prediction."""
-    sources = sorted({page(source) for _, source, _, _ in STEPS})
-    models = len({model for _, _, model, _ in STEPS})
+    seen = rollout_errors.SEEN
+    steps = sum(quantity == STEP for _, _, quantity, _ in seen)
+    sources = len({page(source) for _, source, _, _ in seen})
     return (
-        f"times include a factor of {float(slower().value):.1f}: {len(STEPS)} published steps of {models} models took "
-        f"this many times what is counted of them ({', '.join(sources)}); the interval is assumed from how they differ"
+        f"times include a factor of {float(slower().value):.1f}: {steps} published steps took this many times what is "
+        f"counted of them; the interval is that of {len(seen)} published steps and phases of {sources} sources"
     )
