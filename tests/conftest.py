@@ -108,6 +108,7 @@ def preset(name: str) -> Model:
 
 
 SLOW = {
+    "test_tuning_runs.py::test_the_errors_of_published_runs": "every published run of fine-tuning",
     "test_activations_in_torch.py::test_a_training_step": "whole training steps of plain torch, traced",
     "test_activations.py::test_saved_bytes_of_drawn_configs": "a thousand traced layers",
     "test_bench_": "the benchmark itself, on a fake device and on the CPU",

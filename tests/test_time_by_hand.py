@@ -104,7 +104,10 @@ def test_goodput_between_calendar_and_training() -> None:
     assert found.ends(2) == pytest.approx((0.8 / math.exp(0.2), 0.8 * math.exp(0.2)))
     assert found.ends(10) == pytest.approx((0.8 / math.e, 1))
     assert found.run(5, 2) == pytest.approx((10, 12.5))
-    assert found.half_width(0.4, 3) == pytest.approx(math.hypot(0.4, 0.3))
+    assert found.half_widths(0.4, 3) == pytest.approx((math.hypot(0.4, 0.3),) * 2)
+    lost = replace(found, spread=0.0, loss=0.2)
+    assert lost.ends(2) == pytest.approx((0.8 / math.exp(0.4), 0.8))
+    assert lost.half_widths(0.4, 3) == pytest.approx((0.4, math.hypot(0.4, 0.6)))
     assert found.paid(GPUS).value == 32
     assert replace(found, spares=given("spares", 4, "GPU")).paid(GPUS).value == 36
     assert found.expected(seconds(5)) == []

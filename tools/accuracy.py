@@ -322,7 +322,9 @@ TUNED = """Steps with adapters, quantized weights, short or packed samples (conf
 predicted without its source, as tokens a second, seconds of a step or seconds of a run: by the trainer's clock, which
 goes on while it evaluates, saves and waits for samples. Two constants of the host are fitted to rows that wait for it.
 Their intervals are those of other steps, plus what an unknown host, an unknown network or a clock at its lowest
-voltage adds.
+voltage adds. A run takes longer than its steps: as much as the middle source's runs did, and its slow end reaches
+further by the 90 % quantile, over sources, of how far runs lay outside the interval of their steps; its fast end does
+not, as no source's runs did. `train-time` and `plan` answer the hours of fine-tuning with the same two figures.
 """
 
 MEGATRON = """### Megatron's published tables

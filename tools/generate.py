@@ -41,6 +41,11 @@ STEPS = (
     Step("serving_accuracy.py", ("docs/serving-accuracy.md",), "errors of serving; reads what engines reach"),
     Step("rollout_accuracy.py", ("src/napkin/_tables/rollout_errors.py",), "errors of steps that generate responses"),
     Step(
+        "tuning_run_accuracy.py",
+        ("src/napkin/_tables/tuning_run_errors.py",),
+        "how much longer runs of fine-tuning take than their steps; reads the calibration",
+    ),
+    Step(
         "tuning_memory_accuracy.py",
         ("src/napkin/_tables/tuning_memory_errors.py",),
         "how far memory of fine-tuning lies outside the formulas",

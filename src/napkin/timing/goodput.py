@@ -23,9 +23,9 @@ class Goodput:
 
     spread  σ of its logarithm        run_kind  kind of published runs that it comes from: production, benchmark or
             speedrun
+    loss    σ of its logarithm downwards, where that is another
     interruptions  inputs of the prediction for a number of GPUs (`on`)        spares  standby GPUs
-    gpus    number of GPUs that it was predicted for        own  σ of the logarithm of the published share, without
-    failures"""
+    gpus    number of GPUs that it was predicted for        before  without a number of GPUs"""
 
     share: Term
     spread: float = 0.0
@@ -33,23 +33,25 @@ class Goodput:
     interruptions: Interruptions | None = None
     spares: Term | None = None
     gpus: Term | None = None
-    own: float = 0.0
+    loss: float | None = None
+    before: Goodput | None = None
 
     def on(self, gpus: Term) -> Goodput:
         """Return the goodput on this many GPUs: predicted from failures, unless given."""
         failing = self.interruptions
         if failing is None or self.gpus is not None:
             return self
-        spread = math.hypot(self.spread, failing.spread(gpus))
-        return Goodput(failing.share(gpus), spread, self.run_kind, failing, self.spares, gpus, self.spread)
+        own = failing.spread(gpus)
+        spread, loss = math.hypot(self.spread, own), None if self.loss is None else math.hypot(self.loss, own)
+        return replace(self, share=failing.share(gpus), spread=spread, loss=loss, gpus=gpus, before=self)
 
     def saving(self, states: Term) -> Goodput:
         """Return the goodput of a job with checkpoints of this size, on any machine."""
         failing = self.interruptions
         if failing is None:
             return self
-        found = replace(self, interruptions=failing.saving(states))
-        return found if self.gpus is None else replace(found, spread=self.own, gpus=None).on(self.gpus)
+        found = replace(self.before or self, interruptions=failing.saving(states))
+        return found if self.gpus is None else found.on(self.gpus)
 
     def expected(self, lasting: Term) -> list[Term]:
         """Return the expected failures in a calendar time, their mean distance, and the checkpoint interval; empty if
@@ -76,17 +78,23 @@ class Goodput:
 
     def ends(self, deviations: float) -> tuple[float, float]:
         """Return the interval of the goodput, at most 1; deviations: half-width of the confidence interval in σ."""
-        factor = math.exp(deviations * self.spread)
-        return float(self.share.value) / factor, min(float(self.share.value) * factor, 1.0)
+        more, less = self.half_widths(0.0, deviations)
+        return float(self.share.value) / math.exp(less), min(float(self.share.value) * math.exp(more), 1.0)
 
     def run(self, tokens: float, each: float) -> tuple[float, float]:
         """Return the training seconds and the calendar seconds of a run; each: seconds per token on all GPUs."""
         running = tokens * each
         return running, running / float(self.share.value)
 
-    def half_width(self, step: float, deviations: float) -> float:
-        """Return the half-width of the interval of ln(calendar time); step: that of ln(step time)."""
-        return math.hypot(step, deviations * self.spread)
+    def half_widths(self, step: float, deviations: float) -> tuple[float, float]:
+        """Return how far the interval of ln(calendar time) reaches down and up; step: half that of ln(step time)."""
+        loss = self.spread if self.loss is None else self.loss
+        return math.hypot(step, deviations * self.spread), math.hypot(step, deviations * loss)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether it is uncertain."""
+        return bool(self.spread or self.loss)
 
     @property
     def is_given(self) -> bool:
@@ -96,5 +104,3 @@ class Goodput:
 
 IN_MFU = Goodput(constant("goodput", 1, "1", "the given MFU is that of the whole run"))
 """The goodput for a given whole-run MFU, which includes all losses."""
-UNBROKEN = Goodput(constant("goodput", 1, "1", "a trainer's own clock: of its steps"))
-"""The goodput for times that a trainer prints."""

@@ -177,5 +177,5 @@ def _run(
     terms += goodput.expected(terms[4])
     if machine.price is not None:
         terms.append(time.cost(hours, machine.price))
-    wide = goodput.half_width(half, deviations(confidence)) if half or goodput.spread else 0.0
+    _, wide = goodput.half_widths(half, deviations(confidence)) if half or goodput.is_spread else (0.0, 0.0)
     return FundedRun(done, tuple(terms), wide, name)

@@ -17,7 +17,7 @@ from napkin.commands.plan.rows import (
     Standing,
     goodput_on,
     row_of,
-    run_half,
+    run_halves,
     whole_run,
 )
 from napkin.commands.question.step_model import memory_terms
@@ -171,15 +171,15 @@ def _quantities(question: PlanQuestion, request: Request) -> tuple[Answer, Score
 
 def ends_of(question: PlanQuestion, terms: Sequence[Term], half: float, gpus: int) -> dict[str, tuple[Number, Number]]:
     """Return the intervals of the predicted terms; half: half-width of the interval of ln(step time)."""
-    wide = run_half(question, half, gpus)
+    faster, slower = run_halves(question, half, gpus)
     ends: dict[str, tuple[Number, Number]] = {}
     for term in terms:
         if term.name in ("step/time", "mfu", "hfu", "tokens_per_second_per_gpu", "time/uninterrupted"):
             ends[term.name] = (term.value / math.exp(half), term.value * math.exp(half))
         elif term.name in ("time", "gpu_hours", "cost"):
-            ends[term.name] = (term.value / math.exp(wide), term.value * math.exp(wide))
+            ends[term.name] = (term.value / math.exp(faster), term.value * math.exp(slower))
     goodput = None if question.goodput is None else goodput_on(question.goodput, gpus)
-    if goodput is not None and goodput.spread:
+    if goodput is not None and goodput.is_spread:
         ends["goodput"] = goodput.ends(deviations(question.confidence))
     return ends
 

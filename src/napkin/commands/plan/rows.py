@@ -90,8 +90,8 @@ def row_of(question: PlanQuestion, scored: Scored, standing: Standing) -> dict[s
     if question.layouts.request.sharded:
         row["framework"] = question.layouts.setup(scored.layout).framework.name
     run = whole_run(question, scored)
-    time, wide = (run["time"], run_half(question, half, int(scored.layout.gpus))) if run else (seconds, half)
-    row |= {"time": time, "low": time / math.exp(wide), "high": time * math.exp(wide)}
+    time, ends = (run["time"], run_halves(question, half, int(scored.layout.gpus))) if run else (seconds, (half, half))
+    row |= {"time": time, "low": time / math.exp(ends[0]), "high": time * math.exp(ends[1])}
     return {**row, **run, "misses": missed(question, run)}
 
 
@@ -101,11 +101,11 @@ def goodput_on(goodput: Goodput, gpus: int) -> Goodput:
     return goodput.on(leaf("gpus", gpus, "GPU"))
 
 
-def run_half(question: PlanQuestion, half: float, gpus: int) -> float:
-    """Return the half-width of the interval of ln(calendar time), from the step and the spread of the goodput."""
+def run_halves(question: PlanQuestion, half: float, gpus: int) -> tuple[float, float]:
+    """Return how far the interval of ln(calendar time) reaches down and up, from the step and the goodput."""
     if question.goodput is None:
-        return half
-    return goodput_on(question.goodput, gpus).half_width(half, deviations(question.confidence))
+        return half, half
+    return goodput_on(question.goodput, gpus).half_widths(half, deviations(question.confidence))
 
 
 def whole_run(question: PlanQuestion, one: Scored) -> dict[str, float]:

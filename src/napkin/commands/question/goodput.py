@@ -34,11 +34,18 @@ def read_goodput(
     kind = inputs.text_or_none("run-kind") or PRODUCTION
     if "goodput" in inputs.given:
         return Goodput(inputs.term("goodput"), run_kind=kind)
+    from napkin.evidence.figures.failures import USUAL_GPUS
     from napkin.evidence.figures.goodput import note, published
 
-    found = published(kind, trained is not None and trained[1].tunes)
+    tunes = trained is not None and trained[1].tunes and not trained[1].task.rollout
+    if tunes:
+        from napkin.evidence.predictions import tuning_runs
+
+        found, on = tuning_runs.goodput(kind), tuning_runs.gpus()
+    else:
+        found, on = published(kind), USUAL_GPUS
     if kind == PRODUCTION and not of_runs:
-        return _read_predicted(inputs, found, trained)
+        return _read_predicted(inputs, found, trained, on)
     whole = "the MFU of published runs has their failures in it" if of_runs else f"a {kind} is too short for failures"
     hint = "napkin plan, or a layout (--tp, --zero, …), predicts failures" if of_runs else "leave it out"
     inputs.because(OF_FAILURES, whole, hint)
@@ -47,13 +54,14 @@ def read_goodput(
     return found
 
 
-def _read_predicted(inputs: Inputs, published: Goodput, trained: tuple[Model, Setup] | None) -> Goodput:
-    """Return the goodput that failures, checkpoints and restarts leave, by the number of GPUs."""
+def _read_predicted(inputs: Inputs, published: Goodput, trained: tuple[Model, Setup] | None, on: float) -> Goodput:
+    """Return the goodput that failures, checkpoints and restarts leave, by the number of GPUs. on: the GPUs of the
+    published runs."""
     from napkin.evidence.figures.failures import published as published_failures
     from napkin.evidence.figures.goodput import NOTE_PREDICTED
 
     spares = inputs.term("spares") if inputs.has("spares") else None
-    failing = published_failures(published.share, spare=spares is not None)
+    failing = published_failures(published.share, spare=spares is not None, on=on)
     if trained is not None:
         from napkin.footprint.checkpointed import saved_states
 
@@ -68,7 +76,7 @@ def _read_predicted(inputs: Inputs, published: Goodput, trained: tuple[Model, Se
     rate, write, restart = (0.0 if is_own else wide for is_own, wide in zip(own, failing.spreads, strict=True))
     every = inputs.term("checkpoint-interval", "checkpoint/interval") if inputs.has("checkpoint-interval") else None
     failing = replace(failing, spreads=(rate, write, restart), every=every)
-    found = Goodput(published.share, published.spread, published.run_kind, failing, spares)
+    found = replace(published, interruptions=failing, spares=spares)
     gpus = inputs.peek("gpus")
     shown = found.on(leaf("gpus", gpus, "GPU")) if isinstance(gpus, int) else found
     inputs.note(NOTE_PREDICTED)

@@ -57,7 +57,7 @@ def add_estimate(answer: Answer, question: TrainTimeQuestion, run: Estimated, co
         )
     answer.intervals |= intervals(question.known, found, answer.terms, estimate)
     answer.terms = (*answer.terms, found["mfu/while_running"])
-    if goodput.spread:
+    if goodput.is_spread:
         answer.intervals["goodput"] = goodput.ends(deviations(confidence))
     if run.step is not None and "time/uninterrupted" in answer.intervals:
         seconds, factor = found["time/uninterrupted"].value, math.exp(run.step.half)

@@ -15,7 +15,6 @@ from napkin.commands.question.step_model import StepQuestion, memory_terms, read
 from napkin.commands.train_time.question import SolvedMachine
 from napkin.evidence.rates.constants import deviations
 from napkin.evidence.rates.machines import gpus_per_node
-from napkin.footprint.checkpointed import saved_states
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.layout import OF_REPLICA
@@ -81,42 +80,54 @@ def _read_runs(inputs: Inputs, model: Model, options: Mapping[str, str], tokens:
         asked.defaults(SETUP_DEFAULTS)
         return read_step(asked, model)
 
-    return _Runs(read_on, read_goodput(inputs), tokens, allowed)
+    def read_share(step: StepQuestion) -> Goodput:
+        return read_goodput(inputs, trained=(step.model, step.setup))
+
+    return _Runs(read_on, read_share, tokens, allowed)
 
 
 class _Runs:
     """Runs of a layout on any number of GPUs. too_large: whether one that meets the deadline may not fit."""
 
-    def __init__(self, step_on: Callable[[int], StepQuestion], goodput: Goodput, tokens: float, allowed: float) -> None:
-        self.step_on, self.goodput, self.tokens, self.allowed = step_on, goodput, tokens, allowed
+    def __init__(
+        self,
+        step_on: Callable[[int], StepQuestion],
+        share_of: Callable[[StepQuestion], Goodput],
+        tokens: float,
+        allowed: float,
+    ) -> None:
+        self.step_on, self.share_of, self.tokens, self.allowed = step_on, share_of, tokens, allowed
         self.too_large = False
-        self._known: dict[int, tuple[StepQuestion, float, float]] = {}
+        self._goodput: Goodput | None = None
+        self._known: dict[int, tuple[StepQuestion, dict[int, float]]] = {}
         self._fits: dict[int, bool] = {}
 
     def enough(self, gpus: int, end: int = 0) -> bool:
         """Return whether the run meets the deadline and fits; end: low end (-1), estimate (0) or high end (1) of its
         time."""
-        step, seconds, half = self._run(gpus)
-        return seconds * math.exp(end * half) <= self.allowed and self._is_fitting(gpus, step)
+        step, seconds = self._run(gpus)
+        return seconds[end] <= self.allowed and self._is_fitting(gpus, step)
 
-    def _run(self, gpus: int) -> tuple[StepQuestion, float, float]:
-        """Return the step, the calendar seconds of the run, and the half-width of their interval in log space."""
+    def _run(self, gpus: int) -> tuple[StepQuestion, dict[int, float]]:
+        """Return the step, and the calendar seconds of the run by the end of their interval."""
         if gpus not in self._known:
             step = self.step_on(gpus)
             layout = step.setup.layout
             found = step.prediction.step().time
             each = float(found.value) / float(layout.global_batch * layout.seq)
             half, _ = step.prediction.half_width(step.confidence, named=step.stack_named, found=found)
-            goodput = self._saving(step).on(leaf("gpus", gpus, "GPU"))
-            half = goodput.half_width(half, deviations(step.confidence))
-            self._known[gpus] = step, goodput.run(self.tokens, each)[1], half
+            goodput = self._share(step).on(leaf("gpus", gpus, "GPU"))
+            faster, slower = goodput.half_widths(half, deviations(step.confidence))
+            _, seconds = goodput.run(self.tokens, each)
+            ends = {-1: seconds / math.exp(faster), 0: seconds, 1: seconds * math.exp(slower)}
+            self._known[gpus] = step, ends
         return self._known[gpus]
 
-    def _saving(self, step: StepQuestion) -> Goodput:
-        """Return the goodput with checkpoints of the size that this step saves, which no number of GPUs changes."""
-        if self.goodput.interruptions is not None and self.goodput.interruptions.write.states is None:
-            self.goodput = self.goodput.saving(saved_states(step.model, step.setup))
-        return self.goodput
+    def _share(self, step: StepQuestion) -> Goodput:
+        """Return the goodput of runs that train what this step trains and save as much, on any number of GPUs."""
+        if self._goodput is None:
+            self._goodput = self.share_of(step)
+        return self._goodput
 
     def _is_fitting(self, gpus: int, step: StepQuestion) -> bool:
         """Return whether the step surely fits; True if its memory is unknown."""

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from napkin.commands.validate.finetune_memory import MEMORY, fitting, memory_of
 from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_row
 from napkin.errors import NapkinError
-from napkin.evidence.figures.goodput import published as goodput_of
 from napkin.evidence.finetuning.adapters import OTHER_TIME
 from napkin.evidence.finetuning.models import is_judged
 from napkin.evidence.finetuning.rows import FineTuning, fine_tuning
 from napkin.evidence.intervals.steps import DESCRIBED, MEASURED
-from napkin.evidence.predictions import one_run
-from napkin.evidence.predictions.runs import BENCHMARK, PRODUCTION
+from napkin.evidence.predictions import one_run, tuning_runs
+from napkin.evidence.predictions.runs import BENCHMARK
 from napkin.evidence.published import MAIN
 from napkin.evidence.rates.constants import deviations
 from napkin.evidence.rows.fields import title_of
@@ -25,7 +24,6 @@ from napkin.evidence.validation.compared import Compared
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
 from napkin.record import record
-from napkin.timing.goodput import UNBROKEN
 from napkin.training.setup import Setup
 from napkin.training.tasks import TASKS
 
@@ -92,7 +90,7 @@ def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
     asked: TunedRow | RolloutRow | None = None
     why = ""
     try:
-        asked = _question(row, inside)
+        asked = question_of(row, inside)
     except WrongRow:
         raise
     except NapkinError as problem:
@@ -152,6 +150,26 @@ class TunedRow:
             raise NapkinError(asked.lengths.untimed)
         return _timed(self, asked.hardware, quantity, level), ""
 
+    @property
+    def is_benchmark(self) -> bool:
+        """Whether its clock stops at a target."""
+        return self.asked.run_kind == BENCHMARK
+
+    def steps(self) -> float:
+        """Return the steps of the run. Refused if the row does not say."""
+        if not self.asked.steps:
+            raise NapkinError("how many steps the run took is not stated")
+        return self.asked.steps
+
+    def step_seconds(self, hardware: Hardware, level: float) -> Interval:
+        """Return the seconds of a step with their interval."""
+        asked = self.asked
+        seconds, half = _seconds(self, hardware, self.setup, level)
+        others = [_seconds(self, hardware, one, level) for one in (*fitting(asked.divisions, asked), *asked.opened)]
+        shortest = min(time * math.exp(-wide) for time, wide in [(seconds, half), *others])
+        longest = max(time * math.exp(wide) for time, wide in [(seconds, half), *others])
+        return seconds, shortest, longest
+
     def step(self, hardware: Hardware, setup: Setup) -> one_run.StepPrediction:
         """Return the prediction of a step."""
         return _step(self.asked, hardware, setup, self.source)
@@ -166,7 +184,7 @@ class TunedRow:
         return self.step(asked.hardware, self.setup).evidence
 
 
-def _question(row: RowFields, inside: bool) -> TunedRow | RolloutRow:
+def question_of(row: RowFields, inside: bool = False) -> TunedRow | RolloutRow:
     """Return a row as a question: a reinforcement learning step, or a fine-tuning step."""
     task = TASKS.get(row.text("task"))
     if task is not None and task.rollout:
@@ -199,30 +217,20 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
     from the fastest to the slowest; so it does over what LoRA may be where the row leaves it open.
 
     The clock of a run goes on while it evaluates, saves and waits for samples (transformers trainer.py, train_runtime:
-    from before the first epoch to after the last), of which rows say little: its slow end has the published goodput."""
-    asked = row.asked
-    seconds, half = _seconds(row, hardware, row.setup, level)
-    others = [_seconds(row, hardware, one, level) for one in (*fitting(asked.divisions, asked), *asked.opened)]
-    shortest = min(time * math.exp(-wide) for time, wide in [(seconds, half), *others]) / seconds
-    longest = max(time * math.exp(wide) for time, wide in [(seconds, half), *others]) / seconds
-    layout = asked.setup.layout
-    tokens = float(layout.global_batch * layout.seq)
+    from before the first epoch to after the last), of which rows say little: its goodput is that of published runs."""
+    layout = row.asked.setup.layout
+    seconds, shortest, longest = row.step_seconds(hardware, level)
     if quantity == "run_seconds":
-        if not asked.steps:
-            raise NapkinError("how many steps the run took is not stated")
-        wide = deviations(level)
-        if asked.run_kind != BENCHMARK:
-            _, value = UNBROKEN.run(asked.steps, seconds)
-            slowest, _ = goodput_of(PRODUCTION).ends(wide)
-            return value, value * shortest, value * math.exp(math.hypot(math.log(longest), math.log(slowest)))
-        goodput = goodput_of(BENCHMARK, tunes=True)
-        _, value = goodput.run(asked.steps, seconds)
-        least, most = (goodput.half_width(abs(math.log(end)), wide) for end in (shortest, longest))
-        return value, value / math.exp(least), value * math.exp(most)
+        goodput, wide = tuning_runs.goodput(row.asked.run_kind, row.source), deviations(level)
+        _, value = goodput.run(row.steps(), seconds)
+        faster, _ = goodput.half_widths(math.log(seconds / shortest), wide)
+        _, slower = goodput.half_widths(math.log(longest / seconds), wide)
+        return value, value / math.exp(faster), value * math.exp(slower)
     if quantity == "step_seconds":
-        return seconds, seconds * shortest, seconds * longest
+        return seconds, shortest, longest
+    tokens = float(layout.global_batch * layout.seq)
     each = tokens / float(layout.gpus) if quantity == "tokens_per_second_per_gpu" else float(layout.global_samples)
-    return each / seconds, each / seconds / longest, each / seconds / shortest
+    return each / seconds, each / longest, each / shortest
 
 
 def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> tuple[float, float]:

@@ -105,8 +105,9 @@ def published_mtbf() -> tuple[Term, float]:
     return leaf("gpu_mtbf", gpu_mtbf, "GPU-second", SEEN, f"geometric mean of {len(FAILURES)} published runs"), spread
 
 
-def published(whole: Term, spare: bool) -> Interruptions:
-    """Return the failures of published runs; whole: their goodput; spare: whether there are standby machines."""
+def published(whole: Term, spare: bool, on: float = USUAL_GPUS) -> Interruptions:
+    """Return the failures of published runs; whole: their goodput, on that many GPUs; spare: whether there are standby
+    machines."""
     gpu_mtbf, of_mtbf = published_mtbf()
     restart, of_restart = middle(seconds for seconds, _ in (SWAPPED if spare else RESTARTED))
     usual, _ = middle(seconds for seconds, _ in RESTARTED)
@@ -118,7 +119,7 @@ def published(whole: Term, spare: bool) -> Interruptions:
         leaf("goodput/rest", 1, "1"),
         (of_mtbf, of_write, of_restart),
     )
-    usual_gpus = leaf("gpus/published", USUAL_GPUS, "GPU", SEEN, "of the runs that the share is of")
+    usual_gpus = leaf("gpus/published", on, "GPU", SEEN, "of the runs that the share is of")
     at = failing.available(usual_gpus).renamed("goodput/available/published")
     rest = divide("goodput/rest", whole.renamed("goodput/published"), at)
     again = leaf("restart", restart, "second", SEEN, failing.restart.source)

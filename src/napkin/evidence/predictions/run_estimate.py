@@ -121,8 +121,8 @@ def of_step(
     done = per_token * layout.global_batch * layout.seq
     middle = done / (seconds * layout.gpus * hardware.peak(hardware.default_dtype)) * goodput.share.value
     of_step, close = prediction.half_width(confidence, named=stack_named, found=found)
-    half = goodput.half_width(of_step, deviations(confidence))
-    low, high = middle / math.exp(half), min(middle * math.exp(half), max(most, middle))
+    faster, slower = goodput.half_widths(of_step, deviations(confidence))
+    low, high = middle / math.exp(slower), min(middle * math.exp(faster), max(most, middle))
     estimate = runs.Estimate(middle, low, high, confidence, 0, 0, ())
     return StepEstimate(estimate, seconds, of_step, tuple(one.id for _, one in close))
 
