@@ -23,6 +23,8 @@ with open(os.path.join(os.path.dirname(__file__), "data", "tiny_networks.json"),
     ROWS: list[dict[str, Any]] = json.load(file)
 
 TYPES = sorted({row["config"]["model_type"] for row in ROWS})
+RUN = sorted({row["config"]["model_type"] for row in ROWS if "forward" in row})
+"""Those whose forward pass was run under the counter."""
 
 
 def rows_of(model_type: str) -> list[dict[str, Any]]:
@@ -37,7 +39,7 @@ def test_parameters_are_those_of_the_class(model_type: str) -> None:
         assert {path: counted[f"params/{path}"].value for path in row["params"]} == row["params"], config
 
 
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize("model_type", RUN)
 def test_forward_flops_are_those_of_the_counter(model_type: str) -> None:
     for row in rows_of(model_type):
         if "forward" in row:

@@ -85,6 +85,7 @@ def test_what_is_proposed_is_answered_and_keeps_the_question(line: str) -> None:
         try:
             answer = ask(command, read(command, words).given)
         except NapkinError:
+            assert asked != line
             continue
         given = {name: shown for name, shown in answer.inputs.items() if shown.origin == "given"}
         for proposed, changed in lines_of(answer):

@@ -281,6 +281,7 @@ def test_a_layout_of_plan_has_one_memory_or_says_whose(line: str) -> None:
     implementation that it counts; with plan's implementation it has that memory."""
     found = run_line(f"plan {line} --json").data
     model = found["inputs"]["implementation"]["value"]
+    assert found["rows"]
     for row in found["rows"][:3]:
         degrees = [f"--{name} {row[name]}" for name in ("tp", "pp", "cp", "zero", "micro-batch", "recompute")]
         asked = f"{line} {' '.join(degrees)}" + (f" --vp {row['vp']}" if row["vp"] > 1 else "")

@@ -468,6 +468,7 @@ def test_the_table_of_published_layouts_is_in_step() -> None:
 def test_what_is_dropped_by_its_states_would_not_fit(line: str) -> None:
     """Some cards hold some of these layouts: the same ones with and without dropping."""
     planner, gpus = planner_of(line), int(line.split()[2])
+    held = []
     for capacity in (20e9, 60e9, 200e9):
         kept = search(planner.on(gpus), planner.timed, capacity)
         every = search(planner.on(gpus), planner.timed, capacity, prune=False)
@@ -477,6 +478,8 @@ def test_what_is_dropped_by_its_states_would_not_fit(line: str) -> None:
         assert len(every) == 0 or Fastest(planner.on(gpus), planner.timed, capacity).least <= every.score.min()
         assert every.least is not None
         assert every.least_used <= every.used.min(initial=np.inf)
+        held.append(len(every))
+    assert held[0] < held[-1]
 
 
 def test_progress_is_printed_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

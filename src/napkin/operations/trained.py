@@ -355,8 +355,3 @@ def with_score(model: Model) -> Model:
 def head_of(model: Model) -> Operation | None:
     """Return the language model's head."""
     return next((op for op in model.stacks[-1].after if op.role == LM_HEAD), None)
-
-
-def learning_of(operations: Iterable[Operation]) -> Learning:
-    """Return how the first operation with weights learns; as all do if there is none."""
-    return next((op.learning for op in operations if op.weights()), ALL)

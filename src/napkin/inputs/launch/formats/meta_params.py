@@ -10,8 +10,6 @@ from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, number, whole
 from napkin.inputs.megatron_shape import config_of
 
-TIED = "tied_embeddings|tie_word_embeddings"
-
 
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is the description of a model."""
