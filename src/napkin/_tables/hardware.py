@@ -1441,6 +1441,8 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'link_name': 'NVLink 5 (18 links)',
         'nic_name': '400 Gb/s per GPU (ConnectX-7)',
         'nic_bandwidth': 50000000000.0,
+        'host_link_name': 'NVLink-C2C to half of a Grace',
+        'host_link_bandwidth': 225000000000.0,
         'sources': {'capacity_reported': "public prints of torch's out-of-memory message, which gives GiB with two digits", 'link_bandwidth': 'NVIDIA Blackwell architecture technical brief (1.8 TB/s both ways)'},
     },
     'b300-sxm-288gb': {
@@ -1497,6 +1499,8 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'link_name': 'NVLink 5 (18 links)',
         'nic_name': '800 Gb/s per GPU (ConnectX-8)',
         'nic_bandwidth': 100000000000.0,
+        'host_link_name': 'NVLink-C2C to half of a Grace',
+        'host_link_bandwidth': 225000000000.0,
         'sources': {'link_bandwidth': 'NVIDIA Blackwell architecture technical brief (1.8 TB/s both ways)'},
     },
     'rtx-5070-ti': {
@@ -1642,6 +1646,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'memory_type': 'HBM2',
         'link_name': 'Infinity Fabric (3 links)',
         'link_bandwidth': 138000000000.0,
+        'host_link_bandwidth': 31507692000.0,
+        'host_link_name': 'PCIe Gen4 x16',
+        'sources': {'host_link_bandwidth': 'PCI Express Base Specification 4.0 (16 lanes × 16 GT/s × 128/130 / 8; printed as 32 GB/s)'},
     },
     'mi210': {
         'vendor': 'AMD',
@@ -1663,6 +1670,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'memory_type': 'HBM2e',
         'link_name': 'Infinity Fabric (3 links)',
         'link_bandwidth': 150000000000.0,
+        'host_link_bandwidth': 31507692000.0,
+        'host_link_name': 'PCIe Gen4 x16',
+        'sources': {'host_link_bandwidth': 'PCI Express Base Specification 4.0 (16 lanes × 16 GT/s × 128/130 / 8; printed as 32 GB/s)'},
     },
     'mi250': {
         'vendor': 'AMD',
@@ -1689,6 +1699,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'memory_type': 'HBM2e',
         'link_name': 'Infinity Fabric (6 external links x 100)',
         'link_bandwidth': 300000000000.0,
+        'host_link_bandwidth': 31507692000.0,
+        'host_link_name': 'PCIe Gen4 x16',
+        'sources': {'host_link_bandwidth': 'PCI Express Base Specification 4.0 (16 lanes × 16 GT/s × 128/130 / 8; printed as 32 GB/s)'},
     },
     'mi250-gcd': {
         'vendor': 'AMD',
@@ -1711,6 +1724,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'memory_type': 'HBM2e',
         'link_name': 'Infinity Fabric (6 external links x 100)',
         'link_bandwidth': 150000000000.0,
+        'host_link_bandwidth': 15753846000.0,
+        'host_link_name': 'PCIe Gen4 x16',
+        'sources': {'host_link_bandwidth': 'PCI Express Base Specification 4.0 (16 lanes × 16 GT/s × 128/130 / 8; printed as 32 GB/s)'},
     },
     'mi250x': {
         'vendor': 'AMD',
@@ -1741,7 +1757,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'link_bandwidth': 400000000000.0,
         'nic_name': '4x 200 Gb/s Slingshot per 4-package node (8 GCDs)',
         'nic_bandwidth': 25000000000.0,
-        'sources': {'capacity_reported': 'public prints of torch.cuda.get_device_properties'},
+        'host_link_bandwidth': 31507692000.0,
+        'host_link_name': 'PCIe Gen4 x16',
+        'sources': {'capacity_reported': 'public prints of torch.cuda.get_device_properties', 'host_link_bandwidth': 'PCI Express Base Specification 4.0 (16 lanes × 16 GT/s × 128/130 / 8; printed as 32 GB/s)'},
     },
     'mi250x-gcd': {
         'vendor': 'AMD',
@@ -1768,7 +1786,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'link_bandwidth': 200000000000.0,
         'nic_name': '4x 200 Gb/s Slingshot per 4-package node (8 GCDs)',
         'nic_bandwidth': 12500000000.0,
-        'sources': {'capacity_reported': 'public prints of torch.cuda.get_device_properties'},
+        'host_link_bandwidth': 15753846000.0,
+        'host_link_name': 'PCIe Gen4 x16',
+        'sources': {'capacity_reported': 'public prints of torch.cuda.get_device_properties', 'host_link_bandwidth': 'PCI Express Base Specification 4.0 (16 lanes × 16 GT/s × 128/130 / 8; printed as 32 GB/s)'},
     },
     'mi300a': {
         'vendor': 'AMD',
@@ -1823,7 +1843,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'link_bandwidth': 448000000000.0,
         'nic_name': '8x 400 Gb/s per 8-GPU node',
         'nic_bandwidth': 50000000000.0,
-        'sources': {'capacity_reported': 'public prints of torch.cuda.get_device_properties'},
+        'host_link_bandwidth': 63015385000.0,
+        'host_link_name': 'PCIe Gen5 x16',
+        'sources': {'capacity_reported': 'public prints of torch.cuda.get_device_properties', 'host_link_bandwidth': 'PCI Express Base Specification 5.0 (16 lanes × 32 GT/s × 128/130 / 8; printed as 64 GB/s)'},
     },
     'mi325x': {
         'vendor': 'AMD',
@@ -1850,6 +1872,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'link_bandwidth': 448000000000.0,
         'nic_name': '8x 400 Gb/s per 8-GPU node',
         'nic_bandwidth': 50000000000.0,
+        'host_link_bandwidth': 63015385000.0,
+        'host_link_name': 'PCIe Gen5 x16',
+        'sources': {'host_link_bandwidth': 'PCI Express Base Specification 5.0 (16 lanes × 32 GT/s × 128/130 / 8; printed as 64 GB/s)'},
     },
     'mi350x': {
         'vendor': 'AMD',
@@ -1877,6 +1902,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'link_bandwidth': 537500000000.0,
         'nic_name': '8x 400 Gb/s per 8-GPU node',
         'nic_bandwidth': 50000000000.0,
+        'host_link_bandwidth': 63015385000.0,
+        'host_link_name': 'PCIe Gen5 x16',
+        'sources': {'host_link_bandwidth': 'PCI Express Base Specification 5.0 (16 lanes × 32 GT/s × 128/130 / 8; printed as 64 GB/s)'},
     },
     'mi355x': {
         'vendor': 'AMD',
@@ -1904,6 +1932,9 @@ ACCELERATORS: dict[str, dict[str, Any]] = {
         'link_bandwidth': 537500000000.0,
         'nic_name': '8x 400 Gb/s per 8-GPU node',
         'nic_bandwidth': 50000000000.0,
+        'host_link_bandwidth': 63015385000.0,
+        'host_link_name': 'PCIe Gen5 x16',
+        'sources': {'host_link_bandwidth': 'PCI Express Base Specification 5.0 (16 lanes × 32 GT/s × 128/130 / 8; printed as 64 GB/s)'},
     },
     'rx-7900-xtx': {
         'vendor': 'AMD',

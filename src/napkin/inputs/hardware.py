@@ -29,6 +29,7 @@ _WORDS = {
     "l2_bytes": "L2 size",
     "link_bandwidth": "link to the other devices of a node",
     "nic_bandwidth": "network rate",
+    "host_link_bandwidth": "link to its host",
     "tdp_w": "power rating",
     "sm_count": "number of multiprocessors",
     "boost_clock_hz": "clock",
@@ -44,6 +45,7 @@ _UNITS = {
     "l2_bytes": "byte",
     "link_bandwidth": "byte/s",
     "nic_bandwidth": "byte/s",
+    "host_link_bandwidth": "byte/s",
     "tdp_w": "watt",
     "boost_clock_hz": "1/s",
     "flop_per_clock_per_sm": "FLOP",
@@ -64,6 +66,7 @@ class Hardware:
     capacity_reported bytes that the driver makes available to torch
     optional_link           the link is an accessory, without which devices reach each other by their slots
     nic_bandwidth           network per device, as nodes are usually built
+    host_link_bandwidth     to the host, where it is neither the link nor the slot of the generation's cards
     integrated_ports        the network is on the accelerator itself, and network cards of the host do not connect it
     tdp_of_module           the power rating covers a host processor on the same module, and says nothing of the clock
     devices_per_node        devices that reach each other over the link devices_per_package 2 if software sees a package
@@ -98,6 +101,8 @@ class Hardware:
     optional_link: bool = False
     nic_name: str = ""
     nic_bandwidth: float | None = None
+    host_link_name: str = ""
+    host_link_bandwidth: float | None = None
     integrated_ports: bool = False
     tdp_of_module: bool = False
     devices_per_node: int | None = None

@@ -178,7 +178,7 @@ class HardwareFileReader:
             self.memory(entry.memory, fields, put)
         if entry.reported is not None:
             self.reported(entry.reported, fields, put)
-        for name, wire in (("link", entry.link), ("nic", entry.nic)):
+        for name, wire in (("link", entry.link), ("nic", entry.nic), ("host_link", entry.host_link)):
             if name in given:
                 self.wire(path, name, wire, links, put)
         for figure in entry.assumed:
@@ -288,7 +288,7 @@ def _half(fields: Mapping[str, Any]) -> dict[str, Any] | None:
     for field in ("memory", "capacity_reported", "nvidia_smi_bytes", "l2_bytes", "sm_count"):
         if part.get(field) is not None:
             part[field] = part[field] // devices
-    for field in ("memory_bandwidth", "link_bandwidth", "nic_bandwidth", "tdp_w"):
+    for field in ("memory_bandwidth", "link_bandwidth", "nic_bandwidth", "host_link_bandwidth", "tdp_w"):
         if part.get(field) is not None:
             part[field] = part[field] / devices
     if part.get("devices_per_node") is not None:

@@ -118,6 +118,7 @@ class AcceleratorEntry(StrictEntry):
     reported: ReportedEntry | None = None
     link: Annotated[WireEntry | None, BeforeValidator(_wire)] = None
     nic: WireEntry | None = None
+    host_link: Annotated[WireEntry | None, BeforeValidator(_wire)] = None
     optional_link: bool = False  # an accessory; without it devices reach each other by their slots
     integrated_ports: bool = False  # the network is on the accelerator; the host's network cards do not connect it
     tdp_of_module: bool = False  # the power rating covers a host processor too
@@ -167,6 +168,7 @@ def _fields_at(path: tuple[object, ...]) -> list[str]:
         "reported": ReportedEntry,
         "link": WireEntry,
         "nic": WireEntry,
+        "host_link": WireEntry,
     }
     model = inner.get(str(path[2]), AcceleratorEntry) if len(path) > 2 else AcceleratorEntry
     return [name for name in model.model_fields if name != "key"]

@@ -173,7 +173,7 @@ SETUP_OPTIONS = (
 )
 """Options on which the memory and the time of a training step depend."""
 
-UNTIMED = ("ema", "offload")
+UNTIMED = ("ema",)
 """Options that the step model does not time; the commands that predict a step refuse them and name `napkin memory`."""
 
 TASKED = ("task", "reference")
@@ -195,7 +195,7 @@ SOFTWARE_OPTIONS = ("loss", "kernels", "framework", "fsdp-version", "trainer", "
 RATE_OPTIONS = ("stack", "async-tp", "async-ep", "graphs", "factor")
 """What runs the step, as time alone depends on it."""
 
-STATE_OPTIONS = ("dp-shard", *SOFTWARE_OPTIONS, *TASKED, *FROZEN, *UNTIMED)
+STATE_OPTIONS = ("dp-shard", *SOFTWARE_OPTIONS, *TASKED, *FROZEN, "offload", *UNTIMED)
 """Further options on which a training step depends, mostly in memory."""
 
 SETUP_DEFAULTS: dict[str, str | bool] = {

@@ -201,8 +201,8 @@ RULES = (
         "N209",
         "offload-needless",
         "The offloaded tensors fit on the GPU",
-        "Transfers over the link to the host take time, which is not modeled: the price is the GPU memory "
-        "needed to keep the tensors there.",
+        "Copies over the link to the host and an update there take time; the price is the GPU memory needed to keep "
+        "the tensors here.",
         "llama3-8b --gpus 8 --hardware h100 --zero 3 --recompute full --offload optimizer",
         find=_offloaded,
         gains=NEEDLESS,

@@ -13,6 +13,7 @@ from napkin.record import record
 class Rates:
     """The rates that machine and software reach; each a number or one per layout.
 
+    host_link, pinned   byte/s of a GPU's link to its host one way; share of it that copies reach
     peak, peak_wide     dense FLOP/s of linear layers' dtype and of 16 bits (attention and head)
     peak_full           dense FLOP/s of fp32, 0 if it is not known
     bandwidth, link, network, node, units
@@ -70,6 +71,8 @@ class Rates:
     bandwidth: Number
     link: Number
     network: Number
+    host_link: Number
+    pinned: Number
     node: Number
     units: Number
     matmul: Number

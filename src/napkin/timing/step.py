@@ -10,6 +10,7 @@ data degrees, m micro-batches of a replica. Where each part is computed:
     slowest_stage.py      the layers on the slowest stage
     pipeline.py           the slowest stage, the bubble, communication between stages
     data_parallel.py      gradients' reduction, ZeRO-3's gathers, the optimizer
+    host_link.py          what offloading moves and compute does not hide
     placement.py          which ranks exchange data, and their distance
     clock.py, efficiency.py, collectives.py
                           seconds of single operations
@@ -18,13 +19,14 @@ data degrees, m micro-batches of a replica. Where each part is computed:
 from __future__ import annotations
 
 from napkin import term
-from napkin.elementwise import Number, ceil_div, holds_for_all
+from napkin.elementwise import Number, ceil_div, holds_for_all, is_zero
 from napkin.operations.model import Layer, Model
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import SECOND, Clock, size
 from napkin.timing.data_parallel import data_time, reduction_time, sharded_time, shards_of
 from napkin.timing.ends import entries, entry_time, head_time
+from napkin.timing.host_link import offload_time
 from napkin.timing.layer import LayerTime, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
 from napkin.timing.layer_weights import layer_weights
@@ -55,6 +57,8 @@ def layers_of_passes(passes: Passes, layout: StepLayout, rates: Rates) -> tuple[
 def _over(layout: StepLayout, one: Passing) -> StepLayout:
     """Return the layout of another pass, which runs over all sequences of the step: micro-batches of its own have about
     equally many."""
+    if not one.trained:
+        layout = replace(layout, returned_bytes=0, stashes=0)
     if one.micro or one.larger > 1:
         sequences = layout.micro_batch * layout.micro_batches
         count = ceil_div(sequences, one.micro or layout.micro_batch * one.larger)
@@ -151,7 +155,10 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
         straggling_time(clock),
     )
     optimizer = optimizer_time(clock, shards, stack)
-    time = term.add("step/time", compute, moved, communication, bubble, optimizer, overhead)
+    parts = [compute, moved, communication, bubble, optimizer, overhead]
+    if not is_zero(layout.moves):
+        parts.append(offload_time(clock, stages, shards, size("stream_width", model.hidden * model.streams), stack))
+    time = term.add("step/time", *parts)
     return StepTime(time, shards.weights.value)
 
 

@@ -40,6 +40,10 @@ class StepLayout:
     optimizer_bytes     bytes that the optimizer moves per parameter of its own part
     host                whose kernel updates the optimizer's states on the host: 0 none (each GPU does), 1 a fused one,
                         2 torch's element by element
+    fetched_bytes       bytes of a trained parameter that each pass reads from the host, 0 where the GPU holds them
+    returned_bytes      bytes of a gradient that goes to the host, 0 where the GPU updates: in each backward pass with
+                        fetched_bytes, else in the last one
+    stashes             1 where the inputs of layers that run again wait on the host
     works               the optimizer's matrix operations, None if it works element by element
     works_on_tables     1 if these include the embedding and the head
     exchanges           1 where context-parallel ranks exchange heads for tokens, in place of passing keys and values on
@@ -106,6 +110,9 @@ class StepLayout:
     frozen_bytes: Number = 2
     optimizer_bytes: Number = 30
     host: Number = 0
+    fetched_bytes: Number = 0
+    returned_bytes: Number = 0
+    stashes: Number = 0
     works: Works | None = None
     works_on_tables: Number = 0
     exchanges: Number = 0
@@ -138,6 +145,11 @@ class StepLayout:
     images: Number = 0
     tower_tokens: Number = 1
     image_tokens: Number = 1
+
+    @property
+    def moves(self) -> Number:
+        """More than 0 where a step copies parameters, gradients or activations between a GPU and its host."""
+        return self.fetched_bytes + self.returned_bytes + self.stashes
 
     @property
     def keys(self) -> Number:

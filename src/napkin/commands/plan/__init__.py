@@ -106,6 +106,7 @@ COMMAND = Command(
         *TASKED,
         *ROLLOUT,
         *FROZEN,
+        "offload",
         *UNTIMED,
         *RATE_OPTIONS,
         "profile",

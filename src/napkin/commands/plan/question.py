@@ -12,7 +12,7 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.price import no_price, read_market_price
-from napkin.commands.question.untimed import read_untimed
+from napkin.commands.question.untimed import read_searched
 from napkin.errors import NapkinError
 from napkin.options.command_line import Text, Texts
 from napkin.options.layout import OF_REPLICA
@@ -69,7 +69,7 @@ class PlanQuestion:
 
 def read(inputs: Inputs) -> PlanQuestion:
     """Read the question; reject contradictions between the objective and given options."""
-    read_untimed(inputs)
+    read_searched(inputs)
     read_gpus(inputs, alone=False)
     layouts, prediction = read_layouts(inputs)
     asked = inputs.value("gpus")  # a number, or a list of them

@@ -12,7 +12,7 @@ from napkin.commands.memory.question import read as read_memory
 from napkin.commands.plan.question import PlanQuestion, read
 from napkin.commands.plan.rows import run_of
 from napkin.commands.question.layout import degrees
-from napkin.commands.question.untimed import read_untimed
+from napkin.commands.question.untimed import read_searched
 from napkin.errors import NapkinError
 from napkin.planning.layouts import Scored, chosen_on
 from napkin.planning.remedies import ADVICE, TOO_LARGE, Remedy, RemedySearch, advice, remedies
@@ -52,7 +52,7 @@ class _Changed:
         combined."""
         inputs, hardware = self.asked.changed(options), self.question.layouts.hardware
         try:
-            read_untimed(inputs)
+            read_searched(inputs)
         except NapkinError as problem:
             self.untimed[tuple(options.items())] = problem.message
             return of_memory.evaluated(self.in_memory(), options, hardware)

@@ -8,7 +8,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.machine import RATES, check_trains_in, read_hardware, record_rates
 from napkin.commands.question.setup import read_setup
-from napkin.commands.question.untimed import check_generates, check_timed
+from napkin.commands.question.untimed import check_generates, check_host_link, check_timed
 from napkin.commands.question.usual_stack import read_usual_stack
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.predictions import one_run
@@ -85,6 +85,7 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
     """Return plan and rates without a profile: software, attention kernel, overlap and factor from the options."""
     check_generates(setup.task)
     check_trains_in(hardware, setup.compute)
+    check_host_link(hardware, setup)
     from napkin.evidence.rates.machines import generation_note
 
     if note := generation_note(hardware):

@@ -12,7 +12,7 @@ from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.layout import degrees
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.price import read_market_price
-from napkin.commands.question.untimed import read_untimed
+from napkin.commands.question.untimed import read_searched
 from napkin.commands.rollout.amount import read_steps, run_of
 from napkin.commands.rollout.engine import (
     read_away,
@@ -75,7 +75,7 @@ def read(inputs: Inputs) -> RolloutPlan:
             "offload": read_offload_of_passes(inputs, read_padding(inputs)),
         }
     )
-    read_untimed(asked)
+    read_searched(asked)
     layouts, prediction = read_layouts(asked)
     inputs.adopt(asked)
     for note in asked.notes:

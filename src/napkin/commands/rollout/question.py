@@ -12,7 +12,7 @@ from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task
-from napkin.commands.question.untimed import read_untimed
+from napkin.commands.question.untimed import check_stashed, read_untimed
 from napkin.commands.rollout.engine import read_away, read_engine, read_offload_of_passes, read_place
 from napkin.commands.rollout.lengths import read_lengths, read_means_below, read_padding, read_spans, read_unbounded
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
@@ -181,6 +181,8 @@ def _read_passes(
     if timed:
         read_untimed(asked)
     setup = read_setup(asked, model)
+    if timed:
+        check_stashed(setup.offload, setup.layout.recompute.kind)
     trainer = read_padding(asked)
     stated = "micro-batch" in inputs
     setups = [TrainerPasses(one, trainer, tokens).timed(setup, stated) for one, tokens in passes]

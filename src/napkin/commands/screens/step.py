@@ -24,6 +24,7 @@ SAYS = {
     "bubble": "idle pipeline stages",
     "optimizer": "the optimizer's update",
     "overhead": "kernel launches and the host",
+    "offload": "copies between GPU and host that compute does not hide",
     REFERENCE: "its pass without gradients",
     MISMATCHED: "responses to other prompts, without gradients",
 }

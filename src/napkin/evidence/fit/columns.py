@@ -51,7 +51,7 @@ _STRUCTURE = ("preset", "gated", "tied", "window", "expert_bias", "expert_clamp"
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 TEXTS = ("name", "preset")
 """Fields of a printed decoder that are no numbers."""
-_FORMS = ("parts_recomputed", "host", "elementary", "exchanges")
+_FORMS = ("parts_recomputed", "host", "fetched_bytes", "returned_bytes", "stashes", "elementary", "exchanges")
 """What of a step's layout decides which terms there are; rows must share it too."""
 
 
@@ -102,6 +102,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, at: Machine) -> StepLayout:
         gathered_bytes=gathered_bytes(POLICIES[row.policy], zero, stack.gathers_low),
         optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
         host=FUSED_ON_HOST if row.hosts else 0,
+        returned_bytes=gradient if row.hosts else 0,
         elementary=1 if stack.eager else 0,
         gathers_layers=gathered_apart(stack.eager and row.gpus > 1, zero, 2),
         reduces_tensors=1 if stack.reduces_tensors else 0,

@@ -53,6 +53,9 @@ or H100 have the rate of NVIDIA's own, AWS's p4d.24xlarge (4 network cards of 10
 quarter of it."""
 SLOT_SPREAD = math.log(2)
 """assumed: σ of ln(rate) of slots that no source describes: half the lanes, or the generation before, halve it."""
+HOST_LINK_SPREAD = math.log(4) / 1.645
+"""σ of ln(rate) of copies between GPU and host, downwards: at 90 % a fourth. 16 GPUs that share a host's links and
+memory copy at 3.0 GB/s each where one alone has 12 (Rajbhandari et al. 2021, arXiv:2104.07857, figure 2b)."""
 EXPERTS_SPREAD = 0.10
 """σ of ln t of a mixture of experts, on top of the model's: one configuration measured again, in another release,
 spreads by 10 % (21 groups of rows that repeat, 48 degrees of freedom; dense ones by 6 %)."""
@@ -152,6 +155,7 @@ def widened(
     launches: float = 0.0,
     network: float = 0.0,
     clock: float = 0.0,
+    moved: float = 0.0,
 ) -> float:
     """Return half an interval with what no published step shows.
 
@@ -162,8 +166,9 @@ def widened(
                 other's
     launches    |ln t| of a host that launches kernels this many σ slower
     network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it
+    moved       |ln t| of copies between GPU and host this many σ slower
     clock       ln t at the lowest voltage over the prediction's, where the voltage may be at its lowest or not"""
-    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network) + abs(kernel) + clock
+    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network, moved) + abs(kernel) + clock
 
 
 def quantile(level: float, rows: Iterable[Row], base: float, without: str = "") -> float:

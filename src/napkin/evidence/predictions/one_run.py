@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.elementwise import Number
 from napkin.evidence.intervals.steps import (
+    HOST_LINK_SPREAD,
     HOST_SPREAD,
     NETWORK_SPREAD,
     SLOT_SPREAD,
@@ -96,33 +97,41 @@ class StepPrediction:
         time = found or self.step().time
         half, close = self.of_evidence(level, float(exposed_share(time)))
         wide = shipped.deviations(level)
-        slow = self.slots and self.rates.bus == STAGED_BUS  # else a profile measured them
-        slowed = self.lowest is not None and self.rates.matmul_wide == self.lowest[0]  # else a profile measured it
-        if self.plan.host or slow or slowed or self.network or self.newer is not None or self.stack.eager:
-            seconds = float(time.value)
-            host, slots, kernel, launches, network, clock = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-            if self.plan.host:
-                host = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
-            if slow:
-                at = replace(self.rates, bus=self.rates.bus * math.exp(-wide * SLOT_SPREAD))
-                slots = math.log(self._seconds(at) / seconds)
-            if self.network:
-                at = replace(self.rates, network=self.rates.network * math.exp(-wide * NETWORK_SPREAD))
-                network = math.log(self._seconds(at) / seconds)
-            if self.newer is not None:
-                at = replace(self.rates, attention=self.newer[0], small_head=self.newer[1])
-                kernel = math.log(self._seconds(at) / seconds)
-            if self.stack.eager:
-                launches = math.log(self._seconds(on_host(self.rates, math.exp(wide * HOST_SPREAD))) / seconds)
-            if slowed and self.lowest is not None:
-                low = self.lowest[1]
-                at = replace(self.rates, matmul=low.matmul, matmul_wide=low.matmul_wide, attention=low.attention)
-                clock = math.log(self._seconds(at) / seconds)
-            half = widened(half, wide, host, slots, kernel, launches, network, clock)
+        half = self._widened(half, wide, time)
         if self.factor != 1.0:
             return half * shipped.near_ratio(), close
         guessed = not named or self.stack.name == stacks.UNKNOWN
         return (math.hypot(half, wide * UNKNOWN_SPREAD) if guessed else half), close
+
+    def _widened(self, half: float, wide: float, time: Term) -> float:
+        """Return half the interval's width with what no published step shows, `wide` σ from what is predicted."""
+        seconds, reached = float(time.value), self.rates
+
+        def over(at: Rates) -> float:
+            return math.log(self._seconds(at) / seconds)
+
+        def slower(rate: Number, spread: float) -> Number:
+            return rate * math.exp(-wide * spread)
+
+        found = dict.fromkeys(("host", "slots", "kernel", "launches", "network", "clock", "moved"), 0.0)
+        if self.plan.host:
+            found["host"] = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
+        if self.plan.moves:
+            found["moved"] = over(replace(reached, host_link=slower(reached.host_link, HOST_LINK_SPREAD)))
+        if self.slots and reached.bus == STAGED_BUS:  # else a profile measured them
+            found["slots"] = over(replace(reached, bus=slower(reached.bus, SLOT_SPREAD)))
+        if self.network:
+            found["network"] = over(replace(reached, network=slower(reached.network, NETWORK_SPREAD)))
+        if self.newer is not None:
+            found["kernel"] = over(replace(reached, attention=self.newer[0], small_head=self.newer[1]))
+        if self.stack.eager:
+            found["launches"] = over(on_host(reached, math.exp(wide * HOST_SPREAD)))
+        if self.lowest is not None and reached.matmul_wide == self.lowest[0]:  # else a profile measured it
+            low = self.lowest[1]
+            found["clock"] = over(
+                replace(reached, matmul=low.matmul, matmul_wide=low.matmul_wide, attention=low.attention)
+            )
+        return widened(half, wide, **found)
 
     def _seconds(self, at: Rates) -> float:
         """Return the seconds of a step at other rates."""

@@ -76,6 +76,7 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, at: Machine
         low=1 if at.bits < 16 else 0,
         **_bytes_of_parameters(setup, stack),
         host=host_of(setup),
+        **_moved(setup, stack),
         works=setup.optimizer.works,
         works_on_tables=0 if setup.optimizer.only_matrices else 1,
         exchanges=1 if layout.ulysses else 0,
@@ -168,10 +169,26 @@ def casts_of_frozen(layers: Precision) -> Number:
     return sized(1, layers.param) + sized(1, layers.compute) if layers.autocast else 0
 
 
+def _moved(setup: Setup, stack: stacks.SoftwareStack) -> dict[str, Number]:
+    """Return what a step moves between a GPU and its host, in bytes of a parameter and of its gradient, and whether the
+    inputs of layers that run again wait there."""
+    away = set(setup.offload)
+    return {
+        "fetched_bytes": sized(1, setup.precision.param) if "parameters" in away else 0,
+        "returned_bytes": reduced_bytes(setup.precision, stack.gradient_bytes) if updates_on_host(setup) else 0,
+        "stashes": 1 if "activations" in away else 0,
+    }
+
+
+def updates_on_host(setup: Setup) -> bool:
+    """Return whether the host updates the parameters: it has the optimizer's states, or the parameters themselves."""
+    return bool({"optimizer", "parameters"} & set(setup.offload))
+
+
 def host_of(setup: Setup) -> int:
     """Return which kernel updates the optimizer's states on the host, 0 if they are on the GPUs: DeepSpeed's own
     (deepspeed/ops/adam/cpu_adam.py), torch's fused one, or torch's chain of operations."""
-    if "optimizer" not in setup.offload:
+    if not updates_on_host(setup):
         return 0
     if setup.optimizer.works is not None:
         raise Refused(f"the time of {setup.optimizer.name} on a host is not modeled", "napkin memory counts its bytes")

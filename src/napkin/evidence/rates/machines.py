@@ -74,7 +74,8 @@ def generation_note(hardware: Hardware) -> str:
 class Machine:
     """Hardware inputs of the rates; each a number or one per row. units: matrix units that share the tiles;
     chip: the accelerator's name; full: dense FLOP/s of fp32, 0 if it is not known; issued: dense 16-bit FLOP per clock
-    and multiprocessor, 0 if not known; staged: 1 if collectives go through the host's memory."""
+    and multiprocessor, 0 if not known; staged: 1 if collectives go through the host's memory; host_link: byte/s one way
+    between an accelerator and its host."""
 
     generation: str
     chip: str
@@ -90,6 +91,7 @@ class Machine:
     full: Number = 0.0
     issued: Number = 0.0
     staged: Number = 0.0
+    host_link: Number = 0.0
 
     @property
     def held(self) -> Number:
@@ -143,6 +145,8 @@ SLOTS = {
     "blackwell": "pcie5",
 }
 """The slot of a generation's cards, which joins them where no bridge does."""
+TO_HOST = ("PCIe", "C2C")
+"""Parts of the names of links that join an accelerator with its host too."""
 ROUNDED = 1.25
 """Rates up to this part of a slot's are meant for it."""
 WITHOUT_MATRIX_UNITS = ("kepler", "maxwell", "pascal")
@@ -200,6 +204,16 @@ def link_of(hardware: Hardware) -> tuple[float, bool]:
     return rate, rate <= ROUNDED * usual
 
 
+def host_link_of(hardware: Hardware) -> float:
+    """Return byte/s one way between an accelerator and its host, 0 if it is not known."""
+    if hardware.host_link_bandwidth:
+        return hardware.host_link_bandwidth
+    if hardware.link_bandwidth and any(name in hardware.link_name for name in TO_HOST) and not hardware.optional_link:
+        return hardware.link_bandwidth
+    slot = SLOTS.get(hardware.generation)
+    return find_link(slot).bandwidth if slot else 0.0
+
+
 def machine(hardware: Hardware, compute: str, network: float | None = None, node: int | None = None) -> Machine:
     """Return the figures of an accelerator that computes linear layers in `compute`. Refused without a memory
     bandwidth."""
@@ -242,4 +256,5 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         hardware.peaks.get("fp32", 0.0),
         issued,
         1.0 if staged else 0.0,
+        host_link_of(hardware) or LINKLESS,
     )

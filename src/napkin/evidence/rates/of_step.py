@@ -206,6 +206,9 @@ PURE_SHARDED = 8
 (4) (torch 2.13 torch/distributed/fsdp/_flat_param.py, _get_unflat_views_unaligned, whose backward joins;
 _runtime_utils.py, _reduce_grad). What it adds to the micro-batches before is one rank's shard, which is left out
 (_accumulate_sharded_grad: 6 bytes over the ranks)."""
+PINNED = 12 / 15.753846
+"""Share of a PCIe link's rate that copies of pinned memory reach: about 12 GB/s over PCIe 3.0 x16 (NVIDIA CUDA C++ Best
+Practices Guide, section 10.1.1)."""
 AS_THEY_STAND = """
     attention_backward masked_backward half_keys small_head large_head core core_odd memory wire waves half_depth
     misaligned cast_bytes loss_bytes tensor_latency data_latency link_hop network_hop
@@ -240,6 +243,8 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         bandwidth=at.bandwidth,
         link=at.link,
         network=at.network,
+        host_link=at.host_link,
+        pinned=PINNED,
         node=at.node,
         units=at.units,
         matmul=matmul,
