@@ -1,4 +1,5 @@
-"""Modalities' configurations, whose components name each other, and oat's launch lines."""
+"""Modalities' configurations, whose components name each other, oat's launch lines, and VeOmni's
+configurations."""
 
 from __future__ import annotations
 
@@ -196,3 +197,61 @@ def test_oat_offline_trains_and_online_preference_learning_is_refused() -> None:
     assert values(found, "task", "gpus", "seq", "global-batch", "zero") == ["sft", 4, 4096, 128, 2]
     online = reading("python -m oat.experiment.main --gpus 8 --dap-algo DPO --pretrain Qwen/Qwen2.5-1.5B\n")
     assert [one.option for one in online.refused] == ["task"]
+
+
+VEOMNI = """
+model: {{model_path: Qwen/Qwen3-8B-Base, {model}}}
+data: {{train_path: tulu, data_type: conversation, max_seq_len: 4096, {data}}}
+train:
+  accelerator: {{ulysses_size: 2, dp_shard_size: 4, dp_replicate_size: 1, {accelerator}}}
+  micro_batch_size: 2
+  global_batch_size: 16
+  num_train_epochs: 3
+  {train}
+"""
+
+
+def veomni(**more: str) -> Reading:
+    blocks = dict.fromkeys(("model", "data", "accelerator", "train"), "")
+    return reading(VEOMNI.format(**{**blocks, **more}), "run.yaml")
+
+
+def test_veomni_fills_rows_and_shards_over_what_ulysses_leaves() -> None:
+    """arguments_types.py: dp = world / ulysses, dyn_bsz fills rows; trainer/base.py: fp32 weights under mixed
+    precision."""
+    found = veomni()
+    assert found.format.name == "veomni"
+    assert values(found, "model", "task", "gpus", "cp", "ulysses", "zero", "micro-batch", "global-batch", "seq") == [
+        "qwen3-8b", "sft", 8, 2, 2, 3, 2, 16, 4096,
+    ]  # fmt: skip
+    assert values(found, "epochs", "packing", "precision", "recompute", "loss") == [
+        3, True, "amp-bf16", "full", "fused",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("block", "more", "option", "value"),
+    [
+        ("train", "max_steps: 50", "steps", 150),  # of each epoch
+        ("train", "gradient_checkpointing: {enable: false}", "recompute", "none"),
+        ("train", "dyn_bsz: false", "packing", False),
+        ("train", "optimizer: {type: muon}", "optimizer", "muon"),
+        ("accelerator", "fsdp_config: {mixed_precision: {enable: false}}", "precision", "bf16-pure"),
+        ("accelerator", "fsdp_config: {reshard_after_forward: false}", "zero", 2),
+        ("accelerator", "fsdp_config: {fsdp_mode: ddp}", "zero", 0),
+        ("accelerator", "fsdp_config: {offload: true}", "offload", "optimizer,parameters"),
+        ("accelerator", "ep_size: 4", "ep", 4),
+        ("model", "lora_config: {rank: 16, lora_modules: [q_proj]}", "lora-rank", 16),
+        ("model", "ops_implementation: {attn_implementation: eager}", "attention", "eager"),
+    ],
+)
+def test_a_key_of_veomni(block: str, more: str, option: str, value: object) -> None:
+    assert veomni(**{block: more}).value_of(option) == value
+
+
+def test_veomni_flat_and_of_other_data() -> None:
+    flat = "model: {model_path: Qwen/Qwen3-8B}\ndata: {max_seq_len: 2048}\ntrain: {data_parallel_mode: %s}\n"
+    assert values(reading(flat % "fsdp2"), "zero", "recompute", "precision") == [3, "full", "amp-bf16"]
+    assert values(reading(flat % "ddp"), "zero") == [0]
+    other = reading(VEOMNI.format(model="", data="", accelerator="", train="").replace("conversation", "diffusion"))
+    assert [(one.key, one.option) for one in other.refused] == [("data.data_type", "task")]

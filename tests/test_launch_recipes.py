@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.syntax import source_of
 from tests.test_launch import read
 
 AUTOMODEL = """
@@ -162,3 +164,20 @@ def test_roll(strategy: str, estimator: str, engines: str, expected: dict[str, A
     options, reading = read(text)
     assert reading.format.name == "roll"
     assert {option: options.get(option) for option in expected} == expected
+
+
+TORCHTUNE = """
+model: {_component_: torchtune.models.qwen2_5.lora_qwen2_5_7b, lora_attn_modules: [q_proj], lora_rank: 8}
+batch_size: 2
+optimizer: {_component_: torch.optim.AdamW}
+loss: {_component_: torchtune.modules.loss.LinearCrossEntropyLoss}
+"""
+
+
+def test_torchtune_teacher_with_adapters_and_quantization_aware_training() -> None:
+    teacher = "teacher_model: {_component_: torchtune.models.qwen2_5.lora_qwen2_5_14b_instruct}\n"
+    found = reading_of(source_of(TORCHTUNE + teacher, "kd.yaml"))
+    assert (found.value_of("task"), found.value_of("reference")) == ("distill", "qwen2.5-14b")
+    aware = "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n"
+    found = reading_of(source_of(TORCHTUNE + aware, "qat.yaml"))
+    assert [one.key for one in found.refused] == ["quantizer._component_"]

@@ -64,7 +64,8 @@ def _teacher(reading: Reading) -> None:
     if not isinstance(value, str):
         return
     reading.derive("task", "distill", key, *[one for one in ("kd_loss._component_",) if one in reading.source])
-    preset = _preset(value.rsplit(".", 1)[-1])
+    found = _BUILDER.match(value.rsplit(".", 1)[-1])
+    preset = _preset(found[2] if found else value)
     reading.put("reference", preset, key) if preset else reading.ask("reference", key, given=value)
 
 
@@ -257,15 +258,16 @@ FORMAT = LaunchFormat(
         metric_logger log_every_n_steps log_level log_peak_memory_stats profiler dataset_val batch_size_val
         tensor_parallel_plan._component_ shuffle seed cudnn_deterministic_mode collate_fn fsdp""",
     not_modelled={
+        "quantizer": "quantization-aware training",
         "custom_sharded_layers": "separately sharded layers",
         "enable_fp8_training fp8_recipe_name": "fp8 layers",
         "ac_mode ac_option": "selection of recomputed layers",
         "data_parallel_replicate_dim": "shard replication",
-        "quantizer": "quantization-aware training",
         "teacher_model ref_model teacher_checkpointer kd_loss kd_ratio": "another post-training model",
         "tensor_parallel_plan": "selection of sharded layers",
     },
     refused={
+        "quantizer._component_": "quantization-aware training",
         "model.decoder_trainable model.encoder_trainable model.fusion_trainable": "parts of the model are trained",
     },
 )
