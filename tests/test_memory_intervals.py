@@ -14,7 +14,7 @@ from napkin.evidence.intervals.ranking import nearest_rank, over_sources
 from napkin.evidence.intervals.steps import MEASURED
 from napkin.evidence.rows import facts, setups
 from napkin.evidence.rows.models import described
-from napkin.evidence.validation import memory_check
+from napkin.evidence.validation import memory_check, memory_readings
 from napkin.footprint import allocator
 from napkin.inputs import hardware
 from napkin.term import TRUE, leaf
@@ -170,7 +170,9 @@ def test_the_upper_bound_of_an_unnamed_framework_is_no_more_than_the_accelerator
     )
     room = hardware.find("A100 SXM 40GB").capacity
     least, most = setups.ends_of(one)
-    bounds = [memory_check.readings(one, described(one), end, "memory_allocated", room).all[0] for end in (least, most)]
+    bounds = [
+        memory_readings.readings(one, described(one), end, "memory_allocated", room).all[0] for end in (least, most)
+    ]
     assert bounds[0].value < room < bounds[1].least
     found = memory_check.compared(one)
     assert found.high == room

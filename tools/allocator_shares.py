@@ -9,7 +9,7 @@ from napkin.evidence.intervals.ranking import nearest_rank
 from napkin.evidence.rows.models import described
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.setups import framework_of, setup_of
-from napkin.evidence.validation import memory_check
+from napkin.evidence.validation import memory_check, memory_readings
 from napkin.footprint import allocator
 from napkin.footprint.prepared import prepare
 
@@ -23,7 +23,7 @@ class Ledger:
         assert framework is not None
         model = described(row)
         setup = setup_of(row, model, framework)
-        rank = memory_check.reported_rank(prepare(model, setup))
+        rank = memory_readings.reported_rank(prepare(model, setup))
         flow = rank.flow(setup)
         is_used = memory_check.quantity_of(row) == "memory_used"
         groups = flow.groups * allocator.COMMUNICATION.value + flow.peers * allocator.EXCHANGE.value

@@ -278,8 +278,6 @@ def _option_text(option: Option, entry: StatedOption) -> OptionText:
     """Return an entry as the option's text."""
     value = entry.given or entry.value if option.name == "lora-targets" else entry.value
     text: object = bool(value) if option.flag else str(value)
-    if option.name == "zero" and not option.flag:
-        text = str(value)
     return OptionText(text, FROM_FILE, entry.place or entry.where, shared=True)
 
 

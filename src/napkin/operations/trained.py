@@ -9,20 +9,12 @@ from collections.abc import Collection, Iterable, Iterator
 
 from napkin.errors import Refused
 from napkin.operations.adapters.lora import (
-    adapted_lookups,
-    adapted_parameters,
-    adapted_parts,
     in_layer,
-    kind_on,
-    lora_pairs,
-    module_of,
     stored_format,
 )
 from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.base import Operation
-from napkin.operations.facts import POSITION_BIASES
 from napkin.operations.frozen import Frozen, Reach
-from napkin.operations.implementations import Implementation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED, TOKEN
@@ -211,12 +203,15 @@ def _operations(
     tuning = frozen.implementation.tuning
     for op in operations:
         inputs = any(_reaches(name, own, reached, flows, outside) for name in op.reads)
-        adapters = tuple(_adapters(op, operations, frozen.implementation, inputs)) if tuning is not None else ()
+        adapters: tuple[Operation, ...] = ()
         if tuning is None:
             has_weights = any(weight.trained for weight in op.weights())
             learning = Learning(int(not asleep), int(inputs), not asleep)
             learns = has_weights and not asleep
         else:
+            from napkin.operations.adapters.placed import adapters_next_to  # few questions have adapters
+
+            adapters = tuple(adapters_next_to(op, operations, frozen.implementation, inputs))
             merged = any(one.role == MERGED for one in adapters)
             saved = tuning.saves(op.role, op.module)
             stored = "" if saved else stored_format(op, frozen.implementation, tuning)
@@ -234,86 +229,6 @@ def _reaches(name: str, own: set[str], reached: set[str], flows: bool, outside: 
     if name in own:
         return name in reached
     return outside if name == MEMORY else flows
-
-
-def _adapters(
-    op: Operation, operations: tuple[Operation, ...], implementation: Implementation, inputs: bool
-) -> Iterator[Operation]:
-    """Yield the adapters next to an operation. `inputs`: whether gradients pass on to what it reads."""
-    from napkin.operations.adapters.as_operations import Reparameterized
-
-    learning = Learning(1, int(inputs))
-    yield from _next_to_linear(op, operations, implementation, learning)
-    found = kind_on(module_of(op), implementation)
-    if found is not None:
-        kind, at = found
-        yield Reparameterized(f"{op.name}/{kind.name}", op.reads, kind.name, at, role=ADAPTER, learning=learning)
-    yield from _within(op, implementation, learning)
-
-
-def _next_to_linear(
-    op: Operation, operations: tuple[Operation, ...], implementation: Implementation, learning: Learning
-) -> Iterator[Operation]:
-    """Yield LoRA's adapter on a linear layer. Another run of a module runs its adapter again."""
-    from napkin.operations.adapters.as_operations import Adapter
-
-    tuning, linear = implementation.tuning, module_of(op).linear()
-    if tuning is None or linear is None:
-        return
-    several, made = lora_pairs(linear, operations, implementation, tuning)
-    if not several:
-        return
-    rank, drops = tuning.rank_of(linear.module), tuning.dropout > 0
-    yield Adapter(
-        f"{op.name}/lora",
-        op.reads,
-        linear.d_in,
-        several * rank,
-        rank,
-        made,
-        linear.shard,
-        drops,
-        role=ADAPTER,
-        magnitude=tuning.magnitude,
-        wide=tuning.wide,
-        narrowed=tuning.wide and tuning.autocast,
-        joined=tuning.joined and not drops and not tuning.magnitude,
-        divided=tuning.divided,
-        used=linear.vectors,
-        learning=learning,
-    )
-
-
-def _within(op: Operation, implementation: Implementation, learning: Learning) -> Iterator[Operation]:
-    """Yield LoRA's adapters on what is no separate linear layer: layers within an operation, parameters, lookups."""
-    from napkin.operations.adapters.as_operations import Adapter, BiasAdapter, MergedAdapter
-
-    tuning, module, name = implementation.tuning, module_of(op), f"{op.name}/lora"
-    assert tuning is not None
-    routed = module.routed()
-    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parts(module, implementation, tuning)):
-        yield Adapter(
-            f"{name}_{number + 1}",
-            op.reads,
-            d_in,
-            rank,
-            rank,
-            d_out,
-            drops=tuning.dropout > 0,
-            wide=tuning.wide,
-            narrowed=tuning.wide and tuning.autocast,
-            copies=copies,
-            used=1 if routed is None else routed.top_k,
-            role=ADAPTER,
-            learning=learning,
-        )
-    for number, (copies, rank, d_in, d_out) in enumerate(adapted_parameters(module, implementation, tuning)):
-        yield MergedAdapter(f"{name}/merged_{number + 1}", op.reads, copies, d_in, rank, d_out, role=MERGED)
-    for number, (_, rank, rows, width) in enumerate(adapted_lookups(module, tuning)):
-        if module.pattern() in POSITION_BIASES:
-            yield BiasAdapter(f"{name}_{number + 1}", op.reads, rows, rank, width, role=ADAPTER, learning=learning)
-            continue
-        yield Adapter(name, op.reads, rows, rank, rank, width, looked_up=True, role=ADAPTER, learning=learning)
 
 
 IDLE = Learning(0, 0, False)
