@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from napkin.commands.validate.finetune_memory import MEMORY, fitting, memory_of
 from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_row
 from napkin.errors import NapkinError
+from napkin.evidence.figures.failures import written
 from napkin.evidence.finetuning.adapters import OTHER_TIME
 from napkin.evidence.finetuning.models import is_judged
 from napkin.evidence.finetuning.rows import FineTuning, fine_tuning
@@ -21,9 +22,11 @@ from napkin.evidence.rows.files import TUNING
 from napkin.evidence.rows.row import RowFields, WrongRow
 from napkin.evidence.rows.teams import source_of
 from napkin.evidence.validation.compared import Compared
+from napkin.footprint.checkpointed import saved_states
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.load import printable
-from napkin.record import record
+from napkin.record import record, replace
+from napkin.term import leaf
 from napkin.training.setup import Setup
 from napkin.training.tasks import TASKS
 
@@ -155,11 +158,21 @@ class TunedRow:
         """Whether its clock stops at a target."""
         return self.asked.run_kind == BENCHMARK
 
-    def steps(self) -> float:
-        """Return the steps of the run. Refused if the row does not say."""
-        if not self.asked.steps:
+    def run_seconds(self, hardware: Hardware, level: float) -> Interval:
+        """Return the seconds of the run's steps, and of its checkpoints at the rate of published storage if the row
+        says how often it writes them, with their interval. Refused if it does not say how many steps it took."""
+        asked = self.asked
+        if not asked.steps:
             raise NapkinError("how many steps the run took is not stated")
-        return self.asked.steps
+        seconds, low, high = (asked.steps * end for end in self.step_seconds(hardware, level))
+        if not asked.saves:
+            return seconds, low, high
+        write, spread = written()
+        each = replace(write, states=saved_states(asked.model, self.setup)).seconds(
+            leaf("gpus", self.setup.layout.gpus, "GPU")
+        )
+        writing, wide = asked.saves * float(each.value), math.exp(deviations(level) * spread)
+        return seconds + writing, low + writing / wide, high + writing * wide
 
     def step_seconds(self, hardware: Hardware, level: float) -> Interval:
         """Return the seconds of a step with their interval."""
@@ -221,8 +234,9 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
     layout = row.asked.setup.layout
     seconds, shortest, longest = row.step_seconds(hardware, level)
     if quantity == "run_seconds":
+        seconds, shortest, longest = row.run_seconds(hardware, level)
         goodput, wide = tuning_runs.goodput(row.asked.run_kind, row.source), deviations(level)
-        _, value = goodput.run(row.steps(), seconds)
+        _, value = goodput.run(1.0, seconds)
         faster, _ = goodput.half_widths(math.log(seconds / shortest), wide)
         _, slower = goodput.half_widths(math.log(longest / seconds), wide)
         return value, value / math.exp(faster), value * math.exp(slower)

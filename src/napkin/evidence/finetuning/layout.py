@@ -181,6 +181,12 @@ def samples_of(row: RowFields, batch: float) -> float:
     return rate * seconds if rate and seconds else 0.0
 
 
+def saves_of(row: RowFields, layout: Layout) -> int:
+    """Return the checkpoints of the whole run; 0 where the row does not say how many steps lie between two."""
+    every = row.count("layout.save_steps")
+    return int(steps_of(row, layout) // every) if every else 0
+
+
 def steps_of(row: RowFields, layout: Layout) -> float:
     """Return the steps of the whole run: as stated, or by the samples (a pair is one) or the tokens that it trained on;
     0 where the row does not say."""

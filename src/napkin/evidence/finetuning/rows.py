@@ -8,7 +8,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.finetuning.adapters import PROJECTED, adapters_of, check_kind, open_adapters
 from napkin.evidence.finetuning.alternatives import alternatives_of
 from napkin.evidence.finetuning.defaults import attention_of, context_of, dropout_of, gets_mask, kernel_of_memory
-from napkin.evidence.finetuning.layout import divisions_of, layout_of, steps_of
+from napkin.evidence.finetuning.layout import divisions_of, layout_of, saves_of, steps_of
 from napkin.evidence.finetuning.lengths import RowLengths
 from napkin.evidence.finetuning.models import (
     card_of,
@@ -70,6 +70,7 @@ class FineTuning:
     room      bytes of a GPU, None if not stated
     least     those that it has at least, fewer where a row states the accelerator's size alone
     steps     of the whole run, 0 if it does not say
+    saves     checkpoints that the run writes, 0 if it does not say
     lengths   of its sequences                oom  the run was out of memory
     judged    all that is known of its memory is whether it fit
     joined    a sequence is several samples of unknown length, each of which attends only to itself
@@ -104,6 +105,7 @@ class FineTuning:
     kernel: str = "flash"
     context: Figure = CONTEXT
     least: float | None = None
+    saves: int = 0
 
 
 RESHARDS = (2, 1)
@@ -187,6 +189,7 @@ def fine_tuning(row: RowFields) -> FineTuning:
         kernel=kernel,
         context=context_of(row),
         least=least_room_of(row, card),
+        saves=saves_of(row, layout),
     )
 
 

@@ -63,7 +63,7 @@ OF_A_PRESET = "layers hidden heads kv_heads head_dim ffn vocab gated tied"
 TUNED_LAYOUT = """framework trainer stack versions micro_batch grad_accum global_batch seq seq_max packed padded
 padding_free precision autocast recompute optimizer optimizer_form optimizer_in_backward attention dropout loss kernels
 lora_kernels compile offload zero tp pp dp cp ep vp sp ulysses distributed_optimizer target_seq fsdp_version schedule
-device_map"""
+device_map save_steps"""
 TUNED_NOTES = """local_batch seq_stated tokens_per_micro_batch tokens_per_step recompute_detail vit_recompute note
 token_budget mini_batch tokens_per_gpu_max"""
 """Keys of the layout of fine-tuning that restate others."""
